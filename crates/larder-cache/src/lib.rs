@@ -1,0 +1,1 @@
+//! All that a cache knows, and nothing of the network.

@@ -1,0 +1,310 @@
+//! The header fields of a message: an ordered list that keeps every line's case and place.
+//!
+//! All names and values lie in one buffer, so a head of any number of fields costs two allocations
+//! and a copy of it two `memcpy`. Look-up is a scan: messages have about ten fields, and a scan of
+//! ten lengths beats a hash.
+
+use std::fmt;
+
+/// An ordered list of field lines (RFC 9110 section 5). Names compare without case.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    bytes: Vec<u8>,
+    lines: Vec<Line>,
+}
+
+/// Where one field line lies in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    name_at: u32,
+    name_len: u32,
+    value_at: u32,
+    value_len: u32,
+}
+
+impl Fields {
+    /// An empty list.
+    pub fn new() -> Fields {
+        Fields::default()
+    }
+
+    /// An empty list with room for `bytes` of names and values in `lines` field lines.
+    pub fn with_capacity(bytes: usize, lines: usize) -> Fields {
+        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines) }
+    }
+
+    /// The number of field lines.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// True when there is no field line.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Bytes on the heap that this list holds, for exact budgets.
+    pub fn heap_bytes(&self) -> usize {
+        self.bytes.capacity() + self.lines.capacity() * size_of::<Line>()
+    }
+
+    /// Gives back what was reserved beyond need; for heads that are kept.
+    pub fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.lines.shrink_to_fit();
+    }
+
+    /// Adds a line at the end. White space around the value is dropped; a CR, LF or NUL inside it
+    /// becomes SP (RFC 9110 section 5.5), so no value that passes here can end a line.
+    pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        debug_assert!(is_token(name.as_bytes()), "field name {name:?}");
+        let line = self.append(name.as_bytes(), value.as_ref());
+        self.lines.push(line);
+    }
+
+    /// Sets a field to one value: the first line of that name is replaced in its place, the others go.
+    pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        match self.position(name) {
+            None => self.push(name, value),
+            Some(at) => {
+                let line = self.append(name.as_bytes(), value.as_ref());
+                self.lines[at] = line;
+                let mut place = 0;
+                let bytes = &self.bytes;
+                self.lines.retain(|line| {
+                    place += 1;
+                    place - 1 <= at || !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes())
+                });
+            }
+        }
+    }
+
+    /// Takes away all lines of that name; says how many there were.
+    pub fn remove(&mut self, name: &str) -> usize {
+        let before = self.lines.len();
+        let bytes = &self.bytes;
+        self.lines.retain(|line| !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes()));
+        before - self.lines.len()
+    }
+
+    /// Keeps the lines for which `keep(name, value)` holds.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.lines.retain(|line| keep(as_name(name_of(bytes, line)), value_of(bytes, line)));
+    }
+
+    /// True when there is a line of that name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.position(name).is_some()
+    }
+
+    /// The value of the first line of that name.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.position(name).map(|at| value_of(&self.bytes, &self.lines[at]))
+    }
+
+    /// The value of the first line of that name, when it is UTF-8 (in practice: ASCII).
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The values of all lines of that name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.lines
+            .iter()
+            .filter(move |line| name_of(&self.bytes, line).eq_ignore_ascii_case(name.as_bytes()))
+            .map(|line| value_of(&self.bytes, line))
+    }
+
+    /// How many lines of that name there are.
+    pub fn count(&self, name: &str) -> usize {
+        self.get_all(name).count()
+    }
+
+    /// All lines as (name, value), in order, names in their own case.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.lines.iter().map(|line| (as_name(name_of(&self.bytes, line)), value_of(&self.bytes, line)))
+    }
+
+    /// The members of a comma-separated list over all lines of that name (RFC 9110 section 5.6.1).
+    /// Commas inside quoted strings do not separate; empty members are skipped.
+    pub fn members<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.get_all(name).flat_map(Members::new)
+    }
+
+    /// True when a list field has this token as a member, without case.
+    pub fn has_member(&self, name: &str, token: &str) -> bool {
+        self.members(name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
+    }
+
+    /// Appends `name: value CR LF` for every line to `out`.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        for line in &self.lines {
+            out.extend_from_slice(name_of(&self.bytes, line));
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(value_of(&self.bytes, line));
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        let wanted = name.as_bytes();
+        self.lines.iter().position(|line| {
+            line.name_len as usize == wanted.len() && name_of(&self.bytes, line).eq_ignore_ascii_case(wanted)
+        })
+    }
+
+    fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
+        let value = trim(value);
+        let name_at = offset(self.bytes.len());
+        self.bytes.extend_from_slice(name);
+        let value_at = offset(self.bytes.len());
+        self.bytes.extend_from_slice(value);
+        for byte in &mut self.bytes[value_at as usize..] {
+            if matches!(byte, b'\r' | b'\n' | 0) {
+                *byte = b' ';
+            }
+        }
+        Line { name_at, name_len: offset(name.len()), value_at, value_len: offset(value.len()) }
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value))))
+            .finish()
+    }
+}
+
+/// The members of one list value; see [`Fields::members`].
+pub struct Members<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Members<'a> {
+    /// Walks one field value.
+    pub fn new(value: &'a [u8]) -> Members<'a> {
+        Members { rest: value }
+    }
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = member_end(self.rest);
+            let member = trim(&self.rest[..end]);
+            self.rest = self.rest.get(end + 1..).unwrap_or_default();
+            if !member.is_empty() {
+                return Some(member);
+            }
+        }
+        None
+    }
+}
+
+/// The place of the first comma outside quotes, or the end.
+fn member_end(value: &[u8]) -> usize {
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, &byte) in value.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return at,
+            _ => {}
+        }
+    }
+    value.len()
+}
+
+/// The value without white space (SP and HTAB) at both ends (RFC 9110 section 5.6.3).
+pub fn trim(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = value {
+        value = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// True for a non-empty token (RFC 9110 section 5.6.2).
+pub fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
+}
+
+/// True for a byte that a token may have.
+pub fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn name_of<'a>(bytes: &'a [u8], line: &Line) -> &'a [u8] {
+    &bytes[line.name_at as usize..(line.name_at + line.name_len) as usize]
+}
+
+fn value_of<'a>(bytes: &'a [u8], line: &Line) -> &'a [u8] {
+    &bytes[line.value_at as usize..(line.value_at + line.value_len) as usize]
+}
+
+/// Names are tokens, so they are ASCII; a name that is not shows as empty rather than ending the program.
+fn as_name(name: &[u8]) -> &str {
+    std::str::from_utf8(name).unwrap_or_default()
+}
+
+/// Heads are limited far below 4 GiB (`head_bytes_max`); a list that grew past it is a bug of ours.
+fn offset(at: usize) -> u32 {
+    u32::try_from(at).expect("a head is smaller than 4 GiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Fields {
+        let mut fields = Fields::new();
+        fields.push("Host", "a.example");
+        fields.push("Accept", " text/html , \"a,b\" ");
+        fields.push("ACCEPT", "*/*");
+        fields
+    }
+
+    #[test]
+    fn looks_up_without_case_and_keeps_order_and_case() {
+        let fields = sample();
+        assert_eq!(fields.text("host"), Some("a.example"));
+        assert_eq!(fields.count("accept"), 2);
+        let names: Vec<&str> = fields.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["Host", "Accept", "ACCEPT"]);
+    }
+
+    #[test]
+    fn members_respect_quotes_and_skip_empty_ones() {
+        let mut fields = sample();
+        fields.push("accept", ", ,z,");
+        let members: Vec<&[u8]> = fields.members("accept").collect();
+        assert_eq!(members, [&b"text/html"[..], b"\"a,b\"", b"*/*", b"z"]);
+        assert!(fields.has_member("accept", "Z"));
+    }
+
+    #[test]
+    fn set_replaces_in_place_and_drops_the_others() {
+        let mut fields = sample();
+        fields.push("X", "1");
+        fields.set("accept", "q");
+        let mut out = Vec::new();
+        fields.write_to(&mut out);
+        assert_eq!(out, b"Host: a.example\r\naccept: q\r\nX: 1\r\n");
+        assert_eq!(fields.remove("ACCEPT"), 1);
+        assert_eq!(fields.len(), 2);
+    }
+
+    #[test]
+    fn no_value_can_end_a_line() {
+        let mut fields = Fields::new();
+        fields.push("X", "a\r\nEvil: 1\0");
+        assert_eq!(fields.get("x"), Some(&b"a  Evil: 1 "[..]));
+    }
+}

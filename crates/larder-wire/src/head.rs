@@ -1,0 +1,130 @@
+//! The two heads: what stands before a body.
+
+use crate::{Fields, Method, Target};
+
+/// The version a message says it speaks. A higher minor of 1 is read as 1.1 (RFC 9110 section 2.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0: no chunks, no keep-alive unless said.
+    Http10,
+    /// HTTP/1.1.
+    Http11,
+}
+
+impl Version {
+    /// As on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Version::Http10 => "HTTP/1.0",
+            Version::Http11 => "HTTP/1.1",
+        }
+    }
+}
+
+/// A request without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// What to do.
+    pub method: Method,
+    /// To what, in the form it was asked.
+    pub target: Target,
+    /// The client's version.
+    pub version: Version,
+    /// The field lines in their order.
+    pub fields: Fields,
+}
+
+/// A response without its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// 100 to 999.
+    pub status: u16,
+    /// The reason phrase, possibly empty; kept for forwarding, otherwise without meaning.
+    pub reason: Box<str>,
+    /// The origin's version.
+    pub version: Version,
+    /// The field lines in their order.
+    pub fields: Fields,
+}
+
+/// True when the connection may serve another message after this one, as far as the head says
+/// (RFC 9112 section 9.3): 1.1 unless `Connection: close`, 1.0 only with `Connection: keep-alive`.
+pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
+    match version {
+        _ if fields.has_member("Connection", "close") => false,
+        Version::Http11 => true,
+        Version::Http10 => fields.has_member("Connection", "keep-alive"),
+    }
+}
+
+impl RequestHead {
+    /// The client is willing to send another request on this connection.
+    pub fn keeps_alive(&self) -> bool {
+        keeps_alive(self.version, &self.fields)
+    }
+}
+
+impl ResponseHead {
+    /// A head of our own making.
+    pub fn new(status: u16) -> ResponseHead {
+        ResponseHead { status, reason: reason(status).into(), version: Version::Http11, fields: Fields::new() }
+    }
+
+    /// The origin will answer another request on this connection.
+    pub fn keeps_alive(&self) -> bool {
+        keeps_alive(self.version, &self.fields)
+    }
+
+    /// A 1xx that another head follows. 101 is final: what follows it is no HTTP any more.
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
+    }
+}
+
+/// The usual phrase of a status (RFC 9110 section 15); empty for one that it does not name.
+pub fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        203 => "Non-Authoritative Information",
+        204 => "No Content",
+        205 => "Reset Content",
+        206 => "Partial Content",
+        300 => "Multiple Choices",
+        301 => "Moved Permanently",
+        302 => "Found",
+        303 => "See Other",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        407 => "Proxy Authentication Required",
+        408 => "Request Timeout",
+        410 => "Gone",
+        411 => "Length Required",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        426 => "Upgrade Required",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

@@ -1,0 +1,20 @@
+//! HTTP messages as values: heads, fields, framing, dates, directives, structured fields, URLs.
+//!
+//! Bytes go in, values come out. There is no socket, no async and no clock here: whoever needs the
+//! time passes it in. That makes every rule of this crate a plain function that a table, a property
+//! or a fuzzer can reach.
+//!
+//! Read in this order: [`fields`] (the ordered list of header fields), [`head`] (request and response
+//! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it).
+
+pub mod fault;
+pub mod fields;
+pub mod head;
+pub mod method;
+pub mod target;
+
+pub use fault::{Fault, FaultKind, Side};
+pub use fields::Fields;
+pub use head::{RequestHead, ResponseHead, Version};
+pub use method::Method;
+pub use target::{Host, Scheme, Target, Url};

@@ -1,0 +1,1 @@
+//! Plays scripted clients and origins around any proxy, malformed bytes included.
