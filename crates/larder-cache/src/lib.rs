@@ -1,1 +1,14 @@
 //! All that a cache knows, and nothing of the network.
+//!
+//! [`key`] names an object, [`policy`] is RFC 9111 as pure functions of values and `now`, [`entry`] is
+//! where the client side and the server side meet ([`entry::Reader`], [`entry::Writer`]), [`extents`]
+//! are the byte ranges that are present, [`index`] finds, [`evict`] makes room, and [`cache`] puts
+//! them together: `find` answers what a request may have.
+
+pub mod cache;
+pub mod entry;
+pub mod evict;
+pub mod extents;
+pub mod index;
+pub mod key;
+pub mod policy;

@@ -5,12 +5,24 @@
 //! or a fuzzer can reach.
 //!
 //! Read in this order: [`fields`] (the ordered list of header fields), [`head`] (request and response
-//! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it).
+//! heads), [`parse`] (bytes to heads), [`framing`] (where a body ends), [`body`] (decoding it),
+//! [`encode`] (values to bytes); then what a cache reads: [`date`], [`directives`], [`etag`],
+//! [`range`], [`structured`].
 
+pub mod body;
+pub mod date;
+pub mod directives;
+pub mod encode;
+pub mod etag;
 pub mod fault;
 pub mod fields;
+pub mod framing;
 pub mod head;
+pub mod hop;
 pub mod method;
+pub mod parse;
+pub mod range;
+pub mod structured;
 pub mod target;
 
 pub use fault::{Fault, FaultKind, Side};

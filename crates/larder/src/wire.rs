@@ -1,0 +1,137 @@
+//! A byte stream to a peer, whatever carries it: TCP, a Unix socket, or TLS over TCP.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// An open stream to a client or an origin.
+pub enum Wire {
+    /// Clear text.
+    Tcp(TcpStream),
+    /// The control socket of the same machine.
+    Unix(UnixStream),
+    /// TLS, we are the server; boxed because its buffers are large and most streams are clear.
+    TlsServer(Box<tokio_rustls::server::TlsStream<Rewound>>),
+    /// TLS, we are the client.
+    TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+/// A TCP stream of which some bytes were read already (a ClientHello that was looked at, or what came
+/// behind a CONNECT): they are read again first.
+pub struct Rewound {
+    again: Vec<u8>,
+    read: usize,
+    stream: TcpStream,
+}
+
+impl Rewound {
+    /// Puts `again` before what `stream` still has.
+    pub fn new(again: Vec<u8>, stream: TcpStream) -> Rewound {
+        Rewound { again, read: 0, stream }
+    }
+
+    /// The socket below.
+    pub fn tcp(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The socket, and the bytes that nobody has read again.
+    pub fn into_parts(self) -> (Vec<u8>, TcpStream) {
+        (self.again[self.read..].to_vec(), self.stream)
+    }
+}
+
+impl AsyncRead for Rewound {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.read < self.again.len() {
+            let len = buf.remaining().min(self.again.len() - self.read);
+            buf.put_slice(&self.again[self.read..self.read + len]);
+            self.read += len;
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Rewound {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $stream:ident => $call:expr) => {
+        match $self.get_mut() {
+            Wire::Tcp($stream) => $call,
+            Wire::Unix($stream) => $call,
+            Wire::TlsServer($stream) => $call,
+            Wire::TlsClient($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write(cx, buf))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}
+
+impl Wire {
+    /// The TCP socket below, when there is one.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Wire::Tcp(stream) => Some(stream),
+            Wire::Unix(_) => None,
+            Wire::TlsServer(stream) => Some(stream.get_ref().0.tcp()),
+            Wire::TlsClient(stream) => Some(stream.get_ref().0),
+        }
+    }
+}
