@@ -1,0 +1,389 @@
+//! What a Larder is told to do, as plain values that are right by construction.
+//!
+//! [`Config::default`] is useful as it is. [`load`] reads a file, [`table`] lists every setting once (the
+//! parser, `larder config` and `docs/settings.md` come from it), [`report`] shows all that is wrong with a
+//! file at once. Behind this border nothing is checked twice.
+
+mod hosts;
+pub mod units;
+
+pub use hosts::HostPattern;
+
+use ipnet::IpNet;
+use larder_wire::Url;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All settings of one server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Where clients are served; never empty.
+    pub listens: Vec<Listen>,
+    /// Where the page and the metrics are; `None` switches them off.
+    pub admin: Option<SocketAddr>,
+    /// The folder for the local CA, the control socket and what the disk keeps; `None`: the user's cache folder.
+    pub store: Option<PathBuf>,
+    /// Budget of the memory store, bookkeeping included.
+    pub memory_bytes: u64,
+    /// Budget of the disk store; 0 keeps everything in memory. `None`: not said.
+    pub disk_bytes: Option<u64>,
+    /// Largest object that is kept in memory.
+    pub object_bytes_max: u64,
+    /// Worker threads; at least 1.
+    pub workers: usize,
+    /// What is served as a reverse proxy, the longest prefix first among equal hosts.
+    pub sites: Vec<Site>,
+    /// How much is accepted of anything.
+    pub limits: Limits,
+    /// How long is waited for anything.
+    pub timeouts: Timeouts,
+    /// Who may do what.
+    pub access: Access,
+    /// The access log, if any.
+    pub log: Option<Log>,
+    /// What an intercepting listener leaves closed.
+    pub intercept: Intercept,
+    /// The way to origins.
+    pub upstream: UpstreamSettings,
+    /// What may be kept, and how long.
+    pub policy: PolicySettings,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        let memory_bytes = 256_000_000;
+        Config {
+            listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
+            admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            store: None,
+            memory_bytes,
+            disk_bytes: None,
+            object_bytes_max: Config::object_bytes_max_for(memory_bytes),
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            sites: Vec::new(),
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            access: Access::default(),
+            log: None,
+            intercept: Intercept::default(),
+            upstream: UpstreamSettings::default(),
+            policy: PolicySettings::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
+    pub fn object_bytes_max_for(memory_bytes: u64) -> u64 {
+        memory_bytes / 4
+    }
+}
+
+/// One address on which clients are served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listen {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Certificates to serve TLS with, chosen by SNI, the first one when none fits; empty: clear text.
+    pub tls: Vec<CertificateFiles>,
+    /// Whether CONNECT tunnels are opened with certificates of the local CA.
+    pub intercept: bool,
+    /// Everything that is asked here goes to this origin (a reverse proxy of one site).
+    pub origin: Option<Url>,
+}
+
+impl Listen {
+    /// A plain listener: forward proxy, and the configured sites.
+    pub fn at(address: SocketAddr) -> Listen {
+        Listen { address, tls: Vec::new(), intercept: false, origin: None }
+    }
+}
+
+/// A certificate chain and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate and those above it.
+    pub chain: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// A part of the URL space that is served from an origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// Hosts of the site; never empty.
+    pub hosts: Vec<HostPattern>,
+    /// Paths that begin so belong to the site; begins with `/`. It is forwarded, not cut off.
+    pub prefix: String,
+    /// Where it comes from; a path in it is put before the request's.
+    pub origin: Url,
+    /// Which `Host` the origin sees.
+    pub host_header: HostHeader,
+}
+
+/// Which `Host` an origin behind a reverse proxy sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostHeader {
+    /// The one that the client asked for, so that the origin makes links that work for the client.
+    Client,
+    /// The authority of the origin's URL, for origins that know themselves by that name only.
+    Origin,
+}
+
+impl HostHeader {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HostHeader::Client => "client",
+            HostHeader::Origin => "origin",
+        }
+    }
+}
+
+/// How much is accepted of anything. What goes over is answered 4xx or 503, or waits; the settings say which.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Start line and fields of a message, and trailers; more is 431 to a client, 502 from an origin.
+    pub head_bytes_max: usize,
+    /// Request target; more is 414.
+    pub target_bytes_max: usize,
+    /// Fields in a head; more is 431 to a client, 502 from an origin.
+    pub fields_max: usize,
+    /// Request body; more is 413.
+    pub body_bytes_max: Option<u64>,
+    /// Bytes read ahead from a client that sends requests before it has the answers.
+    pub pipelined_bytes_max: usize,
+    /// Open client connections; further ones are answered 503 and closed.
+    pub connections_max: usize,
+    /// Open connections of one client address.
+    pub connections_per_client_max: Option<usize>,
+    /// Requests that wait for a connection to one origin; further ones are answered 503.
+    pub waiting_per_origin_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes_max: 64 << 10,
+            target_bytes_max: 16 << 10,
+            fields_max: 128,
+            body_bytes_max: None,
+            pipelined_bytes_max: 64 << 10,
+            connections_max: 10_000,
+            connections_per_client_max: None,
+            waiting_per_origin_max: 1_024,
+        }
+    }
+}
+
+/// How long is waited for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From a request's first byte (a new connection: from its opening, TLS included) to the end of its head; then 408.
+    pub head: Duration,
+    /// Between two requests of a client's connection; then it is closed.
+    pub idle: Duration,
+    /// Without a further byte of a request's body; then 408.
+    pub body: Duration,
+    /// Without progress in writing to a client; then the connection is closed.
+    pub write: Duration,
+    /// To resolve, connect and finish TLS with an origin; then 504.
+    pub connect: Duration,
+    /// From the request's end to the head of the origin's answer; then 504.
+    pub first_byte: Duration,
+    /// Without a further byte of an origin's body, or without progress in writing to it.
+    pub origin_idle: Duration,
+    /// For a request as a whole.
+    pub request: Option<Duration>,
+    /// After SIGTERM, for requests to end.
+    pub drain: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts {
+            head: Duration::from_secs(30),
+            idle: Duration::from_secs(60),
+            body: Duration::from_secs(60),
+            write: Duration::from_secs(60),
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(60),
+            origin_idle: Duration::from_secs(60),
+            request: None,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Who may do what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Addresses that may use the forward proxy; sites are open to everybody.
+    pub clients: Vec<IpNet>,
+    /// Ports that CONNECT may reach; empty: any.
+    pub connect_ports: Vec<u16>,
+    /// Addresses that may purge.
+    pub purge: Vec<IpNet>,
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        let loopback = ["127.0.0.0/8", "::1/128"];
+        let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
+        let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
+        let clients = [nets(&loopback), nets(&private)].concat();
+        Access { clients, connect_ports: Vec::new(), purge: nets(&loopback) }
+    }
+}
+
+impl Access {
+    /// Whether a client at `address` may use the forward proxy.
+    pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
+        contains(&self.clients, address)
+    }
+
+    /// Whether a client at `address` may purge.
+    pub fn may_purge(&self, address: std::net::IpAddr) -> bool {
+        contains(&self.purge, address)
+    }
+
+    /// Whether CONNECT may reach `port`.
+    pub fn may_connect(&self, port: u16) -> bool {
+        self.connect_ports.is_empty() || self.connect_ports.contains(&port)
+    }
+}
+
+/// An IPv4 client on a dual-stack listener comes as `::ffff:a.b.c.d` and is meant by the IPv4 networks.
+fn contains(nets: &[IpNet], address: std::net::IpAddr) -> bool {
+    let address = address.to_canonical();
+    nets.iter().any(|net| net.contains(&address))
+}
+
+/// Where the access log goes, and its form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Where to.
+    pub path: LogPath,
+    /// What a line looks like.
+    pub format: LogFormat,
+}
+
+/// Where an access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogPath {
+    /// Standard error.
+    Stderr,
+    /// Standard output.
+    Stdout,
+    /// A file that is appended to.
+    File(PathBuf),
+}
+
+/// What a line of the access log looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The format that web servers share, with the outcome words behind it.
+    Combined,
+    /// One JSON object.
+    Json,
+}
+
+impl LogFormat {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LogFormat::Combined => "combined",
+            LogFormat::Json => "json",
+        }
+    }
+}
+
+/// What an intercepting listener leaves closed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Intercept {
+    /// Hosts that are tunnelled unopened.
+    pub pass: Vec<HostPattern>,
+}
+
+/// The way to origins. Certificates are always verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamSettings {
+    /// Connections to one origin; requests beyond wait (`waiting_per_origin_max`).
+    pub connections_per_origin_max: usize,
+    /// Unused connections kept to one origin.
+    pub idle_per_origin_max: usize,
+    /// How long an unused connection is kept.
+    pub idle: Duration,
+    /// Who resolves names.
+    pub resolver: ResolverKind,
+    /// PEM files with certificates to trust besides those of the system.
+    pub extra_roots: Vec<PathBuf>,
+}
+
+impl Default for UpstreamSettings {
+    fn default() -> UpstreamSettings {
+        UpstreamSettings {
+            connections_per_origin_max: 512,
+            idle_per_origin_max: 64,
+            idle: Duration::from_secs(30),
+            resolver: ResolverKind::Dns,
+            extra_roots: Vec::new(),
+        }
+    }
+}
+
+/// Who resolves names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolverKind {
+    /// Asked directly: the hosts file, then the servers of resolv.conf; the TTL is honoured.
+    Dns,
+    /// The system's resolver with all its plug-ins, which tells no TTL.
+    System,
+}
+
+impl ResolverKind {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ResolverKind::Dns => "dns",
+            ResolverKind::System => "system",
+        }
+    }
+}
+
+/// What may be kept, and how long where the origin says nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// Whom the cache serves.
+    pub mode: CacheMode,
+    /// Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2).
+    pub heuristic_percent: u32,
+    /// The longest such lifetime.
+    pub heuristic_max: Duration,
+}
+
+impl Default for PolicySettings {
+    fn default() -> PolicySettings {
+        PolicySettings { mode: CacheMode::Shared, heuristic_percent: 10, heuristic_max: Duration::from_secs(86_400) }
+    }
+}
+
+/// Whom the cache serves (RFC 9111 section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheMode {
+    /// Many users: nothing private is kept.
+    Shared,
+    /// One user.
+    Private,
+}
+
+impl CacheMode {
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CacheMode::Shared => "shared",
+            CacheMode::Private => "private",
+        }
+    }
+}
