@@ -1,1 +1,108 @@
-//! In work.
+//! Fields that belong to one connection and not to the message (RFC 9110 section 7.6.1).
+
+use crate::Fields;
+
+/// Takes away what an intermediary must not pass on: `Connection`, the fields it names, and the known fields of
+/// that kind. `Trailer` stays, because trailers are passed on too; who sends the body with a length
+/// removes it.
+///
+/// A `Connection` that names a field meant for all recipients is an error of its sender, or an attack: it would
+/// strip `Authorization`, `Cookie` or `X-Forwarded-For` on the way to an origin, or `Cache-Control` on the way to
+/// another cache. RFC 9110 forbids to send that; such a name is ignored and its field stays.
+pub fn strip(fields: &mut Fields) {
+    let named = named_by_connection(fields);
+    fields.retain(|name, _| {
+        !PER_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name))
+            && !named.iter().any(|other| other.eq_ignore_ascii_case(name))
+    });
+}
+
+/// The protocols that a message offers or switches to: the `Upgrade` field, if `Connection` names it. Ask
+/// before [`strip`]. Other versions of HTTP and TLS are left out: past such a switch nobody could check the
+/// messages, and requests could be hidden from the rules of this proxy.
+pub fn upgrade(fields: &Fields) -> Option<String> {
+    if !fields.has_member("Connection", "upgrade") {
+        return None;
+    }
+    let protocols: Vec<&str> = fields
+        .members("Upgrade")
+        .filter_map(|member| std::str::from_utf8(member).ok())
+        .filter(|protocol| passes_through(protocol))
+        .collect();
+    (!protocols.is_empty()).then(|| protocols.join(", "))
+}
+
+/// Removed whether `Connection` names them or not.
+const PER_CONNECTION: [&str; 7] =
+    ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Upgrade", "HTTP2-Settings"];
+
+/// Never removed because `Connection` names them: framing, routing, authentication, caching, content and
+/// the forwarding fields that origins trust.
+const END_TO_END: [&str; 47] = [
+    "Accept",
+    "Accept-Encoding",
+    "Accept-Language",
+    "Accept-Ranges",
+    "Age",
+    "Allow",
+    "Authorization",
+    "Cache-Control",
+    "Cache-Status",
+    "CDN-Cache-Control",
+    "CDN-Loop",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Length",
+    "Content-Location",
+    "Content-Range",
+    "Content-Type",
+    "Cookie",
+    "Date",
+    "ETag",
+    "Expect",
+    "Expires",
+    "Forwarded",
+    "From",
+    "Host",
+    "If-Match",
+    "If-Modified-Since",
+    "If-None-Match",
+    "If-Range",
+    "If-Unmodified-Since",
+    "Last-Modified",
+    "Location",
+    "Max-Forwards",
+    "Origin",
+    "Pragma",
+    "Range",
+    "Referer",
+    "Retry-After",
+    "Server",
+    "Set-Cookie",
+    "Trailer",
+    "User-Agent",
+    "Vary",
+    "Via",
+    "Warning",
+    "WWW-Authenticate",
+    "X-Real-IP",
+];
+
+fn named_by_connection(fields: &Fields) -> Vec<Box<str>> {
+    fields
+        .members("Connection")
+        .filter_map(|member| std::str::from_utf8(member).ok())
+        .filter(|name| fields.contains(name) && !is_end_to_end(name))
+        .map(Box::from)
+        .collect()
+}
+
+fn is_end_to_end(name: &str) -> bool {
+    let forwarding = name.get(..12).is_some_and(|start| start.eq_ignore_ascii_case("X-Forwarded-"));
+    forwarding || END_TO_END.iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+fn passes_through(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default();
+    !["h2c", "h2", "HTTP", "TLS"].iter().any(|other| other.eq_ignore_ascii_case(name))
+}

@@ -2,8 +2,16 @@
 //!
 //! A target is forwarded as it was received (RFC 9110 section 7.7 forbids a proxy to rewrite it);
 //! only the cache key uses the normal form of [`Url::key_text`].
+//!
+//! Bytes of a target: all of printable ASCII but space and `#`. RFC 3986 permits fewer, yet browsers and
+//! tools send ``" < > \ ^ ` { | }`` as they are. None of those separates anything in our reading of a URL,
+//! so they pass through as received. A control byte or a space could end the request line for the next
+//! reader, a fragment is no part of a request, and of non-ASCII bytes nobody knows the charset: refused.
 
 use std::fmt;
+
+use crate::fields::byte_set;
+use crate::{Fault, FaultKind, Method, RequestHead};
 
 /// A URL scheme that a cache serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,14 +48,7 @@ impl Host {
     /// A registered name, IPv4 or bracketed IPv6 address; `None` for what RFC 3986 section 3.2.2 does not permit
     /// or for more than 255 bytes. Percent-encoded hosts are refused: no resolver knows them.
     pub fn parse(text: &str) -> Option<Host> {
-        let valid = match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            Some(inside) => inside.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => {
-                !text.is_empty()
-                    && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=".contains(&byte))
-            }
-        };
-        (valid && text.len() <= 255).then(|| Host(text.to_ascii_lowercase().into()))
+        is_host(text).then(|| Host(text.to_ascii_lowercase().into()))
     }
 
     /// The host as it stands in a URL.
@@ -81,6 +82,20 @@ pub struct Url {
 }
 
 impl Url {
+    /// An absolute http or https URL. `None` for another scheme, for user information (credentials in a URL mislead
+    /// people and are forbidden in requests: RFC 9110 section 4.2.4), for a fragment, and for a byte that no
+    /// target may have. An empty port is the scheme's own; an empty path becomes `/`.
+    pub fn parse(text: &str) -> Option<Url> {
+        let (scheme, rest) = split_scheme(text)?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (host, port) = split_authority(authority)?;
+        if !is_target(path.as_bytes()) {
+            return None;
+        }
+        let path = if path.starts_with('/') { path.into() } else { format!("/{path}").into() };
+        Some(Url { scheme, host: Host::parse(host)?, port: port.unwrap_or(scheme.default_port()), path })
+    }
+
     /// Host, and the port where it is not the scheme's own: the value of a `Host` field.
     pub fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {
@@ -123,6 +138,166 @@ pub enum Target {
     Authority(Host, u16),
     /// `*`: OPTIONS only.
     Asterisk,
+}
+
+/// The URL that a request asks for (RFC 9110 section 7.1), on a listener of that scheme. An absolute target wins
+/// over `Host`, also where they disagree (RFC 9112 section 3.2.2): who forwards the request then writes
+/// `Host` anew from [`Url::authority`]. A CONNECT names no URL; ask for its target instead.
+pub fn url_of(head: &RequestHead, scheme: Scheme) -> Result<Url, Fault> {
+    let path: &str = match &head.target {
+        Target::Absolute(url) => return Ok(url.clone()),
+        Target::Authority(..) => return Err(Fault::client(FaultKind::Target, "a CONNECT names no URL")),
+        Target::Origin(path) => path,
+        Target::Asterisk => "*",
+    };
+    let Some(value) = head.fields.text("Host") else {
+        return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target"));
+    };
+    match split_authority(value).and_then(|(host, port)| Host::parse(host).zip(Some(port))) {
+        Some((host, port)) => Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() }),
+        None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
+    }
+}
+
+/// The URL that a reference such as a `Location` means (RFC 3986 section 5.2), without its fragment. `None` when
+/// it is none that a cache serves.
+pub fn resolve(base: &Url, reference: &str) -> Option<Url> {
+    let reference = &reference[..reference.find('#').unwrap_or(reference.len())];
+    if has_scheme(reference) {
+        let url = Url::parse(reference)?;
+        return Some(Url { path: without_dots(&url.path), ..url });
+    }
+    if reference.starts_with("//") {
+        let url = Url::parse(&format!("{}:{reference}", base.scheme.as_str()))?;
+        return Some(Url { path: without_dots(&url.path), ..url });
+    }
+    if !is_target(reference.as_bytes()) {
+        return None;
+    }
+    let base_path = if base.path.starts_with('/') { &base.path } else { "/" };
+    let (base_only_path, _) = split_query(base_path);
+    let path = match reference.as_bytes().first() {
+        None => base_path.into(),
+        Some(b'?') => format!("{base_only_path}{reference}").into(),
+        Some(b'/') => without_dots(reference),
+        Some(_) => {
+            let folder = &base_only_path[..base_only_path.rfind('/').map_or(0, |slash| slash + 1)];
+            without_dots(&format!("{folder}{reference}"))
+        }
+    };
+    Some(Url { path, ..base.clone() })
+}
+
+/// The target of a request line in the form that this method asks for (RFC 9112 section 3.2).
+pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault> {
+    let refuse = |detail| Err(Fault::client(FaultKind::Target, detail));
+    let text = match std::str::from_utf8(target) {
+        Ok(text) if is_target(target) => text,
+        _ if target.contains(&b'#') => return refuse("a fragment in the target"),
+        _ => return refuse("a control byte or a byte above 126 in the target"),
+    };
+    if *method == Method::Connect {
+        return match split_authority(text).and_then(|(host, port)| Host::parse(host).zip(port)) {
+            Some((host, port)) => Ok(Target::Authority(host, port)),
+            None => refuse("the target of CONNECT is not host:port"),
+        };
+    }
+    if text.starts_with('/') {
+        return Ok(Target::Origin(text.into()));
+    }
+    match (text, Url::parse(text)) {
+        ("*", _) if *method == Method::Options => Ok(Target::Asterisk),
+        ("*", _) => refuse("the target * is for OPTIONS only"),
+        // An OPTIONS of a whole server, asked through a proxy (RFC 9112 section 3.2.4).
+        (_, Some(url)) if *method == Method::Options && has_no_path(text) => {
+            Ok(Target::Absolute(Url { path: "*".into(), ..url }))
+        }
+        (_, Some(url)) => Ok(Target::Absolute(url)),
+        (_, None) => refuse("the target is neither a path nor an absolute http or https URL"),
+    }
+}
+
+/// `host[:port]` as in a URL's authority or a `Host` field; `None` when it is not exactly that. An empty
+/// port is none (RFC 3986 section 3.2.3).
+pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
+    let host_end = match text.strip_prefix('[') {
+        Some(_) => text.find(']')? + 1,
+        None => text.find(':').unwrap_or(text.len()),
+    };
+    let (host, rest) = text.split_at(host_end);
+    let port = match rest.strip_prefix(':') {
+        None if rest.is_empty() => None,
+        None => return None,
+        Some("") => None,
+        Some(digits) => Some(parse_port(digits)?),
+    };
+    is_host(host).then_some((host, port))
+}
+
+fn parse_port(digits: &str) -> Option<u16> {
+    let valid = digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|&port| valid && port != 0)
+}
+
+fn is_host(text: &str) -> bool {
+    static HOST_BYTES: [bool; 256] = byte_set(b"-._~!$&'()*+,;=");
+    if text.is_empty() || text.len() > 255 {
+        return false;
+    }
+    match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        Some(inside) => inside.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => text.bytes().all(|byte| HOST_BYTES[usize::from(byte)]),
+    }
+}
+
+/// Without early exit, so that the compiler takes many bytes at a time.
+fn is_target(bytes: &[u8]) -> bool {
+    !bytes.iter().fold(false, |bad, &byte| bad | !(0x21..=0x7e).contains(&byte) | (byte == b'#'))
+}
+
+fn split_scheme(text: &str) -> Option<(Scheme, &str)> {
+    [("http://", Scheme::Http), ("https://", Scheme::Https)].into_iter().find_map(|(prefix, scheme)| {
+        let (start, rest) = text.split_at_checked(prefix.len())?;
+        start.eq_ignore_ascii_case(prefix).then_some((scheme, rest))
+    })
+}
+
+/// True when a reference is absolute: letters, digits, `+-.` and then a colon (RFC 3986 section 4.2).
+fn has_scheme(reference: &str) -> bool {
+    let Some((scheme, _)) = reference.split_once(':') else { return false };
+    scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+}
+
+fn has_no_path(absolute: &str) -> bool {
+    split_scheme(absolute).is_some_and(|(_, rest)| !rest.contains(['/', '?']))
+}
+
+/// The path, and the query with its question mark.
+fn split_query(path: &str) -> (&str, &str) {
+    path.split_at(path.find('?').unwrap_or(path.len()))
+}
+
+/// Takes `.` and `..` out of the path, not out of the query (RFC 3986 section 5.2.4).
+fn without_dots(path: &str) -> Box<str> {
+    let (path, query) = split_query(path);
+    let mut segments: Vec<&str> = Vec::new();
+    let mut parts = path.split('/').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        let last = parts.peek().is_none();
+        match part {
+            "." => {}
+            ".." => drop(segments.pop()),
+            _ => {
+                segments.push(part);
+                continue;
+            }
+        }
+        if last {
+            segments.push("");
+        }
+    }
+    format!("/{}{query}", segments.join("/")).into()
 }
 
 fn normalise_path(path: &[u8], out: &mut Vec<u8>) {
