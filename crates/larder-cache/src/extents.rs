@@ -1,1 +1,235 @@
-//! In work.
+//! Which bytes of an object are present: pieces of its body, in order, with holes between them.
+//!
+//! A body that streams in is appended piece by piece; a range that was fetched on its own fills the
+//! hole it belongs to. All pieces belong to one representation: whoever inserts has compared the
+//! validators. Reading clones references to pieces, never bytes. [`Extents::compact`] makes what is
+//! held equal to what is counted, once a body is complete.
+
+use std::collections::VecDeque;
+use std::mem::size_of;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+/// The present bytes of one object.
+#[derive(Clone, Debug, Default)]
+pub struct Extents {
+    /// Sorted by offset, none empty, none overlapping. Neighbours may touch.
+    pieces: VecDeque<Piece>,
+    /// The sum of all pieces' lengths.
+    bytes: u64,
+}
+
+/// Runs of pieces smaller than this on average are worth a copy.
+const PIECE_BYTES_MIN: usize = 16 * 1024;
+
+/// The longest piece that [`Extents::compact`] builds; an object up to this size becomes one piece.
+pub const COMPACTED_BYTES_MAX: usize = 256 * 1024;
+
+impl Extents {
+    /// Nothing present.
+    pub fn new() -> Extents {
+        Extents::default()
+    }
+
+    /// Adds the bytes from offset `at` on. Where bytes are present already they stay; only holes are
+    /// filled. Bytes past the last offset that 64 bits can name are left out. Returns how many bytes
+    /// became present.
+    pub fn insert(&mut self, at: u64, mut piece: Bytes) -> u64 {
+        piece.truncate(usize::try_from(u64::MAX - at).unwrap_or(usize::MAX));
+        if at >= self.end() {
+            return self.append(at, piece);
+        }
+        let offered = at..at + piece.len() as u64;
+        let holes: Vec<_> = self.holes(offered).collect();
+        for hole in &holes {
+            let part = piece.slice((hole.start - at) as usize..(hole.end - at) as usize);
+            let place = self.first_ending_after(hole.start);
+            self.pieces.insert(place, Piece { at: hole.start, bytes: part, exact: false });
+        }
+        let filled = holes.iter().map(|hole| hole.end - hole.start).sum();
+        self.bytes += filled;
+        filled
+    }
+
+    /// The present bytes from `offset` on, up to the end of their piece and `bytes_max`; `None` in a hole.
+    pub fn slice_at(&self, offset: u64, bytes_max: usize) -> Option<Bytes> {
+        let piece = self.pieces.get(self.first_ending_after(offset))?;
+        let skip = usize::try_from(offset.checked_sub(piece.at)?).ok()?;
+        let end = skip.saturating_add(bytes_max).min(piece.bytes.len());
+        Some(piece.bytes.slice(skip..end))
+    }
+
+    /// Puts the contiguous present bytes from `range.start` on, not past `range.end`, into `out` as
+    /// slices, and returns how many bytes that are.
+    pub fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) -> u64 {
+        let mut next = range.start;
+        for piece in self.pieces.range(self.first_ending_after(range.start)..) {
+            if piece.at > next || next >= range.end {
+                break;
+            }
+            let end = piece.end().min(range.end);
+            out.push(piece.bytes.slice((next - piece.at) as usize..(end - piece.at) as usize));
+            next = end;
+        }
+        next - range.start
+    }
+
+    /// How many bytes are present without a hole from `offset` on.
+    pub fn present_from(&self, offset: u64) -> u64 {
+        self.present_up_to(offset, u64::MAX)
+    }
+
+    /// Whether every byte of the range is present. An empty range is always covered.
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        range.is_empty() || self.present_up_to(range.start, range.end) >= range.end - range.start
+    }
+
+    /// The holes within the range, in order: what is still to be fetched.
+    pub fn holes(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut pieces = self.pieces.range(self.first_ending_after(range.start)..);
+        let mut next = range.start;
+        std::iter::from_fn(move || {
+            while next < range.end {
+                let start = next;
+                let (hole_end, after) = match pieces.next() {
+                    Some(piece) if piece.at < range.end => (piece.at, piece.end()),
+                    _ => (range.end, range.end),
+                };
+                next = after;
+                if hole_end > start {
+                    return Some(start..hole_end);
+                }
+            }
+            None
+        })
+    }
+
+    /// Frees every piece that ends at or before `offset` (the window of a stream that is not kept slides
+    /// on) and returns how many bytes those were. A piece that reaches past `offset` stays whole.
+    pub fn drop_before(&mut self, offset: u64) -> u64 {
+        let gone: u64 =
+            self.pieces.drain(..self.first_ending_after(offset)).map(|piece| piece.bytes.len() as u64).sum();
+        self.bytes -= gone;
+        gone
+    }
+
+    /// The offset after the last present byte.
+    pub fn end(&self) -> u64 {
+        self.pieces.back().map_or(0, Piece::end)
+    }
+
+    /// How many bytes are present, in all pieces together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// In how many pieces.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Whether no byte is present.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// What is held on the heap: the list, every piece and the reference count that a shared piece gets.
+    /// Exact for pieces that [`Extents::compact`] has built. Any other piece counts with its length,
+    /// though it may keep a larger read buffer alive that it shares with its neighbours.
+    pub fn heap_bytes(&self) -> u64 {
+        let list = self.pieces.capacity() * size_of::<Piece>() + self.pieces.len() * SHARED_HEADER_BYTES;
+        list as u64 + self.bytes
+    }
+
+    /// Copies runs of small pieces together and frees the read buffers they came in, so that a complete
+    /// object holds what [`Extents::heap_bytes`] says and a hit writes few vectors. An object of up to
+    /// [`COMPACTED_BYTES_MAX`] becomes one exact allocation; larger pieces than [`PIECE_BYTES_MIN`] on
+    /// average stay where they are. Doing it again costs a walk over the pieces and copies nothing.
+    pub fn compact(&mut self) {
+        let mut compacted = VecDeque::new();
+        let mut rest = std::mem::take(&mut self.pieces).into_iter().peekable();
+        while let Some(first) = rest.next() {
+            let mut run = vec![first];
+            let mut run_bytes = run[0].bytes.len();
+            while let Some(next) = rest.next_if(|next| joins(&run, run_bytes, next)) {
+                run_bytes += next.bytes.len();
+                run.push(next);
+            }
+            let ends_here = rest.peek().is_none_or(|next| !touches(&run, next));
+            let whole_and_small = ends_here && starts_apart(&compacted, &run[0]) && run_bytes <= COMPACTED_BYTES_MAX;
+            if whole_and_small || run_bytes < run.len() * PIECE_BYTES_MIN {
+                compacted.push_back(merged(run, run_bytes));
+            } else {
+                compacted.extend(run);
+            }
+        }
+        compacted.shrink_to_fit();
+        self.pieces = compacted;
+    }
+
+    fn append(&mut self, at: u64, bytes: Bytes) -> u64 {
+        let added = bytes.len() as u64;
+        if added > 0 {
+            self.pieces.push_back(Piece { at, bytes, exact: false });
+            self.bytes += added;
+        }
+        added
+    }
+
+    /// The place of the first piece with a byte after `offset - 1`: the one that holds `offset`, or else the next.
+    /// Reading mostly happens at the front of a small object or at the end of a growing one.
+    fn first_ending_after(&self, offset: u64) -> usize {
+        self.pieces.partition_point(|piece| piece.end() <= offset)
+    }
+
+    /// Contiguous present bytes from `offset`, counted piece by piece until at least `enough_end` is reached.
+    fn present_up_to(&self, offset: u64, enough_end: u64) -> u64 {
+        let mut next = offset;
+        for piece in self.pieces.range(self.first_ending_after(offset)..) {
+            if piece.at > next || next >= enough_end {
+                break;
+            }
+            next = piece.end();
+        }
+        next - offset
+    }
+}
+
+/// What `Bytes` allocates beside the bytes when a piece gets its second reference.
+const SHARED_HEADER_BYTES: usize = 3 * size_of::<usize>();
+
+#[derive(Clone, Debug)]
+struct Piece {
+    at: u64,
+    bytes: Bytes,
+    /// Copied here into an allocation of exactly its length.
+    exact: bool,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.at + self.bytes.len() as u64
+    }
+}
+
+fn touches(run: &[Piece], next: &Piece) -> bool {
+    run.last().is_some_and(|last| last.end() == next.at)
+}
+
+fn joins(run: &[Piece], run_bytes: usize, next: &Piece) -> bool {
+    touches(run, next) && run_bytes + next.bytes.len() <= COMPACTED_BYTES_MAX
+}
+
+fn starts_apart(before: &VecDeque<Piece>, first: &Piece) -> bool {
+    before.back().is_none_or(|last| last.end() < first.at)
+}
+
+fn merged(mut run: Vec<Piece>, run_bytes: usize) -> Piece {
+    if run.len() == 1 && run[0].exact {
+        return run.remove(0);
+    }
+    let mut joined = Vec::with_capacity(run_bytes);
+    run.iter().for_each(|piece| joined.extend_from_slice(&piece.bytes));
+    Piece { at: run[0].at, bytes: Bytes::from(joined.into_boxed_slice()), exact: true }
+}

@@ -1,1 +1,121 @@
-//! In work.
+//! Makes room: which object goes when the budget is full.
+//!
+//! A policy orders items and adds up their bytes; it holds no budget and starts nothing. Whoever owns
+//! it calls [`Evict::evict`] until [`Evict::bytes`] (and whatever else the budget counts) fits, so a
+//! budget can change while the cache runs. An item that must not go (it is being written) is simply not
+//! inserted yet. Two policies: [`S3Fifo`], where a hit takes no lock, and [`Lru`], the yardstick.
+//! [`replay`] plays a trace through either.
+
+mod ghost;
+mod lru;
+mod replay;
+mod s3_fifo;
+mod shelf;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+pub use lru::Lru;
+pub use replay::{Hits, Request, Sample, replay};
+pub use s3_fifo::S3Fifo;
+
+/// What a policy must know of an item.
+pub trait Weighed {
+    /// What the item counts against the budget, overhead included. A policy reads it when the item is
+    /// inserted and when it is [`Evict::resized`], and counts that figure until then.
+    fn bytes(&self) -> u64;
+
+    /// The field of the item in which policies keep their mark.
+    fn seat(&self) -> &Seat;
+
+    /// A hash of the item's name, the same when it comes back ([`crate::index::Index::hash_of`]): by it
+    /// a policy remembers what it has let go.
+    fn id_hash(&self) -> u64;
+}
+
+/// An order of eviction. An item has a place in at most one policy at a time.
+pub trait Evict<T: Weighed>: Send {
+    /// Takes the item in. One that has its place here already stays there.
+    fn insert(&mut self, item: Arc<T>);
+
+    /// The item was asked for. [`S3Fifo`] needs only [`Seat::hit`], which takes no lock: callers that
+    /// know they use it call that and leave the policy's lock alone.
+    fn hit(&mut self, item: &Arc<T>);
+
+    /// Takes the item out, now and wholly; says whether it had a place here.
+    fn remove(&mut self, item: &Arc<T>) -> bool;
+
+    /// The item's [`Weighed::bytes`] have changed: counts the new figure. Nothing happens when the item
+    /// has no place here.
+    fn resized(&mut self, item: &Arc<T>);
+
+    /// Lets one item go; `None` only when there is none. Its bytes are no longer counted.
+    fn evict(&mut self) -> Option<Arc<T>>;
+
+    /// The bytes of all items here.
+    fn bytes(&self) -> u64;
+
+    /// How many items are here.
+    fn len(&self) -> usize;
+
+    /// Whether no item is here.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the policy itself holds on the heap, without the items.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// A policy's mark in an item: how often it was hit of late, and where its place is. Eight bytes.
+#[derive(Debug)]
+pub struct Seat {
+    hits: AtomicU8,
+    /// A place on the policy's shelf, written under the policy's lock only; [`NOWHERE`] without one.
+    place: AtomicU32,
+}
+
+/// More hits than this are not told apart: two bits.
+const HITS_MAX: u8 = 3;
+
+/// No place. A shelf never has so many.
+const NOWHERE: u32 = u32::MAX;
+
+impl Seat {
+    /// The mark of an item that is in no policy.
+    pub fn new() -> Seat {
+        Seat { hits: AtomicU8::new(0), place: AtomicU32::new(NOWHERE) }
+    }
+
+    /// The item was asked for. No lock, and no write at all once the item counts as popular, so a hot
+    /// object's cache line stays shared between cores. Two hits at the same instant may count as one.
+    pub fn hit(&self) {
+        let hits = self.hits.load(Ordering::Relaxed);
+        if hits < HITS_MAX {
+            self.hits.store(hits + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The hits since the item was inserted or last given another chance, 3 at most.
+    pub fn hits(&self) -> u8 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    fn set_hits(&self, hits: u8) {
+        self.hits.store(hits, Ordering::Relaxed);
+    }
+
+    fn place(&self) -> u32 {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    fn set_place(&self, place: u32) {
+        self.place.store(place, Ordering::Relaxed);
+    }
+}
+
+impl Default for Seat {
+    fn default() -> Seat {
+        Seat::new()
+    }
+}

@@ -1,0 +1,126 @@
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP
+//! 2023), weighed by bytes.
+//!
+//! Most objects of a cache are asked for once. A new one is on trial in a small queue, a tenth of the
+//! bytes; at its end it moves to the main queue if it was hit more than once, and is evicted otherwise,
+//! its name going to the ghost. A name that comes back while the ghost knows it goes to the main queue at
+//! once. The main queue gives an object that was hit one more round per hit, three at most.
+//!
+//! Departures from the paper: the tenth is one of the bytes held now, not of a configured size (eviction
+//! happens when the budget is full, so it is the same, and a budget may change); the ghost remembers at
+//! most as many names as there are items; and one eviction looks at a bounded number of items.
+
+use std::sync::Arc;
+
+use super::ghost::Ghost;
+use super::shelf::Shelf;
+use super::{Evict, Weighed};
+
+/// The policy. A hit is [`super::Seat::hit`] on the item, outside any lock.
+pub struct S3Fifo<T> {
+    shelf: Shelf<T, 2>,
+    ghost: Ghost,
+}
+
+const SMALL: usize = 0;
+const MAIN: usize = 1;
+
+/// The small queue's share of the bytes is one in this many.
+const SMALL_SHARE: u64 = 10;
+
+/// An item leaves the small queue for the main one with more hits than this.
+const TRIAL_HITS: u8 = 1;
+
+/// One eviction gives at most so many items another chance: under a flood of hits the search for one
+/// that was not hit must end. Then the next in line goes.
+const CHANCES_MAX: usize = 1000;
+
+impl<T: Weighed> S3Fifo<T> {
+    /// An empty policy.
+    pub fn new() -> S3Fifo<T> {
+        S3Fifo { shelf: Shelf::new(), ghost: Ghost::new() }
+    }
+
+    fn total_len(&self) -> usize {
+        self.shelf.len(SMALL) + self.shelf.len(MAIN)
+    }
+
+    /// The queue whose turn it is to lose an item.
+    fn queue_in_turn(&self) -> usize {
+        let (small, main) = (self.shelf.bytes(SMALL), self.shelf.bytes(MAIN));
+        let small_is_full = small.saturating_mul(SMALL_SHARE) >= small.saturating_add(main);
+        if self.shelf.len(MAIN) == 0 || (small_is_full && self.shelf.len(SMALL) > 0) { SMALL } else { MAIN }
+    }
+
+    /// Moves the item to the front of the main queue if its hits earn that.
+    fn another_chance(&mut self, queue: usize, place: u32, item: &Arc<T>) -> bool {
+        let hits = item.seat().hits();
+        let (needed, left) = if queue == SMALL { (TRIAL_HITS, 0) } else { (0, hits.saturating_sub(1)) };
+        if hits <= needed {
+            return false;
+        }
+        item.seat().set_hits(left);
+        self.shelf.move_to(MAIN, place);
+        true
+    }
+}
+
+impl<T: Weighed> Default for S3Fifo<T> {
+    fn default() -> S3Fifo<T> {
+        S3Fifo::new()
+    }
+}
+
+impl<T: Weighed + Send + Sync> Evict<T> for S3Fifo<T> {
+    fn insert(&mut self, item: Arc<T>) {
+        if self.shelf.place_of(&item).is_some() {
+            return;
+        }
+        item.seat().set_hits(0);
+        let queue = if self.ghost.recall(item.id_hash()) { MAIN } else { SMALL };
+        self.shelf.push(queue, item);
+    }
+
+    fn hit(&mut self, item: &Arc<T>) {
+        item.seat().hit();
+    }
+
+    fn remove(&mut self, item: &Arc<T>) -> bool {
+        self.shelf.place_of(item).and_then(|place| self.shelf.take(place)).is_some()
+    }
+
+    fn resized(&mut self, item: &Arc<T>) {
+        if let Some(place) = self.shelf.place_of(item) {
+            self.shelf.resize(place);
+        }
+    }
+
+    fn evict(&mut self) -> Option<Arc<T>> {
+        let mut chances = 0;
+        loop {
+            let queue = self.queue_in_turn();
+            let (place, item) = self.shelf.oldest(queue)?;
+            let item = item.clone();
+            if chances < CHANCES_MAX && self.another_chance(queue, place, &item) {
+                chances += 1;
+                continue;
+            }
+            if queue == SMALL {
+                self.ghost.remember(item.id_hash(), self.total_len());
+            }
+            return self.shelf.take(place);
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.shelf.bytes(SMALL) + self.shelf.bytes(MAIN)
+    }
+
+    fn len(&self) -> usize {
+        self.total_len()
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.shelf.heap_bytes() + self.ghost.heap_bytes()
+    }
+}
