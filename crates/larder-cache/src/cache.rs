@@ -1,1 +1,493 @@
-//! In work.
+//! The cache as a whole: what may this request have, and where does an answer go.
+//!
+//! [`Cache::find`] is the only question the server asks. It answers with a reader in every case but
+//! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
+//! its stored variants and its fetches under way; all three live under one short lock.
+
+use crate::entry::{Entry, Kept, Reader, Writer};
+use crate::evict::{Evict, S3Fifo};
+use crate::index::Index;
+use crate::key::Key;
+use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy};
+use larder_wire::RequestHead;
+use larder_wire::date::Stamp;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a cache is made with. All sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Heads, bodies and bookkeeping together stay below this.
+    pub memory_bytes: u64,
+    /// A longer body is not kept.
+    pub object_bytes_max: u64,
+    /// How much of a body that is not kept may wait for its reader.
+    pub window_bytes: u64,
+    /// How much of an abandoned fetch is still worth fetching.
+    pub abandoned_bytes_max: u64,
+    /// Variants of one key; the oldest goes first.
+    pub variants_max: usize,
+    /// How long a key that turned out uncachable is asked for without making others wait.
+    pub pass_seconds: u64,
+    /// The rules of RFC 9111 that leave a choice.
+    pub policy: policy::Settings,
+    /// Seed of the index, against chosen collisions.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            memory_bytes: 256_000_000,
+            object_bytes_max: 64_000_000,
+            window_bytes: 128 * 1024,
+            abandoned_bytes_max: 16_000_000,
+            variants_max: 64,
+            pass_seconds: 120,
+            policy: policy::Settings::default(),
+            seed: 0,
+        }
+    }
+}
+
+/// The memory that entries hold, counted to the byte of what they asked for.
+#[derive(Debug)]
+pub struct Budget {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl Budget {
+    pub(crate) fn adjust(&self, from: u64, to: u64) {
+        if to >= from {
+            self.used.fetch_add(to - from, Ordering::Relaxed);
+        } else {
+            self.used.fetch_sub(from - to, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes held now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that may be held.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+}
+
+/// A stored response that may be used.
+pub struct Hit {
+    /// Reads its body.
+    pub reader: Reader,
+    /// Its head.
+    pub kept: Arc<Kept>,
+    /// The length of its body, when known.
+    pub length: Option<u64>,
+}
+
+/// What a request may have.
+pub enum Found {
+    /// A stored response that needs nobody's leave.
+    Fresh(Hit),
+    /// A stale one that the client said it takes.
+    Stale(Hit, StaleWhy),
+    /// A stale one to answer with at once; who gets the writer validates behind it.
+    Revalidate(Hit, Option<Writer>),
+    /// A stored one that must be validated first, by this request.
+    Validate(Hit, ValidateWhy, Reader, Writer),
+    /// Another request is asking the origin: its answer may serve this one too.
+    InFlight(Reader),
+    /// Nothing usable is stored; this request asks the origin, and others follow.
+    Missing(Reader, Writer),
+    /// The last answer for this key was for one request alone: ask without making others wait.
+    Pass(Reader, Writer),
+    /// Nothing usable is stored and the client wants nothing else (`only-if-cached`).
+    Unsatisfiable,
+}
+
+impl Found {
+    /// The word that logs and pages show.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Found::Fresh(_) => "fresh",
+            Found::Stale(..) => "stale",
+            Found::Revalidate(..) => "revalidate",
+            Found::Validate(..) => "validate",
+            Found::InFlight(_) => "in-flight",
+            Found::Missing(..) => "missing",
+            Found::Pass(..) => "pass",
+            Found::Unsatisfiable => "unsatisfiable",
+        }
+    }
+}
+
+/// All that is stored, and all that is being fetched to be stored.
+pub struct Cache {
+    pub(crate) settings: Settings,
+    pub(crate) budget: Arc<Budget>,
+    index: Index<Object>,
+    evict: Mutex<Box<dyn Evict<Entry>>>,
+    passes: PassMarks,
+    evictions: AtomicU64,
+}
+
+/// One key: its stored variants and its fetches under way.
+struct Object {
+    key: Key,
+    state: Mutex<ObjectState>,
+}
+
+impl Object {
+    fn new(key: Key) -> Object {
+        Object { key, state: Mutex::default() }
+    }
+}
+
+#[derive(Default)]
+struct ObjectState {
+    variants: Vec<Arc<Entry>>,
+    pending: Vec<Pending>,
+    /// Taken out of the index: whoever still holds it must look again.
+    dead: bool,
+}
+
+struct Pending {
+    entry: Arc<Entry>,
+    followed: Followed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Followed {
+    ByAll,
+    ByNobody,
+}
+
+/// Numbers about the whole cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys with something stored or under way.
+    pub objects: u64,
+    /// Bytes held.
+    pub memory_bytes: u64,
+    /// Stored responses that made room for others.
+    pub evictions: u64,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(settings: Settings) -> Arc<Cache> {
+        Arc::new(Cache {
+            budget: Arc::new(Budget { used: AtomicU64::new(0), max: settings.memory_bytes }),
+            index: Index::new(64, settings.seed),
+            evict: Mutex::new(Box::new(S3Fifo::new())),
+            passes: PassMarks::new(),
+            evictions: AtomicU64::new(0),
+            settings,
+        })
+    }
+
+    /// What this cache was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Numbers about the whole cache.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            objects: self.index.len() as u64,
+            memory_bytes: self.budget.used(),
+            evictions: self.evictions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What a GET or HEAD for this key may have at `now`.
+    pub fn find(self: &Arc<Cache>, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Found {
+        let look = Look { key, request, asked, now };
+        if let Some(object) = self.index.find(key) {
+            let mut state = object.state.lock();
+            if !state.dead {
+                return self.find_in(&object.key, &mut state, &look);
+            }
+        }
+        if asked.only_if_cached() {
+            return Found::Unsatisfiable;
+        }
+        self.with_object(key, |key, state| self.find_in(key, state, &look))
+    }
+
+    /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
+    pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, Arc::clone(&self.budget)));
+        (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
+    }
+
+    /// Forgets all variants of a key and what is being fetched for it; says how many variants there were.
+    pub fn invalidate(&self, key: &[u8]) -> usize {
+        let Some(object) = self.index.find(key) else { return 0 };
+        let (variants, pending) = {
+            let mut state = object.state.lock();
+            state.dead = true;
+            (std::mem::take(&mut state.variants), std::mem::take(&mut state.pending))
+        };
+        self.index.remove_if(key, &object, |_| true);
+        for entry in pending.iter().map(|pending| &pending.entry).chain(&variants) {
+            entry.listed.store(false, Ordering::Relaxed);
+        }
+        let mut evict = self.evict.lock();
+        for entry in &variants {
+            evict.remove(entry);
+        }
+        variants.len()
+    }
+
+    /// What an entry says of a request that looks for it: a reader on it as it is now.
+    pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
+        entry.open().map(|(kept, length, reader)| Hit { reader, kept, length })
+    }
+
+    /// Remembers that answers for this key are for one request alone.
+    pub fn mark_pass(&self, key: &[u8], now: Stamp) {
+        self.passes.set(self.index.hash_of(key), now.plus(self.settings.pass_seconds));
+    }
+
+    fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
+        let Some((entry, kept)) = choose(state, look.request) else { return self.find_missing(key, state, look) };
+        let Some(terms) = kept.terms.as_ref() else { return self.find_missing(key, state, look) };
+        let usable = policy::usable(terms, look.asked, look.now, &self.settings.policy);
+        if let Usable::Validate(why) = usable {
+            return self.find_invalid(key, state, look, &entry, why);
+        }
+        let Some((kept, length, reader)) = entry.open() else { return self.find_missing(key, state, look) };
+        entry.used();
+        let hit = Hit { reader, kept, length };
+        match usable {
+            Usable::Stale(why) => Found::Stale(hit, why),
+            Usable::Revalidate if state.pending.is_empty() => {
+                let (_, writer) = self.begin(key, state, Followed::ByAll, true);
+                Found::Revalidate(hit, Some(writer))
+            }
+            Usable::Revalidate => Found::Revalidate(hit, None),
+            Usable::Fresh | Usable::Validate(_) => Found::Fresh(hit),
+        }
+    }
+
+    fn find_invalid(
+        self: &Arc<Cache>,
+        key: &Key,
+        state: &mut ObjectState,
+        look: &Look<'_>,
+        entry: &Arc<Entry>,
+        why: ValidateWhy,
+    ) -> Found {
+        if look.asked.only_if_cached() {
+            return Found::Unsatisfiable;
+        }
+        if let Some(reader) = follow(state) {
+            return Found::InFlight(reader);
+        }
+        let Some(hit) = self.open(entry) else { return self.find_missing(key, state, look) };
+        let (reader, writer) = self.begin(key, state, Followed::ByAll, false);
+        Found::Validate(hit, why, reader, writer)
+    }
+
+    fn find_missing(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
+        if look.asked.only_if_cached() {
+            return Found::Unsatisfiable;
+        }
+        if let Some(reader) = follow(state) {
+            return Found::InFlight(reader);
+        }
+        if self.passes.holds(self.index.hash_of(look.key), look.now) {
+            let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
+            return Found::Pass(reader, writer);
+        }
+        let (reader, writer) = self.begin(key, state, Followed::ByAll, false);
+        Found::Missing(reader, writer)
+    }
+
+    fn begin(
+        self: &Arc<Cache>,
+        key: &Key,
+        state: &mut ObjectState,
+        followed: Followed,
+        unattended: bool,
+    ) -> (Reader, Writer) {
+        let hash = self.index.hash_of(key.text());
+        let entry = Arc::new(Entry::new(key.clone(), hash, Arc::clone(&self.budget)));
+        entry.listed.store(true, Ordering::Relaxed);
+        state.pending.push(Pending { entry: Arc::clone(&entry), followed });
+        let candidates = state
+            .variants
+            .iter()
+            .filter(|variant| variant.is_complete())
+            .filter_map(|variant| Some((Arc::clone(variant), variant.kept()?)))
+            .collect();
+        let reader = entry.lead();
+        (reader, Writer::new(Arc::clone(self), entry, candidates, unattended))
+    }
+
+    /// A head arrived and may be shared: the entry becomes a variant of its key, in the place of the one
+    /// that the same requests selected.
+    pub(crate) fn install(&self, entry: &Arc<Entry>) {
+        let Some(object) = self.index.find(entry.key.text()) else { return };
+        let mut state = object.state.lock();
+        let Some(at) = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry)) else { return };
+        state.pending.swap_remove(at);
+        let vary = entry.kept();
+        let same = |old: &Arc<Entry>| {
+            old.kept().zip(vary.as_ref()).is_some_and(|(old, new)| {
+                old.terms.as_ref().map(|terms| &terms.vary) == new.terms.as_ref().map(|terms| &terms.vary)
+            })
+        };
+        let mut gone: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| same(old)).collect();
+        if state.variants.len() >= self.settings.variants_max {
+            gone.push(state.variants.remove(0));
+        }
+        state.variants.push(Arc::clone(entry));
+        drop(state);
+        self.passes.clear(self.index.hash_of(entry.key.text()));
+        let mut evict = self.evict.lock();
+        for old in &gone {
+            old.listed.store(false, Ordering::Relaxed);
+            evict.remove(old);
+        }
+    }
+
+    /// A stored body is whole: from now on it may be evicted.
+    pub(crate) fn admit(&self, entry: &Arc<Entry>) {
+        if let Some(object) = self.index.find(entry.key.text()) {
+            let state = object.state.lock();
+            if state.variants.iter().any(|variant| Arc::ptr_eq(variant, entry)) {
+                self.evict.lock().insert(Arc::clone(entry));
+            }
+        }
+        self.make_room();
+    }
+
+    /// Takes an entry out of the index, wherever it stands in it.
+    pub(crate) fn detach(&self, entry: &Arc<Entry>) {
+        if !entry.listed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let Some(object) = self.index.find(entry.key.text()) else { return };
+        let (was_stored, empty) = {
+            let mut state = object.state.lock();
+            state.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
+            let before = state.variants.len();
+            state.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
+            (state.variants.len() < before, state.variants.is_empty() && state.pending.is_empty())
+        };
+        if was_stored {
+            self.evict.lock().remove(entry);
+        }
+        if empty {
+            self.index.remove_if(entry.key.text(), &object, |object| {
+                let mut state = object.state.lock();
+                state.dead = state.variants.is_empty() && state.pending.is_empty();
+                state.dead
+            });
+        }
+    }
+
+    /// Evicts until the budget holds. False when nothing is left that may go: all the rest is being
+    /// fetched, or being read by clients.
+    pub(crate) fn make_room(&self) -> bool {
+        let mut busy = 0;
+        while self.budget.used() > self.budget.max() {
+            let Some(victim) = self.evict.lock().evict() else { return false };
+            // The index and this variable hold it; one more holder is a client in the middle of it,
+            // whose leaving frees the memory, not ours.
+            if Arc::strong_count(&victim) > 2 {
+                busy += 1;
+                self.evict.lock().insert(victim);
+                if busy > PINNED_TRIES {
+                    return false;
+                }
+                continue;
+            }
+            self.evictions.fetch_add(1, Ordering::Relaxed);
+            self.detach(&victim);
+        }
+        true
+    }
+
+    fn with_object<T>(&self, key: &[u8], mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
+        let key = Key::from_text(key.to_vec());
+        loop {
+            let (object, _) = self.index.find_or_insert_with(&key, || Object::new(key.clone()));
+            let mut state = object.state.lock();
+            if !state.dead {
+                return with(&key, &mut state);
+            }
+        }
+    }
+}
+
+/// How many entries in a row may be in clients' hands before eviction gives up for now.
+const PINNED_TRIES: u32 = 64;
+
+struct Look<'a> {
+    key: &'a [u8],
+    request: &'a RequestHead,
+    asked: &'a Asked,
+    now: Stamp,
+}
+
+/// The stored response that this request selects (RFC 9111 section 4.1).
+fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
+    let heads: Vec<(Arc<Entry>, Arc<Kept>)> = match state.variants.as_slice() {
+        [] => return None,
+        [only] => {
+            let kept = only.kept()?;
+            let matches = kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(request));
+            return matches.then(|| (Arc::clone(only), kept));
+        }
+        several => several.iter().filter_map(|variant| Some((Arc::clone(variant), variant.kept()?))).collect(),
+    };
+    let terms = heads.iter().enumerate().filter_map(|(at, (_, kept))| Some((kept.terms.as_ref()?, at)));
+    let best = policy::choose(terms, request)?;
+    heads.into_iter().nth(best)
+}
+
+/// A reader on a fetch under way that others may follow.
+fn follow(state: &ObjectState) -> Option<Reader> {
+    let pending = state.pending.iter().find(|pending| pending.followed == Followed::ByAll)?;
+    pending.entry.is_useful().then(|| pending.entry.follow())
+}
+
+/// Which keys turned out uncachable, in constant memory: a table of fingerprints with an expiry time.
+/// A lost or a mistaken mark costs a little waiting or a little coalescing, never a wrong answer.
+struct PassMarks {
+    slots: Box<[AtomicU64]>,
+}
+
+impl PassMarks {
+    const SLOTS: usize = 1 << 14;
+
+    fn new() -> PassMarks {
+        PassMarks { slots: (0..PassMarks::SLOTS).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    fn slot(&self, hash: u64) -> &AtomicU64 {
+        &self.slots[hash as usize % PassMarks::SLOTS]
+    }
+
+    /// Upper half: fingerprint; lower half: end of the mark in seconds since 1970 (good until 2106).
+    fn set(&self, hash: u64, until: Stamp) {
+        self.slot(hash).store(hash & !0xffff_ffff | until.0 & 0xffff_ffff, Ordering::Relaxed);
+    }
+
+    fn holds(&self, hash: u64, now: Stamp) -> bool {
+        let mark = self.slot(hash).load(Ordering::Relaxed);
+        (mark ^ hash) >> 32 == 0 && mark & 0xffff_ffff > now.0
+    }
+
+    fn clear(&self, hash: u64) {
+        if self.slot(hash).load(Ordering::Relaxed) != 0 {
+            self.slot(hash).store(0, Ordering::Relaxed);
+        }
+    }
+}
