@@ -1,1 +1,114 @@
-//! In work.
+//! TLS in both roles: towards origins, on listeners, and interception with certificates of a local CA.
+//!
+//! The cryptographic provider is passed explicitly everywhere; nothing is set for the process. Sockets and
+//! decisions are elsewhere: here are configurations, certificates and what a ClientHello says.
+
+pub mod bundle;
+pub mod ca;
+pub mod hello;
+pub mod pass;
+pub mod server;
+
+mod pem;
+mod recent;
+mod trouble;
+
+pub use trouble::{HandshakeTrouble, TlsError};
+
+use larder_wire::Host;
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// TLS sessions remembered for resumption towards origins.
+const CLIENT_SESSIONS_MAX: usize = 1_024;
+
+/// The only application protocol that is spoken over TLS so far.
+pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
+
+/// The certificates that are trusted, and what could not be read of them.
+#[derive(Clone, Debug)]
+pub struct Roots {
+    /// All of them, in the order found.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// What was skipped, in words; a system without any root says so here too.
+    pub troubles: Vec<String>,
+}
+
+impl Roots {
+    /// As the store that a verifier wants. Certificates it cannot read are left out: system bundles
+    /// have some that are decades old.
+    pub fn store(&self) -> RootCertStore {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(self.certificates.iter().cloned());
+        store
+    }
+}
+
+/// The roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured) and those of the files in `extra`.
+/// Trouble with the system's is noted; a file that was named must be readable.
+pub fn roots(extra: &[PathBuf]) -> Result<Roots, TlsError> {
+    let native = rustls_native_certs::load_native_certs();
+    let mut roots =
+        Roots { certificates: native.certs, troubles: native.errors.iter().map(ToString::to_string).collect() };
+    for path in extra {
+        roots.certificates.extend(certificates_of(path)?);
+    }
+    if roots.certificates.is_empty() {
+        let remedy = "install the package ca-certificates or set SSL_CERT_FILE";
+        roots.troubles.push(format!("no root certificates found, no origin can be verified: {remedy}"));
+    }
+    Ok(roots)
+}
+
+/// The configuration for connections to origins: certificates verified against `roots`, http/1.1.
+pub fn client_config(roots: &Roots) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|source| TlsError::Rustls { what: "cannot set up TLS towards origins", source })?
+        .with_root_certificates(roots.store())
+        .with_no_client_auth();
+    config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec()];
+    config.resumption = Resumption::in_memory_sessions(CLIENT_SESSIONS_MAX);
+    Ok(Arc::new(config))
+}
+
+/// The name that an origin's certificate must have: the host's, or its address. `None` for hosts that no
+/// certificate can name.
+pub fn server_name(host: &Host) -> Option<ServerName<'static>> {
+    match host.ip() {
+        Some(address) => Some(ServerName::IpAddress(address.into())),
+        None => ServerName::try_from(host.as_str().to_owned()).ok(),
+    }
+}
+
+/// The provider of all cryptography here.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// A server's configuration that answers with what `resolver` chooses.
+fn server_config(resolver: Arc<dyn rustls::server::ResolvesServerCert>) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|source| TlsError::Rustls { what: "cannot set up TLS for clients", source })?
+        .with_no_client_auth()
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec()];
+    Ok(config)
+}
+
+/// The certificates of a PEM file; at least one.
+fn certificates_of(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
+    let found = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let certificates = found.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    match certificates.is_empty() {
+        true => Err(unreadable(rustls::pki_types::pem::Error::NoItemsFound)),
+        false => Ok(certificates),
+    }
+}

@@ -1,0 +1,54 @@
+//! One PEM file with everything that is to be trusted: for tools that take a file of roots.
+
+use super::{Roots, TlsError, certificates_of, pem};
+use rustls::pki_types::CertificateDer;
+use std::collections::HashSet;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Writes the certificates of the system, of `extra` files and of the local CA to `path` (mode 0644, which has
+/// public matter only), each once. Files of `extra` that cannot be read are left out and returned: they did
+/// not work for the user before either.
+pub fn write<'a>(
+    path: &Path,
+    roots: &Roots,
+    extra: impl IntoIterator<Item = &'a Path>,
+    authority: &CertificateDer<'_>,
+) -> Result<Vec<PathBuf>, TlsError> {
+    let mut certificates = roots.certificates.clone();
+    let mut unreadable = Vec::new();
+    for file in extra {
+        match certificates_of(file) {
+            Ok(more) => certificates.extend(more),
+            Err(_) => unreadable.push(file.to_owned()),
+        }
+    }
+    certificates.push(authority.clone().into_owned());
+    let mut seen = HashSet::new();
+    certificates.retain(|certificate| seen.insert(certificate.clone()));
+    let text: String = certificates.iter().map(|certificate| pem::certificate(certificate)).collect();
+    write_file(path, text.as_bytes(), 0o644)?;
+    Ok(unreadable)
+}
+
+/// Writes a whole file beside `path` and puts it in place at once; the mode does not depend on the umask.
+pub(super) fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), TlsError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let temporary = PathBuf::from(name);
+    let failed = |what: &'static str| move |source| TlsError::File { path: path.to_owned(), what, source };
+    let _ = fs::remove_file(&temporary);
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary).map_err(failed("create"))?;
+    let written = file
+        .write_all(content)
+        .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|source| {
+        let _ = fs::remove_file(&temporary);
+        failed("write")(source)
+    })
+}

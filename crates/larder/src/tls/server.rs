@@ -1,0 +1,66 @@
+//! Certificates of a listener: PEM files, chosen by the name that the client asks for.
+
+use super::{TlsError, certificates_of, provider, server_config};
+use crate::config::CertificateFiles;
+use rustls::ServerConfig;
+use rustls::client::verify_server_name;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::sync::Arc;
+
+/// All certificates of one listener, in the order of the configuration.
+#[derive(Debug)]
+pub struct Certificates {
+    keys: Vec<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    /// Reads the files. A key that does not belong to its certificate is refused here.
+    pub fn load(files: &[CertificateFiles]) -> Result<Certificates, TlsError> {
+        let keys = files.iter().map(load).collect::<Result<_, _>>()?;
+        Ok(Certificates { keys })
+    }
+
+    /// The first certificate that is valid for `name`, else the first one: old clients and those that
+    /// ask for an address name nobody.
+    pub fn choose(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let named = name.and_then(|name| self.keys.iter().find(|key| is_valid_for(key, name)));
+        named.or(self.keys.first()).cloned()
+    }
+
+    /// The configuration of a listener.
+    pub fn into_config(self) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = server_config(Arc::new(self))?;
+        config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()
+            .map_err(|source| TlsError::Rustls { what: "cannot set up TLS session tickets", source })?;
+        Ok(Arc::new(config))
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.choose(hello.server_name())
+    }
+}
+
+fn load(files: &CertificateFiles) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = certificates_of(&files.chain)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
+        path: files.key.clone(),
+        what: "private key",
+        source,
+    })?;
+    CertifiedKey::from_der(chain, key, &provider())
+        .map(Arc::new)
+        .map_err(|source| TlsError::Pair { chain: files.chain.clone(), source })
+}
+
+/// The same rule by which clients accept a name, wildcards included.
+fn is_valid_for(key: &CertifiedKey, name: &str) -> bool {
+    let Ok(leaf) = key.end_entity_cert().and_then(ParsedCertificate::try_from) else {
+        return false;
+    };
+    ServerName::try_from(name).is_ok_and(|name| verify_server_name(&leaf, &name).is_ok())
+}
