@@ -1,13 +1,21 @@
 //! What a Larder is told to do, as plain values that are right by construction.
 //!
-//! [`Config::default`] is useful as it is. [`load`] reads a file, [`table`] lists every setting once (the
-//! parser, `larder config` and `docs/settings.md` come from it), [`report`] shows all that is wrong with a
-//! file at once. Behind this border nothing is checked twice.
+//! [`Config::default`] is useful as it is. [`Loaded::read`] puts a file and flags over it, [`table`] lists every
+//! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
+//! wrong at once. Behind this border nothing is checked twice.
 
 mod hosts;
+pub mod manual;
+mod parse;
+mod report;
+pub mod setting;
+pub mod table;
 pub mod units;
+pub mod url;
 
 pub use hosts::HostPattern;
+pub use parse::{Flag, Loaded, Said};
+pub use report::{Problem, Report};
 
 use ipnet::IpNet;
 use larder_wire::Url;
@@ -78,6 +86,26 @@ impl Config {
     pub fn object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4
     }
+
+    /// The folder of the control socket and of what the disk keeps; `None` when nothing is said and the user has
+    /// no home.
+    pub fn store_folder(&self) -> Option<PathBuf> {
+        self.store.clone().or_else(|| user_folder("XDG_CACHE_HOME", ".cache"))
+    }
+
+    /// The folder of the local CA: with a store named it lies there, else in the user's data folder, for a
+    /// cache folder may be emptied at any time and trust in the CA would go with it.
+    pub fn authority_folder(&self) -> Option<PathBuf> {
+        let folder = self.store.clone().or_else(|| user_folder("XDG_DATA_HOME", ".local/share"));
+        folder.map(|folder| folder.join("ca"))
+    }
+}
+
+/// Larder's folder by the rules of the XDG base directories, where a relative path in the variable is void.
+fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(below_home));
+    named.or_else(home).map(|folder| folder.join("larder"))
 }
 
 /// One address on which clients are served.
@@ -267,6 +295,12 @@ pub struct Log {
     pub path: LogPath,
     /// What a line looks like.
     pub format: LogFormat,
+}
+
+impl Log {
+    pub(crate) fn to_stdout() -> Log {
+        Log { path: LogPath::Stdout, format: LogFormat::Combined }
+    }
 }
 
 /// Where an access log goes.

@@ -1,0 +1,135 @@
+//! What people read about settings: the reference, one setting, and what holds now.
+
+use super::parse::{Loaded, Said, any_site};
+use super::setting::Setting;
+use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
+use super::{CertificateFiles, Config, Listen};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// The introduction of the reference.
+const INTRODUCTION: &str = "# Settings
+
+This page is made from the table that the parser uses; `larder config --markdown` prints it.
+
+Larder reads one TOML file (`larder --config FILE`). Nothing in it is required: what is left out has its default.
+`larder check --config FILE` shows everything that is wrong with it, `larder config` prints what holds and where it was
+said, `larder config NAME` explains a setting. Flags go over the file.
+
+Sizes: `kB`, `MB`, `GB`, `TB` are powers of 1000, `KiB`, `MiB`, `GiB`, `TiB` powers of 1024, a number alone is bytes.
+Durations: `250ms`, `30s`, `5m`, `2h`, `1d`. `none` stands for no limit.
+";
+
+/// The whole reference, as it stands in `docs/settings.md`.
+pub fn markdown() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    let config = Config { workers: 1, ..Config::default() };
+    let listen = Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)));
+    let files = CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() };
+    section(&mut out, "Top of the file", SETTINGS, &config, |name| !name.contains('.'));
+    section(&mut out, "`[[listen]]`, any number", LISTEN, &listen, |_| true);
+    section(&mut out, "`tls` of a `[[listen]]`, any number", LISTEN_TLS, &files, |_| true);
+    section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
+    let mut sections: Vec<&str> = Vec::new();
+    for (name, _) in SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')) {
+        if !sections.contains(&name) {
+            sections.push(name);
+        }
+    }
+    for name in sections {
+        let begins = |setting: &str| setting.split_once('.').is_some_and(|(section, _)| section == name);
+        section(&mut out, &format!("`[{name}]`"), SETTINGS, &config, begins);
+    }
+    out
+}
+
+fn section<T: Clone>(out: &mut String, title: &str, settings: &[Setting<T>], like: &T, only: impl Fn(&str) -> bool) {
+    let _ = write!(out, "\n## {title}\n\n| setting | takes | default | |\n|---|---|---|---|\n");
+    for setting in settings.iter().filter(|setting| only(setting.name)) {
+        let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
+        let (key, form, default, about) = (setting.key(), setting.form(), setting.default(like), setting.about);
+        let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {about} |");
+    }
+}
+
+/// All there is to say about the setting `name`: a whole name, or the last part of it. `None` when there is none.
+pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
+    let mut out = String::new();
+    let asked = |full: &str| full == name || full.rsplit('.').next() == Some(name);
+    let default = Config::default();
+    for setting in SETTINGS.iter().filter(|setting| asked(setting.name)) {
+        entry(&mut out, setting, &default);
+        let place = place(loaded.said.get(setting.name));
+        let _ = writeln!(out, "  now      {} ({place})", setting.show(&loaded.config));
+    }
+    let files = CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() };
+    let listen = Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)));
+    LISTEN.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &listen));
+    LISTEN_TLS.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &files));
+    SITE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_site()));
+    (!out.is_empty()).then_some(out)
+}
+
+fn entry<T: Clone>(out: &mut String, setting: &Setting<T>, like: &T) {
+    let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
+    let gap = if out.is_empty() { "" } else { "\n" };
+    let _ = writeln!(out, "{gap}{}\n  {}", setting.name, setting.about);
+    let _ =
+        writeln!(out, "  takes    {}{range}\n  default  {}", setting.form(), setting.default(like).replace('`', ""));
+}
+
+/// What holds, as a TOML file that says the same, each line with the place where it was said.
+pub fn dump(loaded: &Loaded) -> String {
+    let mut out = String::new();
+    let mut section = "";
+    for setting in SETTINGS.iter().filter(|setting| !setting.name.contains('.')) {
+        line(&mut out, setting, loaded);
+    }
+    for setting in SETTINGS {
+        let Some((inside, _)) = setting.name.split_once('.') else { continue };
+        if inside != section {
+            section = inside;
+            let _ = writeln!(out, "\n[{section}]");
+        }
+        line(&mut out, setting, loaded);
+    }
+    let said = place(loaded.said.get("listen"));
+    for listen in &loaded.config.listens {
+        let _ = writeln!(out, "\n[[listen]] # {said}");
+        entries(&mut out, LISTEN, listen, |setting| setting != "listen.origin" || listen.origin.is_some());
+        for files in &listen.tls {
+            let _ = writeln!(out, "\n[[listen.tls]]");
+            entries(&mut out, LISTEN_TLS, files, |_| true);
+        }
+    }
+    let said = place(loaded.said.get("site"));
+    for site in &loaded.config.sites {
+        let _ = writeln!(out, "\n[[site]] # {said}");
+        entries(&mut out, SITE, site, |_| true);
+    }
+    out
+}
+
+/// What has no value to write, as an unnamed store, stands as a comment.
+fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
+    let value = setting.show(&loaded.config);
+    let place = place(loaded.said.get(setting.name));
+    let silent = value == "\"\"" || setting.name == "log.format" && loaded.config.log.is_none();
+    let comment = if silent { "# " } else { "" };
+    let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
+}
+
+fn entries<T: Clone>(out: &mut String, settings: &[Setting<T>], of: &T, only: impl Fn(&str) -> bool) {
+    for setting in settings.iter().filter(|setting| only(setting.name)) {
+        let _ = writeln!(out, "{} = {}", setting.key(), setting.show(of));
+    }
+}
+
+fn place(said: Option<&Said>) -> String {
+    match said {
+        None => "default".to_owned(),
+        Some(Said::Line(line)) => format!("line {line}"),
+        Some(Said::Flag(flag)) => format!("--{flag}"),
+    }
+}

@@ -1,0 +1,395 @@
+//! A TOML file and flags to a [`Config`], with everything that is wrong collected on the way.
+
+use super::report::{Problem, Report};
+use super::setting::{Refusal, Setting, kind};
+use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
+use super::{CertificateFiles, Config, HostHeader, Listen, Site, url};
+use larder_wire::{Host, Scheme, Url};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+/// A configuration, and where each of its values was said.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// Settings of the table that do not have their default, by name, and `listen` and `site` as wholes.
+    pub said: BTreeMap<&'static str, Said>,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// From this line of the file.
+    Line(usize),
+    /// From this flag.
+    Flag(&'static str),
+}
+
+/// A flag of the command line that is a setting.
+#[derive(Clone, Debug)]
+pub enum Flag {
+    /// A setting of the table, by name.
+    Setting(&'static str, String),
+    /// `--listen`: the flags of this kind replace the listeners of the file.
+    Listen(String),
+    /// `--origin`: all that is asked on all listeners comes from there.
+    Origin(String),
+}
+
+impl Loaded {
+    /// Reads `file`, if any, and puts `flags` over it. `Err` has everything that is wrong.
+    pub fn read(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded, Report> {
+        let Some(path) = file else {
+            return Loaded::parse("", "", flags);
+        };
+        let name = path.display().to_string();
+        let unreadable = |error| {
+            let hint = Some("give the file with --config FILE".to_owned());
+            let message = format!("cannot read the configuration {name}: {error}");
+            Report::new(&name, "", vec![Problem { at: None, message, hint }])
+        };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        Loaded::parse(&name, &text, flags)
+    }
+
+    /// The same for the text of a file that is called `name`.
+    pub fn parse(name: &str, text: &str, flags: &[Flag]) -> Result<Loaded, Report> {
+        let mut parser = Parser { text, problems: Vec::new(), loaded: Loaded::blank(), spans: BTreeMap::new() };
+        parser.file();
+        flags.iter().for_each(|flag| parser.flag(flag));
+        parser.finish();
+        match parser.problems.is_empty() {
+            true => Ok(parser.loaded),
+            false => Err(Report::new(name, text, parser.problems)),
+        }
+    }
+
+    fn blank() -> Loaded {
+        Loaded { config: Config::default(), said: BTreeMap::new() }
+    }
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    problems: Vec<Problem>,
+    loaded: Loaded,
+    /// Where values of the file stand, for what is found wrong with several of them.
+    spans: BTreeMap<String, Range<usize>>,
+}
+
+impl Parser<'_> {
+    fn file(&mut self) {
+        let (document, errors) = DeTable::parse_recoverable(self.text);
+        for error in errors {
+            self.problems.push(Problem { at: error.span(), message: error.message().to_owned(), hint: None });
+        }
+        for (key, value) in document.get_ref() {
+            match (&**key.get_ref(), value.get_ref()) {
+                ("listen", _) => self.listens(value),
+                ("site", _) => self.sites(value),
+                (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
+                (section, other) if is_section(section) => {
+                    let message = format!("{section} is a table, not {}", kind(other));
+                    self.problem(value.span(), message, Some(format!("write [{section}] on a line of its own")));
+                }
+                (name, _) => self.setting(name, key, value),
+            }
+        }
+    }
+
+    fn section(&mut self, section: &str, table: &DeTable<'_>) {
+        for (key, value) in table {
+            self.setting(&format!("{section}.{}", key.get_ref()), key, value);
+        }
+    }
+
+    fn setting(&mut self, name: &str, key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            let section = name.split_once('.').map_or("", |(section, _)| section);
+            return self.unknown(section, SETTINGS, key);
+        };
+        self.spans.insert(name.to_owned(), value.span());
+        let line = self.line(value.span().start);
+        self.loaded.said.insert(setting.name, Said::Line(line));
+        let taken = setting.take(&mut self.loaded.config, value.get_ref());
+        self.taken(setting.name, value.span(), taken);
+    }
+
+    fn listens(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("listen", value);
+        let mut listens = Vec::new();
+        for (span, table) in self.tables("listen", value) {
+            let mut listen = Listen::at(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+            let missing = self.entry("listen", LISTEN, &span, table, &mut listen, &["tls"]);
+            if let Some(tls) = table.get("tls") {
+                for (span, table) in self.tables("listen.tls", tls) {
+                    let mut files = CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() };
+                    self.entry("listen.tls", LISTEN_TLS, &span, table, &mut files, &[]);
+                    listen.tls.push(files);
+                }
+            }
+            self.check_listen(&span, &listen, &listens, missing);
+            listens.push(listen);
+        }
+        if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
+            self.problem(
+                value.span(),
+                "no listener is left".to_owned(),
+                Some("leave `listen` out for the default".to_owned()),
+            );
+        }
+        self.loaded.config.listens = listens;
+    }
+
+    fn check_listen(&mut self, span: &Range<usize>, listen: &Listen, earlier: &[Listen], missing: bool) {
+        let twice = listen.address.port() != 0 && earlier.iter().any(|other| other.address == listen.address);
+        if twice && !missing {
+            self.problem(span.clone(), format!("{} is listened on twice", listen.address), None);
+        }
+        if listen.intercept && listen.origin.is_some() {
+            let message = "a listener with an origin has no tunnels to intercept".to_owned();
+            self.problem(span.clone(), message, Some("leave out `intercept` or `origin`".to_owned()));
+        }
+    }
+
+    fn sites(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("site", value);
+        let mut sites: Vec<Site> = Vec::new();
+        for (span, table) in self.tables("site", value) {
+            let mut site = any_site();
+            let missing = self.entry("site", SITE, &span, table, &mut site, &[]);
+            if site.hosts.is_empty() && !missing && table.contains_key("hosts") {
+                self.problem(span.clone(), "a site without a host is never reached".to_owned(), None);
+            }
+            let same = |other: &&Site| other.prefix == site.prefix;
+            let taken =
+                sites.iter().filter(same).find_map(|other| site.hosts.iter().find(|host| other.hosts.contains(host)));
+            if let Some(host) = taken {
+                let message = format!("{host} with the prefix {} is in an earlier site already", site.prefix);
+                self.problem(span, message, None);
+            }
+            sites.push(site);
+        }
+        sites.sort_by_key(|site| std::cmp::Reverse(site.prefix.len()));
+        self.loaded.config.sites = sites;
+    }
+
+    /// The tables of an array of tables; anything else is a problem.
+    fn tables<'v>(&mut self, name: &str, value: &'v Spanned<DeValue<'_>>) -> Vec<(Range<usize>, &'v DeTable<'v>)> {
+        let mut tables = Vec::new();
+        let header = match name.contains('.') {
+            true => "write it as [{ chain = \"chain.pem\", key = \"key.pem\" }]".to_owned(),
+            false => format!("write [[{name}]] on a line of its own for each"),
+        };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.problem(
+                value.span(),
+                format!("{name} is a list of tables, not {}", kind(value.get_ref())),
+                Some(header),
+            );
+            return tables;
+        };
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => tables.push((item.span(), table)),
+                other => {
+                    self.problem(
+                        item.span(),
+                        format!("{name} is a list of tables, this is {}", kind(other)),
+                        Some(header.clone()),
+                    );
+                }
+            }
+        }
+        tables
+    }
+
+    /// Reads one table of an array into `to`; the keys in `others` are read elsewhere. Says whether
+    /// something required is missing.
+    fn entry<T: Clone>(
+        &mut self,
+        section: &str,
+        settings: &'static [Setting<T>],
+        span: &Range<usize>,
+        table: &DeTable<'_>,
+        to: &mut T,
+        others: &[&str],
+    ) -> bool {
+        for (key, value) in table {
+            match settings.iter().find(|setting| setting.key() == key.get_ref()) {
+                Some(setting) => {
+                    let taken = setting.take(to, value.get_ref());
+                    self.taken(setting.name, value.span(), taken);
+                }
+                None if others.contains(&&**key.get_ref()) => {}
+                None => self.unknown(section, settings, key),
+            }
+        }
+        let mut missing = false;
+        for setting in settings.iter().filter(|setting| setting.required && !table.contains_key(setting.key())) {
+            missing = true;
+            self.problem(span.clone(), format!("`{}` is missing", setting.key()), Some(setting.about.to_owned()));
+        }
+        missing
+    }
+
+    fn flag(&mut self, flag: &Flag) {
+        match flag {
+            Flag::Setting(name, text) => {
+                let Some(setting) = SETTINGS.iter().find(|setting| setting.name == *name) else { return };
+                self.loaded.said.insert(setting.name, Said::Flag(setting.name));
+                self.spans.remove(*name);
+                if let Err(refusal) = setting.take_text(&mut self.loaded.config, text) {
+                    self.flag_problem(name, refusal.message, refusal.hint);
+                }
+            }
+            Flag::Listen(text) => {
+                if self.loaded.said.insert("listen", Said::Flag("listen")) != Some(Said::Flag("listen")) {
+                    self.loaded.config.listens.clear();
+                }
+                match text.parse() {
+                    Ok(address) => self.loaded.config.listens.push(Listen::at(address)),
+                    Err(_) => self.flag_problem(
+                        "listen",
+                        format!("\"{text}\" is not an ADDR:PORT"),
+                        Some("write it as 127.0.0.1:3128".to_owned()),
+                    ),
+                }
+            }
+            Flag::Origin(text) => {
+                let hint = "write it as http://10.0.0.5:9000, without user, query or fragment";
+                let Some(origin) = url::parse(text) else {
+                    return self.flag_problem(
+                        "origin",
+                        format!("\"{text}\" is not an http or https URL"),
+                        Some(hint.to_owned()),
+                    );
+                };
+                self.loaded.said.entry("listen").or_insert(Said::Flag("origin"));
+                for listen in &mut self.loaded.config.listens {
+                    listen.origin = Some(origin.clone());
+                    listen.intercept = false;
+                }
+            }
+        }
+    }
+
+    /// What follows from several values, and what does not go together.
+    fn finish(&mut self) {
+        let config = &mut self.loaded.config;
+        if !self.loaded.said.contains_key("object_bytes_max") {
+            config.object_bytes_max = Config::object_bytes_max_for(config.memory_bytes);
+        }
+        let (object, memory) = (config.object_bytes_max, config.memory_bytes);
+        let (target, head) = (config.limits.target_bytes_max, config.limits.head_bytes_max);
+        if object > memory {
+            self.conflict("object_bytes_max", "an object may not be larger than `memory`");
+        }
+        if target > head {
+            self.conflict("limits.target_bytes_max", "a target may not be longer than `limits.head_bytes_max`");
+        }
+    }
+
+    fn conflict(&mut self, name: &str, message: &str) {
+        let at = self.spans.get(name).cloned();
+        self.problems.push(Problem { at, message: format!("{name}: {message}"), hint: None });
+    }
+
+    fn said_in_file(&mut self, name: &'static str, value: &Spanned<DeValue<'_>>) {
+        let line = self.line(value.span().start);
+        self.loaded.said.insert(name, Said::Line(line));
+    }
+
+    fn taken(&mut self, name: &str, span: Range<usize>, taken: Result<(), Refusal>) {
+        if let Err(refusal) = taken {
+            let at = refusal.at.unwrap_or(span);
+            self.problem(at, format!("{name}: {}", refusal.message), refusal.hint);
+        }
+    }
+
+    fn unknown<T: Clone>(&mut self, section: &str, settings: &'static [Setting<T>], key: &Spanned<DeString<'_>>) {
+        let word = &**key.get_ref();
+        let name = if section.is_empty() { word.to_owned() } else { format!("{section}.{word}") };
+        let hint = nearest(word, &name, settings.iter().map(|setting| setting.name)).or_else(|| elsewhere(word));
+        let hint = hint.or_else(|| (section.is_empty()).then(|| nearest_section(word)).flatten());
+        let hint = hint.unwrap_or_else(|| "`larder config` lists all settings".to_owned());
+        self.problem(key.span(), format!("there is no setting {name}"), Some(hint));
+    }
+
+    fn problem(&mut self, at: Range<usize>, message: String, hint: Option<String>) {
+        self.problems.push(Problem { at: Some(at), message, hint });
+    }
+
+    fn flag_problem(&mut self, flag: &str, message: String, hint: Option<String>) {
+        self.problems.push(Problem { at: None, message: format!("--{flag}: {message}"), hint });
+    }
+
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|&&byte| byte == b'\n').count()
+    }
+}
+
+/// A site that has all defaults. Its origin stands where one is missing; such a configuration is never handed out.
+pub(super) fn any_site() -> Site {
+    let host = Host::parse("origin.invalid").expect("a valid name");
+    let origin = Url { scheme: Scheme::Http, host, port: 80, path: "/".into() };
+    Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client }
+}
+
+fn is_section(name: &str) -> bool {
+    SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(section, _)| section == name))
+}
+
+/// A setting of the same table that is spelled nearly so.
+fn nearest(word: &str, name: &str, names: impl Iterator<Item = &'static str>) -> Option<String> {
+    let section = name.strip_suffix(word)?;
+    let keys = names.filter_map(|candidate| candidate.strip_prefix(section)).filter(|key| !key.contains('.'));
+    closest(word, keys).map(|key| format!("did you mean {section}{key}?"))
+}
+
+/// The same key in another table.
+fn elsewhere(word: &str) -> Option<String> {
+    let listen = LISTEN.iter().map(|setting| setting.name);
+    let site = SITE.iter().map(|setting| setting.name);
+    let mut names = SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site);
+    let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
+    Some(format!("did you mean {name}?"))
+}
+
+fn nearest_section(word: &str) -> Option<String> {
+    let sections = SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')).map(|(section, _)| section);
+    let section = closest(word, sections.chain(["listen", "site"]))?;
+    let brackets =
+        if ["listen", "site"].contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
+    Some(format!("did you mean {brackets}?"))
+}
+
+/// The candidate that takes the fewest changes, when these are few for the word's length.
+fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let distances = candidates.map(|candidate| (distance(word, candidate), candidate));
+    let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 1 + word.len() / 4).then_some(candidate)
+}
+
+/// Letters to insert, delete or replace (Levenshtein); a long word is no misspelling of anything.
+fn distance(left: &str, right: &str) -> usize {
+    if left.len() > 64 {
+        return usize::MAX;
+    }
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, a) in left.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in right.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[right.len()]
+}

@@ -1,0 +1,351 @@
+//! One row of the settings table: how a value is read from text or TOML, checked and shown.
+
+use super::units::{parse_duration, parse_size, show_duration, show_size};
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+use toml::de::DeValue;
+
+/// A setting of a `T`.
+pub struct Setting<T> {
+    /// The name, with the tables it stands in.
+    pub name: &'static str,
+    /// One sentence or two, for people.
+    pub about: &'static str,
+    /// Must it be given?
+    pub required: bool,
+    default_words: Option<&'static str>,
+    field: Field<T>,
+    low: u64,
+    high: u64,
+}
+
+/// What kind of value it is, and where in `T` it is kept.
+pub enum Field<T> {
+    /// Bytes.
+    Size(fn(&mut T) -> &mut u64),
+    /// Bytes; nothing said differs from 0.
+    SizeIfAny(fn(&mut T) -> &mut Option<u64>),
+    /// Bytes, or `none` for no limit.
+    SizeOrNone(fn(&mut T) -> &mut Option<u64>),
+    /// Bytes that are held in memory at once.
+    Buffer(fn(&mut T) -> &mut usize),
+    /// A number of things.
+    Count(fn(&mut T) -> &mut usize),
+    /// A number of things, or `none` for no limit.
+    CountOrNone(fn(&mut T) -> &mut Option<usize>),
+    /// A share in percent.
+    Percent(fn(&mut T) -> &mut u32),
+    /// A duration.
+    Time(fn(&mut T) -> &mut Duration),
+    /// A duration, or `none` for no limit.
+    TimeOrNone(fn(&mut T) -> &mut Option<Duration>),
+    /// A file or folder.
+    Path(fn(&mut T) -> &mut PathBuf),
+    /// A file or folder, if any.
+    PathIfAny(fn(&mut T) -> &mut Option<PathBuf>),
+    /// true or false.
+    Flag(fn(&mut T) -> &mut bool),
+    /// A text with a form of its own; `write` says whether it had that form.
+    Text {
+        /// The form in a few words.
+        form: &'static str,
+        /// Shows it.
+        read: fn(&T) -> String,
+        /// Takes it.
+        write: fn(&mut T, &str) -> bool,
+    },
+    /// A list of such texts.
+    Texts {
+        /// The form in a few words.
+        form: &'static str,
+        /// Shows them.
+        read: fn(&T) -> Vec<String>,
+        /// Empties the list, before the first of a file is taken.
+        clear: fn(&mut T),
+        /// Takes one more.
+        push: fn(&mut T, &str) -> bool,
+    },
+}
+
+impl<T: Clone> Setting<T> {
+    pub(super) const fn new(name: &'static str, field: Field<T>) -> Setting<T> {
+        Setting { name, about: "", required: false, default_words: None, field, low: 0, high: u64::MAX }
+    }
+
+    pub(super) const fn about(mut self, about: &'static str) -> Setting<T> {
+        self.about = about;
+        self
+    }
+
+    pub(super) const fn between(mut self, low: u64, high: u64) -> Setting<T> {
+        self.low = low;
+        self.high = high;
+        self
+    }
+
+    pub(super) const fn required(mut self) -> Setting<T> {
+        self.required = true;
+        self
+    }
+
+    pub(super) const fn default_words(mut self, words: &'static str) -> Setting<T> {
+        self.default_words = Some(words);
+        self
+    }
+
+    /// The last part of the name: the key in its TOML table.
+    pub fn key(&self) -> &'static str {
+        self.name.rsplit('.').next().unwrap_or(self.name)
+    }
+
+    /// What it takes, in a few words.
+    pub fn form(&self) -> &'static str {
+        match &self.field {
+            Field::Size(_) | Field::SizeIfAny(_) | Field::Buffer(_) => "size",
+            Field::SizeOrNone(_) => "size or none",
+            Field::Count(_) => "number",
+            Field::CountOrNone(_) => "number or none",
+            Field::Percent(_) => "percent",
+            Field::Time(_) => "duration",
+            Field::TimeOrNone(_) => "duration or none",
+            Field::Path(_) => "file",
+            Field::PathIfAny(_) => "folder",
+            Field::Flag(_) => "true or false",
+            Field::Text { form, .. } | Field::Texts { form, .. } => form,
+        }
+    }
+
+    /// The least and the greatest value, where it has such.
+    pub fn range(&self) -> Option<(String, String)> {
+        (self.high != u64::MAX).then(|| (self.show_number(self.low), self.show_number(self.high)))
+    }
+
+    /// The default in words: what `like` has, or what was said of it.
+    pub fn default(&self, like: &T) -> String {
+        match self.default_words {
+            Some(words) => words.to_owned(),
+            None if self.required => "must be given".to_owned(),
+            None => format!("`{}`", self.show(like)),
+        }
+    }
+
+    /// The value in TOML.
+    pub fn show(&self, of: &T) -> String {
+        let mut of = of.clone();
+        match &self.field {
+            Field::Size(slot) => quoted(show_size(*slot(&mut of))),
+            Field::SizeIfAny(slot) => slot(&mut of).map_or("0".to_owned(), |bytes| quoted(show_size(bytes))),
+            Field::SizeOrNone(slot) => quoted(slot(&mut of).map_or("none".to_owned(), show_size)),
+            Field::Buffer(slot) => quoted(show_size(*slot(&mut of) as u64)),
+            Field::Count(slot) => slot(&mut of).to_string(),
+            Field::CountOrNone(slot) => slot(&mut of).map_or(quoted("none"), |count| count.to_string()),
+            Field::Percent(slot) => slot(&mut of).to_string(),
+            Field::Time(slot) => quoted(show_duration(*slot(&mut of))),
+            Field::TimeOrNone(slot) => quoted(slot(&mut of).map_or("none".to_owned(), show_duration)),
+            Field::Path(slot) => quoted(slot(&mut of).display()),
+            Field::PathIfAny(slot) => {
+                quoted(slot(&mut of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
+            }
+            Field::Flag(slot) => slot(&mut of).to_string(),
+            Field::Text { read, .. } => quoted(read(&of)),
+            Field::Texts { read, .. } => {
+                format!("[{}]", read(&of).iter().map(quoted).collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+
+    /// Takes a value of a TOML file.
+    pub(super) fn take(&self, to: &mut T, value: &DeValue<'_>) -> Result<(), Refusal> {
+        match (value, &self.field) {
+            (DeValue::Boolean(value), Field::Flag(slot)) => *slot(to) = *value,
+            (DeValue::String(text), _) => return self.take_text(to, text),
+            (DeValue::Integer(number), _) if self.takes_integers() => {
+                let number = number.to_string().replace('_', "");
+                return self.take_text(to, &number);
+            }
+            (DeValue::Array(items), Field::Texts { clear, push, .. }) => {
+                clear(to);
+                for item in items.iter() {
+                    let text = match item.get_ref() {
+                        DeValue::String(text) => text.to_string(),
+                        DeValue::Integer(number) => number.to_string(),
+                        other => {
+                            return Err(Refusal::new(
+                                format!("a list of texts is expected, it has {}", kind(other)),
+                                None,
+                            ));
+                        }
+                    };
+                    if !push(to, &text) {
+                        return Err(Refusal { at: Some(item.span()), ..self.refuse(&text) });
+                    }
+                }
+            }
+            (DeValue::Integer(number), Field::Time(_) | Field::TimeOrNone(_)) => {
+                let hint = format!("say of what: \"{number}s\" or \"{number}m\"");
+                return Err(Refusal::new(format!("{number} is no duration"), Some(hint)));
+            }
+            (other, _) => {
+                return Err(Refusal::new(format!("{} is expected, not {}", self.article(), kind(other)), self.hint()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a value from a flag, or a text from a file.
+    pub(super) fn take_text(&self, to: &mut T, text: &str) -> Result<(), Refusal> {
+        let number = self.number(text);
+        match (&self.field, number) {
+            (Field::Text { write, .. }, _) => return if write(to, text) { Ok(()) } else { Err(self.refuse(text)) },
+            (Field::Texts { clear, push, .. }, _) => {
+                clear(to);
+                return if push(to, text) { Ok(()) } else { Err(self.refuse(text)) };
+            }
+            (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
+            (Field::PathIfAny(slot), _) if !text.is_empty() => *slot(to) = Some(PathBuf::from(text)),
+            (_, Some(Number::Of(value))) if !(self.low..=self.high).contains(&value) => {
+                return Err(self.out_of_range(text));
+            }
+            (Field::Size(slot), Some(Number::Of(value))) => *slot(to) = value,
+            (Field::SizeIfAny(slot), Some(Number::Of(value))) => *slot(to) = Some(value),
+            (Field::SizeOrNone(slot), Some(number)) => *slot(to) = number.some(),
+            (Field::Buffer(slot) | Field::Count(slot), Some(Number::Of(value))) => *slot(to) = in_words(value),
+            (Field::CountOrNone(slot), Some(number)) => *slot(to) = number.some().map(in_words),
+            (Field::Percent(slot), Some(Number::Of(value))) => *slot(to) = value as u32,
+            (Field::Time(slot), Some(Number::Of(value))) => *slot(to) = Duration::from_millis(value),
+            (Field::TimeOrNone(slot), Some(number)) => *slot(to) = number.some().map(Duration::from_millis),
+            _ => return Err(self.refuse(text)),
+        }
+        Ok(())
+    }
+
+    /// The value in the unit of the limits: bytes, milliseconds or things.
+    fn number(&self, text: &str) -> Option<Number> {
+        let value = match &self.field {
+            Field::SizeOrNone(_) | Field::CountOrNone(_) | Field::TimeOrNone(_) if text == "none" => {
+                return Some(Number::None);
+            }
+            Field::Size(_) | Field::SizeIfAny(_) | Field::SizeOrNone(_) | Field::Buffer(_) => parse_size(text)?,
+            Field::Count(_) | Field::CountOrNone(_) => text.parse().ok()?,
+            Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
+            Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
+            Field::Path(_) | Field::PathIfAny(_) | Field::Flag(_) | Field::Text { .. } | Field::Texts { .. } => {
+                return None;
+            }
+        };
+        Some(Number::Of(value))
+    }
+
+    fn takes_integers(&self) -> bool {
+        matches!(
+            self.field,
+            Field::Size(_)
+                | Field::SizeIfAny(_)
+                | Field::SizeOrNone(_)
+                | Field::Buffer(_)
+                | Field::Count(_)
+                | Field::CountOrNone(_)
+                | Field::Percent(_)
+        )
+    }
+
+    fn show_number(&self, value: u64) -> String {
+        match &self.field {
+            Field::Time(_) | Field::TimeOrNone(_) => show_duration(Duration::from_millis(value)),
+            Field::Count(_) | Field::CountOrNone(_) | Field::Percent(_) => value.to_string(),
+            _ => show_size(value),
+        }
+    }
+
+    fn refuse(&self, text: &str) -> Refusal {
+        Refusal::new(format!("\"{text}\" is not {}", self.article()), self.hint())
+    }
+
+    fn out_of_range(&self, text: &str) -> Refusal {
+        let (low, high) = (self.show_number(self.low), self.show_number(self.high));
+        Refusal::new(format!("{text} is out of range"), Some(format!("between {low} and {high}")))
+    }
+
+    fn article(&self) -> String {
+        match self.form() {
+            "ADDR:PORT" => "an ADDR:PORT".to_owned(),
+            "URL" => "an http or https URL".to_owned(),
+            "networks" => "a network".to_owned(),
+            "ports" => "a port".to_owned(),
+            "files" => "a file".to_owned(),
+            "host patterns" => "a host".to_owned(),
+            form if form.contains(" or ") || form == "percent" => form.to_owned(),
+            form => format!("a {form}"),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        let hint = match self.form() {
+            form if form.starts_with("size") => "write it as 400kB, 64MB, 10GB or 64KiB",
+            form if form.starts_with("duration") => "write it as 250ms, 30s, 5m or 2h",
+            form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
+            "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
+            "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
+            "host patterns" => "write it as www.example.org or *.example.org",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+}
+
+/// Why a value is not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) message: String,
+    pub(super) hint: Option<String>,
+    /// The place of the part that is wrong, when it is not the whole value.
+    pub(super) at: Option<std::ops::Range<usize>>,
+}
+
+impl Refusal {
+    pub(super) fn new(message: String, hint: Option<String>) -> Refusal {
+        Refusal { message, hint, at: None }
+    }
+}
+
+enum Number {
+    None,
+    Of(u64),
+}
+
+impl Number {
+    fn some(self) -> Option<u64> {
+        match self {
+            Number::None => None,
+            Number::Of(value) => Some(value),
+        }
+    }
+}
+
+/// The limits of all such settings lie far below what the machine's words hold.
+fn in_words(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+fn quoted(text: impl Display) -> String {
+    toml::Value::String(text.to_string()).to_string()
+}
+
+/// What a TOML value is, for people.
+pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// The value whose word is `text`.
+pub(super) fn word<V: Copy>(all: &[V], spoken: fn(V) -> &'static str, text: &str) -> Option<V> {
+    all.iter().copied().find(|&value| spoken(value) == text)
+}

@@ -1,0 +1,305 @@
+//! Every setting once: its name, what it takes, its limits, its default and a sentence.
+//!
+//! The parser, the command-line flags, `larder config` and `docs/settings.md` all come from these tables, so
+//! that no setting exists without its documentation. The default is what [`Config::default`] has.
+
+use super::setting::{Field, Setting, word};
+use super::{
+    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogPath, ResolverKind, Site,
+    url,
+};
+use std::path::PathBuf;
+
+type Whole = Setting<Config>;
+type OfListen = Setting<Listen>;
+type OfTls = Setting<CertificateFiles>;
+type OfSite = Setting<Site>;
+
+const KB: u64 = 1 << 10;
+const MB: u64 = 1 << 20;
+const PB: u64 = 1 << 50;
+const SECOND: u64 = 1_000;
+const DAY: u64 = 86_400_000;
+
+/// Settings of the whole server; a name with a dot stands in the TOML table before the dot.
+pub static SETTINGS: &[Setting<Config>] = &[
+    Whole::new("memory", Field::Size(|c| &mut c.memory_bytes))
+        .between(MB, PB)
+        .about("Budget of the memory store, its bookkeeping included."),
+    Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
+        .between(0, PB)
+        .about("Budget of the disk store; `0` keeps everything in memory. The disk store is not built yet: the value is checked and kept."),
+    Whole::new("store", Field::PathIfAny(|c| &mut c.store))
+        .default_words("`larder` in the user's cache folder")
+        .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
+    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+        .between(0, PB)
+        .default_words("a quarter of `memory`")
+        .about("Largest object that is kept in memory."),
+    Whole::new("workers", Field::Count(|c| &mut c.workers))
+        .between(1, 1_024)
+        .default_words("one per core")
+        .about("Worker threads."),
+    Whole::new("admin", Field::Text {
+        form: "ADDR:PORT or none",
+        read: |c| c.admin.map_or("none".to_owned(), |address| address.to_string()),
+        write: |c, text| {
+            c.admin = if text == "none" { None } else { text.parse().ok() };
+            text == "none" || c.admin.is_some()
+        },
+    })
+    .about("Where the status page and the metrics are served."),
+    Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
+        .between(KB, 16 * MB)
+        .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
+    Whole::new("limits.target_bytes_max", Field::Buffer(|c| &mut c.limits.target_bytes_max))
+        .between(256, 16 * MB)
+        .about("Length of a request target. More is answered 414."),
+    Whole::new("limits.fields_max", Field::Count(|c| &mut c.limits.fields_max))
+        .between(16, 10_000)
+        .about("Fields in a head. More is answered 431; from an origin it is a 502."),
+    Whole::new("limits.body_bytes_max", Field::SizeOrNone(|c| &mut c.limits.body_bytes_max))
+        .between(0, PB)
+        .about("Length of a request body. More is answered 413."),
+    Whole::new("limits.pipelined_bytes_max", Field::Buffer(|c| &mut c.limits.pipelined_bytes_max))
+        .between(KB, 16 * MB)
+        .about("Bytes read ahead from a client that sends requests before it has the answers; it waits then."),
+    Whole::new("limits.connections_max", Field::Count(|c| &mut c.limits.connections_max))
+        .between(1, 10_000_000)
+        .about("Open client connections. Further ones are answered 503 and closed."),
+    Whole::new("limits.connections_per_client_max", Field::CountOrNone(|c| &mut c.limits.connections_per_client_max))
+        .between(1, 10_000_000)
+        .about("Open connections of one client address. Further ones are answered 503 and closed."),
+    Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
+        .between(0, 10_000_000)
+        .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
+    Whole::new("timeouts.head", Field::Time(|c| &mut c.timeouts.head))
+        .between(100, DAY)
+        .about("From a request's first byte (on a new connection from its opening, TLS included) to the end of its head; then 408."),
+    Whole::new("timeouts.idle", Field::Time(|c| &mut c.timeouts.idle))
+        .between(0, DAY)
+        .about("Between two requests of a client connection; then it is closed."),
+    Whole::new("timeouts.body", Field::Time(|c| &mut c.timeouts.body))
+        .between(100, DAY)
+        .about("Without a further byte of a request body; then 408."),
+    Whole::new("timeouts.write", Field::Time(|c| &mut c.timeouts.write))
+        .between(100, DAY)
+        .about("Without progress in writing to a client; then the connection is closed."),
+    Whole::new("timeouts.connect", Field::Time(|c| &mut c.timeouts.connect))
+        .between(10, DAY)
+        .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
+    Whole::new("timeouts.first_byte", Field::Time(|c| &mut c.timeouts.first_byte))
+        .between(10, DAY)
+        .about("From the end of a request to the head of the origin's answer; then 504."),
+    Whole::new("timeouts.origin_idle", Field::Time(|c| &mut c.timeouts.origin_idle))
+        .between(10, DAY)
+        .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
+    Whole::new("timeouts.request", Field::TimeOrNone(|c| &mut c.timeouts.request))
+        .between(SECOND, 365 * DAY)
+        .about("For a request as a whole, from its first byte to the last one of the answer."),
+    Whole::new("timeouts.drain", Field::Time(|c| &mut c.timeouts.drain))
+        .between(0, DAY)
+        .about("After SIGTERM, for the requests under way to end."),
+    Whole::new("access.clients", Field::Texts {
+        form: "networks",
+        read: |c| c.access.clients.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.clients.clear(),
+        push: |c, text| network(text).map(|net| c.access.clients.push(net)).is_some(),
+    })
+    .about("Client addresses that may use the forward proxy; others are answered 403. Sites are open to everybody."),
+    Whole::new("access.connect_ports", Field::Texts {
+        form: "ports",
+        read: |c| c.access.connect_ports.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.connect_ports.clear(),
+        push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
+    })
+    .about("Ports that CONNECT may reach; an empty list means any."),
+    Whole::new("access.purge", Field::Texts {
+        form: "networks",
+        read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.purge.clear(),
+        push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
+    })
+    .about("Client addresses that may purge; others are answered 403."),
+    Whole::new("log.path", Field::Text {
+        form: "stdout, stderr, none or a file",
+        read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_path(&log.path)),
+        write: write_log_path,
+    })
+    .about("Where the access log goes. A file is appended to."),
+    Whole::new("log.format", Field::Text {
+        form: "combined or json",
+        read: |c| c.log.as_ref().map_or(LogFormat::Combined, |log| log.format).as_str().to_owned(),
+        write: |c, text| {
+            let format = word(&[LogFormat::Combined, LogFormat::Json], LogFormat::as_str, text);
+            format.map(|format| c.log.get_or_insert_with(Log::to_stdout).format = format).is_some()
+        },
+    })
+    .about("What a line of the access log looks like; given alone it logs to standard output."),
+    Whole::new("intercept.pass", Field::Texts {
+        form: "host patterns",
+        read: |c| c.intercept.pass.iter().map(ToString::to_string).collect(),
+        clear: |c| c.intercept.pass.clear(),
+        push: |c, text| HostPattern::parse(text).map(|host| c.intercept.pass.push(host)).is_some(),
+    })
+    .about("Hosts whose tunnels an intercepting listener never opens: `www.example.org`, `*.example.org` (all names below)."),
+    Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
+        .between(1, 1_000_000)
+        .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
+    Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
+        .between(0, 1_000_000)
+        .about("Unused connections kept open to one origin."),
+    Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
+        .between(0, DAY)
+        .about("How long an unused connection to an origin is kept."),
+    Whole::new("upstream.resolver", Field::Text {
+        form: "dns or system",
+        read: |c| c.upstream.resolver.as_str().to_owned(),
+        write: |c, text| {
+            let kind = word(&[ResolverKind::Dns, ResolverKind::System], ResolverKind::as_str, text);
+            kind.map(|kind| c.upstream.resolver = kind).is_some()
+        },
+    })
+    .about("Who resolves names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
+    Whole::new("upstream.extra_roots", Field::Texts {
+        form: "files",
+        read: |c| c.upstream.extra_roots.iter().map(|path| path.display().to_string()).collect(),
+        clear: |c| c.upstream.extra_roots.clear(),
+        push: |c, text| {
+            c.upstream.extra_roots.push(PathBuf::from(text));
+            !text.is_empty()
+        },
+    })
+    .about("PEM files with certificates to trust besides those of the system. Origins are always verified."),
+    Whole::new("policy.mode", Field::Text {
+        form: "shared or private",
+        read: |c| c.policy.mode.as_str().to_owned(),
+        write: |c, text| {
+            let mode = word(&[CacheMode::Shared, CacheMode::Private], CacheMode::as_str, text);
+            mode.map(|mode| c.policy.mode = mode).is_some()
+        },
+    })
+    .about("Whom the cache serves: `shared` keeps nothing private, `private` is for one user (RFC 9111 section 1)."),
+    Whole::new("policy.heuristic_percent", Field::Percent(|c| &mut c.policy.heuristic_percent))
+        .between(0, 100)
+        .about("Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2)."),
+    Whole::new("policy.heuristic_max", Field::Time(|c| &mut c.policy.heuristic_max))
+        .between(0, 365 * DAY)
+        .about("The longest such lifetime."),
+];
+
+/// Settings of one `[[listen]]`.
+pub static LISTEN: &[Setting<Listen>] = &[
+    OfListen::new(
+        "listen.address",
+        Field::Text {
+            form: "ADDR:PORT",
+            read: |l| l.address.to_string(),
+            write: |l, text| text.parse().map(|address| l.address = address).is_ok(),
+        },
+    )
+    .required()
+    .about("Address and port where clients are served, as `0.0.0.0:8080` or `[::]:8080`; port 0 takes a free one."),
+    OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
+        "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
+    ),
+    OfListen::new(
+        "listen.origin",
+        Field::Text {
+            form: "URL",
+            read: |l| l.origin.as_ref().map_or("none".to_owned(), url::show),
+            write: |l, text| {
+                l.origin = url::parse(text);
+                l.origin.is_some()
+            },
+        },
+    )
+    .about("Everything that is asked here comes from this origin: a reverse proxy of one site."),
+];
+
+/// Settings of one entry of `listen.tls`.
+pub static LISTEN_TLS: &[Setting<CertificateFiles>] = &[
+    OfTls::new("listen.tls.chain", Field::Path(|t| &mut t.chain))
+        .required()
+        .about("PEM file with the certificate and those above it. With several entries the client's SNI chooses, the first is for the rest."),
+    OfTls::new("listen.tls.key", Field::Path(|t| &mut t.key)).required().about("PEM file with the private key."),
+];
+
+/// Settings of one `[[site]]`.
+pub static SITE: &[Setting<Site>] = &[
+    OfSite::new(
+        "site.hosts",
+        Field::Texts {
+            form: "host patterns",
+            read: |s| s.hosts.iter().map(ToString::to_string).collect(),
+            clear: |s| s.hosts.clear(),
+            push: |s, text| HostPattern::parse(text).map(|host| s.hosts.push(host)).is_some(),
+        },
+    )
+    .required()
+    .about("Hosts of the site: `www.example.org`, `*.example.org` (all names below) or `*` (any)."),
+    OfSite::new(
+        "site.prefix",
+        Field::Text {
+            form: "path",
+            read: |s| s.prefix.clone(),
+            write: |s, text| {
+                s.prefix = text.to_owned();
+                text.starts_with('/') && !text.contains(['?', '#', ' '])
+            },
+        },
+    )
+    .default_words("`/`")
+    .about("Paths that begin so belong to the site, the longest prefix first. It is forwarded, not cut off."),
+    OfSite::new(
+        "site.origin",
+        Field::Text {
+            form: "URL",
+            read: |s| url::show(&s.origin),
+            write: |s, text| url::parse(text).map(|origin| s.origin = origin).is_some(),
+        },
+    )
+    .required()
+    .about("Where the site comes from; a path in it is put before the request's path."),
+    OfSite::new(
+        "site.host",
+        Field::Text {
+            form: "client or origin",
+            read: |s| s.host_header.as_str().to_owned(),
+            write: |s, text| {
+                let header = word(&[HostHeader::Client, HostHeader::Origin], HostHeader::as_str, text);
+                header.map(|header| s.host_header = header).is_some()
+            },
+        },
+    )
+    .default_words("`client`")
+    .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
+];
+
+/// A network, or an address for a network of one.
+fn network(text: &str) -> Option<ipnet::IpNet> {
+    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
+}
+
+fn log_path(path: &LogPath) -> String {
+    match path {
+        LogPath::Stderr => "stderr".to_owned(),
+        LogPath::Stdout => "stdout".to_owned(),
+        LogPath::File(file) => file.display().to_string(),
+    }
+}
+
+fn write_log_path(config: &mut Config, text: &str) -> bool {
+    let path = match text {
+        "" => return false,
+        "none" => {
+            config.log = None;
+            return true;
+        }
+        "stderr" => LogPath::Stderr,
+        "stdout" => LogPath::Stdout,
+        file => LogPath::File(PathBuf::from(file)),
+    };
+    config.log.get_or_insert_with(Log::to_stdout).path = path;
+    true
+}
