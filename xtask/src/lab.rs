@@ -2,6 +2,7 @@
 //! that runs Larder or another server.
 
 use crate::shell::Trouble;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 pub struct Lab {
     servers: Vec<Server>,
     folder: TempDir,
+    elsewhere: RefCell<Vec<PathBuf>>,
 }
 
 /// A server process that is ended when this is dropped.
@@ -32,7 +34,7 @@ impl Lab {
         let folder = tempfile::Builder::new().prefix("larder-lab-").tempdir();
         let folder = folder.map_err(|error| format!("cannot make a temporary folder: {error}"))?;
         open_to_all(folder.path())?;
-        Ok(Lab { servers: Vec::new(), folder })
+        Ok(Lab { servers: Vec::new(), folder, elsewhere: RefCell::default() })
     }
 
     /// The folder.
@@ -58,6 +60,11 @@ impl Lab {
         Ok(path)
     }
 
+    /// A folder outside the lab that goes with it.
+    pub fn remove_at_end(&self, folder: &Path) {
+        self.elsewhere.borrow_mut().push(folder.to_owned());
+    }
+
     /// Starts a server and waits until it accepts connections on `port`; gives its process id.
     pub fn start(&mut self, name: &str, command: &mut Command, port: u16) -> Result<u32, Trouble> {
         let log = self.path().join(format!("{name}.log"));
@@ -81,6 +88,9 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         while self.servers.pop().is_some() {}
+        for folder in self.elsewhere.borrow().iter() {
+            std::fs::remove_dir_all(folder).ok();
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Chores in one language. Continuous integration calls what people call.
 
+mod bench;
 mod ci;
-#[allow(dead_code)]
+mod http;
 mod lab;
 mod shell;
 mod tidy;
@@ -23,11 +24,14 @@ enum Chore {
     Ci(ci::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Bench(args) => bench::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {
