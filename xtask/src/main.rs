@@ -1,2 +1,44 @@
-//! Chores.
-fn main() {}
+//! Chores in one language. Continuous integration calls what people call.
+
+mod bench;
+mod ci;
+mod http;
+mod lab;
+mod shell;
+mod tidy;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The chores of this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Chores of the Larder workspace")]
+struct Chores {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
+    Ci(ci::Args),
+    /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
+    Tidy(tidy::Args),
+    /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
+    Bench(bench::Args),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Chores::parse().chore {
+        Chore::Ci(args) => ci::run(&args),
+        Chore::Bench(args) => bench::run(&args),
+        Chore::Tidy(args) => tidy::run(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            eprintln!("xtask: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}

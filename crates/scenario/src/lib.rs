@@ -1,1 +1,21 @@
-//! Plays scripted clients and origins around any proxy, malformed bytes included.
+//! Plays scripted clients and origins around any proxy, malformed bytes included. A script is a short text
+//! (`docs/scenarios.md` is its language); [`Script::load`] reads it, [`Script::open`] binds its origins, and
+//! [`Stage::play`] plays it against a proxy that is named by its address alone. Nothing here knows the inside of
+//! any proxy, and nothing here trusts what a proxy sends: messages are read tolerantly and judged aloud.
+
+mod check;
+mod client;
+mod failure;
+mod message;
+mod origin;
+mod parse;
+mod script;
+mod stage;
+mod steps;
+mod text;
+mod traffic;
+mod world;
+
+pub use failure::{Failure, ScriptError};
+pub use script::{Script, Way};
+pub use stage::{Setting, Stage, Target};

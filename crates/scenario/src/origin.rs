@@ -1,0 +1,309 @@
+//! An origin: listens, takes requests in the order in which they come, and answers as the script says. A request
+//! that the script does not expect is a failure, until the play ends.
+
+use crate::check;
+use crate::message::Head;
+use crate::script::{Expect, Message, Reply, Step, What};
+use crate::text::{Scope, glob};
+use crate::traffic::{Incoming, Talk, encode, wrong};
+use crate::world::{Halt, State, Verdict, World};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+
+/// One origin and all its connections.
+#[derive(Debug)]
+pub struct Origin {
+    party: String,
+    world: Arc<World>,
+    scope: Scope,
+    address: SocketAddr,
+    talks: Vec<Talk>,
+    current: Option<usize>,
+    labels: HashMap<String, usize>,
+    standing: Vec<(Expect, Reply)>,
+}
+
+/// Accepts connections until the origin is down or the play over.
+pub fn accept(world: &Arc<World>, listener: TcpListener, party: &str) {
+    for stream in listener.incoming() {
+        if world.is_down(party) {
+            return;
+        }
+        if let Ok(stream) = stream {
+            let _ = world.attach(stream, party);
+            world.ring();
+        }
+    }
+}
+
+/// Wakes an acceptor so that it sees that it is to stop.
+pub fn wake(address: SocketAddr) {
+    let _ = TcpStream::connect(address);
+}
+
+impl Origin {
+    pub fn new(party: String, world: Arc<World>, scope: Scope, address: SocketAddr) -> Origin {
+        let (talks, labels, standing) = (Vec::new(), HashMap::new(), Vec::new());
+        Origin { party, world, scope, address, talks, current: None, labels, standing }
+    }
+
+    /// What the transcript calls it.
+    pub fn name(&self) -> &str {
+        &self.party
+    }
+
+    /// Plays all steps; false when one failed or the play ended before.
+    pub fn play(&mut self, steps: &[Step]) -> bool {
+        for step in steps {
+            if !self.judge(step.line, &step.text, |origin| origin.step(&step.what)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// After the last step: requests that a `whenever` covers are answered, any other is a failure.
+    pub fn watch(&mut self) {
+        self.judge(0, "after its last step", |origin| {
+            loop {
+                let (index, head) = origin.next_head(false)?;
+                if !origin.serve_standing(index, &head)? {
+                    return wrong(format!("the origin was asked `{}`, which the script does not expect", head.start));
+                }
+            }
+        });
+    }
+
+    fn judge(&mut self, line: usize, step: &str, act: impl FnOnce(&mut Origin) -> Result<(), Halt>) -> bool {
+        match act(self) {
+            Ok(()) => true,
+            Err(Halt::Over) => false,
+            Err(Halt::Wrong(what)) => {
+                let party = self.party.clone();
+                self.world.fail(Verdict { party, line, step: step.to_string(), what });
+                false
+            }
+        }
+    }
+
+    fn step(&mut self, what: &What) -> Result<(), Halt> {
+        match what {
+            What::Expect(expect) => self.expect(expect),
+            What::Accept => self.accept(),
+            What::Reply(reply) => self.reply(reply),
+            What::Begin(reply) => self.begin(reply),
+            What::Whenever(expect, reply) => {
+                self.standing.push((expect.clone(), reply.clone()));
+                Ok(())
+            }
+            What::With(label) => {
+                let found = self.labels.get(label).copied();
+                self.current = Some(found.ok_or(Halt::Wrong(format!("no exchange is called `{label}` so far")))?);
+                Ok(())
+            }
+            What::Down => {
+                self.world.take_down(&self.party);
+                wake(self.address);
+                Ok(())
+            }
+            What::NoRequest(time) => self.no_request(*time),
+            What::Count { requests, least, most } => self.count(*requests, *least, *most),
+            What::Barrier(name) => self.world.meet(name),
+            What::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
+            _ => {
+                let scope = self.scope.clone();
+                self.talk()?.play(what, &scope)
+            }
+        }
+    }
+
+    fn talk(&mut self) -> Result<&mut Talk, Halt> {
+        let current =
+            self.current.ok_or(Halt::Wrong("no request was taken yet: `expect` or `accept` comes first".into()))?;
+        Ok(&mut self.talks[current])
+    }
+
+    /// Takes over connections that were accepted since.
+    fn gather(&mut self) {
+        let known: Vec<usize> = self.talks.iter().map(|t| t.wire).collect();
+        let mine = |state: &State, party: &str| -> Vec<usize> {
+            let all = state.wires.iter().enumerate().filter(|(_, w)| w.party == party);
+            all.map(|(id, _)| id).filter(|id| !known.contains(id)).collect()
+        };
+        let new = mine(&self.world.lock(), &self.party);
+        self.talks.extend(new.into_iter().map(|id| Talk::new(self.world.clone(), id)));
+    }
+
+    /// Takes the next whole head that is on any connection.
+    fn next_head(&mut self, is_patient: bool) -> Result<(usize, Head), Halt> {
+        loop {
+            self.gather();
+            for (index, talk) in self.talks.iter_mut().enumerate() {
+                let is_busy = talk.incoming.as_ref().is_some_and(|i| !i.body.is_done());
+                if is_busy {
+                    continue;
+                }
+                talk.take();
+                if let Some(mut head) = Head::take(&mut talk.buffer) {
+                    head.judge_request();
+                    *self.world.lock().requests.entry(self.party.clone()).or_default() += 1;
+                    return Ok((index, head));
+                }
+            }
+            self.wait_for_news(is_patient)?;
+        }
+    }
+
+    fn wait_for_news(&self, is_patient: bool) -> Result<(), Halt> {
+        let busy = |t: &&Talk| t.incoming.as_ref().is_none_or(|i| i.body.is_done());
+        let idle: Vec<usize> = self.talks.iter().filter(busy).map(|t| t.wire).collect();
+        let count = self.talks.len();
+        let ready = |state: &mut State| {
+            let fresh = state.wires.iter().filter(|w| w.party == self.party).count() > count;
+            let news = idle.iter().any(|&id| !state.wires[id].input.is_empty());
+            (fresh || news).then_some(())
+        };
+        if !is_patient {
+            return self.world.wait_for_end(ready)?.ok_or(Halt::Over);
+        }
+        self.world.wait("expected a request, none came", ready)
+    }
+
+    fn expect(&mut self, expect: &Expect) -> Result<(), Halt> {
+        loop {
+            let (index, head) = self.next_head(true)?;
+            if !self.matches(expect, &head) {
+                if self.serve_standing(index, &head)? {
+                    continue;
+                }
+                let path = expect.path.render_str(&self.scope);
+                return wrong(format!("expected `{} {path}`, got `{}`", expect.method, head.start));
+            }
+            self.current = Some(index);
+            if let Some(label) = &expect.label {
+                self.labels.insert(label.clone(), index);
+            }
+            let framing = head.request_framing();
+            self.talks[index].incoming = Some(Incoming::new(head, framing));
+            if expect.body_later {
+                let Some(incoming) = &self.talks[index].incoming else { return Ok(()) };
+                return check::all(&expect.checks, &incoming.head, None, &self.scope).map_err(Halt::Wrong);
+            }
+            return self.talks[index].judge(&expect.checks, &self.scope);
+        }
+    }
+
+    fn matches(&self, expect: &Expect, head: &Head) -> bool {
+        let words = head.words();
+        let (method, target) = (words[0], words.get(1).copied().unwrap_or(""));
+        let path = expect.path.render_str(&self.scope);
+        let plain = target.strip_prefix(self.scope.root.as_str()).unwrap_or(target);
+        glob(&expect.method, method) && (glob(&path, target) || glob(&path, plain))
+    }
+
+    fn serve_standing(&mut self, index: usize, head: &Head) -> Result<bool, Halt> {
+        let Some((_, reply)) = self.standing.iter().find(|(expect, _)| self.matches(expect, head)) else {
+            return Ok(false);
+        };
+        let (reply, framing) = (reply.clone(), head.request_framing());
+        let before = self.current.replace(index);
+        self.talks[index].incoming = Some(Incoming::new(head.clone(), framing));
+        self.talks[index].judge(&[], &self.scope)?;
+        self.reply(&reply)?;
+        self.current = before;
+        Ok(true)
+    }
+
+    fn accept(&mut self) -> Result<(), Halt> {
+        let count = self.talks.len();
+        let party = self.party.clone();
+        self.world.wait("expected a connection, none came", |state| {
+            (state.wires.iter().filter(|w| w.party == party).count() > count).then_some(())
+        })?;
+        self.gather();
+        self.current = Some(count);
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &Reply) -> Result<(), Halt> {
+        let mut message = reply.message.clone();
+        let has_body = !matches!(reply.status, 100..=199 | 204 | 304);
+        if has_body && message.body.is_none() && message.chunks.is_none() {
+            message.body = Some(Vec::new());
+        }
+        let (head, body) = self.encode(reply, &message);
+        let talk = self.talk()?;
+        let is_head = talk.incoming.as_ref().is_some_and(|i| i.head.words()[0] == "HEAD");
+        let body = if is_head { Vec::new() } else { body };
+        talk.write(&[head, body].concat())?;
+        if message.until_close {
+            self.world.close(self.talks[self.current.unwrap_or(0)].wire);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, reply: &Reply) -> Result<(), Halt> {
+        let (head, _) = self.encode(reply, &reply.message);
+        self.talk()?.write(&head)
+    }
+
+    fn encode(&self, reply: &Reply, message: &Message) -> (Vec<u8>, Vec<u8>) {
+        let version = message.version.as_deref().unwrap_or("1.1");
+        let reason = reply.reason.as_deref().unwrap_or_else(|| reason(reply.status));
+        let start = format!("HTTP/{version} {} {reason}", reply.status);
+        let date = crate::text::imf_date(self.scope.now);
+        let automatic = if reply.status < 200 { vec![] } else { vec![("Date", date)] };
+        encode(&start, message, &automatic, &self.scope)
+    }
+
+    fn no_request(&mut self, time: std::time::Duration) -> Result<(), Halt> {
+        self.gather();
+        let party = self.party.clone();
+        let asked = |state: &mut State| {
+            let mut wires = state.wires.iter().filter(|w| w.party == party);
+            wires.find(|w| !w.input.is_empty()).map(|w| w.input.clone())
+        };
+        let asked = self.world.wait_at_most(time, asked)?;
+        let asked = asked.or_else(|| self.talks.iter().map(|t| &t.buffer).find(|b| !b.is_empty()).cloned());
+        match asked {
+            Some(bytes) => wrong(format!("expected no request, got `{}`", crate::failure::readable(&bytes, 200))),
+            None => Ok(()),
+        }
+    }
+
+    fn count(&self, requests: bool, least: usize, most: usize) -> Result<(), Halt> {
+        let state = self.world.lock();
+        let (what, count) = match requests {
+            true => ("requests", state.requests.get(&self.party).copied().unwrap_or(0)),
+            false => ("connections", state.wires.iter().filter(|w| w.party == self.party).count()),
+        };
+        drop(state);
+        if (least..=most).contains(&count) {
+            return Ok(());
+        }
+        wrong(format!("expected {least} to {most} {what} so far, got {count}"))
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        101 => "Switching Protocols",
+        103 => "Early Hints",
+        200 => "OK",
+        201 => "Created",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        304 => "Not Modified",
+        404 => "Not Found",
+        410 => "Gone",
+        412 => "Precondition Failed",
+        416 => "Range Not Satisfiable",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => "Status",
+    }
+}

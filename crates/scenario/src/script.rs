@@ -1,0 +1,321 @@
+//! What a script says, as values: origins, clients, their steps and the checks of each. No socket here.
+
+use crate::failure::ScriptError;
+use crate::parse;
+use crate::stage::{Setting, Stage};
+use crate::text::{Payload, Text};
+use std::path::Path;
+use std::time::Duration;
+
+/// How the proxy under test is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// As a forward proxy: requests in absolute form, origins named by address.
+    Forward,
+    /// As a reverse proxy: requests in origin form, host `NAME.test` stands for origin `NAME`.
+    Reverse,
+    /// Without a proxy: clients talk to the origins. For trying a script that is about no proxy's doing.
+    Direct,
+}
+
+impl Way {
+    /// The word that scripts and reports use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Way::Forward => "forward",
+            Way::Reverse => "reverse",
+            Way::Direct => "direct",
+        }
+    }
+}
+
+/// A script that was read without an error.
+#[derive(Debug, Clone)]
+pub struct Script {
+    pub(crate) path: String,
+    pub(crate) about: String,
+    pub(crate) ways: Vec<Way>,
+    pub(crate) needs: Vec<String>,
+    pub(crate) config: Option<String>,
+    pub(crate) limit: Duration,
+    pub(crate) origins: Vec<Part>,
+    pub(crate) acts: Vec<Act>,
+}
+
+impl Script {
+    /// Reads a script from a file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Script, ScriptError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(source) => parse::script(&name, &source),
+            Err(error) => Err(ScriptError { path: name, line: 0, what: format!("can't be read: {error}") }),
+        }
+    }
+
+    /// Reads a script from a text; `path` is the name that failures show.
+    pub fn parse(path: &str, source: &str) -> Result<Script, ScriptError> {
+        parse::script(path, source)
+    }
+
+    /// The file it came from.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The comment at its top: what it shows, and which section of which RFC says so.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// The ways in which it is to be played, each with a fresh proxy.
+    pub fn ways(&self) -> &[Way] {
+        &self.ways
+    }
+
+    /// What it asks of the proxy beyond HTTP (`larder`), by name.
+    pub fn needs(&self) -> &[String] {
+        &self.needs
+    }
+
+    /// Settings that the proxy must be started with, in its own language, verbatim.
+    pub fn config(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
+    /// The names of its origins, in order.
+    pub fn origins(&self) -> impl Iterator<Item = &str> {
+        self.origins.iter().map(|part| part.name.as_str())
+    }
+
+    /// Binds the origins to ports of 127.0.0.1, so that a proxy can be told of them before it starts.
+    pub fn open(&self) -> std::io::Result<Stage> {
+        Stage::open(self, Setting::default())
+    }
+
+    /// The same with ports and a path prefix of the caller's choice.
+    pub fn open_with(&self, setting: Setting) -> std::io::Result<Stage> {
+        Stage::open(self, setting)
+    }
+}
+
+/// All steps of one origin.
+#[derive(Debug, Clone)]
+pub struct Part {
+    pub name: String,
+    pub steps: Vec<Step>,
+}
+
+/// What happens on the clients' side, one after the other.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// A client, or `count` equal ones at once, plays; a later act waits for it unless `background`.
+    Client { name: String, count: usize, background: bool, steps: Vec<Step> },
+    /// Waits for a client that plays in the background.
+    Wait { name: String },
+}
+
+/// One step, with its place in the script.
+#[derive(Debug, Clone)]
+pub struct Step {
+    pub line: usize,
+    pub text: String,
+    pub what: What,
+}
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// Client: send a request.
+    Ask(Ask),
+    /// Client: the whole answer, with one of these statuses.
+    Got(Statuses, Vec<Check>),
+    /// Client: the head of the answer.
+    GotHead(Statuses, Vec<Check>),
+    /// Client: an answer with one of these statuses, then the proxy closes; or only the close, where allowed.
+    Refused { statuses: Statuses, or_closed: bool },
+    /// Client: a 5xx answer, or a connection that ends before the answer is whole.
+    Failed(Statuses),
+    /// Client: leave this connection and make a new one.
+    Reconnect,
+    /// Origin: the next request.
+    Expect(Expect),
+    /// Origin: take the next connection, without waiting for a request.
+    Accept,
+    /// Origin: answer.
+    Reply(Reply),
+    /// Origin: the head of an answer, the body by later steps.
+    Begin(Reply),
+    /// Origin: from here on, answer these requests whenever they come.
+    Whenever(Expect, Reply),
+    /// Origin: go on with the exchange of this label.
+    With(String),
+    /// Origin: stop listening and close every connection.
+    Down,
+    /// Origin: no request comes for so long.
+    NoRequest(Duration),
+    /// Origin: connections or requests so far.
+    Count { requests: bool, least: usize, most: usize },
+    /// Both: raw bytes.
+    Send(Vec<Payload>),
+    /// Both: raw bytes, one at a time with a pause between.
+    Dribble(Duration, Vec<Payload>),
+    /// Both: a chunk of a chunked body.
+    Chunk(Vec<Payload>),
+    /// Both: the last chunk, with trailers.
+    LastChunk(Vec<(Text, Text)>),
+    /// Both: the next bytes of the body under way.
+    Piece(Vec<Payload>),
+    /// Both: the rest of the body under way, and its proper end.
+    Rest(Option<Vec<Payload>>, Vec<Check>),
+    /// Both: the body under way ends improperly.
+    Cut,
+    /// Both: exactly these raw bytes come next.
+    Receive(Vec<Payload>),
+    /// Both: the other side closes, without another byte.
+    Closed,
+    /// Both: nothing comes for so long, and the connection stays.
+    Quiet(Duration),
+    /// Both: close the connection.
+    Close,
+    /// Both: close it with a TCP reset.
+    Reset,
+    /// Both: close the sending direction.
+    HalfClose,
+    /// Both: meet all other parties that name this barrier.
+    Barrier(String),
+    /// Both: let time pass, for slow peers.
+    Pause(Duration),
+    /// Both: stop or go on taking bytes from the connection.
+    Reading(bool),
+}
+
+/// A request as a client writes it.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub method: String,
+    pub path: Text,
+    pub origin: String,
+    pub target: Option<Text>,
+    pub message: Message,
+}
+
+/// An answer as an origin writes it.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub reason: Option<String>,
+    pub message: Message,
+}
+
+/// What requests and answers have in common.
+#[derive(Debug, Clone, Default)]
+pub struct Message {
+    pub version: Option<String>,
+    pub fields: Vec<(Text, Text)>,
+    pub without: Vec<String>,
+    pub body: Option<Vec<Payload>>,
+    pub chunks: Option<Vec<Vec<Payload>>>,
+    pub trailers: Vec<(Text, Text)>,
+    pub until_close: bool,
+    pub body_later: bool,
+}
+
+/// A request as an origin expects it.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    pub method: String,
+    pub path: Text,
+    pub label: Option<String>,
+    pub body_later: bool,
+    pub checks: Vec<Check>,
+}
+
+/// A set of statuses: `200|206|4xx`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statuses(pub Vec<(u16, u16)>);
+
+impl Statuses {
+    /// Whether a status is one of them.
+    pub fn has(&self, status: u16) -> bool {
+        self.0.iter().any(|(low, high)| (*low..=*high).contains(&status))
+    }
+
+    /// As written.
+    pub fn show(&self) -> String {
+        let one = |(low, high): &(u16, u16)| if low == high { low.to_string() } else { format!("{}xx", low / 100) };
+        self.0.iter().map(one).collect::<Vec<_>>().join("|")
+    }
+}
+
+/// How a body ends on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// By a declared length.
+    Length(u64),
+    /// By the last chunk.
+    Chunked,
+    /// By the end of the connection.
+    Close,
+}
+
+impl Framing {
+    /// The word that scripts use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Framing::None => "none",
+            Framing::Length(_) => "length",
+            Framing::Chunked => "chunked",
+            Framing::Close => "close",
+        }
+    }
+}
+
+/// One thing that must hold of a message.
+#[derive(Debug, Clone)]
+pub enum Check {
+    /// All lines of the field, joined by a comma, are one of these values.
+    Is(String, Vec<Text>),
+    /// The same, with `*` for anything.
+    Matches(String, Text),
+    /// The value contains this text.
+    Contains(String, Text),
+    /// The value, if any, does not contain this text.
+    Excludes(String, Text),
+    /// The value is a whole number in this range.
+    Within(String, i64, i64),
+    /// The field has so many lines.
+    Lines(String, usize),
+    /// The field is there.
+    Has(String),
+    /// The field is not there.
+    Lacks(String),
+    /// Names with exactly this case come in this order.
+    Order(Vec<String>),
+    /// The whole body.
+    Body(Vec<Payload>),
+    /// Its length.
+    BodyLength(u64),
+    /// It contains this text.
+    BodyContains(Text),
+    /// How its end is told.
+    Framed(String),
+    /// A trailer with this value.
+    Trailer(String, Text),
+    /// A multipart body of so many parts.
+    Parts(usize),
+    /// One of its parts: number from 1, Content-Range, body.
+    Part(usize, String, Vec<Payload>),
+    /// The head's raw bytes contain this text.
+    RawContains(Text),
+    /// The head's raw bytes do not contain this text.
+    RawLacks(Text),
+    /// The version in the first line.
+    Version(String),
+    /// The reason phrase.
+    Reason(String),
+    /// Faults of form that the reader saw are forgiven.
+    Lenient,
+}

@@ -1,0 +1,163 @@
+//! The limit of a machine: an event loop that answers every request with a fixed reply and does nothing else.
+//! What a server needs beyond this is its own.
+//!
+//! `limit PORT`: `/16k…` gets 16,384 bytes of body, everything else 600.
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+
+const LISTENER: u64 = u64::MAX;
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+fn main() -> io::Result<()> {
+    let port = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    let port: u16 = port.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "usage: limit PORT"))?;
+    Loop::new(port)?.run()
+}
+
+struct Loop {
+    poll: OwnedFd,
+    listener: TcpListener,
+    /// By number; a free place is `None`.
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    small: Reply,
+    large: Reply,
+}
+
+/// The same answer for a connection that stays and for one that ends.
+struct Reply {
+    keep: Vec<u8>,
+    close: Vec<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    head: Vec<u8>,
+    /// What the socket did not take at once.
+    unsent: Vec<u8>,
+    closing: bool,
+}
+
+impl Reply {
+    fn of(body_len: usize) -> Reply {
+        let text = |last: &str| {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nServer: limit\r\nDate: Thu, 01 Jan 1970 00:00:00 GMT\r\nContent-Type: text/plain\r\n\
+                 Content-Length: {body_len}\r\nCache-Control: max-age=86400\r\nAge: 1\r\n{last}\r\n"
+            );
+            [head.into_bytes(), vec![b'x'; body_len]].concat()
+        };
+        Reply { keep: text(""), close: text("Connection: close\r\n") }
+    }
+}
+
+impl Loop {
+    fn new(port: u16) -> io::Result<Loop> {
+        let listener = TcpListener::bind(("127.0.0.1", port))?;
+        listener.set_nonblocking(true)?;
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        let (small, large) = (Reply::of(600), Reply::of(16_384));
+        Ok(Loop { poll, listener, connections: Vec::new(), free: Vec::new(), small, large })
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(256);
+        loop {
+            match epoll::wait(&self.poll, spare_capacity(&mut events), None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                outcome => outcome?,
+            };
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    number => self.serve(number as usize),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        // An error here is "no more of them" or a client that left: both end the batch.
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                continue;
+            }
+            let number = self.free.pop().unwrap_or(self.connections.len());
+            let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+            if epoll::add(&self.poll, &stream, EventData::new_u64(number as u64), events).is_err() {
+                self.free.push(number);
+                continue;
+            }
+            let connection = Connection { stream, head: Vec::new(), unsent: Vec::new(), closing: false };
+            match self.connections.get_mut(number) {
+                Some(place) => *place = Some(connection),
+                None => self.connections.push(Some(connection)),
+            }
+        }
+    }
+
+    fn serve(&mut self, number: usize) {
+        let Some(connection) = self.connections.get_mut(number).and_then(Option::as_mut) else { return };
+        if connection.turn(&self.small, &self.large).is_ok() {
+            return;
+        }
+        // Closing the socket takes it out of the poll too.
+        self.connections[number] = None;
+        self.free.push(number);
+    }
+}
+
+impl Connection {
+    /// Sends what is left, reads what came, answers whole heads. An error ends the connection.
+    fn turn(&mut self, small: &Reply, large: &Reply) -> io::Result<()> {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.send(&unsent)?;
+        let mut buffer = [0; 8192];
+        loop {
+            let count = match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            self.head.extend_from_slice(&buffer[..count]);
+            self.answer(small, large)?;
+            if count < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn answer(&mut self, small: &Reply, large: &Reply) -> io::Result<()> {
+        while let Some(end) = self.head.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head: Vec<u8> = self.head.drain(..end + 4).collect();
+            let reply = if head.starts_with(b"GET /16k") { large } else { small };
+            self.closing = head.windows(17).any(|window| window.eq_ignore_ascii_case(b"Connection: close"));
+            self.send(if self.closing { &reply.close } else { &reply.keep })?;
+        }
+        if self.head.len() > HEAD_BYTES_MAX { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        if !self.unsent.is_empty() {
+            self.unsent.extend_from_slice(bytes);
+            return Ok(());
+        }
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.unsent = bytes.to_vec();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.closing { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,148 @@
+//! A place for experiments: a temporary folder, servers that end with it, free ports. Used by every chore
+//! that runs Larder or another server.
+
+use crate::shell::Trouble;
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A temporary folder and the servers started in it. Dropping it ends the servers, last one first.
+pub struct Lab {
+    servers: Vec<Server>,
+    folder: TempDir,
+    elsewhere: RefCell<Vec<PathBuf>>,
+}
+
+/// A server process that is ended when this is dropped.
+pub struct Server {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+const STOP_SECONDS_MAX: u64 = 5;
+const START_SECONDS_MAX: u64 = 20;
+
+impl Lab {
+    /// An empty folder that other users may read: servers started by root drop their rights.
+    pub fn new() -> Result<Lab, Trouble> {
+        let folder = tempfile::Builder::new().prefix("larder-lab-").tempdir();
+        let folder = folder.map_err(|error| format!("cannot make a temporary folder: {error}"))?;
+        open_to_all(folder.path())?;
+        Ok(Lab { servers: Vec::new(), folder, elsewhere: RefCell::default() })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Writes a file below the folder.
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> Result<PathBuf, Trouble> {
+        let path = self.path().join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| format!("making {}: {error}", parent.display()))?;
+        }
+        std::fs::write(&path, bytes).map_err(|error| format!("writing {}: {error}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Makes a folder below the folder that every user may write.
+    pub fn folder(&self, name: &str) -> Result<PathBuf, Trouble> {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(&path).map_err(|error| format!("making {}: {error}", path.display()))?;
+        open_to_all(&path)?;
+        Ok(path)
+    }
+
+    /// A folder outside the lab that goes with it.
+    pub fn remove_at_end(&self, folder: &Path) {
+        self.elsewhere.borrow_mut().push(folder.to_owned());
+    }
+
+    /// Starts a server and waits until it accepts connections on `port`; gives its process id.
+    pub fn start(&mut self, name: &str, command: &mut Command, port: u16) -> Result<u32, Trouble> {
+        let log = self.path().join(format!("{name}.log"));
+        let file = File::create(&log).map_err(|error| format!("writing {}: {error}", log.display()))?;
+        let errors = file.try_clone().map_err(|error| format!("writing {}: {error}", log.display()))?;
+        let command = command.stdin(Stdio::null()).stdout(file).stderr(errors);
+        let child = command.spawn().map_err(|error| format!("cannot start {name}: {error}"))?;
+        let mut server = Server { name: name.to_owned(), child, log };
+        server.wait_until_it_listens(port)?;
+        let id = server.child.id();
+        self.servers.push(server);
+        Ok(id)
+    }
+
+    /// Ends one server before the others.
+    pub fn stop(&mut self, name: &str) {
+        self.servers.retain(|server| server.name != name);
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        while self.servers.pop().is_some() {}
+        for folder in self.elsewhere.borrow().iter() {
+            std::fs::remove_dir_all(folder).ok();
+        }
+    }
+}
+
+impl Server {
+    fn wait_until_it_listens(&mut self, port: u16) -> Result<(), Trouble> {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(START_SECONDS_MAX) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("{} ended at its start with {status}: {}", self.name, self.last_words()));
+            }
+            if TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(format!("{} does not listen on port {port}: {}", self.name, self.last_words()))
+    }
+
+    fn last_words(&self) -> String {
+        let mut text = String::new();
+        let read = File::open(&self.log).and_then(|mut file| file.read_to_string(&mut text));
+        if read.is_err() { "its log cannot be read".into() } else { crate::shell::last_lines(&text, 15) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(id) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
+        }
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(STOP_SECONDS_MAX) {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A port that was free a moment ago. Whoever takes it must do so soon.
+pub fn free_port() -> Result<u16, Trouble> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| format!("no free port: {error}"))?;
+    let address = listener.local_addr().map_err(|error| format!("no free port: {error}"))?;
+    Ok(address.port())
+}
+
+fn open_to_all(folder: &Path) -> Result<(), Trouble> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777))
+        .map_err(|error| format!("opening {}: {error}", folder.display()))
+}

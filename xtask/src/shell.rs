@@ -1,0 +1,86 @@
+//! Running programs and finding the workspace: what every chore needs of the machine.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What went wrong in a chore, as the sentence that is printed.
+pub type Trouble = String;
+
+/// The workspace folder: the nearest one upwards that has `xtask/tidy.toml`.
+pub fn workspace() -> Result<PathBuf, Trouble> {
+    let here = std::env::current_dir().map_err(|error| format!("no current folder: {error}"))?;
+    let found = here.ancestors().find(|folder| folder.join("xtask/tidy.toml").is_file());
+    found
+        .map(Path::to_path_buf)
+        .ok_or_else(|| format!("no workspace at or above {}: run this inside a clone", here.display()))
+}
+
+/// A program on the search path; servers are often in folders that a user's path leaves out.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(extra).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// The same, or a sentence that names the remedy.
+pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
+    find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
+}
+
+/// Runs a command with its output on the terminal; an exit status other than 0 is trouble.
+pub fn call(command: &mut Command) -> Result<(), Trouble> {
+    let shown = format!("{command:?}");
+    let status = command.status().map_err(|error| format!("cannot start {shown}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{shown} ended with {status}")) }
+}
+
+/// Runs a command quietly and gives its standard output; its error output is shown only in the trouble.
+pub fn ask(command: &mut Command) -> Result<String, Trouble> {
+    let shown = format!("{command:?}");
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start {shown}: {error}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("{shown} ended with {}: {}", output.status, last_lines(&said, 12)));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command, shows each line of its standard output as it comes, and hands it to `read`.
+/// Gives whether the command succeeded.
+pub fn follow(command: &mut Command, mut read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let shown = format!("{command:?}");
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot start {shown}: {error}"))?;
+    let output = child.stdout.take().ok_or("the child has no standard output")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.map_err(|error| format!("reading from {shown}: {error}"))?;
+        let line = String::from_utf8_lossy(&line);
+        println!("{line}");
+        read(&line);
+    }
+    std::io::stdout().flush().ok();
+    let status = child.wait().map_err(|error| format!("waiting for {shown}: {error}"))?;
+    Ok(status.success())
+}
+
+/// The end of a long text.
+pub fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Files that git knows or would add, relative to `root`: what is in the tree, without what is ignored.
+pub fn tree_files(root: &Path) -> Result<Vec<String>, Trouble> {
+    let list = ask(Command::new("git").current_dir(root).args([
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]))?;
+    let mut files: Vec<String> =
+        list.split('\0').filter(|name| !name.is_empty() && root.join(name).is_file()).map(str::to_owned).collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
