@@ -1,1 +1,269 @@
-//! In work.
+//! Everything about talking to origins over HTTP/1.1: addresses, connections, which of them are kept, and the
+//! bytes of a request and its answer. What is asked and what becomes of the answer is not known here.
+//!
+//! One [`Upstreams`] per worker; nothing in here is shared between threads. Take a [`Connection`], send on it,
+//! read the answer to its end and [`release`](Connection::release) it; whatever is dropped before is closed.
+
+mod connect;
+mod connection;
+mod dns;
+mod fault;
+mod pool;
+mod receive;
+
+pub use connection::{Connection, Sender};
+pub use dns::ResolverChoice;
+pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
+pub use receive::Receiver;
+
+use dns::Dns;
+use larder_wire::parse::HeadLimits;
+use larder_wire::{Host, Scheme, Url};
+use pool::{Grant, Permit, Pool};
+use std::fmt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Times, limits and trust for all origins of a worker.
+#[derive(Clone)]
+pub struct Settings {
+    /// From the wish for a connection to an open stream, name look-up and TLS included; also how long a
+    /// request waits for one of an origin's connections to become free.
+    pub connect_timeout: Duration,
+    /// From the end of the request to the first byte of the answer, and again after each interim head.
+    pub first_byte_timeout: Duration,
+    /// Without any progress while a head or body is read or a request is written.
+    pub idle_timeout: Duration,
+    /// How long an idle connection is kept.
+    pub keep_alive: Duration,
+    /// Connections to one origin, per worker.
+    pub connections_per_origin_max: usize,
+    /// Idle connections to one origin, per worker.
+    pub idle_per_origin_max: usize,
+    /// Idle connections to all origins together, per worker.
+    pub idle_max: usize,
+    /// Requests that wait for a connection to one origin, per worker.
+    pub waiting_max: usize,
+    /// Interim (1xx) heads before the answer.
+    pub interim_heads_max: u32,
+    /// Limits of a response head.
+    pub head_limits: HeadLimits,
+    /// Who is asked for addresses.
+    pub resolver: ResolverChoice,
+    /// Names that are known without asking; `/etc/hosts`.
+    pub hosts_file: PathBuf,
+    /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
+    pub tls: Arc<rustls::ClientConfig>,
+}
+
+impl Settings {
+    /// The defaults, with this trust.
+    pub fn new(tls: Arc<rustls::ClientConfig>) -> Settings {
+        Settings {
+            connect_timeout: Duration::from_secs(10),
+            first_byte_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(30),
+            connections_per_origin_max: 256,
+            idle_per_origin_max: 64,
+            idle_max: 512,
+            waiting_max: 1024,
+            interim_heads_max: 32,
+            head_limits: HeadLimits::default(),
+            resolver: ResolverChoice::default(),
+            hosts_file: "/etc/hosts".into(),
+            tls,
+        }
+    }
+}
+
+/// A setting with which no request could ever succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingsFault {
+    /// `connections_per_origin_max` is 0.
+    NoConnections,
+    /// The list of name servers is empty.
+    NoNameServers,
+}
+
+impl fmt::Display for SettingsFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SettingsFault::NoConnections => "connections_per_origin_max is 0; give it at least 1",
+            SettingsFault::NoNameServers => "the list of name servers is empty; name one, or use the system's",
+        })
+    }
+}
+
+impl std::error::Error for SettingsFault {}
+
+/// Whom we talk to: connections are shared by all requests to the same origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Clear text or TLS.
+    pub scheme: Scheme,
+    /// Its name or address.
+    pub host: Host,
+    /// Its port.
+    pub port: u16,
+}
+
+impl Origin {
+    /// The origin that serves a URL.
+    pub fn of(url: &Url) -> Origin {
+        Origin { scheme: url.scheme, host: url.host.clone(), port: url.port }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port)
+    }
+}
+
+/// Whether a connection that has served before will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fresh {
+    /// It will.
+    ReuseAllowed,
+    /// It must be new: the request is a retry, or must not be sent twice.
+    NewOnly,
+}
+
+/// Events of one origin or of several, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Connections opened.
+    pub opened: u64,
+    /// Requests that got a connection which had served before.
+    pub reused: u64,
+    /// Attempts to open a connection that failed.
+    pub failed: u64,
+    /// Connections closed because bytes came after the end of an answer.
+    pub desynchronised: u64,
+}
+
+impl Counts {
+    /// Both together.
+    pub fn plus(self, other: Counts) -> Counts {
+        Counts {
+            opened: self.opened + other.opened,
+            reused: self.reused + other.reused,
+            failed: self.failed + other.failed,
+            desynchronised: self.desynchronised + other.desynchronised,
+        }
+    }
+}
+
+/// One origin at this moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginStats {
+    /// Which one.
+    pub origin: Origin,
+    /// Connections leased, idle or being opened.
+    pub open: usize,
+    /// Those of them that are idle.
+    pub idle: usize,
+    /// Requests that wait for a connection.
+    pub waiting: usize,
+    /// What happened so far.
+    pub counts: Counts,
+}
+
+/// All origins of a worker at this moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Those that are remembered, in no order.
+    pub origins: Vec<OriginStats>,
+    /// The counts of those that are not remembered any more.
+    pub forgotten: Counts,
+}
+
+impl Stats {
+    /// The counts of all origins together.
+    pub fn total(&self) -> Counts {
+        self.origins.iter().fold(self.forgotten, |sum, origin| sum.plus(origin.counts))
+    }
+}
+
+/// A worker's way to all origins; a handle that costs nothing to clone.
+#[derive(Clone)]
+pub struct Upstreams {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    settings: Rc<Settings>,
+    pool: Rc<Pool>,
+    dns: Dns,
+    tls: TlsConnector,
+}
+
+impl Upstreams {
+    /// Prepares a worker's way to origins. Opens nothing yet.
+    pub fn new(settings: Settings) -> Result<Upstreams, SettingsFault> {
+        if settings.connections_per_origin_max == 0 {
+            return Err(SettingsFault::NoConnections);
+        }
+        if matches!(&settings.resolver, ResolverChoice::Servers(servers) if servers.is_empty()) {
+            return Err(SettingsFault::NoNameServers);
+        }
+        let mut tls = (*settings.tls).clone();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let shared = Shared {
+            pool: Rc::new(Pool::new(&settings)),
+            dns: Dns::new(&settings.resolver, &settings.hosts_file),
+            tls: TlsConnector::from(Arc::new(tls)),
+            settings: Rc::new(settings),
+        };
+        Ok(Upstreams { shared: Rc::new(shared) })
+    }
+
+    /// A connection to an origin: the idle one that was used last, or a new one. When the origin has all it
+    /// may have, waits in a queue, at most `connect_timeout`.
+    pub async fn connection(&self, origin: &Origin, fresh: Fresh) -> Result<Connection, UpstreamFault> {
+        let slot = self.shared.pool.slot(origin);
+        match slot.lease(fresh).await? {
+            Grant::Open(permit) => self.open(origin, permit).await,
+            Grant::Reuse(idle, permit) => {
+                slot.count(|counts| counts.reused += 1);
+                Ok(Connection::again(idle, permit, self.shared.pool.clone(), self.shared.settings.clone()))
+            }
+        }
+    }
+
+    async fn open(&self, origin: &Origin, permit: Permit) -> Result<Connection, UpstreamFault> {
+        let Shared { settings, pool, dns, tls } = &*self.shared;
+        match connect::open(dns, tls, settings, origin, permit.slot().favourite()).await {
+            Ok(opened) => {
+                permit.slot().prefer(opened.peer.ip());
+                permit.slot().count(|counts| counts.opened += 1);
+                Ok(Connection::opened(opened, permit, pool.clone(), settings.clone()))
+            }
+            Err(fault) => {
+                permit.slot().count(|counts| counts.failed += 1);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.
+    pub async fn tunnel(&self, host: &Host, port: u16) -> Result<TcpStream, UpstreamFault> {
+        connect::open_plain(&self.shared.dns, self.shared.settings.connect_timeout, host, port).await
+    }
+
+    /// Counts of connections and events.
+    pub fn stats(&self) -> Stats {
+        self.shared.pool.stats()
+    }
+
+    /// Closes idle connections whose time is over or which their origin has closed. Requests do this on their
+    /// way, at most once a second; a worker without requests should call it from a timer.
+    pub fn sweep(&self) {
+        self.shared.pool.sweep();
+    }
+}

@@ -1,0 +1,336 @@
+//! From an origin's name to an open stream: Happy Eyeballs version 2 (RFC 8305) over the addresses as they
+//! are resolved, then TLS. What connections are kept and how many there may be is `pool`'s business.
+
+use super::dns::{Answer, Answers, Dns};
+use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
+use super::{Origin, Settings};
+use crate::wire::Wire;
+use larder_wire::{Host, Scheme};
+use rustls::pki_types::ServerName;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::TlsConnector;
+
+/// An attempt gets this head start over the next one (RFC 8305 section 5).
+const STAGGER: Duration = Duration::from_millis(250);
+/// When the less liked family is resolved first, the other gets this long (RFC 8305 section 3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+/// Addresses of a name that are tried; a name with more is served by its first ones.
+const ADDRESSES_MAX: usize = 16;
+
+/// An open stream and whom it leads to.
+pub(super) struct Opened {
+    pub wire: Wire,
+    pub peer: SocketAddr,
+}
+
+/// Connects to an origin, TLS included, within `connect_timeout`. `favourite` is the address that won last time.
+pub(super) async fn open(
+    dns: &Dns,
+    tls: &TlsConnector,
+    settings: &Settings,
+    origin: &Origin,
+    favourite: Option<IpAddr>,
+) -> Result<Opened, UpstreamFault> {
+    within(settings.connect_timeout, &origin.host, async |phase| {
+        let (stream, peer) = dial(dns, &origin.host, origin.port, favourite, phase).await?;
+        let wire = match origin.scheme {
+            Scheme::Http => Wire::Tcp(stream),
+            Scheme::Https => {
+                phase.set(Phase::Tls);
+                Wire::TlsClient(Box::new(handshake(tls, stream, &origin.host).await?))
+            }
+        };
+        Ok(Opened { wire, peer })
+    })
+    .await
+}
+
+/// Connects to a host without TLS within `connect_timeout`: the far end of a tunnel.
+pub(super) async fn open_plain(
+    dns: &Dns,
+    connect_timeout: Duration,
+    host: &Host,
+    port: u16,
+) -> Result<TcpStream, UpstreamFault> {
+    within(connect_timeout, host, async |phase| Ok(dial(dns, host, port, None, phase).await?.0)).await
+}
+
+/// How far a connection has come, for naming what a timeout hit.
+#[derive(Clone, Copy)]
+enum Phase {
+    Name,
+    Address,
+    Tls,
+}
+
+async fn within<T>(
+    time: Duration,
+    host: &Host,
+    work: impl AsyncFnOnce(&Cell<Phase>) -> Result<T, UpstreamFault>,
+) -> Result<T, UpstreamFault> {
+    let phase = Cell::new(Phase::Name);
+    timeout(time, work(&phase)).await.unwrap_or_else(|_| {
+        let seconds = time.as_secs_f64();
+        Err(match phase.get() {
+            Phase::Name => UpstreamFault::new(
+                UpstreamFaultKind::Dns(DnsTrouble::Timeout),
+                format!("no name server told the address of {host} within {seconds} s"),
+            ),
+            Phase::Address => UpstreamFault::new(
+                UpstreamFaultKind::ConnectTimeout,
+                format!("no address of {host} accepted a connection within {seconds} s"),
+            ),
+            Phase::Tls => UpstreamFault::new(
+                UpstreamFaultKind::ConnectTimeout,
+                format!("the tls handshake with {host} was not over within {seconds} s"),
+            ),
+        })
+    })
+}
+
+async fn handshake(
+    tls: &TlsConnector,
+    stream: TcpStream,
+    host: &Host,
+) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamFault> {
+    let name = server_name(host)
+        .ok_or_else(|| UpstreamFault::tls(&io::Error::other("no certificate can be for such a name"), host.as_str()))?;
+    tls.connect(name, stream).await.map_err(|error| UpstreamFault::tls(&error, host.as_str()))
+}
+
+/// What goes into SNI and is looked for in the certificate: never with a final dot (RFC 6066 section 3).
+fn server_name(host: &Host) -> Option<ServerName<'static>> {
+    match host.ip() {
+        Some(ip) => Some(ServerName::IpAddress(ip.into())),
+        None => ServerName::try_from(host.as_str().trim_end_matches('.').to_owned()).ok(),
+    }
+}
+
+async fn dial(
+    dns: &Dns,
+    host: &Host,
+    port: u16,
+    favourite: Option<IpAddr>,
+    phase: &Cell<Phase>,
+) -> Result<(TcpStream, SocketAddr), UpstreamFault> {
+    let mut answers = dns.ask(host);
+    let mut race = Race::new(port, favourite);
+    loop {
+        if race.may_start() {
+            phase.set(Phase::Address);
+            race.start_next();
+        }
+        if race.is_over(&answers) {
+            return Err(race.fault(host));
+        }
+        let (start_at, waiting, running) = (race.start_at, race.has_candidates(), race.is_running());
+        tokio::select! {
+            biased;
+            ended = race.ended(), if running => if let Some(won) = ended { return Ok(won) },
+            answer = answers.next(), if !answers.is_done() => race.take(answer, answers.is_done()),
+            () = sleep_until(start_at), if waiting => {}
+        }
+    }
+}
+
+type Attempt = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<TcpStream>)>>>;
+
+/// Attempts to connect that run side by side; the first to succeed wins, dropping the race ends the others.
+struct Race {
+    port: u16,
+    favourite: Option<IpAddr>,
+    /// Addresses not tried yet: the liked family and the other.
+    candidates: [VecDeque<IpAddr>; 2],
+    liked_next: bool,
+    known: usize,
+    attempts: Vec<Attempt>,
+    started: bool,
+    start_at: Instant,
+    faults: Vec<UpstreamFault>,
+}
+
+impl Race {
+    fn new(port: u16, favourite: Option<IpAddr>) -> Race {
+        Race {
+            port,
+            favourite,
+            candidates: Default::default(),
+            liked_next: true,
+            known: 0,
+            attempts: Vec::new(),
+            started: false,
+            start_at: Instant::now(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// The family of last time's winner, otherwise IPv6.
+    fn likes(&self, ip: IpAddr) -> bool {
+        self.favourite.map_or(ip.is_ipv6(), |favourite| favourite.is_ipv6() == ip.is_ipv6())
+    }
+
+    fn take(&mut self, answer: Answer, last: bool) {
+        match answer {
+            Ok(addresses) => addresses.into_iter().for_each(|ip| self.add(ip)),
+            Err(fault) => self.faults.push(fault),
+        }
+        if self.started || !self.has_candidates() {
+            return;
+        }
+        let wait = if last || !self.candidates[0].is_empty() { Duration::ZERO } else { RESOLUTION_DELAY };
+        self.start_at = Instant::now() + wait;
+    }
+
+    fn add(&mut self, ip: IpAddr) {
+        if self.known == ADDRESSES_MAX {
+            return;
+        }
+        self.known += 1;
+        let family = &mut self.candidates[usize::from(!self.likes(ip))];
+        if self.favourite == Some(ip) { family.push_front(ip) } else { family.push_back(ip) }
+    }
+
+    fn is_running(&self) -> bool {
+        !self.attempts.is_empty()
+    }
+
+    fn has_candidates(&self) -> bool {
+        self.candidates.iter().any(|family| !family.is_empty())
+    }
+
+    fn may_start(&self) -> bool {
+        self.has_candidates() && Instant::now() >= self.start_at
+    }
+
+    /// Starts the next attempt, the families taking turns (RFC 8305 section 4).
+    fn start_next(&mut self) {
+        let [liked, other] = &mut self.candidates;
+        let next = if self.liked_next {
+            liked.pop_front().or_else(|| other.pop_front())
+        } else {
+            other.pop_front().or_else(|| liked.pop_front())
+        };
+        let Some(ip) = next else { return };
+        self.liked_next = !self.liked_next;
+        let to = SocketAddr::new(ip, self.port);
+        self.attempts.push(Box::pin(async move { (to, connect(to).await) }));
+        self.started = true;
+        self.start_at = Instant::now() + STAGGER;
+    }
+
+    /// Waits for one attempt to end. A failure lets the next one start at once.
+    async fn ended(&mut self) -> Option<(TcpStream, SocketAddr)> {
+        let (to, result) = poll_fn(|cx| {
+            for at in 0..self.attempts.len() {
+                if let Poll::Ready(ended) = self.attempts[at].as_mut().poll(cx) {
+                    drop(self.attempts.remove(at));
+                    return Poll::Ready(ended);
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        match result {
+            Ok(stream) => Some((stream, to)),
+            Err(error) => {
+                self.faults.push(UpstreamFault::dial(&error, to));
+                self.start_at = Instant::now();
+                None
+            }
+        }
+    }
+
+    fn is_over(&self, answers: &Answers) -> bool {
+        !self.is_running() && !self.has_candidates() && answers.is_done()
+    }
+
+    /// The one fault that says most: what an address did, before what a name server said.
+    fn fault(self, host: &Host) -> UpstreamFault {
+        let rank = |fault: &UpstreamFault| match fault.kind {
+            UpstreamFaultKind::Refused => 0,
+            UpstreamFaultKind::Dns(DnsTrouble::NotFound) => 4,
+            UpstreamFaultKind::Dns(DnsTrouble::Failed) => 3,
+            UpstreamFaultKind::Dns(DnsTrouble::Timeout) => 2,
+            _ => 1,
+        };
+        let chosen = self.faults.into_iter().min_by_key(rank);
+        let mut fault = chosen.unwrap_or_else(|| {
+            UpstreamFault::new(UpstreamFaultKind::Dns(DnsTrouble::NotFound), "the name has no address")
+        });
+        if !matches!(fault.kind, UpstreamFaultKind::Dns(_)) {
+            fault.detail = format!("no connection to {host}: {}", fault.detail);
+        }
+        fault
+    }
+}
+
+async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(to).await?;
+    // On loopback a free port can be given to ourselves as the source: the socket then talks to itself.
+    if stream.local_addr()? == to {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(favourite: Option<&str>, answers: &[&[&str]]) -> Vec<String> {
+        let mut race = Race::new(80, favourite.map(|ip| ip.parse().unwrap()));
+        for (at, answer) in answers.iter().enumerate() {
+            race.take(Ok(answer.iter().map(|ip| ip.parse().unwrap()).collect()), at + 1 == answers.len());
+        }
+        let mut order = Vec::new();
+        while race.has_candidates() {
+            let [liked, other] = &race.candidates;
+            let next = if race.liked_next { liked.front().or(other.front()) } else { other.front().or(liked.front()) };
+            order.push(next.unwrap().to_string());
+            race.start_next();
+        }
+        order
+    }
+
+    #[test]
+    fn families_take_turns_and_the_last_winner_leads() {
+        let both: &[&[&str]] = &[&["::1", "::2", "::3"], &["10.0.0.1", "10.0.0.2"]];
+        assert_eq!(order(None, both), ["::1", "10.0.0.1", "::2", "10.0.0.2", "::3"]);
+        assert_eq!(order(Some("10.0.0.2"), both), ["10.0.0.2", "::1", "10.0.0.1", "::2", "::3"]);
+        assert_eq!(order(Some("10.9.9.9"), &[&["::1"]]), ["::1"]);
+    }
+
+    #[test]
+    fn a_name_with_very_many_addresses_is_cut() {
+        let many: Vec<String> = (0..40).map(|n| format!("10.0.0.{n}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(order(None, &[&many]).len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn the_less_liked_family_waits_a_little() {
+        let mut race = Race::new(80, None);
+        race.take(Ok(vec!["10.0.0.1".parse().unwrap()]), false);
+        assert!(!race.may_start());
+        race.take(Ok(vec!["::1".parse().unwrap()]), true);
+        assert!(race.may_start());
+    }
+
+    #[test]
+    fn server_names_have_no_final_dot() {
+        let name = |host: &str| server_name(&Host::parse(host).unwrap());
+        assert_eq!(name("a.example."), ServerName::try_from("a.example").ok());
+        assert!(matches!(name("[::1]"), Some(ServerName::IpAddress(_))));
+        assert_eq!(name("a!b"), None);
+    }
+}

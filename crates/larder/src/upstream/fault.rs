@@ -1,0 +1,268 @@
+//! What can go wrong between us and an origin, as a value: what happened, whether asking again is
+//! permitted, and what the client is told.
+
+use larder_wire::Fault;
+use std::fmt;
+use std::io;
+
+/// Why a name gave no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DnsTrouble {
+    /// The name does not exist, or has no address.
+    NotFound,
+    /// No name server gave a usable answer.
+    Failed,
+    /// No name server answered in time.
+    Timeout,
+}
+
+/// What is wrong with an origin's certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CertificateTrouble {
+    /// It is past its last day.
+    Expired,
+    /// Its first day has not come (or our clock is behind).
+    NotYetValid,
+    /// It names other hosts than the one that was asked.
+    WrongName,
+    /// Nobody whom we trust has issued it.
+    UnknownIssuer,
+    /// It vouches for itself: an authority's certificate is used as a server's.
+    SelfSigned,
+    /// Its issuer took it back.
+    Revoked,
+    /// Anything else: bad encoding, bad signature, wrong purpose.
+    Unusable,
+}
+
+impl CertificateTrouble {
+    /// The word that logs and pages show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CertificateTrouble::Expired => "certificate-expired",
+            CertificateTrouble::NotYetValid => "certificate-not-yet-valid",
+            CertificateTrouble::WrongName => "certificate-wrong-name",
+            CertificateTrouble::UnknownIssuer => "certificate-unknown-issuer",
+            CertificateTrouble::SelfSigned => "certificate-self-signed",
+            CertificateTrouble::Revoked => "certificate-revoked",
+            CertificateTrouble::Unusable => "certificate-unusable",
+        }
+    }
+}
+
+/// Why there is no TLS session with an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsTrouble {
+    /// The origin could not prove who it is.
+    CertificateInvalid {
+        /// What is wrong with its certificate.
+        why: CertificateTrouble,
+    },
+    /// The handshake broke off: no common version or cipher, an alert, or no TLS at all.
+    Handshake,
+}
+
+/// What happened. Each kind has one word for logs and one status for the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamFaultKind {
+    /// The origin's name gave no address.
+    Dns(DnsTrouble),
+    /// Nobody listens at the origin's port.
+    Refused,
+    /// No route leads to the origin.
+    Unreachable,
+    /// No connection came about within `connect_timeout`.
+    ConnectTimeout,
+    /// No TLS session came about.
+    Tls(TlsTrouble),
+    /// The request was sent and no answer began within `first_byte_timeout`.
+    FirstByteTimeout,
+    /// A message began and made no progress for `idle_timeout`.
+    IdleTimeout,
+    /// The connection broke, or ended before the first byte of an answer.
+    Reset,
+    /// The answer ended before its framing said so.
+    Truncated,
+    /// The answer breaks the rules of HTTP.
+    Wire(Fault),
+    /// More interim (1xx) heads than `interim_heads_max`.
+    TooManyInterim,
+    /// All of the origin's connections are taken, and no place was free to wait or none became free in time.
+    Busy,
+}
+
+impl UpstreamFaultKind {
+    /// The word that logs and pages show.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            UpstreamFaultKind::Dns(DnsTrouble::NotFound) => "dns-not-found",
+            UpstreamFaultKind::Dns(DnsTrouble::Failed) => "dns-failed",
+            UpstreamFaultKind::Dns(DnsTrouble::Timeout) => "dns-timeout",
+            UpstreamFaultKind::Refused => "refused",
+            UpstreamFaultKind::Unreachable => "unreachable",
+            UpstreamFaultKind::ConnectTimeout => "connect-timeout",
+            UpstreamFaultKind::Tls(TlsTrouble::CertificateInvalid { why }) => why.as_str(),
+            UpstreamFaultKind::Tls(TlsTrouble::Handshake) => "tls-handshake",
+            UpstreamFaultKind::FirstByteTimeout => "first-byte-timeout",
+            UpstreamFaultKind::IdleTimeout => "idle-timeout",
+            UpstreamFaultKind::Reset => "reset",
+            UpstreamFaultKind::Truncated => "truncated",
+            UpstreamFaultKind::Wire(_) => "malformed",
+            UpstreamFaultKind::TooManyInterim => "too-many-interim",
+            UpstreamFaultKind::Busy => "busy",
+        }
+    }
+
+    /// The status to answer: 504 when time ran out, 503 when we are full, otherwise 502.
+    pub fn status(&self) -> u16 {
+        match self {
+            UpstreamFaultKind::Dns(DnsTrouble::Timeout)
+            | UpstreamFaultKind::ConnectTimeout
+            | UpstreamFaultKind::FirstByteTimeout
+            | UpstreamFaultKind::IdleTimeout => 504,
+            UpstreamFaultKind::Busy => 503,
+            _ => 502,
+        }
+    }
+}
+
+/// Whether the same request may be sent again without a person being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// A connection that had served before ended without a byte of an answer: the usual race with an
+    /// origin that closes idle connections. An *idempotent* request may be sent once more on a new
+    /// connection (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1).
+    Safe,
+    /// It may not, or it would fail again.
+    No,
+}
+
+/// A request to an origin that came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFault {
+    /// What happened.
+    pub kind: UpstreamFaultKind,
+    /// Whether asking again is permitted.
+    pub retry: Retry,
+    /// One fact for the person who reads the error page or the log, in lower case without a full stop.
+    pub detail: String,
+}
+
+impl UpstreamFault {
+    /// A fault after which the request must not be sent again.
+    pub fn new(kind: UpstreamFaultKind, detail: impl Into<String>) -> UpstreamFault {
+        UpstreamFault { kind, retry: Retry::No, detail: detail.into() }
+    }
+
+    /// The word that logs and pages show.
+    pub fn as_str(&self) -> &'static str {
+        self.kind.as_str()
+    }
+
+    /// The status to answer the client with.
+    pub fn status(&self) -> u16 {
+        self.kind.status()
+    }
+
+    pub(super) fn wire(fault: Fault) -> UpstreamFault {
+        UpstreamFault::new(UpstreamFaultKind::Wire(fault.clone()), fault.to_string())
+    }
+
+    pub(super) fn reset(error: &io::Error, doing: &str) -> UpstreamFault {
+        UpstreamFault::new(UpstreamFaultKind::Reset, format!("the connection broke while {doing}: {error}"))
+    }
+
+    /// One attempt to connect failed.
+    pub(super) fn dial(error: &io::Error, to: std::net::SocketAddr) -> UpstreamFault {
+        let kind = match error.kind() {
+            io::ErrorKind::ConnectionRefused => UpstreamFaultKind::Refused,
+            io::ErrorKind::TimedOut => UpstreamFaultKind::ConnectTimeout,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => UpstreamFaultKind::Reset,
+            _ => UpstreamFaultKind::Unreachable,
+        };
+        UpstreamFault::new(kind, format!("{to}: {error}"))
+    }
+
+    /// The TLS handshake with `host` failed.
+    pub(super) fn tls(error: &io::Error, host: &str) -> UpstreamFault {
+        let certificate = match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidCertificate(certificate)) => Some(certificate),
+            _ => None,
+        };
+        let trouble = match certificate {
+            Some(certificate) => TlsTrouble::CertificateInvalid { why: certificate_trouble(certificate) },
+            None => TlsTrouble::Handshake,
+        };
+        UpstreamFault::new(UpstreamFaultKind::Tls(trouble), tls_detail(trouble, error, host))
+    }
+}
+
+impl fmt::Display for UpstreamFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.as_str(), self.detail)
+    }
+}
+
+impl std::error::Error for UpstreamFault {}
+
+fn certificate_trouble(error: &rustls::CertificateError) -> CertificateTrouble {
+    use rustls::CertificateError as E;
+    match error {
+        E::Expired | E::ExpiredContext { .. } => CertificateTrouble::Expired,
+        E::NotValidYet | E::NotValidYetContext { .. } => CertificateTrouble::NotYetValid,
+        E::NotValidForName | E::NotValidForNameContext { .. } => CertificateTrouble::WrongName,
+        E::UnknownIssuer => CertificateTrouble::UnknownIssuer,
+        E::Revoked => CertificateTrouble::Revoked,
+        // The verifier knows this case only by its own error, which rustls passes on unnamed.
+        E::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => CertificateTrouble::SelfSigned,
+        _ => CertificateTrouble::Unusable,
+    }
+}
+
+fn tls_detail(trouble: TlsTrouble, error: &io::Error, host: &str) -> String {
+    let TlsTrouble::CertificateInvalid { why } = trouble else {
+        return format!("no tls session with {host}: {error}");
+    };
+    let sentence = match why {
+        CertificateTrouble::Expired => "has expired",
+        CertificateTrouble::NotYetValid => "is not valid yet; is this machine's clock right?",
+        CertificateTrouble::WrongName => "is for another name",
+        CertificateTrouble::UnknownIssuer => "was issued by an authority that is not trusted here, or by itself",
+        CertificateTrouble::SelfSigned => "is self-signed and not trusted here",
+        CertificateTrouble::Revoked => "was revoked",
+        CertificateTrouble::Unusable => "can't be used",
+    };
+    format!("the certificate of {host} {sentence} ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_status() {
+        let table = [
+            (UpstreamFaultKind::Dns(DnsTrouble::NotFound), "dns-not-found", 502),
+            (UpstreamFaultKind::Dns(DnsTrouble::Timeout), "dns-timeout", 504),
+            (UpstreamFaultKind::Refused, "refused", 502),
+            (UpstreamFaultKind::ConnectTimeout, "connect-timeout", 504),
+            (UpstreamFaultKind::FirstByteTimeout, "first-byte-timeout", 504),
+            (UpstreamFaultKind::IdleTimeout, "idle-timeout", 504),
+            (UpstreamFaultKind::Busy, "busy", 503),
+            (UpstreamFaultKind::TooManyInterim, "too-many-interim", 502),
+            (UpstreamFaultKind::Tls(TlsTrouble::Handshake), "tls-handshake", 502),
+        ];
+        for (kind, word, status) in table {
+            assert_eq!((kind.as_str(), kind.status()), (word, status));
+        }
+    }
+
+    #[test]
+    fn a_failed_dial_is_named_by_its_cause() {
+        let to = "127.0.0.1:9".parse().unwrap();
+        let kind = |kind: io::ErrorKind| UpstreamFault::dial(&kind.into(), to).kind;
+        assert_eq!(kind(io::ErrorKind::ConnectionRefused), UpstreamFaultKind::Refused);
+        assert_eq!(kind(io::ErrorKind::HostUnreachable), UpstreamFaultKind::Unreachable);
+        assert_eq!(kind(io::ErrorKind::TimedOut), UpstreamFaultKind::ConnectTimeout);
+    }
+}

@@ -1,0 +1,412 @@
+//! How many connections an origin may have, which idle ones are kept, and who waits for one.
+//!
+//! Every open connection of an origin holds one [`Permit`]; an idle one's permit lies in its [`Slot`]. A
+//! permit or connection that comes back goes to the first who waits, never to a newcomer. While somebody
+//! waits nothing is idle.
+
+use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
+use crate::wire::Wire;
+use socket2::SockRef;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+/// Origins remembered (counts, last winner) after their last connection has gone.
+const ORIGINS_REMEMBERED_MAX: usize = 1024;
+/// How often a request may trigger a sweep.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// All origins of a worker.
+pub(super) struct Pool {
+    limits: Limits,
+    slots: RefCell<HashMap<Origin, Rc<Slot>>>,
+    idle_total: Rc<Cell<usize>>,
+    forgotten: Cell<Counts>,
+    sweep_at: Cell<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    connections_per_origin_max: usize,
+    idle_per_origin_max: usize,
+    idle_max: usize,
+    waiting_max: usize,
+    waiting_time: Duration,
+    keep_alive: Duration,
+}
+
+impl Pool {
+    pub fn new(settings: &Settings) -> Pool {
+        Pool {
+            limits: Limits {
+                connections_per_origin_max: settings.connections_per_origin_max,
+                idle_per_origin_max: settings.idle_per_origin_max,
+                idle_max: settings.idle_max,
+                waiting_max: settings.waiting_max,
+                waiting_time: settings.connect_timeout,
+                keep_alive: settings.keep_alive,
+            },
+            slots: RefCell::default(),
+            idle_total: Rc::default(),
+            forgotten: Cell::default(),
+            sweep_at: Cell::new(Instant::now() + SWEEP_EVERY),
+        }
+    }
+
+    /// The origin's slot, made when there is none.
+    pub fn slot(&self, origin: &Origin) -> Rc<Slot> {
+        self.sweep_if_due();
+        if let Some(slot) = self.slots.borrow().get(origin) {
+            slot.used_at.set(Instant::now());
+            return slot.clone();
+        }
+        if self.slots.borrow().len() >= ORIGINS_REMEMBERED_MAX {
+            self.forget_oldest();
+        }
+        let slot = Rc::new(Slot::new(origin.clone(), self.limits, self.idle_total.clone()));
+        self.slots.borrow_mut().insert(origin.clone(), slot.clone());
+        slot
+    }
+
+    /// Gives a connection back: to the first who waits, or to the idle ones.
+    pub fn put(&self, idle: Idle, permit: Permit) {
+        let slot = permit.slot.clone();
+        let Some((idle, permit)) = slot.hand_over(idle, permit) else { return };
+        if self.limits.idle_per_origin_max == 0 || self.limits.idle_max == 0 {
+            return;
+        }
+        if self.idle_total.get() >= self.limits.idle_max {
+            self.close_longest_idle();
+        }
+        slot.keep(idle, permit);
+    }
+
+    /// Closes what is idle for too long or has been closed from the other side.
+    pub fn sweep(&self) {
+        self.sweep_at.set(Instant::now() + SWEEP_EVERY);
+        let slots: Vec<Rc<Slot>> = self.slots.borrow().values().cloned().collect();
+        slots.iter().for_each(|slot| slot.sweep());
+    }
+
+    fn sweep_if_due(&self) {
+        if Instant::now() >= self.sweep_at.get() {
+            self.sweep();
+        }
+    }
+
+    fn close_longest_idle(&self) {
+        let slots = self.slots.borrow();
+        let oldest =
+            slots.values().filter_map(|slot| Some((slot.oldest_idle()?, slot))).min_by_key(|(since, _)| *since);
+        if let Some((_, slot)) = oldest {
+            slot.close_oldest_idle();
+        }
+    }
+
+    /// Forgets the origin that was not asked for the longest time, if one is wholly unused.
+    fn forget_oldest(&self) {
+        let mut slots = self.slots.borrow_mut();
+        let unused = slots.iter().filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.state.borrow().open == 0);
+        let Some(origin) = unused.min_by_key(|(_, slot)| slot.used_at.get()).map(|(origin, _)| origin.clone()) else {
+            return;
+        };
+        if let Some(slot) = slots.remove(&origin) {
+            self.forgotten.set(self.forgotten.get().plus(slot.counts.get()));
+        }
+    }
+
+    pub fn stats(&self) -> Stats {
+        let slots = self.slots.borrow();
+        Stats { origins: slots.values().map(|slot| slot.stats()).collect(), forgotten: self.forgotten.get() }
+    }
+}
+
+/// An idle connection: the stream and nothing else.
+pub(super) struct Idle {
+    pub wire: Wire,
+    pub peer: SocketAddr,
+    /// How long the origin said it keeps an idle connection.
+    pub origin_keeps: Option<Duration>,
+}
+
+struct Kept {
+    idle: Idle,
+    since: Instant,
+    until: Instant,
+}
+
+/// What a lease gives: a connection to use again, or the right to open one.
+pub(super) enum Grant {
+    Reuse(Idle, Permit),
+    Open(Permit),
+}
+
+impl Grant {
+    /// A connection that was handed over may have been closed since.
+    fn checked(self) -> Grant {
+        let Grant::Reuse(mut idle, permit) = self else { return self };
+        if is_quiet(&mut idle.wire) { Grant::Reuse(idle, permit) } else { Grant::Open(permit) }
+    }
+}
+
+/// The right to have one connection open; coming back (by drop) it goes to the first who waits.
+pub(super) struct Permit {
+    slot: Rc<Slot>,
+}
+
+impl Permit {
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.slot.permit_back();
+    }
+}
+
+/// One origin's connections, waiters and counts.
+pub(super) struct Slot {
+    origin: Origin,
+    limits: Limits,
+    state: RefCell<SlotState>,
+    idle_total: Rc<Cell<usize>>,
+    counts: Cell<Counts>,
+    favourite: Cell<Option<IpAddr>>,
+    used_at: Cell<Instant>,
+}
+
+#[derive(Default)]
+struct SlotState {
+    /// Leased, idle and being opened.
+    open: usize,
+    /// The one used last is at the end and is used first: the others may grow old and go.
+    idle: Vec<Kept>,
+    waiting: VecDeque<Waiting>,
+    tickets: u64,
+}
+
+struct Waiting {
+    ticket: u64,
+    fresh: Fresh,
+    grant: oneshot::Sender<Grant>,
+}
+
+impl Slot {
+    fn new(origin: Origin, limits: Limits, idle_total: Rc<Cell<usize>>) -> Slot {
+        Slot {
+            origin,
+            limits,
+            state: RefCell::default(),
+            idle_total,
+            counts: Cell::default(),
+            favourite: Cell::new(None),
+            used_at: Cell::new(Instant::now()),
+        }
+    }
+
+    /// The address that accepted the last connection.
+    pub fn favourite(&self) -> Option<IpAddr> {
+        self.favourite.get()
+    }
+
+    pub fn prefer(&self, ip: IpAddr) {
+        self.favourite.set(Some(ip));
+    }
+
+    pub fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Takes an idle connection, or the right to open one; waits for its turn when all are taken.
+    pub async fn lease(self: &Rc<Slot>, fresh: Fresh) -> Result<Grant, UpstreamFault> {
+        if let Some(grant) = self.at_once(fresh) {
+            return Ok(grant);
+        }
+        let mut place = self.queue_up(fresh)?;
+        match timeout(self.limits.waiting_time, &mut place.grant).await {
+            Ok(Ok(grant)) => Ok(grant.checked()),
+            _ => Err(self.busy("none became free in time")),
+        }
+    }
+
+    fn at_once(self: &Rc<Slot>, fresh: Fresh) -> Option<Grant> {
+        if fresh == Fresh::ReuseAllowed
+            && let Some(grant) = self.reuse()
+        {
+            return Some(grant);
+        }
+        if let Some(permit) = self.new_permit() {
+            return Some(Grant::Open(permit));
+        }
+        // All are open, but some are idle: the oldest makes room.
+        self.take_idle(|idle| (!idle.is_empty()).then(|| idle.remove(0))).map(|(_, permit)| Grant::Open(permit))
+    }
+
+    fn reuse(self: &Rc<Slot>) -> Option<Grant> {
+        let now = Instant::now();
+        while let Some((mut kept, permit)) = self.take_idle(Vec::pop) {
+            if now < kept.until && is_quiet(&mut kept.idle.wire) {
+                return Some(Grant::Reuse(kept.idle, permit));
+            }
+        }
+        None
+    }
+
+    fn take_idle(self: &Rc<Slot>, take: impl FnOnce(&mut Vec<Kept>) -> Option<Kept>) -> Option<(Kept, Permit)> {
+        let kept = take(&mut self.state.borrow_mut().idle)?;
+        self.idle_total.set(self.idle_total.get() - 1);
+        Some((kept, Permit { slot: self.clone() }))
+    }
+
+    fn new_permit(self: &Rc<Slot>) -> Option<Permit> {
+        let mut state = self.state.borrow_mut();
+        if state.open >= self.limits.connections_per_origin_max {
+            return None;
+        }
+        state.open += 1;
+        Some(Permit { slot: self.clone() })
+    }
+
+    fn queue_up(self: &Rc<Slot>, fresh: Fresh) -> Result<Place, UpstreamFault> {
+        let mut state = self.state.borrow_mut();
+        if state.waiting.len() >= self.limits.waiting_max {
+            return Err(self.busy("too many requests wait for one already"));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        state.waiting.push_back(Waiting { ticket, fresh, grant: sender });
+        Ok(Place { slot: self.clone(), ticket, grant: receiver })
+    }
+
+    fn busy(&self, why: &str) -> UpstreamFault {
+        let max = self.limits.connections_per_origin_max;
+        let detail = format!("all {max} connections of this worker to {} are in use and {why}", self.origin);
+        UpstreamFault::new(UpstreamFaultKind::Busy, detail)
+    }
+
+    /// Gives a returned connection to the first who waits; hands it back when nobody does.
+    fn hand_over(&self, idle: Idle, permit: Permit) -> Option<(Idle, Permit)> {
+        let Some(first) = self.next_waiting() else { return Some((idle, permit)) };
+        let grant = match first.fresh {
+            Fresh::ReuseAllowed => Grant::Reuse(idle, permit),
+            Fresh::NewOnly => Grant::Open(permit),
+        };
+        // One who has just left drops the grant, and its permit goes to the next.
+        let _ = first.grant.send(grant);
+        None
+    }
+
+    /// The first in the queue, whose place is free again.
+    fn next_waiting(&self) -> Option<Waiting> {
+        self.state.borrow_mut().waiting.pop_front()
+    }
+
+    fn permit_back(self: &Rc<Slot>) {
+        match self.next_waiting() {
+            // The permit lives on in other hands.
+            Some(first) => drop(first.grant.send(Grant::Open(Permit { slot: self.clone() }))),
+            None => self.state.borrow_mut().open -= 1,
+        }
+    }
+
+    fn keep(&self, idle: Idle, permit: Permit) {
+        // Its permit now lies here: `open` goes on counting it.
+        let now = Instant::now();
+        let time = idle.origin_keeps.map_or(self.limits.keep_alive, |keeps| keeps.min(self.limits.keep_alive));
+        let mut state = self.state.borrow_mut();
+        debug_assert!(state.waiting.is_empty(), "nothing is idle while somebody waits");
+        state.open += 1;
+        state.idle.push(Kept { idle, since: now, until: now + time });
+        let too_many = state.idle.len() > self.limits.idle_per_origin_max;
+        drop(state);
+        drop(permit);
+        self.idle_total.set(self.idle_total.get() + 1);
+        if too_many {
+            self.close_oldest_idle();
+        }
+    }
+
+    fn oldest_idle(&self) -> Option<Instant> {
+        self.state.borrow().idle.first().map(|kept| kept.since)
+    }
+
+    fn close_oldest_idle(&self) {
+        self.retain_idle(|at, _| at > 0);
+    }
+
+    fn sweep(&self) {
+        let now = Instant::now();
+        self.retain_idle(|_, kept| now < kept.until && is_quiet(&mut kept.idle.wire));
+    }
+
+    fn retain_idle(&self, mut keep: impl FnMut(usize, &mut Kept) -> bool) {
+        let mut state = self.state.borrow_mut();
+        let before = state.idle.len();
+        let mut at = 0;
+        state.idle.retain_mut(|kept| {
+            at += 1;
+            keep(at - 1, kept)
+        });
+        let closed = before - state.idle.len();
+        state.open -= closed;
+        self.idle_total.set(self.idle_total.get() - closed);
+    }
+
+    fn stats(&self) -> OriginStats {
+        let state = self.state.borrow();
+        OriginStats {
+            origin: self.origin.clone(),
+            open: state.open,
+            idle: state.idle.len(),
+            waiting: state.waiting.len(),
+            counts: self.counts.get(),
+        }
+    }
+}
+
+/// A place in an origin's queue; leaving it (by drop) frees it.
+struct Place {
+    slot: Rc<Slot>,
+    ticket: u64,
+    grant: oneshot::Receiver<Grant>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.slot.state.borrow_mut();
+        if let Ok(at) = state.waiting.binary_search_by_key(&self.ticket, |waiting| waiting.ticket) {
+            state.waiting.remove(at);
+        }
+    }
+}
+
+/// False when the origin has closed the connection or has sent bytes that nobody asked for.
+fn is_quiet(wire: &mut Wire) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    match wire {
+        // Asking the kernel, not the reactor: that one may not have heard of the end yet.
+        Wire::Tcp(stream) => {
+            matches!(SockRef::from(&*stream).peek(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        }
+        // TLS has records of its own (session tickets) that mean nothing here: let it read them.
+        wire => {
+            let mut context = Context::from_waker(Waker::noop());
+            Pin::new(wire).poll_read(&mut context, &mut ReadBuf::uninit(&mut byte)).is_pending()
+        }
+    }
+}

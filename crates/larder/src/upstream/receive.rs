@@ -1,0 +1,376 @@
+//! The incoming half of a connection: heads, then the body piece by piece. Reads only when asked to, so a slow
+//! reader slows the origin down.
+
+use super::Settings;
+use super::connection::Link;
+use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use bytes::{Buf, Bytes, BytesMut};
+use larder_wire::body::{Decoder, Event};
+use larder_wire::framing::{self, Framing};
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{Fields, Method, ResponseHead, Side};
+use std::io;
+use std::time::Duration;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Room for a head; nearly all fit.
+const HEAD_READ_BYTES: usize = 8 * 1024;
+/// Room for a piece of a body.
+const BODY_READ_BYTES: usize = 64 * 1024;
+/// With less room than this left in the buffer, a new one is taken.
+const ROOM_BYTES_MIN: usize = 16 * 1024;
+/// Pieces smaller than this are copied together, so that a body in tiny chunks does not become
+/// thousands of pieces that each pin a whole buffer.
+const SMALL_PIECE_BYTES: usize = 2 * 1024;
+
+/// What came in and was not yet given out, and where in the answer we are.
+#[derive(Default)]
+pub(super) struct Inbound {
+    buffer: BytesMut,
+    scan: HeadScan,
+    state: State,
+    framing: Option<Framing>,
+    trailers: Option<Fields>,
+    interim_heads: u32,
+    head_since: Option<Instant>,
+    /// A head said, or showed, that the connection is for one answer only.
+    spent: bool,
+    origin_keeps: Option<Duration>,
+}
+
+#[derive(Default)]
+enum State {
+    /// No final head yet.
+    #[default]
+    Head,
+    Body(Decoder),
+    /// The answer was read to its end.
+    Done,
+    /// What follows is no HTTP (101, or 2xx to CONNECT).
+    Switched,
+    Failed(UpstreamFault),
+}
+
+impl Inbound {
+    pub fn framing(&self) -> Framing {
+        self.framing.unwrap_or(Framing::None)
+    }
+
+    pub fn take_trailers(&mut self) -> Option<Fields> {
+        self.trailers.take()
+    }
+
+    pub fn origin_keeps(&self) -> Option<Duration> {
+        self.origin_keeps
+    }
+
+    pub fn into_unread(self) -> BytesMut {
+        self.buffer
+    }
+
+    /// Notices the end of an answer whose last bytes nobody asked for. True when bytes follow that belong to
+    /// no answer: what the next request would get would be anybody's guess.
+    pub fn settle(&mut self) -> bool {
+        if let State::Body(decoder) = &mut self.state
+            && let Ok(step) = decoder.decode(&self.buffer)
+            && !matches!(step.event, Event::Data(_))
+        {
+            self.buffer.advance(step.consumed);
+            if decoder.is_done() {
+                self.state = State::Done;
+            }
+        }
+        matches!(self.state, State::Done) && !self.buffer.is_empty()
+    }
+
+    pub fn may_serve_again(&self) -> bool {
+        matches!(self.state, State::Done) && !self.spent && self.buffer.is_empty()
+    }
+
+    fn is_final(&self) -> bool {
+        matches!(self.state, State::Body(_) | State::Done | State::Switched)
+    }
+
+    /// A head, when one is complete.
+    fn head(&mut self, link: &Link, asked: &Method) -> Result<Option<ResponseHead>, UpstreamFault> {
+        if self.buffer.is_empty() {
+            return Ok(None);
+        }
+        let parsed = self.scan.response(&self.buffer, &link.settings.head_limits).map_err(UpstreamFault::wire)?;
+        let Parsed::Complete { head, len } = parsed else { return Ok(None) };
+        self.buffer.advance(len);
+        self.head_since = (!self.buffer.is_empty()).then(Instant::now);
+        self.spent |= !framing::reusable(&head, asked);
+        match head.is_interim() {
+            true => self.interim(link)?,
+            false => self.begin(&head, asked)?,
+        }
+        Ok(Some(head))
+    }
+
+    fn interim(&mut self, link: &Link) -> Result<(), UpstreamFault> {
+        link.waiting_since.set(Instant::now());
+        self.interim_heads += 1;
+        let max = link.settings.interim_heads_max;
+        if self.interim_heads <= max {
+            return Ok(());
+        }
+        let detail = format!("more than {max} interim heads and no answer");
+        Err(UpstreamFault::new(UpstreamFaultKind::TooManyInterim, detail))
+    }
+
+    fn begin(&mut self, head: &ResponseHead, asked: &Method) -> Result<(), UpstreamFault> {
+        let framing = framing::of_response(head, asked).map_err(UpstreamFault::wire)?;
+        self.framing = Some(framing);
+        self.origin_keeps = keep_alive_timeout(&head.fields);
+        let decoder = Decoder::new(framing, Side::Origin);
+        self.state = if framing::begins_tunnel(head, asked) {
+            State::Switched
+        } else if decoder.is_done() {
+            State::Done
+        } else {
+            State::Body(decoder)
+        };
+        Ok(())
+    }
+
+    /// The next piece that lies in the buffer already.
+    fn piece(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        let mut small = BytesMut::new();
+        while let State::Body(decoder) = &mut self.state {
+            let step = decoder.decode(&self.buffer).map_err(UpstreamFault::wire)?;
+            match step.event {
+                Event::NeedMore => {
+                    self.buffer.advance(step.consumed);
+                    break;
+                }
+                Event::End(trailers) => {
+                    self.buffer.advance(step.consumed);
+                    self.trailers = (!trailers.is_empty()).then_some(trailers);
+                    self.state = State::Done;
+                }
+                Event::Data(range) if small.is_empty() && range.len() >= SMALL_PIECE_BYTES => {
+                    let mut taken = self.buffer.split_to(step.consumed);
+                    taken.truncate(range.end);
+                    taken.advance(range.start);
+                    return Ok(Some(taken.freeze()));
+                }
+                Event::Data(range) => {
+                    small.extend_from_slice(&self.buffer[range]);
+                    self.buffer.advance(step.consumed);
+                    if small.len() >= ROOM_BYTES_MIN {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok((!small.is_empty()).then(|| small.freeze()))
+    }
+
+    /// Makes room for the next read: for the rest of the body, or for a large piece of it.
+    fn make_room(&mut self) {
+        let left = match &self.state {
+            State::Body(decoder) => decoder.remaining(),
+            _ => return self.buffer.reserve(HEAD_READ_BYTES),
+        };
+        let wanted =
+            left.map_or(BODY_READ_BYTES, |left| usize::try_from(left).unwrap_or(usize::MAX).min(BODY_READ_BYTES));
+        if self.buffer.capacity() - self.buffer.len() < wanted.min(ROOM_BYTES_MIN) {
+            self.buffer.reserve(wanted);
+        }
+    }
+}
+
+/// The incoming half of a [`Connection`](super::Connection). All its futures may be dropped at any time without
+/// losing a byte.
+pub struct Receiver<'a> {
+    link: &'a Link,
+    inbound: &'a mut Inbound,
+}
+
+impl<'a> Receiver<'a> {
+    pub(super) fn new(link: &'a Link, inbound: &'a mut Inbound) -> Receiver<'a> {
+        Receiver { link, inbound }
+    }
+
+    /// The next head, interim ones too: while [`ResponseHead::is_interim`] holds, call again. `asked` is the
+    /// method of the request, which decides whether a body follows. Not to be called after the final head.
+    pub async fn response(&mut self, asked: &Method) -> Result<ResponseHead, UpstreamFault> {
+        assert!(!self.inbound.is_final(), "a lease is for one answer");
+        loop {
+            self.check()?;
+            match self.inbound.head(self.link, asked) {
+                Ok(Some(head)) => return Ok(head),
+                Ok(None) => {}
+                Err(fault) => return Err(self.fail(fault)),
+            }
+            self.inbound.make_room();
+            if let Err(fault) = self.read_head(asked).await {
+                return Err(self.fail(fault));
+            }
+        }
+    }
+
+    /// The next piece of the body; `None` at its end. A piece shares its memory with others of the same read.
+    pub async fn body(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        loop {
+            self.check()?;
+            match self.inbound.piece() {
+                Ok(Some(piece)) => return Ok(Some(piece)),
+                Ok(None) if !matches!(self.inbound.state, State::Body(_)) => return Ok(None),
+                Ok(None) => {}
+                Err(fault) => return Err(self.fail(fault)),
+            }
+            self.inbound.make_room();
+            if let Err(fault) = self.read_body().await {
+                return Err(self.fail(fault));
+            }
+        }
+    }
+
+    /// Where the body of the last answer ends.
+    pub fn framing(&self) -> Framing {
+        self.inbound.framing()
+    }
+
+    /// The trailers of the last answer, once its body was read to the end; `None` when there were none.
+    pub fn trailers(&mut self) -> Option<Fields> {
+        self.inbound.take_trailers()
+    }
+
+    async fn read_head(&mut self, asked: &Method) -> Result<(), UpstreamFault> {
+        loop {
+            let deadline = self.head_deadline();
+            let read = match timeout_at(deadline, self.link.read(&mut self.inbound.buffer)).await {
+                Ok(read) => read,
+                Err(_) if deadline < self.head_deadline() => continue,
+                Err(_) => return Err(self.head_timeout()),
+            };
+            return match read {
+                Ok(0) => Err(self.head_cut_off(&io::ErrorKind::UnexpectedEof.into(), asked)),
+                Ok(_) => {
+                    self.link.answered.set(true);
+                    self.inbound.head_since.get_or_insert_with(Instant::now);
+                    Ok(())
+                }
+                Err(error) => Err(self.head_cut_off(&error, asked)),
+            };
+        }
+    }
+
+    /// A head must begin in time, unless the origin may still wait for the request, and then come to its end.
+    fn head_deadline(&self) -> Instant {
+        match self.inbound.head_since {
+            Some(since) => since + self.link.settings.idle_timeout,
+            None if self.link.sending.get() => Instant::now() + self.link.settings.first_byte_timeout,
+            None => self.link.waiting_since.get() + self.link.settings.first_byte_timeout,
+        }
+    }
+
+    fn head_timeout(&self) -> UpstreamFault {
+        let Settings { first_byte_timeout, idle_timeout, .. } = &*self.link.settings;
+        match self.inbound.head_since {
+            Some(_) => UpstreamFault::new(
+                UpstreamFaultKind::IdleTimeout,
+                format!("the answer's head was not complete {} s after its first byte", idle_timeout.as_secs_f64()),
+            ),
+            None => UpstreamFault::new(
+                UpstreamFaultKind::FirstByteTimeout,
+                format!("no answer began within {} s", first_byte_timeout.as_secs_f64()),
+            ),
+        }
+    }
+
+    fn head_cut_off(&self, error: &io::Error, asked: &Method) -> UpstreamFault {
+        let ended = error.kind() == io::ErrorKind::UnexpectedEof;
+        if !self.link.answered.get() {
+            let stale = self.link.reused && asked.is_idempotent();
+            let fault = match ended {
+                true => {
+                    UpstreamFault::new(UpstreamFaultKind::Reset, "the origin closed the connection without an answer")
+                }
+                false => UpstreamFault::reset(error, "waiting for the answer"),
+            };
+            return UpstreamFault { retry: if stale { Retry::Safe } else { Retry::No }, ..fault };
+        }
+        match ended {
+            true => UpstreamFault::new(
+                UpstreamFaultKind::Truncated,
+                "the origin closed the connection before its answer's head was complete",
+            ),
+            false => UpstreamFault::reset(error, "the answer's head was read"),
+        }
+    }
+
+    async fn read_body(&mut self) -> Result<(), UpstreamFault> {
+        let idle = self.link.settings.idle_timeout;
+        match timeout(idle, self.link.read(&mut self.inbound.buffer)).await {
+            Ok(Ok(0)) => self.body_closed(),
+            Ok(Ok(_)) => Ok(()),
+            // TLS that ends without its own farewell: somebody may have cut the rest off (RFC 9112 section 9.8).
+            Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(UpstreamFault::new(UpstreamFaultKind::Truncated, format!("the answer broke off: {error}")))
+            }
+            Ok(Err(error)) => Err(UpstreamFault::reset(&error, "the answer's body was read")),
+            Err(_) => Err(UpstreamFault::new(
+                UpstreamFaultKind::IdleTimeout,
+                format!("no byte of the answer's body came for {} s", idle.as_secs_f64()),
+            )),
+        }
+    }
+
+    fn body_closed(&mut self) -> Result<(), UpstreamFault> {
+        let State::Body(decoder) = &mut self.inbound.state else { return Ok(()) };
+        let end = decoder.finish();
+        let truncated = |fault: larder_wire::Fault| UpstreamFault::new(UpstreamFaultKind::Truncated, fault.to_string());
+        end.map_err(truncated)?;
+        self.inbound.state = State::Done;
+        Ok(())
+    }
+
+    /// After a fault the connection gives nothing but that fault.
+    fn check(&self) -> Result<(), UpstreamFault> {
+        match &self.inbound.state {
+            State::Failed(fault) => Err(UpstreamFault { retry: Retry::No, ..fault.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    fn fail(&mut self, fault: UpstreamFault) -> UpstreamFault {
+        self.inbound.state = State::Failed(fault.clone());
+        self.inbound.buffer = BytesMut::new();
+        fault
+    }
+}
+
+/// `Keep-Alive: timeout=5`: how long the origin says it waits for another request. Most close then, so the
+/// last second is not counted on.
+fn keep_alive_timeout(fields: &Fields) -> Option<Duration> {
+    let of = |member: &[u8]| -> Option<u64> {
+        let (name, value) = std::str::from_utf8(member).ok()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().parse().ok())?
+    };
+    let seconds = fields.members("Keep-Alive").find_map(of)?;
+    Some(Duration::from_secs(seconds.saturating_sub(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_origins_own_time_is_read() {
+        let table = [
+            ("timeout=5, max=100", Some(4)),
+            ("max=100,Timeout = 60", Some(59)),
+            ("timeout=0", Some(0)),
+            ("timeout=x", None),
+            ("max=3", None),
+        ];
+        for (value, seconds) in table {
+            let mut fields = Fields::new();
+            fields.push("Keep-Alive", value);
+            assert_eq!(keep_alive_timeout(&fields), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
+}
