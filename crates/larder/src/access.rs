@@ -1,0 +1,263 @@
+//! What may be done with a request, before anything is looked up: whose it is, and whether it may.
+
+use crate::config::{HostHeader, Site};
+use crate::page::Page;
+use crate::session::Session;
+use crate::upstream::Origin;
+use larder_wire::{FaultKind, Host, Method, RequestHead, Target, Url, target};
+
+/// A request that is served: what it is called, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What the client asked for; the key is made of it.
+    pub url: Url,
+    /// How the origin is reached.
+    pub route: Route,
+}
+
+/// How an origin is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The URL itself says (forward proxy).
+    Forward,
+    /// A site of the configuration, or of the listener, lies in front of this origin.
+    Site {
+        /// Where the site comes from.
+        origin: Url,
+        /// Which `Host` it sees.
+        host_header: HostHeader,
+    },
+}
+
+impl Ask {
+    /// Where to connect.
+    pub fn origin(&self) -> Origin {
+        match &self.route {
+            Route::Forward => Origin::of(&self.url),
+            Route::Site { origin, .. } => Origin::of(origin),
+        }
+    }
+
+    /// The request target as the origin gets it.
+    pub fn target(&self) -> String {
+        match &self.route {
+            Route::Site { origin, .. } if &*origin.path != "/" => {
+                format!("{}{}", origin.path.trim_end_matches('/'), self.url.path)
+            }
+            _ => self.url.path.to_string(),
+        }
+    }
+
+    /// The `Host` field as the origin gets it.
+    pub fn host(&self) -> String {
+        match &self.route {
+            Route::Site { origin, host_header: HostHeader::Origin } => origin.authority(),
+            _ => self.url.authority(),
+        }
+    }
+}
+
+/// What is done with a request.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is looked up, and fetched if need be.
+    Allow(Ask),
+    /// Bytes are passed on to this host and port, unopened or opened as the listener says.
+    Tunnel(Host, u16),
+    /// Larder answers by itself.
+    Answer(Page),
+    /// The message itself comes back (TRACE with `Max-Forwards: 0`).
+    Echo,
+}
+
+/// Judges a request by its form, its client and the configuration.
+pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
+    if let (Method::Connect, Target::Authority(host, port)) = (&request.method, &request.target) {
+        return judge_connect(session, host, *port);
+    }
+    if loops(session, request) {
+        return Verdict::Answer(Page::new(
+            508,
+            "loop",
+            "This request has been here before: it goes round in a loop.",
+            "Check that no origin or proxy setting points back at this cache.",
+        ));
+    }
+    if let Some(verdict) = judge_max_forwards(request) {
+        return verdict;
+    }
+    let url = match target::url_of(request, session.scheme) {
+        Ok(url) => url,
+        Err(fault) => {
+            return Verdict::Answer(Page::new(
+                fault.status(),
+                fault.kind.as_str(),
+                format!("The request cannot be understood: {}.", fault.detail),
+                "Check the URL and the Host field.",
+            ));
+        }
+    };
+    match &session.inside {
+        Some((host, port)) => judge_inside(url, host, *port),
+        None => judge_url(session, request, url),
+    }
+}
+
+fn judge_connect(session: &Session, host: &Host, port: u16) -> Verdict {
+    let access = &session.worker.shared.config.access;
+    if session.inside.is_some() {
+        return Verdict::Answer(denied("nested-connect", "A tunnel inside an opened tunnel is not offered.").closing());
+    }
+    if session.door.origin.is_some() {
+        return Verdict::Answer(denied("connect-at-site", "This address serves one site and opens no tunnels.").closing());
+    }
+    if !access.may_proxy(session.peer.ip()) {
+        return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
+    }
+    if !access.may_connect(port) {
+        return Verdict::Answer(denied("connect-port", "Tunnels to this port are not permitted.").closing());
+    }
+    Verdict::Tunnel(host.clone(), port)
+}
+
+/// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's
+/// certificate would vouch for another's bytes.
+fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
+    if url.host == *host && url.port == port {
+        return Verdict::Allow(Ask { url, route: Route::Forward });
+    }
+    Verdict::Answer(Page::new(
+        421,
+        "misdirected",
+        format!("This connection was opened for {host}:{port}, the request is for {}.", url.authority()),
+        "Open a connection of its own for the other host.",
+    ))
+}
+
+fn judge_url(session: &Session, request: &RequestHead, url: Url) -> Verdict {
+    let config = &session.worker.shared.config;
+    if let Some(origin) = &session.door.origin {
+        let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
+        return Verdict::Allow(Ask { url, route });
+    }
+    if let Some(site) = site_of(&config.sites, &url) {
+        let route = Route::Site { origin: site.origin.clone(), host_header: site.host_header };
+        return Verdict::Allow(Ask { url, route });
+    }
+    if !matches!(request.target, Target::Absolute(_)) {
+        return Verdict::Answer(Page::new(
+            404,
+            "no-site",
+            format!("This is a web cache. It has no site {}.", url.host),
+            "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
+        ));
+    }
+    if !config.access.may_proxy(session.peer.ip()) {
+        return Verdict::Answer(denied("client", "This client may not use the proxy."));
+    }
+    Verdict::Allow(Ask { url, route: Route::Forward })
+}
+
+/// The site with the most precise host, and of those the one with the longest prefix.
+fn site_of<'a>(sites: &'a [Site], url: &Url) -> Option<&'a Site> {
+    let precision = |site: &Site| {
+        let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
+        hosts.map(|pattern| (pattern.rank(), site.prefix.len())).max()
+    };
+    sites
+        .iter()
+        .filter(|site| under(&site.prefix, &url.path))
+        .filter_map(|site| Some((precision(site)?, site)))
+        .max_by_key(|(precision, _)| *precision)
+        .map(|(_, site)| site)
+}
+
+/// `/a` holds `/a`, `/a/b` and `/a?q`, but not `/ab`.
+fn under(prefix: &str, path: &str) -> bool {
+    match path.strip_prefix(prefix) {
+        Some(rest) => prefix.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?']),
+        None => false,
+    }
+}
+
+/// RFC 9110 section 7.6.2: the last one whom TRACE or OPTIONS may reach answers it.
+fn judge_max_forwards(request: &RequestHead) -> Option<Verdict> {
+    let last = || request.fields.text("Max-Forwards") == Some("0");
+    match request.method {
+        Method::Trace if last() => Some(Verdict::Echo),
+        Method::Options if request.target == Target::Asterisk || last() => {
+            let page = Page::new(200, "options", "These methods are understood here.", "Ask for a URL to learn more.");
+            Some(Verdict::Answer(page.with("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH, CONNECT")))
+        }
+        _ => None,
+    }
+}
+
+fn loops(session: &Session, request: &RequestHead) -> bool {
+    let name = session.worker.shared.via_name.as_bytes();
+    request.fields.members("Via").any(|member| {
+        member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty()).nth(1) == Some(name)
+    })
+}
+
+fn denied(word: &'static str, what: &str) -> Page {
+    Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
+}
+
+/// The page for a message that is no proper HTTP.
+pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
+    Page::new(
+        kind.client_status(),
+        kind.as_str(),
+        format!("The request cannot be accepted: {detail}."),
+        "If a program of yours sent it, its HTTP library is at fault.",
+    )
+    .closing()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::HostPattern;
+
+    fn site(hosts: &[&str], prefix: &str) -> Site {
+        Site {
+            hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
+            prefix: prefix.to_owned(),
+            origin: Url::parse("http://127.0.0.1:9000/").unwrap(),
+            host_header: HostHeader::Client,
+        }
+    }
+
+    #[test]
+    fn the_most_precise_site_wins() {
+        let sites = [
+            site(&["*.a.example"], "/"),
+            site(&["x.a.example"], "/"),
+            site(&["x.a.example"], "/api"),
+            site(&["*.a.example"], "/api/deep"),
+        ];
+        let cases = [
+            ("http://y.a.example/", Some(0)),
+            ("http://x.a.example/", Some(1)),
+            ("http://x.a.example/api?q", Some(2)),
+            ("http://x.a.example/apis", Some(1)),
+            ("http://x.a.example/api/deep", Some(2)),
+            ("http://b.example/", None),
+        ];
+        for (url, wanted) in cases {
+            let found = site_of(&sites, &Url::parse(url).unwrap());
+            assert_eq!(found.map(|site| site as *const Site), wanted.map(|at: usize| &sites[at] as *const Site), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_origin_with_a_path_puts_it_first() {
+        let url = Url::parse("http://a.example/x?y").unwrap();
+        let route = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Origin };
+        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin) };
+        assert_eq!(ask("http://b.example:81/").target(), "/x?y");
+        assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");
+        assert_eq!(ask("http://b.example:81/base").host(), "b.example:81");
+    }
+}

@@ -1,0 +1,205 @@
+//! Sockets on which clients are served, and what becomes of a connection before its first request.
+
+use crate::config::Listen;
+use crate::journey;
+use crate::page::Page;
+use crate::respond;
+use crate::record::Run;
+use crate::session::Session;
+use crate::ticker::Wait;
+use crate::tls::HandshakeTrouble;
+use crate::wire::{Rewound, Wire};
+use crate::worker::Worker;
+use bytes::BytesMut;
+use larder_wire::Url;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+
+/// One listener, as all workers see it.
+#[derive(Default)]
+pub struct Door {
+    /// Serves TLS with these certificates.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Opens CONNECT tunnels with certificates of the local CA.
+    pub intercept: bool,
+    /// Everything asked here goes to this origin.
+    pub origin: Option<Url>,
+    /// The `larder run` that this listener belongs to.
+    pub run: Option<Arc<Run>>,
+    closed: AtomicBool,
+    closing: Notify,
+}
+
+impl Door {
+    /// A door with the settings of a listener, except its certificates.
+    pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Door {
+        Door { tls, intercept: listen.intercept, origin: listen.origin.clone(), ..Door::default() }
+    }
+
+    /// Lets nobody in any more, on any worker.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    async fn wait_closed(&self) {
+        let closing = self.closing.notified();
+        tokio::pin!(closing);
+        closing.as_mut().enable();
+        if !self.closed.load(Ordering::Acquire) {
+            closing.await;
+        }
+    }
+}
+
+const BACKLOG: i32 = 4_096;
+
+/// A listening socket that other workers can share the address of.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// As many sockets on one address as there are workers; port 0 is the same free port for all. An address
+/// that another program listens on is refused, even if that program would share it.
+pub fn bind_for(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
+    probe(address)?;
+    let first = bind(address)?;
+    let address = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(bind(address)?);
+    }
+    Ok(sockets)
+}
+
+/// With `SO_REUSEPORT` two Larders would silently share a port: without it the second is told.
+fn probe(address: SocketAddr) -> io::Result<()> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1)
+}
+
+/// Lets clients in until the door closes or the worker drains.
+pub async fn accept(worker: Rc<Worker>, socket: TcpListener, door: Arc<Door>) {
+    let listener = match tokio::net::TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot listen"),
+    };
+    let timer = worker.ticker.timer();
+    loop {
+        let accepted = tokio::select! {
+            accepted = timer.limit(Duration::MAX, Wait::Idle, listener.accept()) => accepted,
+            _ = door.wait_closed() => return,
+        };
+        let Ok(accepted) = accepted else { return };
+        match accepted {
+            Ok((stream, peer)) => welcome(&worker, &door, stream, peer),
+            // No descriptor is free: those that are in use will be, and the backlog waits.
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// A connection counts for as long as this lives.
+pub struct Guest {
+    worker: Rc<Worker>,
+}
+
+impl Guest {
+    fn enter(worker: &Rc<Worker>) -> Option<Guest> {
+        let open = worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+        worker.sessions.set(worker.sessions.get() + 1);
+        let guest = Guest { worker: Rc::clone(worker) };
+        (open < worker.shared.config.limits.connections_max).then_some(guest)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.worker.sessions.set(self.worker.sessions.get() - 1);
+    }
+}
+
+fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+    let _ = stream.set_nodelay(true);
+    worker.tally.connections.add(1);
+    let Some(guest) = Guest::enter(worker) else {
+        worker.tally.connections_refused.add(1);
+        return refuse(worker, door, stream, peer);
+    };
+    let (worker, door) = (Rc::clone(worker), Arc::clone(door));
+    tokio::task::spawn_local(async move {
+        let _guest = guest;
+        match &door.tls {
+            None => {
+                let wire = Wire::Tcp(stream);
+                journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
+            }
+            Some(config) => {
+                let config = Arc::clone(config);
+                if let Ok(wire) = shake_hands(&worker, config, Rewound::new(Vec::new(), stream)).await {
+                    journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
+                }
+            }
+        }
+    });
+}
+
+/// TLS with a client, within the time that a head may take.
+pub async fn shake_hands(
+    worker: &Rc<Worker>,
+    config: Arc<rustls::ServerConfig>,
+    stream: Rewound,
+) -> Result<Wire, HandshakeTrouble> {
+    let timer = worker.ticker.timer();
+    let limit = worker.shared.config.timeouts.head;
+    let accept = TlsAcceptor::from(config).accept(stream);
+    match timer.limit(limit, Wait::Busy, accept).await {
+        Ok(Ok(stream)) => Ok(Wire::TlsServer(Box::new(stream))),
+        Ok(Err(error)) => {
+            worker.tally.handshakes_failed.add(1);
+            Err(HandshakeTrouble::of(&error))
+        }
+        Err(_) => Err(HandshakeTrouble::Closed),
+    }
+}
+
+/// Overload refuses early and says so, instead of growing.
+fn refuse(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+    if door.tls.is_some() {
+        return;
+    }
+    let page = Page::new(
+        503,
+        "connections-max",
+        "This cache has as many connections as it may have.",
+        "Try again in a moment; the administrator can raise limits.connections_max.",
+    );
+    let mut session = Session::new(Rc::clone(worker), Arc::clone(door), peer, Wire::Tcp(stream), BytesMut::new());
+    tokio::task::spawn_local(async move {
+        respond::page_without_request(&mut session, &page.closing().with("Retry-After", "5"));
+        session.close().await;
+    });
+}

@@ -1,0 +1,302 @@
+//! One record per request, many readers: access log, counters, run totals and `Cache-Status` all say
+//! the same words.
+
+use crate::clock;
+use crate::run::control::RunStats;
+use larder_wire::date::Stamp;
+use larder_wire::{RequestHead, Version};
+use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How an answer came about. Each answer has exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// From the store, fresh.
+    Hit,
+    /// From the store, stale as the client permitted.
+    HitStale,
+    /// From the store, stale, while it is validated behind the answer (RFC 5861 section 3).
+    HitRevalidating,
+    /// From the store, stale, because the origin is in trouble (RFC 5861 section 4).
+    HitError,
+    /// From the store, after the origin said that it has not changed.
+    Validated,
+    /// From a fetch that another request began.
+    Collapsed,
+    /// Fetched; the cause says why it was not in the store.
+    Miss(Cause),
+    /// A tunnel that was not opened.
+    Tunnel,
+    /// An answer of our own: a refusal, a fault, a limit.
+    Own(&'static str),
+    /// The origin could not be had.
+    Failed(&'static str),
+}
+
+/// Why the origin had to be asked. Each miss has exactly one cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// Nothing is stored under this URL.
+    Uri,
+    /// What is stored is for other request fields.
+    Vary,
+    /// What was stored had changed at the origin.
+    Stale,
+    /// The client asked for a new one.
+    Request,
+    /// This method is not answered from a store.
+    Method,
+    /// The answers for this URL are for one request alone.
+    Pass,
+    /// A range far into an object that is not stored.
+    Range,
+    /// The request asks not to be stored, or carries conditions for the origin.
+    Bypass,
+}
+
+impl Cause {
+    /// The word of logs and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Uri => "uri-miss",
+            Cause::Vary => "vary-miss",
+            Cause::Stale => "stale",
+            Cause::Request => "request",
+            Cause::Method => "method",
+            Cause::Pass => "pass",
+            Cause::Range => "range",
+            Cause::Bypass => "bypass",
+        }
+    }
+
+    /// The `fwd` parameter of RFC 9211 section 2.2.
+    pub fn forward_reason(self) -> &'static str {
+        match self {
+            Cause::Pass | Cause::Bypass => "bypass",
+            Cause::Range => "partial",
+            other => other.as_str(),
+        }
+    }
+}
+
+impl Outcome {
+    /// The word of logs and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Outcome::Hit => "hit",
+            Outcome::HitStale => "hit-stale",
+            Outcome::HitRevalidating => "hit-revalidating",
+            Outcome::HitError => "hit-error",
+            Outcome::Validated => "validated",
+            Outcome::Collapsed => "collapsed",
+            Outcome::Miss(cause) => cause.as_str(),
+            Outcome::Tunnel => "tunnel",
+            Outcome::Own(word) | Outcome::Failed(word) => word,
+        }
+    }
+
+    /// The body came from the store.
+    pub fn is_from_store(self) -> bool {
+        use Outcome::*;
+        matches!(self, Hit | HitStale | HitRevalidating | HitError | Validated | Collapsed)
+    }
+}
+
+/// What is known of one request when it is over.
+#[derive(Debug)]
+pub struct Record {
+    /// When its head was read.
+    pub at: std::time::Duration,
+    /// The client.
+    pub peer: IpAddr,
+    /// Its method.
+    pub method: Box<str>,
+    /// What it asked for, without credentials (a target has none: they are refused).
+    pub url: String,
+    /// The client's version.
+    pub version: Version,
+    /// `Referer` and `User-Agent`, for the combined log.
+    pub referer: Option<Box<str>>,
+    /// See `referer`.
+    pub agent: Option<Box<str>>,
+    /// The status of the answer.
+    pub status: u16,
+    /// Body bytes that were handed to the client's socket.
+    pub bytes: u64,
+    /// How the answer came about.
+    pub outcome: Outcome,
+    /// Why it was not stored, where that was the question.
+    pub not_stored: Option<&'static str>,
+    /// The answer went out to its end.
+    pub complete: bool,
+    started: Instant,
+}
+
+impl Record {
+    /// The record of a request that was just read. Texts are taken only where somebody will read them.
+    pub fn begin(request: &RequestHead, peer: SocketAddr, logged: bool) -> Record {
+        let text = |name| logged.then(|| request.fields.text(name)).flatten().map(Box::from);
+        Record {
+            at: clock::wall(),
+            peer: peer.ip(),
+            method: if logged { request.method.as_str().into() } else { Box::default() },
+            url: String::new(),
+            version: request.version,
+            referer: text("Referer"),
+            agent: text("User-Agent"),
+            status: 0,
+            bytes: 0,
+            outcome: Outcome::Own("unfinished"),
+            not_stored: None,
+            complete: false,
+            started: Instant::now(),
+        }
+    }
+
+    /// When its head was read, in whole seconds.
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.at.as_secs())
+    }
+
+    /// Microseconds since its head was read.
+    pub fn micros(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A counter of one worker; no other thread touches it.
+#[derive(Debug, Default)]
+pub struct Count(Cell<u64>);
+
+impl Count {
+    /// Counts.
+    pub fn add(&self, many: u64) {
+        self.0.set(self.0.get() + many);
+    }
+
+    fn take(&self) -> u64 {
+        self.0.take()
+    }
+}
+
+/// The table of counters below is their documentation too.
+macro_rules! counters {
+    ($($name:ident: $doc:literal,)*) => {
+        /// What one worker counted since it last told.
+        #[derive(Debug, Default)]
+        pub struct Tally {
+            $(#[doc = $doc] pub $name: Count,)*
+            /// Log lines that wait to be written.
+            pub lines: RefCell<Vec<u8>>,
+        }
+
+        /// What all workers counted since the start.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $(#[doc = $doc] pub $name: AtomicU64,)*
+        }
+
+        impl Counters {
+            /// Takes over what a worker counted.
+            pub fn add(&self, tally: &Tally) {
+                $(match tally.$name.take() {
+                    0 => {}
+                    some => { self.$name.fetch_add(some, Ordering::Relaxed); }
+                })*
+            }
+
+            /// Each counter by name, with its documentation.
+            pub fn each(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $doc, self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    connections: "Client connections accepted.",
+    connections_refused: "Client connections refused because there were too many.",
+    handshakes_failed: "TLS handshakes with clients that failed.",
+    requests: "Requests answered.",
+    hits: "Requests answered from the store, after a validation or from another request's fetch too.",
+    misses: "Requests for which an origin was asked.",
+    failures: "Requests whose origin could not be had.",
+    refusals: "Requests answered by Larder itself.",
+    tunnels: "Tunnels opened.",
+    bytes_from_store: "Body bytes sent that came from the store.",
+    bytes_fetched: "Body bytes sent that came from an origin for this request.",
+    faults: "Requests refused because their bytes were no proper HTTP.",
+    panics: "Requests that met a broken invariant and were answered 500.",
+}
+
+impl Tally {
+    /// Counts one request.
+    pub fn count(&self, record: &Record) {
+        self.requests.add(1);
+        match record.outcome {
+            outcome if outcome.is_from_store() => {
+                self.hits.add(1);
+                self.bytes_from_store.add(record.bytes);
+            }
+            Outcome::Miss(_) => {
+                self.misses.add(1);
+                self.bytes_fetched.add(record.bytes);
+            }
+            Outcome::Failed(_) => self.failures.add(1),
+            Outcome::Tunnel => self.tunnels.add(1),
+            _ => self.refusals.add(1),
+        }
+    }
+}
+
+/// What came through the listener of one `larder run`.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Its name.
+    pub id: String,
+    sums: Mutex<Sums>,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    stats: RunStats,
+    misses: BTreeMap<String, u64>,
+}
+
+impl Run {
+    /// A run of which nothing came yet.
+    pub fn new(id: String) -> Run {
+        Run { id, sums: Mutex::default() }
+    }
+
+    /// Counts one request.
+    pub fn count(&self, record: &Record) {
+        let mut sums = self.sums.lock();
+        let from_store = record.outcome.is_from_store();
+        sums.stats.requests += 1;
+        if from_store {
+            sums.stats.hits += 1;
+            sums.stats.bytes_from_store += record.bytes;
+            return;
+        }
+        sums.stats.bytes_fetched += record.bytes;
+        let reason = match record.not_stored {
+            Some(why) => format!("{}, not stored: {why}", record.outcome.as_str()),
+            None => record.outcome.as_str().to_owned(),
+        };
+        *sums.misses.entry(reason).or_default() += 1;
+    }
+
+    /// All that came.
+    pub fn stats(&self) -> RunStats {
+        let sums = self.sums.lock();
+        let mut stats = sums.stats.clone();
+        stats.misses = sums.misses.iter().map(|(reason, many)| (reason.clone(), *many)).collect();
+        stats.misses.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
+        stats
+    }
+}

@@ -1,0 +1,271 @@
+//! One client connection: bytes in, requests out; answers in, bytes out.
+
+use crate::listen::Door;
+use crate::outbox::Outbox;
+use crate::ticker::{Over, Timer, Wait};
+use crate::wire::Wire;
+use crate::worker::Worker;
+use bytes::{Buf, Bytes, BytesMut};
+use larder_wire::body::{Decoder, Event};
+use larder_wire::framing::Framing;
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, Scheme, Side};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+
+/// A client's connection and what is known of it.
+pub struct Session {
+    /// The worker on which it lives and dies.
+    pub worker: Rc<Worker>,
+    /// The listener it came through.
+    pub door: Arc<Door>,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// What URLs of origin-form requests begin with.
+    pub scheme: Scheme,
+    /// The host and port of the CONNECT inside which this connection was opened.
+    pub inside: Option<(Host, u16)>,
+    /// What waits to be written.
+    pub outbox: Outbox,
+    /// The current request's body, as far as it has not been read.
+    pub upload: Option<Decoder>,
+    timer: Timer,
+    wire: Wire,
+    inbox: BytesMut,
+    scan: HeadScan,
+    served: u64,
+    uploaded: u64,
+}
+
+/// Why no further request comes.
+#[derive(Debug)]
+pub enum End {
+    /// The client is done, or was silent for too long between requests, or we go down.
+    Quiet,
+    /// The connection broke.
+    Broken,
+    /// A request was begun and not finished in time.
+    Late,
+    /// What came is no request.
+    Fault(Fault),
+}
+
+/// A part of a request's body.
+#[derive(Debug)]
+pub enum Piece {
+    /// Some bytes of it.
+    Data(Bytes),
+    /// Its end, with the trailer fields.
+    End(Fields),
+}
+
+/// Bytes that may wait to be written before a connection stops collecting pipelined answers.
+const OUTBOX_BYTES_MAX: usize = 256 * 1024;
+
+impl Session {
+    /// A connection on which nothing was read yet but `inbox`.
+    pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Session {
+        let scheme = if matches!(wire, Wire::TlsServer(_)) { Scheme::Https } else { Scheme::Http };
+        Session {
+            timer: worker.ticker.timer(),
+            worker,
+            door,
+            peer,
+            scheme,
+            inside: None,
+            outbox: Outbox::default(),
+            upload: None,
+            wire,
+            inbox,
+            scan: HeadScan::new(),
+            served: 0,
+            uploaded: 0,
+        }
+    }
+
+    /// The next request. What is in the outbox is written first, unless the next request is here already:
+    /// pipelined requests are answered in one write.
+    pub async fn next_request(&mut self) -> Result<RequestHead, End> {
+        loop {
+            if !self.inbox.is_empty() {
+                match self.scan.request(&self.inbox, &self.worker.head_limits) {
+                    Err(fault) => return Err(End::Fault(fault)),
+                    Ok(Parsed::Complete { head, len }) => {
+                        self.inbox.advance(len);
+                        self.served += 1;
+                        self.uploaded = 0;
+                        return Ok(head);
+                    }
+                    Ok(Parsed::Partial) => {}
+                }
+            }
+            self.flush().await.map_err(|_| End::Broken)?;
+            self.read_head_bytes().await?;
+        }
+    }
+
+    async fn read_head_bytes(&mut self) -> Result<(), End> {
+        let timeouts = &self.worker.shared.config.timeouts;
+        let waits_for_next = self.inbox.is_empty() && self.served > 0;
+        let (limit, wait) = match (waits_for_next, self.inbox.is_empty()) {
+            (true, _) => (timeouts.idle, Wait::Idle),
+            (false, true) => (timeouts.head, Wait::Idle),
+            (false, false) => (timeouts.head, Wait::Busy),
+        };
+        if self.inbox.is_empty() {
+            self.inbox = BytesMut::new();
+            self.outbox.rest();
+        }
+        let read = self.timer.limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox)).await;
+        match read {
+            Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
+            Ok(Ok(0)) => Err(End::Broken),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(if self.inbox.is_empty() { End::Quiet } else { End::Broken }),
+            Err(Over::Late) if !self.inbox.is_empty() => Err(End::Late),
+            Err(_) => Err(End::Quiet),
+        }
+    }
+
+    /// Begins to read a request's body.
+    pub fn begin_upload(&mut self, framing: Framing) {
+        self.upload = (framing != Framing::None).then(|| Decoder::new(framing, Side::Client));
+    }
+
+    /// The next part of the request's body. Cancel-safe: what was read stays in the inbox.
+    pub async fn upload_piece(&mut self) -> Result<Piece, End> {
+        let Some(decoder) = &mut self.upload else { return Ok(Piece::End(Fields::new())) };
+        loop {
+            let step = decoder.decode(&self.inbox).map_err(End::Fault)?;
+            match step.event {
+                Event::Data(range) => {
+                    let mut taken = self.inbox.split_to(step.consumed);
+                    taken.truncate(range.end);
+                    taken.advance(range.start);
+                    self.uploaded += taken.len() as u64;
+                    let max = self.worker.shared.config.limits.body_bytes_max;
+                    if max.is_some_and(|max| self.uploaded > max) {
+                        return Err(End::Fault(Fault::client(FaultKind::BodyTooLong, "the body is longer than permitted")));
+                    }
+                    return Ok(Piece::Data(taken.freeze()));
+                }
+                Event::End(trailers) => {
+                    self.inbox.advance(step.consumed);
+                    self.upload = None;
+                    return Ok(Piece::End(trailers));
+                }
+                Event::NeedMore => self.inbox.advance(step.consumed),
+            }
+            let limit = self.worker.shared.config.timeouts.body;
+            let read = read_some(&self.worker, &mut self.wire, &mut self.inbox);
+            match self.timer.limit(limit, Wait::Busy, read).await {
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
+                Ok(Ok(_)) => {}
+                Err(_) => return Err(End::Late),
+            }
+        }
+    }
+
+    /// Reads away what is left of a request's body, if that is little; false when the connection must
+    /// be closed instead.
+    pub async fn drain_upload(&mut self) -> bool {
+        const DRAIN_BYTES_MAX: u64 = 256 * 1024;
+        let limit = self.uploaded + DRAIN_BYTES_MAX;
+        while self.upload.is_some() {
+            if self.uploaded > limit || self.upload_piece().await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Writes all that waits to be written.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let limit = self.worker.shared.config.timeouts.write;
+        while !self.outbox.is_empty() {
+            let write = self.outbox.write_some(&mut self.wire);
+            match self.timer.limit(limit, Wait::Busy, write).await {
+                Ok(written) => written.map(|_| ())?,
+                Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+            }
+        }
+        self.flush_tls().await
+    }
+
+    /// TLS keeps what it has encrypted until it is flushed; a socket keeps nothing.
+    async fn flush_tls(&mut self) -> io::Result<()> {
+        match &mut self.wire {
+            Wire::TlsServer(stream) => {
+                let limit = self.worker.shared.config.timeouts.write;
+                let flush = self.timer.limit(limit, Wait::Busy, stream.flush()).await;
+                flush.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes when enough has come together.
+    pub async fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.outbox.len() < OUTBOX_BYTES_MAX { Ok(()) } else { self.flush().await }
+    }
+
+    /// Whether the server is going down, so that this connection should not be kept.
+    pub fn is_draining(&self) -> bool {
+        self.worker.ticker.is_draining()
+    }
+
+    /// Writes what is left and closes. The client's last bytes are read away for a moment, so that a reset
+    /// does not overtake the answer (RFC 9112 section 9.6).
+    pub async fn close(mut self) {
+        const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
+        const LINGER_BYTES_MAX: usize = 512 * 1024;
+        if self.flush().await.is_err() {
+            return;
+        }
+        let lingering = async {
+            if self.wire.shutdown().await.is_err() {
+                return;
+            }
+            let mut read = 0;
+            while let Ok(bytes @ 1..) = read_some(&self.worker, &mut self.wire, &mut self.inbox).await {
+                self.inbox.clear();
+                read += bytes;
+                if read > LINGER_BYTES_MAX {
+                    return;
+                }
+            }
+        };
+        let _ = self.timer.limit(LINGER, Wait::Busy, lingering).await;
+    }
+
+    /// The bare stream and what was read from it: what follows is no HTTP.
+    pub fn into_parts(self) -> (Wire, BytesMut) {
+        (self.wire, self.inbox)
+    }
+
+    /// Bytes of the next request are here already.
+    pub fn has_pipelined(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+}
+
+/// Reads what is there into the worker's own buffer and from there to the inbox, so that a connection that
+/// waits holds no buffer. Cancel-safe.
+async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let mut scratch = worker.scratch.borrow_mut();
+        let mut buf = ReadBuf::new(&mut scratch);
+        std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
+        inbox.extend_from_slice(buf.filled());
+        std::task::Poll::Ready(Ok(buf.filled().len()))
+    })
+    .await
+}

@@ -1,0 +1,109 @@
+//! A worker: one thread, one runtime, its own sockets. A connection lives and dies on its worker.
+
+use crate::listen::{self, Door};
+use crate::record::Tally;
+use crate::server::{Command, Shared, StartError};
+use crate::ticker::Ticker;
+use crate::upstream::{self, Upstreams};
+use larder_wire::parse::HeadLimits;
+use std::cell::{Cell, RefCell};
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::LocalSet;
+
+/// What one thread has for itself.
+pub struct Worker {
+    /// What all workers have together.
+    pub shared: Arc<Shared>,
+    /// The coarse clock.
+    pub ticker: Rc<Ticker>,
+    /// The way to origins.
+    pub upstreams: Upstreams,
+    /// Limits of a head, in the form the parser takes.
+    pub head_limits: HeadLimits,
+    /// Where sockets are read into first.
+    pub scratch: RefCell<Box<[u8]>>,
+    /// What was counted here.
+    pub tally: Tally,
+    /// Connections that are open here.
+    pub sessions: Cell<usize>,
+}
+
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// How often the end of all connections is looked for while draining.
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+
+impl Worker {
+    /// Prepares what a worker needs; opens nothing.
+    pub fn new(shared: Arc<Shared>, settings: upstream::Settings) -> Result<Rc<Worker>, StartError> {
+        let upstreams = Upstreams::new(settings).map_err(StartError::Upstream)?;
+        let limits = &shared.config.limits;
+        let head_limits = HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            target_bytes_max: limits.target_bytes_max,
+            fields_max: limits.fields_max,
+        };
+        Ok(Rc::new(Worker {
+            ticker: Ticker::new(),
+            upstreams,
+            head_limits,
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
+            tally: Tally::default(),
+            sessions: Cell::new(0),
+            shared,
+        }))
+    }
+
+    /// Serves until told to stop.
+    pub fn run(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, commands: UnboundedReceiver<Command>) {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
+        };
+        LocalSet::new().block_on(&runtime, self.serve(doors, commands));
+    }
+
+    async fn serve(
+        self: Rc<Worker>,
+        doors: Vec<(TcpListener, Arc<Door>)>,
+        mut commands: UnboundedReceiver<Command>,
+    ) {
+        tokio::task::spawn_local(Rc::clone(&self.ticker).run());
+        tokio::task::spawn_local(Rc::clone(&self).publish_tally());
+        for (socket, door) in doors {
+            tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
+        }
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Open(socket, door) => {
+                    tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
+                }
+                Command::Drain => {
+                    self.ticker.drain();
+                    break;
+                }
+            }
+        }
+        let deadline = tokio::time::Instant::now() + self.shared.config.timeouts.drain;
+        while self.sessions.get() > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        self.shared.counters.add(&self.tally);
+        self.shared.log_out(&self.tally);
+    }
+
+    /// Hands counters and log lines over, so that a request costs no shared write.
+    async fn publish_tally(self: Rc<Worker>) {
+        let mut interval = tokio::time::interval(crate::ticker::TICK);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.shared.counters.add(&self.tally);
+            self.shared.log_out(&self.tally);
+        }
+    }
+}
