@@ -1,1 +1,372 @@
-//! In work.
+//! The command line: flags to a [`Config`], a command to a room, an outcome to an exit status.
+//!
+//! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
+//! status of its command, 127 when that was not found and 126 when it could not be run.
+
+use crate::clock;
+use crate::config::{Config, Flag, Loaded, descriptors, manual};
+use crate::run::{self, Own};
+use crate::tls::ca::Authority;
+use clap::{Args, Parser, Subcommand};
+use std::error::Error;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// Exit status when something went wrong while running.
+const TROUBLE: u8 = 1;
+/// Exit status of a wrong command line or configuration, as clap has it.
+const WRONG: u8 = 2;
+
+type AnyError = Box<dyn Error + Send + Sync>;
+
+/// Reads the command line of this process and does what it says.
+pub fn main() -> ExitCode {
+    log_to_stderr();
+    let cli = Cli::parse();
+    let status = match cli.command {
+        None => serve(&cli.flags),
+        Some(Command::Serve(flags)) => serve(&flags),
+        Some(Command::Run(flags)) => run(flags),
+        Some(Command::Check(flags)) => check(&flags),
+        Some(Command::Config(flags)) => config(&flags),
+        Some(Command::Ca(flags)) => ca(&flags),
+    };
+    ExitCode::from(status)
+}
+
+#[derive(Parser)]
+#[command(
+    name = "larder",
+    version,
+    about = "A web cache: forward proxy, reverse proxy and interceptor",
+    before_help = "\
+To begin with:
+  larder run -- CMD …                           run a command; what it downloads is kept
+  larder                                        a proxy on 127.0.0.1:3128 for everything
+  larder --listen ADDR:PORT --origin URL        a caching reverse proxy of one site",
+    after_help = "\
+Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration; `larder run` ends with that of its
+command. LARDER_LOG=debug says more on standard error.",
+    args_conflicts_with_subcommands = true
+)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve; the same as no command
+    Serve(Flags),
+    /// Run a command with its downloads through a Larder, joining one that runs already
+    Run(RunFlags),
+    /// Look for mistakes in the configuration
+    Check(Flags),
+    /// Show what is configured and where it was said, or explain settings
+    Config(ConfigFlags),
+    /// Show the local CA that interception uses; clients must trust it
+    Ca(CaFlags),
+}
+
+#[derive(Args, Clone, Default)]
+struct Flags {
+    /// Configuration file (TOML); `larder config --markdown` describes it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve clients here; may be repeated, replaces the listeners of the file
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Vec<String>,
+    /// Serve this origin on all listeners, as a reverse proxy
+    #[arg(long, value_name = "URL")]
+    origin: Option<String>,
+    /// Folder for what is kept
+    #[arg(long, value_name = "DIR")]
+    store: Option<String>,
+    /// Budget of the memory store, like 256MB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Budget of the disk store, like 20GB; 0 keeps everything in memory
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
+    /// Status page and metrics here, or none
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<String>,
+    /// Worker threads; one per core is the default
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+}
+
+#[derive(Args)]
+struct RunFlags {
+    /// Configuration file (TOML) of the Larder that is started when none runs
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder of the Larder to join, or of the one to start
+    #[arg(long, value_name = "DIR")]
+    store: Option<String>,
+    /// Budget of the memory store, like 256MB
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Say nothing at the end
+    #[arg(long, short)]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    words: Vec<OsString>,
+}
+
+#[derive(Args)]
+struct ConfigFlags {
+    #[command(flatten)]
+    flags: Flags,
+    /// Print the reference of all settings
+    #[arg(long)]
+    markdown: bool,
+    /// Settings to explain
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+}
+
+#[derive(Args)]
+struct CaFlags {
+    #[command(flatten)]
+    flags: Flags,
+    /// Print the certificate as PEM
+    #[arg(long)]
+    pem: bool,
+}
+
+impl Flags {
+    fn load(&self) -> Result<Loaded, u8> {
+        let settings = [
+            ("store", &self.store),
+            ("memory", &self.memory),
+            ("disk", &self.disk),
+            ("admin", &self.admin),
+            ("workers", &self.workers),
+        ];
+        let settings = settings.into_iter().filter_map(|(name, text)| Some(Flag::Setting(name, text.clone()?)));
+        let listens = self.listen.iter().cloned().map(Flag::Listen);
+        let flags: Vec<Flag> = settings.chain(listens).chain(self.origin.clone().map(Flag::Origin)).collect();
+        Loaded::read(self.config.as_deref(), &flags).map_err(|report| {
+            eprint!("{report}");
+            WRONG
+        })
+    }
+}
+
+fn serve(flags: &Flags) -> u8 {
+    let loaded = match flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let config = prepared(loaded);
+    status(&serve_until_signal(config).map(|()| 0).map_err(|error| explain(&*error)))
+}
+
+fn run(flags: RunFlags) -> u8 {
+    let of_server = Flags { config: flags.config, store: flags.store, memory: flags.memory, ..Flags::default() };
+    let loaded = match of_server.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let command = run::Command { words: flags.words, quiet: flags.quiet };
+    status(&run::run(&command, prepared(loaded), start_for_a_run).map_err(|error| explain(&error)))
+}
+
+fn check(flags: &Flags) -> u8 {
+    let loaded = match flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let files = crate::tls::roots(&loaded.config.upstream.extra_roots).map(|_| ());
+    let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
+    let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
+    let troubles: Vec<String> =
+        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| explain(&error)).collect();
+    for trouble in &troubles {
+        eprintln!("error: {trouble}");
+    }
+    if !troubles.is_empty() {
+        return WRONG;
+    }
+    let config = &loaded.config;
+    let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
+    print(format!("the configuration is right: listens on {}, {} sites\n", addresses.join(", "), config.sites.len()))
+}
+
+fn config(flags: &ConfigFlags) -> u8 {
+    if flags.markdown {
+        return print(manual::markdown());
+    }
+    let loaded = match flags.flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    if flags.names.is_empty() {
+        return print(manual::dump(&loaded));
+    }
+    let mut worst = 0;
+    for name in &flags.names {
+        match manual::explain(name, &loaded) {
+            Some(text) => worst = print(text).max(worst),
+            None => {
+                eprintln!("error: there is no setting {name}: `larder config` lists all");
+                worst = WRONG;
+            }
+        }
+    }
+    worst
+}
+
+fn ca(flags: &CaFlags) -> u8 {
+    let loaded = match flags.flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let Some(folder) = loaded.config.authority_folder() else {
+        eprintln!("error: there is no folder for the local CA: give one with --store DIR");
+        return TROUBLE;
+    };
+    match Authority::open(&folder, clock::now()) {
+        Ok(authority) if flags.pem => print(authority.pem()),
+        Ok(authority) => {
+            let (path, fingerprint) = (authority.certificate_path(), authority.fingerprint());
+            print(format!("certificate  {}\nSHA-256      {fingerprint}\n", path.display()))
+        }
+        Err(error) => {
+            eprintln!("error: {}", explain(&error));
+            TROUBLE
+        }
+    }
+}
+
+/// Serves until a signal ends it.
+fn serve_until_signal(_: Config) -> Result<(), AnyError> {
+    Err("this build has no server".into())
+}
+
+/// Begins to serve for one run.
+fn start_for_a_run(_: Config) -> Result<Own, AnyError> {
+    Err("this build has no server".into())
+}
+
+/// Below this many connections a lowered default is worth a word.
+const FEW_CONNECTIONS: usize = 1_000;
+
+/// What depends on this process and machine is settled here; what was cut is said.
+fn prepared(loaded: Loaded) -> Config {
+    let Loaded { mut config, said } = loaded;
+    if config.disk_bytes.is_some_and(|bytes| bytes > 0) {
+        eprintln!("larder: the disk store is not built yet, everything is kept in memory");
+    }
+    let note = descriptors::fit(&mut config);
+    let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;
+    if let Some(note) = note.filter(|_| matters) {
+        eprintln!("larder: {note}");
+    }
+    config
+}
+
+fn status(outcome: &Result<u8, String>) -> u8 {
+    match outcome {
+        Ok(status) => *status,
+        Err(trouble) => {
+            eprintln!("larder: {trouble}");
+            TROUBLE
+        }
+    }
+}
+
+/// An error with its causes, on one line.
+fn explain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
+}
+
+/// A reader that has seen enough (`larder config | head`) is no trouble.
+fn print(text: impl Display) -> u8 {
+    match write!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("larder: cannot write to standard output: {error}");
+            TROUBLE
+        }
+        _ => 0,
+    }
+}
+
+/// Diagnostics go to standard error; a second call, as in tests, changes nothing.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("larder=info,warn"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(["larder"].iter().chain(words))
+    }
+
+    #[test]
+    fn the_command_line_holds_together() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_work_with_and_without_serve() {
+        for words in
+            [&["--listen", "127.0.0.1:1", "--memory", "1GB"][..], &["serve", "--listen", "127.0.0.1:1", "--memory=1GB"]]
+        {
+            let cli = parse(words).unwrap();
+            let flags = match cli.command {
+                Some(Command::Serve(flags)) => flags,
+                None => cli.flags,
+                Some(_) => panic!("another command"),
+            };
+            let config = flags.load().unwrap().config;
+            assert_eq!((config.memory_bytes, config.listens[0].address.port()), (1_000_000_000, 1));
+        }
+    }
+
+    #[test]
+    fn a_command_keeps_its_own_flags() {
+        let cli = parse(&["run", "--quiet", "--", "pip", "install", "--quiet", "--", "x"]).unwrap();
+        let Some(Command::Run(flags)) = cli.command else { panic!("another command") };
+        assert_eq!(flags.words, ["pip", "install", "--quiet", "--", "x"]);
+        assert!(flags.quiet);
+        let cli = parse(&["run", "curl", "-q"]).unwrap();
+        let Some(Command::Run(flags)) = cli.command else { panic!("another command") };
+        assert_eq!((flags.words.len(), flags.quiet), (2, false));
+    }
+
+    #[test]
+    fn wrong_command_lines_are_status_2() {
+        for words in [&["run"][..], &["nonsense"], &["--listen"], &["--origin", "a", "serve"]] {
+            assert_eq!(parse(words).err().map(|error| error.exit_code()), Some(2), "{words:?}");
+        }
+        let flags = Flags { memory: Some("lots".to_owned()), ..Flags::default() };
+        assert_eq!(flags.load().unwrap_err(), WRONG);
+    }
+
+    #[test]
+    fn help_begins_with_what_people_need() {
+        use clap::CommandFactory;
+        let help = Cli::command().render_help().to_string();
+        assert!(help.starts_with("To begin with:\n  larder run -- CMD …"), "{help}");
+    }
+}

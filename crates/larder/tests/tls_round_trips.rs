@@ -173,8 +173,8 @@ fn openssl_finds_nothing_to_blame() {
     let (folder, authority) = authority();
     let leaf = folder.path().join("leaf.pem");
     let minted = authority.mint(&host("www.example.org"), clock::now()).unwrap();
-    let der = minted.end_entity_cert().unwrap();
-    bundle::write(&leaf, &Roots { certificates: Vec::new(), troubles: Vec::new() }, [], der).unwrap();
+    let der = minted.end_entity_cert().unwrap().clone().into_owned();
+    bundle::write(&leaf, [der], []).unwrap();
     let output = Command::new("openssl")
         .args(["verify", "-x509_strict", "-purpose", "sslserver", "-verify_hostname", "www.example.org", "-CAfile"])
         .arg(authority.certificate_path())
@@ -213,7 +213,8 @@ async fn curl_trusts_a_bundle_with_the_ca() {
     let roots = larder::tls::roots(&[]).unwrap();
     let bundle = folder.path().join("bundle.pem");
     let missing = PathBuf::from("/nonexistent/roots.pem");
-    let skipped = bundle::write(&bundle, &roots, [missing.as_path()], authority.certificate()).unwrap();
+    let certificates = roots.certificates.into_iter().chain([authority.certificate().clone()]);
+    let skipped = bundle::write(&bundle, certificates, [missing.as_path()]).unwrap();
     assert_eq!(skipped, [missing]);
     assert_eq!(std::fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o644);
 

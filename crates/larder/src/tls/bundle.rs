@@ -1,6 +1,6 @@
 //! One PEM file with everything that is to be trusted: for tools that take a file of roots.
 
-use super::{Roots, TlsError, certificates_of, pem};
+use super::{TlsError, certificates_of, pem};
 use rustls::pki_types::CertificateDer;
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -8,33 +8,36 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Writes the certificates of the system, of `extra` files and of the local CA to `path` (mode 0644, which has
-/// public matter only), each once. Files of `extra` that cannot be read are left out and returned: they did
+/// Writes `certificates` (those of the system and the local CA's, say) and those of the files `extra` to `path`, each
+/// once; mode 0644, for they are public. Files of `extra` that cannot be read are left out and returned: they did
 /// not work for the user before either.
 pub fn write<'a>(
     path: &Path,
-    roots: &Roots,
+    certificates: impl IntoIterator<Item = CertificateDer<'static>>,
     extra: impl IntoIterator<Item = &'a Path>,
-    authority: &CertificateDer<'_>,
 ) -> Result<Vec<PathBuf>, TlsError> {
-    let mut certificates = roots.certificates.clone();
+    let mut all: Vec<CertificateDer<'static>> = certificates.into_iter().collect();
     let mut unreadable = Vec::new();
     for file in extra {
         match certificates_of(file) {
-            Ok(more) => certificates.extend(more),
+            Ok(more) => all.extend(more),
             Err(_) => unreadable.push(file.to_owned()),
         }
     }
-    certificates.push(authority.clone().into_owned());
     let mut seen = HashSet::new();
-    certificates.retain(|certificate| seen.insert(certificate.clone()));
-    let text: String = certificates.iter().map(|certificate| pem::certificate(certificate)).collect();
+    all.retain(|certificate| seen.insert(certificate.clone()));
+    let text: String = all.iter().map(|certificate| pem::certificate(certificate)).collect();
     write_file(path, text.as_bytes(), 0o644)?;
     Ok(unreadable)
 }
 
+/// The certificates of a PEM file; at least one.
+pub fn read(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    certificates_of(path)
+}
+
 /// Writes a whole file beside `path` and puts it in place at once; the mode does not depend on the umask.
-pub(super) fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), TlsError> {
+pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> Result<(), TlsError> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = PathBuf::from(name);

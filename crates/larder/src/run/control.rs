@@ -1,0 +1,122 @@
+//! The control socket: what a run and the server say to each other, and the run's side of it.
+//!
+//! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` opens an
+//! intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long the server may take for an answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// The socket's place in a store folder.
+pub fn socket(store: &Path) -> PathBuf {
+    store.join("larder.sock")
+}
+
+/// A run has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStarted {
+    /// Names the run; letters, digits and hyphens.
+    pub id: String,
+    /// The listener that is for this run alone.
+    pub proxy: SocketAddr,
+    /// A PEM file with the roots of the system and the local CA's certificate.
+    pub ca_bundle: PathBuf,
+}
+
+/// What came through a run's listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStats {
+    /// Requests answered.
+    pub requests: u64,
+    /// Those answered from the store, after a validation too.
+    pub hits: u64,
+    /// Body bytes sent to the command that came from the store.
+    pub bytes_from_store: u64,
+    /// Body bytes that origins sent.
+    pub bytes_fetched: u64,
+    /// How many requests missed, by reason, the most frequent first.
+    pub misses: Vec<(String, u64)>,
+}
+
+/// Talks to the server behind a socket, one connection a request.
+pub struct Client {
+    socket: PathBuf,
+}
+
+impl Client {
+    /// Nothing is connected yet.
+    pub fn new(socket: PathBuf) -> Client {
+        Client { socket }
+    }
+
+    /// Begins a run.
+    pub fn start(&self) -> io::Result<RunStarted> {
+        self.call("POST", "/runs")
+    }
+
+    /// Ends a run.
+    pub fn finish(&self, id: &str) -> io::Result<RunStats> {
+        self.call("DELETE", &format!("/runs/{id}"))
+    }
+
+    fn call<A: DeserializeOwned>(&self, method: &str, path: &str) -> io::Result<A> {
+        let mut stream = UnixStream::connect(&self.socket)?;
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: larder\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        serde_json::from_slice(body(&answer)?).map_err(io::Error::from)
+    }
+}
+
+/// The body of a whole answer, which ends with its connection.
+fn body(answer: &[u8]) -> io::Result<&[u8]> {
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the control socket answered {what}"));
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| wrong("half a head"))?;
+    let head = std::str::from_utf8(&answer[..end]).map_err(|_| wrong("a head that is no text"))?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap_or_default();
+    if !status.starts_with("HTTP/1.1 2") {
+        return Err(wrong(status));
+    }
+    let body = &answer[end + 4..];
+    let mut fields = lines.filter_map(|line| line.split_once(':'));
+    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length")).map(|(_, value)| value.trim());
+    match length.and_then(|length| length.parse::<usize>().ok()) {
+        Some(length) if body.len() == length => Ok(body),
+        Some(_) => Err(wrong("half a body")),
+        None => Err(wrong("without a length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_whole_or_not_at_all() {
+        assert_eq!(body(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").unwrap(), b"{}");
+        for (answer, trouble) in [
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}"[..], "half a body"),
+            (b"HTTP/1.1 200 OK\r\nContent-Le", "half a head"),
+            (b"HTTP/1.1 200 OK\r\n\r\n{}", "without a length"),
+            (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", "503 Busy"),
+            (b"", "half a head"),
+        ] {
+            let error = body(answer).unwrap_err().to_string();
+            assert!(error.contains(trouble), "{error}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! `larder run -- CMD …`: a command whose downloads come through a Larder, and nothing else changed.
+//!
+//! A running Larder is joined through its control socket, else one is started in this process for the time
+//! of the command. The child alone gets the variables of [`environment`]; what they point to lies in a temporary
+//! folder that goes at the end. [`control`] has the messages of the control socket, which the server answers.
+
+mod child;
+pub mod control;
+pub mod environment;
+mod folder;
+
+use crate::config::{Config, Listen, units};
+use crate::tls::{TlsError, bundle};
+use control::{RunStarted, RunStats};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What the shell answers for a command that is not found.
+const NOT_FOUND: u8 = 127;
+/// What the shell answers for a command that cannot be run.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// The program and its arguments; never empty.
+    pub words: Vec<OsString>,
+    /// Whether nothing is said at the end.
+    pub quiet: bool,
+}
+
+/// A Larder in this process, for one run.
+pub struct Own {
+    /// What the child needs to know.
+    pub started: RunStarted,
+    /// Stops it, and counts.
+    pub finish: Box<dyn FnOnce() -> RunStats>,
+}
+
+/// Why a command was not run.
+#[derive(Debug)]
+pub enum RunError {
+    /// No Larder could be started.
+    Start(Box<dyn std::error::Error + Send + Sync>),
+    /// The bundle of certificates could not be read or written.
+    Tls(TlsError),
+    /// The temporary folder could not be made.
+    Folder(std::io::Error),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunError::Start(_) => f.write_str("cannot start a Larder for the command"),
+            RunError::Tls(_) => f.write_str("cannot give the command the certificates to trust"),
+            RunError::Folder(_) => f.write_str("cannot make a temporary folder"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RunError::Start(source) => Some(&**source),
+            RunError::Tls(source) => Some(source),
+            RunError::Folder(source) => Some(source),
+        }
+    }
+}
+
+/// Runs `command` with the Larder of `config`: the one that runs already, else what `start` makes. Returns the
+/// exit status of the command (128 + n when signal n ended it).
+pub fn run(
+    command: &Command,
+    config: Config,
+    start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
+) -> Result<u8, RunError> {
+    let (larder, started) = match join(&config) {
+        Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
+        None => {
+            let own = start(config_of_own(config)).map_err(RunError::Start)?;
+            (Larder::Own(own.finish), own.started)
+        }
+    };
+    let begin = Instant::now();
+    let status = with_environment(command, &started);
+    let took = begin.elapsed();
+    let stats = larder.finish();
+    if !command.quiet && status.is_ok() {
+        eprint!("{}", summary(stats.as_ref(), took));
+    }
+    status
+}
+
+enum Larder {
+    Joined(control::Client, String),
+    Own(Box<dyn FnOnce() -> RunStats>),
+}
+
+impl Larder {
+    /// A server that went away during the run takes its numbers with it.
+    fn finish(self) -> Option<RunStats> {
+        match self {
+            Larder::Joined(client, id) => client.finish(&id).ok(),
+            Larder::Own(finish) => Some(finish()),
+        }
+    }
+}
+
+/// The Larder that runs already, when there is one that answers.
+fn join(config: &Config) -> Option<(control::Client, RunStarted)> {
+    let client = control::Client::new(control::socket(&config.store_folder()?));
+    let started = client.start().ok()?;
+    Some((client, started))
+}
+
+/// One intercepting listener on a free port, for this machine only.
+fn config_of_own(config: Config) -> Config {
+    let listen = Listen { intercept: true, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
+    Config { listens: vec![listen], admin: None, sites: Vec::new(), ..config }
+}
+
+fn with_environment(command: &Command, started: &RunStarted) -> Result<u8, RunError> {
+    let folder = folder::Temporary::new().map_err(RunError::Folder)?;
+    let user = environment::User::of_this_process();
+    let variables = prepare(folder.path(), started, &user)?;
+    let outcome = child::run(&command.words, &variables);
+    Ok(outcome.unwrap_or_else(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => complain(command, "command not found", NOT_FOUND),
+        _ => complain(command, &error.to_string(), NOT_EXECUTABLE),
+    }))
+}
+
+/// Writes the files that the variables point to.
+fn prepare(
+    folder: &Path,
+    started: &RunStarted,
+    user: &environment::User,
+) -> Result<Vec<(&'static str, OsString)>, RunError> {
+    let files = environment::Files::below(folder);
+    let certificates = bundle::read(&started.ca_bundle).map_err(RunError::Tls)?;
+    let extra = user.certificate_files();
+    bundle::write(&files.bundle, certificates, extra.iter().map(|path| &**path)).map_err(RunError::Tls)?;
+    bundle::write_file(&files.wgetrc, &user.wgetrc(started.proxy, &files.bundle), 0o600).map_err(RunError::Tls)?;
+    bundle::write_file(&files.apt_conf, &user.apt_conf(started.proxy, &files.bundle), 0o600).map_err(RunError::Tls)?;
+    Ok(environment::variables(started.proxy, &files))
+}
+
+fn complain(command: &Command, what: &str, status: u8) -> u8 {
+    let program = command.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+    eprintln!("larder: {program}: {what}");
+    status
+}
+
+/// What is said at the end.
+fn summary(stats: Option<&RunStats>, took: Duration) -> String {
+    let Some(stats) = stats else {
+        return "larder: the server that was joined went away, its numbers are lost\n".to_owned();
+    };
+    if stats.requests == 0 {
+        return "larder: no request came: the command downloaded nothing, or does not heed proxy variables\n"
+            .to_owned();
+    }
+    let percent = (stats.hits * 100).checked_div(stats.requests).unwrap_or(0);
+    let mut text = format!(
+        "larder: {} requests, {} hits ({percent} %), {} from the store, {} fetched, {:.1} s\n",
+        stats.requests,
+        stats.hits,
+        rough_size(stats.bytes_from_store),
+        rough_size(stats.bytes_fetched),
+        took.as_secs_f64()
+    );
+    if !stats.misses.is_empty() {
+        let misses: Vec<String> = stats.misses.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let _ = writeln!(text, "larder: misses: {}", misses.join(", "));
+    }
+    text
+}
+
+/// Three digits are enough at the end of a run.
+fn rough_size(bytes: u64) -> String {
+    let unit = [("TB", 1_000_000_000_000u64), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
+    match unit.iter().find(|(_, factor)| bytes >= *factor) {
+        Some((name, factor)) => {
+            let value = bytes as f64 / *factor as f64;
+            let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+            format!("{value:.digits$} {name}")
+        }
+        None => units::show_size(bytes).replace('B', " B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_says_what_was_saved() {
+        let misses = vec![("first".to_owned(), 2), ("no-store".to_owned(), 1)];
+        let stats = RunStats { requests: 12, hits: 9, bytes_from_store: 1_234_567, bytes_fetched: 999, misses };
+        let expected = "larder: 12 requests, 9 hits (75 %), 1.23 MB from the store, 999 B fetched, 2.5 s\n\
+                        larder: misses: 2 first, 1 no-store\n";
+        assert_eq!(summary(Some(&stats), Duration::from_millis(2_500)), expected);
+        assert!(summary(Some(&RunStats::default()), Duration::ZERO).contains("no request came"));
+        assert!(summary(None, Duration::ZERO).contains("went away"));
+        assert_eq!(rough_size(45_600_000), "45.6 MB");
+        assert_eq!(rough_size(456_000_000_000), "456 GB");
+        assert_eq!(rough_size(0), "0 B");
+    }
+}
