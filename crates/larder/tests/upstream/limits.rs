@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-const SHORT: Duration = Duration::from_millis(50);
+const SHORT: Duration = Duration::from_millis(300);
 
 fn one_connection(settings: &mut Settings) {
     settings.connections_per_origin_max = 1;
@@ -139,7 +139,7 @@ async fn idle_connections_are_bounded_and_grow_old() {
     let upstreams = upstreams(|settings| {
         settings.idle_per_origin_max = 2;
         settings.idle_max = 3;
-        settings.keep_alive = Duration::from_millis(300);
+        settings.keep_alive = Duration::from_secs(1);
     });
     let fill = async |origin| {
         let mut held = Vec::new();
@@ -156,7 +156,7 @@ async fn idle_connections_are_bounded_and_grow_old() {
     assert_eq!(idle(&a), Some((2, 2)));
     fill(&b).await;
     assert_eq!((idle(&a), idle(&b)), (Some((1, 1)), Some((2, 2))), "the oldest of all made room");
-    tokio::time::sleep(Duration::from_millis(350)).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     upstreams.sweep();
     assert_eq!((idle(&a), idle(&b)), (Some((0, 0)), Some((0, 0))));
 }

@@ -183,7 +183,7 @@ async fn an_idle_session_that_ended_or_spoke_is_not_used_again() {
         let upstreams = authority.upstreams();
         let origin = secure("localhost", secure_origin(authority.issue("localhost", |_| ()), habit).await);
         assert_eq!(exchange(&upstreams, &origin, GET).await.unwrap(), b"ok");
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
         assert!(!lease(&upstreams, &origin).await.unwrap().reused());
     }
 }
