@@ -7,7 +7,7 @@ use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::pool::{Idle, Permit, Pool};
 use super::receive::{Inbound, Receiver};
 use crate::wire::Wire;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_wire::framing::Framing;
 use larder_wire::{Fields, Method, ResponseHead};
 use rustls::pki_types::CertificateDer;
@@ -94,7 +94,8 @@ impl Connection {
     }
 
     /// Sends a whole request: its head, and its body if that is at hand. Dropping the future half-way leaves
-    /// the connection good for nothing. A request whose body comes bit by bit goes through [`Self::split_mut`].
+    /// the connection good for nothing. On a connection that had served before, a fault here says
+    /// [`Retry::Safe`] whatever the method: only an idempotent request may use that. A request whose body comes bit by bit goes through [`Self::split_mut`].
     pub async fn send(&mut self, mut bytes: &[u8]) -> Result<(), UpstreamFault> {
         self.link.send(&mut bytes).await?;
         self.link.request_whole.set(true);
@@ -211,8 +212,10 @@ impl Link {
         UpstreamFault { retry, ..UpstreamFault::reset(error, "the request was sent") }
     }
 
-    /// Appends what the origin has sent to `buffer`. Cancel-safe: bytes are taken and appended in one poll.
-    pub async fn read(&self, buffer: &mut BytesMut) -> io::Result<usize> {
-        poll_fn(|cx| pin!(self.wire.borrow_mut().read_buf(buffer)).poll(cx)).await
+    /// Appends what the origin has sent to `buffer`, `bytes_max` of it. Cancel-safe: bytes are taken and appended
+    /// in one poll.
+    pub async fn read(&self, buffer: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
+        let mut room = buffer.limit(bytes_max);
+        poll_fn(|cx| pin!(self.wire.borrow_mut().read_buf(&mut room)).poll(cx)).await
     }
 }

@@ -102,7 +102,7 @@ impl Dns {
             return Answers::ready(Err(fault(DnsTrouble::NotFound, host.as_str(), "it is no domain name")));
         };
         self.reread_changed_files();
-        let known = self.from_hosts_file(&name);
+        let known = self.in_hosts_file(&name);
         if !known.is_empty() {
             return Answers::ready(Ok(known));
         }
@@ -117,7 +117,7 @@ impl Dns {
     }
 
     /// A name that stands in the hosts file has the addresses of that file and no others, as with `getaddrinfo`.
-    fn from_hosts_file(&self, name: &Name) -> Vec<IpAddr> {
+    fn in_hosts_file(&self, name: &Name) -> Vec<IpAddr> {
         let hosts = self.hosts.borrow();
         [RecordType::AAAA, RecordType::A]
             .into_iter()
@@ -344,4 +344,46 @@ fn from_system(error: &std::io::Error, name: &str) -> UpstreamFault {
     let passing =
         text.contains("Temporary failure") || text.contains("Non-recoverable") || text.contains("System error");
     fault(if passing { DnsTrouble::Failed } else { DnsTrouble::NotFound }, name, &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(dns: &Dns, name: &str) -> Vec<IpAddr> {
+        dns.in_hosts_file(&name.into_name().unwrap())
+    }
+
+    #[test]
+    fn a_changed_hosts_file_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts");
+        let dns = Dns::new(&ResolverChoice::System, &path);
+        assert!(addresses(&dns, "a.example").is_empty(), "a file that is not there counts as empty");
+        std::fs::write(&path, "10.0.0.1 a.example\n::9 a.example\n").unwrap();
+        dns.reread_changed_files();
+        assert!(addresses(&dns, "a.example").is_empty(), "it is not looked at for each request");
+        dns.hosts_file.borrow_mut().check_at = Instant::now();
+        dns.reread_changed_files();
+        let wanted: [IpAddr; 2] = ["::9".parse().unwrap(), "10.0.0.1".parse().unwrap()];
+        assert_eq!(addresses(&dns, "A.Example."), wanted);
+    }
+
+    #[test]
+    fn the_systems_answers_are_few() {
+        let system = System::new();
+        for number in 0..3 * SYSTEM_ANSWERS_MAX {
+            system.keep(number.to_string().into(), &Ok(Vec::new()));
+            assert!(system.kept.borrow().len() <= SYSTEM_ANSWERS_MAX);
+            assert!(system.recall(&number.to_string()).is_some());
+        }
+    }
+
+    #[test]
+    fn names_of_this_machine() {
+        for (name, is) in [("localhost", true), ("a.localhost.", true), ("notlocalhost", false), ("localhost.a", false)]
+        {
+            assert_eq!(is_localhost(name), is, "{name}");
+        }
+    }
 }

@@ -29,9 +29,11 @@ pub enum CertificateTrouble {
     UnknownIssuer,
     /// It vouches for itself: an authority's certificate is used as a server's.
     SelfSigned,
+    /// The authority that it names has not signed it.
+    BadSignature,
     /// Its issuer took it back.
     Revoked,
-    /// Anything else: bad encoding, bad signature, wrong purpose.
+    /// Anything else: bad encoding, wrong purpose.
     Unusable,
 }
 
@@ -44,6 +46,7 @@ impl CertificateTrouble {
             CertificateTrouble::WrongName => "certificate-wrong-name",
             CertificateTrouble::UnknownIssuer => "certificate-unknown-issuer",
             CertificateTrouble::SelfSigned => "certificate-self-signed",
+            CertificateTrouble::BadSignature => "certificate-bad-signature",
             CertificateTrouble::Revoked => "certificate-revoked",
             CertificateTrouble::Unusable => "certificate-unusable",
         }
@@ -212,6 +215,7 @@ fn certificate_trouble(error: &rustls::CertificateError) -> CertificateTrouble {
         E::NotValidYet | E::NotValidYetContext { .. } => CertificateTrouble::NotYetValid,
         E::NotValidForName | E::NotValidForNameContext { .. } => CertificateTrouble::WrongName,
         E::UnknownIssuer => CertificateTrouble::UnknownIssuer,
+        E::BadSignature => CertificateTrouble::BadSignature,
         E::Revoked => CertificateTrouble::Revoked,
         // The verifier knows this case only by its own error, which rustls passes on unnamed.
         E::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => CertificateTrouble::SelfSigned,
@@ -229,6 +233,7 @@ fn tls_detail(trouble: TlsTrouble, error: &io::Error, host: &str) -> String {
         CertificateTrouble::WrongName => "is for another name",
         CertificateTrouble::UnknownIssuer => "was issued by an authority that is not trusted here, or by itself",
         CertificateTrouble::SelfSigned => "is self-signed and not trusted here",
+        CertificateTrouble::BadSignature => "is not signed by the authority that it names",
         CertificateTrouble::Revoked => "was revoked",
         CertificateTrouble::Unusable => "can't be used",
     };

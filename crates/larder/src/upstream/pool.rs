@@ -85,7 +85,9 @@ impl Pool {
         if self.limits.idle_per_origin_max == 0 || self.limits.idle_max == 0 {
             return;
         }
-        if self.idle_total.get() >= self.limits.idle_max {
+        if slot.is_full_of_idle() {
+            slot.close_oldest_idle();
+        } else if self.idle_total.get() >= self.limits.idle_max {
             self.close_longest_idle();
         }
         slot.keep(idle, permit);
@@ -332,13 +334,13 @@ impl Slot {
         debug_assert!(state.waiting.is_empty(), "nothing is idle while somebody waits");
         state.open += 1;
         state.idle.push(Kept { idle, since: now, until: now + time });
-        let too_many = state.idle.len() > self.limits.idle_per_origin_max;
         drop(state);
         drop(permit);
         self.idle_total.set(self.idle_total.get() + 1);
-        if too_many {
-            self.close_oldest_idle();
-        }
+    }
+
+    fn is_full_of_idle(&self) -> bool {
+        self.state.borrow().idle.len() >= self.limits.idle_per_origin_max
     }
 
     fn oldest_idle(&self) -> Option<Instant> {

@@ -241,7 +241,7 @@ impl<'a> Receiver<'a> {
     async fn read_head(&mut self, asked: &Method) -> Result<(), UpstreamFault> {
         loop {
             let deadline = self.head_deadline();
-            let read = match timeout_at(deadline, self.link.read(&mut self.inbound.buffer)).await {
+            let read = match timeout_at(deadline, self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES)).await {
                 Ok(read) => read,
                 Err(_) if deadline < self.head_deadline() => continue,
                 Err(_) => return Err(self.head_timeout()),
@@ -304,7 +304,7 @@ impl<'a> Receiver<'a> {
 
     async fn read_body(&mut self) -> Result<(), UpstreamFault> {
         let idle = self.link.settings.idle_timeout;
-        match timeout(idle, self.link.read(&mut self.inbound.buffer)).await {
+        match timeout(idle, self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES)).await {
             Ok(Ok(0)) => self.body_closed(),
             Ok(Ok(_)) => Ok(()),
             // TLS that ends without its own farewell: somebody may have cut the rest off (RFC 9112 section 9.8).

@@ -115,7 +115,7 @@ async fn an_idle_connection_that_speaks_or_closes_is_dropped() {
         let origin = at(origin(move |mut peer| async move {
             peer.request().await;
             peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
             peer.say(garbage).await;
             if !garbage.is_empty() {
                 peer.wait_for_close().await;
@@ -125,7 +125,7 @@ async fn an_idle_connection_that_speaks_or_closes_is_dropped() {
         let upstreams = upstreams(|_| ());
         exchange(&upstreams, &origin, GET).await.unwrap();
         assert_eq!(upstreams.stats().origins[0].idle, 1);
-        tokio::time::sleep(Duration::from_millis(80)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
         assert!(!lease(&upstreams, &origin).await.unwrap().reused());
         upstreams.sweep();
         assert_eq!(upstreams.stats().origins[0].open, 0);

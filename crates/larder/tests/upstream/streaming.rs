@@ -38,6 +38,7 @@ async fn an_early_answer_is_seen_while_the_body_is_sent() {
     })
     .await;
     assert_eq!(head.status, 413);
+    drop(sender);
     connection.release();
     assert_eq!(upstreams.stats().origins[0].open, 0, "the request was not sent to its end");
 }
