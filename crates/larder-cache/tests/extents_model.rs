@@ -220,7 +220,7 @@ fn offsets_at_the_end_of_the_number_line_do_no_harm() {
     assert_eq!(extents.present_from(u64::MAX), 0);
     assert_eq!(extents.slice_at(u64::MAX - 1, usize::MAX).map(|slice| slice.len()), Some(1));
     assert!(extents.covers(u64::MAX - 2..u64::MAX));
-    assert_eq!(extents.holes(0..u64::MAX).collect::<Vec<_>>(), [0..u64::MAX - 2]);
+    assert!(extents.holes(0..u64::MAX).eq(std::iter::once(0..u64::MAX - 2)));
     assert_eq!(extents.drop_before(u64::MAX), 2);
     assert!(extents.is_empty());
 }

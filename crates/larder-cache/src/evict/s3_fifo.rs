@@ -2,13 +2,20 @@
 //! 2023), weighed by bytes.
 //!
 //! Most objects of a cache are asked for once. A new one is on trial in a small queue, a tenth of the
-//! bytes; at its end it moves to the main queue if it was hit more than once, and is evicted otherwise,
-//! its name going to the ghost. A name that comes back while the ghost knows it goes to the main queue at
-//! once. The main queue gives an object that was hit one more round per hit, three at most.
+//! bytes; at its end it moves to the main queue if it was hit, and is evicted otherwise, its name going
+//! to the ghost. A name that comes back while the ghost knows it goes to the main queue at once. The
+//! main queue gives an object that was hit one more round per hit, three at most.
 //!
-//! Departures from the paper: the tenth is one of the bytes held now, not of a configured size (eviction
-//! happens when the budget is full, so it is the same, and a budget may change); the ghost remembers at
-//! most as many names as there are items; and one eviction looks at a bounded number of items.
+//! Departures from the paper: one hit is enough to pass the trial, not two (more hits on eight of nine
+//! Zipf cases of `tests/evict_golden.rs`, up to 2.8 %, and who asks a second time finds it the third);
+//! the tenth is one of the bytes held now, not of a configured size (eviction happens when the budget is
+//! full, so it is the same, and a budget may change); the ghost remembers at most as many names as there
+//! are items; and one eviction looks at a bounded number of items.
+//!
+//! An object larger than the small queue's share is on trial like any other: it drives out what was on
+//! trial before it and is itself the next to go. Tried instead, with sizes up to a tenth of the budget
+//! and more: straight to the main queue (up to 27 % fewer hits), and first to be evicted unless hit (up to
+//! 2 % more hits, but in a full cache no large object would survive its own arrival).
 
 use std::sync::Arc;
 
@@ -29,7 +36,7 @@ const MAIN: usize = 1;
 const SMALL_SHARE: u64 = 10;
 
 /// An item leaves the small queue for the main one with more hits than this.
-const TRIAL_HITS: u8 = 1;
+const TRIAL_HITS: u8 = 0;
 
 /// One eviction gives at most so many items another chance: under a flood of hits the search for one
 /// that was not hit must end. Then the next in line goes.
