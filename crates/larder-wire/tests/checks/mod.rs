@@ -4,6 +4,8 @@
 //! The recurring law is a differential one: the one-shot parse, the incremental parse and a parse of every
 //! prefix must agree on the value, on its length and on the kind of the fault, however the bytes are cut.
 
+pub mod caching;
+
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
 use larder_wire::parse::{self, HeadLimits, HeadScan, Parsed};
@@ -14,8 +16,18 @@ use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, S
 pub type Check = (&'static str, fn(&[u8]));
 
 /// Every check of this file.
-pub const ALL: [Check; 5] =
-    [("request", request as fn(&[u8])), ("response", response), ("body", body), ("trailers", trailers), ("url", url)];
+pub const ALL: [Check; 10] = [
+    ("request", request),
+    ("response", response),
+    ("body", body),
+    ("trailers", trailers),
+    ("url", url),
+    ("date", caching::date),
+    ("directives", caching::directives),
+    ("etag", caching::etag),
+    ("range", caching::range),
+    ("structured", caching::structured),
+];
 
 /// Small enough for a fuzzer to reach, beside the defaults.
 const SMALL: HeadLimits = HeadLimits { head_bytes_max: 160, target_bytes_max: 40, fields_max: 4 };
