@@ -121,9 +121,24 @@ impl Url {
     }
 }
 
+/// As an absolute target. The path `*` is left out: that is how a proxy is asked about a whole server (RFC 9112
+/// section 3.2.4).
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme.as_str(), self.authority(), self.path)
+        let path = if &*self.path == "*" { "" } else { &self.path };
+        write!(f, "{}://{}{path}", self.scheme.as_str(), self.authority())
+    }
+}
+
+/// As in a request line.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Origin(path) => f.write_str(path),
+            Target::Absolute(url) => url.fmt(f),
+            Target::Authority(host, port) => write!(f, "{host}:{port}"),
+            Target::Asterisk => f.write_str("*"),
+        }
     }
 }
 
@@ -300,26 +315,26 @@ fn without_dots(path: &str) -> Box<str> {
     format!("/{}{query}", segments.join("/")).into()
 }
 
+/// A path with a `%` that begins no encoding stays as it is: decoding around it could make `%%341` and `%4%31`
+/// one key, and they are not one resource.
 fn normalise_path(path: &[u8], out: &mut Vec<u8>) {
+    let normalised_from = out.len();
     let mut rest = path;
     while let Some(at) = memchr::memchr(b'%', rest) {
         out.extend_from_slice(&rest[..at]);
         rest = &rest[at..];
-        match (hex(rest.get(1)), hex(rest.get(2))) {
-            (Some(high), Some(low)) => {
-                let byte = high << 4 | low;
-                if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                    out.push(byte);
-                } else {
-                    out.extend_from_slice(&[b'%', rest[1].to_ascii_uppercase(), rest[2].to_ascii_uppercase()]);
-                }
-                rest = &rest[3..];
-            }
-            _ => {
-                out.push(b'%');
-                rest = &rest[1..];
-            }
+        let Some((high, low)) = hex(rest.get(1)).zip(hex(rest.get(2))) else {
+            out.truncate(normalised_from);
+            out.extend_from_slice(path);
+            return;
+        };
+        let byte = high << 4 | low;
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(&[b'%', rest[1].to_ascii_uppercase(), rest[2].to_ascii_uppercase()]);
         }
+        rest = &rest[3..];
     }
     out.extend_from_slice(rest);
 }
@@ -344,6 +359,7 @@ mod tests {
         assert_eq!(key("A.Example", 80, "/%7Euser/%2f?q=%c3%a9"), "http://a.example/~user/%2F?q=%C3%A9");
         assert_eq!(key("a.example", 8080, "/a/../b"), "http://a.example:8080/a/../b");
         assert_eq!(key("[::1]", 80, "/%zz%4"), "http://[::1]/%zz%4");
+        assert_ne!(key("a", 80, "/%%341"), key("a", 80, "/%4%31"));
     }
 
     #[test]
