@@ -1,6 +1,7 @@
 //! A client: asks through the proxy and judges the answers.
 
 use crate::check;
+use crate::failure::readable;
 use crate::message::Head;
 use crate::script::{Ask, Check, Message, Statuses, Step, Way, What};
 use crate::stage::Target;
@@ -46,7 +47,24 @@ impl Client {
                 }
             }
         }
-        true
+        self.leaves_nothing_over()
+    }
+
+    /// Bytes that follow the last answer belong to nothing: a response-splitting proxy sends them.
+    fn leaves_nothing_over(&mut self) -> bool {
+        let is_raw = self.tunnel.is_some() || !self.outstanding.is_empty();
+        let Some(talk) = self.talk.as_mut().filter(|_| !is_raw) else { return true };
+        let ends_here = |i: &Incoming| i.body.is_done() && i.head.status() != 101;
+        if !talk.incoming.as_ref().is_some_and(ends_here) {
+            return true;
+        }
+        talk.take();
+        if talk.buffer.is_empty() {
+            return true;
+        }
+        let what = format!("expected nothing after the last answer, got `{}`", readable(&talk.buffer, 400));
+        self.world.fail(Verdict { party: self.party.clone(), line: 0, step: "after its last step".into(), what });
+        false
     }
 
     fn step(&mut self, what: &What) -> Result<(), Halt> {

@@ -176,13 +176,13 @@ fn verdict(path: &str, world: &World) -> Result<(), Box<Failure>> {
     let transcript = world.transcript();
     match world.lock().verdict.take() {
         None => Ok(()),
-        Some(v) => Err(Failure {
+        Some(v) => Err(Box::new(Failure {
             path: path.to_string(),
             line: v.line,
             party: v.party,
             step: v.step,
             what: v.what,
             transcript,
-        }),
+        })),
     }
 }
