@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod http;
 mod lab;
+mod same_bytes;
 mod shell;
 mod tidy;
 
@@ -24,6 +25,8 @@ enum Chore {
     Ci(ci::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Random requests with and without Larder: the same bytes by every way.
+    SameBytes(same_bytes::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -31,6 +34,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };

@@ -28,6 +28,20 @@ pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
     find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
 }
 
+/// The `larder` of the same build as the tests; built when it is not there.
+pub fn built_larder(root: &Path) -> Result<PathBuf, Trouble> {
+    let program = target_folder(root).join("debug/larder");
+    if !program.is_file() {
+        call(Command::new("cargo").current_dir(root).args(["build", "--workspace", "--all-targets"]))?;
+    }
+    Ok(program)
+}
+
+/// Where cargo puts what it builds.
+pub fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Runs a command with its output on the terminal; an exit status other than 0 is trouble.
 pub fn call(command: &mut Command) -> Result<(), Trouble> {
     let shown = format!("{command:?}");

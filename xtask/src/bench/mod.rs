@@ -117,7 +117,7 @@ fn start_origin(lab: &mut Lab) -> Result<Origin, Trouble> {
     let port = lab::free_port()?;
     let root = lab.path().join("origin/root");
     let fill = [("port", port.to_string()), ("root", root.display().to_string())];
-    let conf = contestant::configuration(lab, "origin", include_str!("../../peers/origin.conf"), &fill)?;
+    let conf = lab::configuration(lab, "origin", include_str!("../../peers/origin.conf"), &fill)?;
     let id = lab.start("origin", contestant::on_core(1, "nginx")?.arg("-c").arg(conf), port)?;
     Ok(Origin { id, port })
 }
