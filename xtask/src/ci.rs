@@ -4,7 +4,7 @@
 //! run shows all there is to mend. All steps that compile use the same profile and features.
 
 use crate::shell::{self, Trouble};
-use crate::tidy;
+use crate::{same_bytes, tidy, tools};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -72,7 +72,14 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     book.close()
 }
 
-fn end_to_end(_book: &mut Book) {}
+fn end_to_end(book: &mut Book) {
+    book.step("same bytes", || counted(same_bytes::play(&same_bytes::Args::brief())));
+    book.step("real tools", || counted(tools::play(&tools::Args::default())));
+}
+
+fn counted(outcome: Result<Tally, Trouble>) -> Tally {
+    outcome.unwrap_or_else(|trouble| checked(Err(trouble)))
+}
 
 /// The total so far and the steps that were red.
 struct Book {

@@ -78,11 +78,6 @@ impl Lab {
         self.servers.push(server);
         Ok(id)
     }
-
-    /// Ends one server before the others.
-    pub fn stop(&mut self, name: &str) {
-        self.servers.retain(|server| server.name != name);
-    }
 }
 
 impl Drop for Lab {

@@ -7,6 +7,7 @@ mod lab;
 mod same_bytes;
 mod shell;
 mod tidy;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Chore {
     Ci(ci::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Real tools through `larder run`: the same files, and the second time from the store.
+    Tools(tools::Args),
     /// Random requests with and without Larder: the same bytes by every way.
     SameBytes(same_bytes::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
@@ -34,6 +37,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Tools(args) => tools::run(&args),
         Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Tidy(args) => tidy::run(&args),

@@ -1,8 +1,10 @@
 //! Running programs and finding the workspace: what every chore needs of the machine.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What went wrong in a chore, as the sentence that is printed.
 pub type Trouble = String;
@@ -75,6 +77,46 @@ pub fn follow(command: &mut Command, mut read: impl FnMut(&str)) -> Result<bool,
     std::io::stdout().flush().ok();
     let status = child.wait().map_err(|error| format!("waiting for {shown}: {error}"))?;
     Ok(status.success())
+}
+
+/// What a bounded command did.
+pub struct Bounded {
+    /// Its exit status; `None` when its time was over.
+    pub status: Option<i32>,
+    /// Both outputs, mixed, the end of them.
+    pub said: String,
+}
+
+/// Runs a command in a process group of its own for at most `seconds_max`, then ends the group.
+pub fn bounded(command: &mut Command, seconds_max: u64) -> Result<Bounded, Trouble> {
+    let shown = command.get_program().display().to_string();
+    let trouble = |error: io::Error| format!("running {shown}: {error}");
+    let mut output = tempfile::tempfile().map_err(trouble)?;
+    let (out, err) = (output.try_clone().map_err(trouble)?, output.try_clone().map_err(trouble)?);
+    let command = command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
+    let mut child = command.spawn().map_err(trouble)?;
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(trouble)? {
+            break Some(status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1));
+        }
+        if began.elapsed() > Duration::from_secs(seconds_max) {
+            end_group(&mut child);
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    output.rewind().map_err(trouble)?;
+    let mut said = Vec::new();
+    output.read_to_end(&mut said).map_err(trouble)?;
+    Ok(Bounded { status, said: last_lines(&String::from_utf8_lossy(&said), 40) })
+}
+
+fn end_group(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+    }
+    child.wait().ok();
 }
 
 /// The end of a long text.
