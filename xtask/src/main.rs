@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod fuzz;
 mod http;
 mod lab;
 mod same_bytes;
@@ -24,6 +25,8 @@ struct Chores {
 enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
+    /// Fuzz targets one after another.
+    Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
         Chore::Tools(args) => tools::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
         Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Tidy(args) => tidy::run(&args),

@@ -64,18 +64,33 @@ pub fn ask(command: &mut Command) -> Result<String, Trouble> {
 
 /// Runs a command, shows each line of its standard output as it comes, and hands it to `read`.
 /// Gives whether the command succeeded.
-pub fn follow(command: &mut Command, mut read: impl FnMut(&str)) -> Result<bool, Trouble> {
-    let shown = format!("{command:?}");
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot start {shown}: {error}"))?;
-    let output = child.stdout.take().ok_or("the child has no standard output")?;
+pub fn follow(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let mut child = spawn(command.stdout(Stdio::piped()))?;
+    let output = child.stdout.take();
+    follow_lines(child, output, read)
+}
+
+/// The same for the error output, where fuzzers talk.
+pub fn follow_errors(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let mut child = spawn(command.stderr(Stdio::piped()))?;
+    let output = child.stderr.take();
+    follow_lines(child, output, read)
+}
+
+fn spawn(command: &mut Command) -> Result<Child, Trouble> {
+    command.spawn().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))
+}
+
+fn follow_lines(mut child: Child, output: Option<impl Read>, mut read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let output = output.ok_or("the child has no output to read")?;
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.map_err(|error| format!("reading from {shown}: {error}"))?;
+        let line = line.map_err(|error| format!("reading a child's output: {error}"))?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         read(&line);
     }
-    std::io::stdout().flush().ok();
-    let status = child.wait().map_err(|error| format!("waiting for {shown}: {error}"))?;
+    io::stdout().flush().ok();
+    let status = child.wait().map_err(|error| format!("waiting for a child: {error}"))?;
     Ok(status.success())
 }
 
