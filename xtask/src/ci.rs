@@ -65,6 +65,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         simple(doc)
     });
     book.step("licences", || licences(&root));
+    book.step("build", || checked(shell::build(&root)));
     book.step("tests", || tests(&root));
     if !args.quick {
         end_to_end(&mut book);
@@ -150,7 +151,7 @@ fn licences(root: &Path) -> Tally {
         println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
         return Tally::skipped();
     }
-    simple(cargo(root, &["deny", "--offline", "check", "licenses", "bans", "sources"]))
+    simple(cargo(root, &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
 }
 
 /// All tests of the workspace, counted from what each test program says.

@@ -30,13 +30,14 @@ pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
     find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
 }
 
-/// The `larder` of the same build as the tests; built when it is not there.
-pub fn built_larder(root: &Path) -> Result<PathBuf, Trouble> {
-    let program = target_folder(root).join("debug/larder");
-    if !program.is_file() {
-        call(Command::new("cargo").current_dir(root).args(["build", "--workspace", "--all-targets"]))?;
-    }
-    Ok(program)
+/// Builds everything as the tests are built, so that nothing is compiled twice with other features.
+pub fn build(root: &Path) -> Result<(), Trouble> {
+    call(Command::new("cargo").current_dir(root).args(["build", "--workspace", "--all-targets", "--quiet"]))
+}
+
+/// The `larder` that [`build`] made.
+pub fn built_larder(root: &Path) -> PathBuf {
+    target_folder(root).join("debug/larder")
 }
 
 /// Where cargo puts what it builds.

@@ -98,6 +98,7 @@ struct Ground {
 impl Ground {
     fn lay(lab: &mut Lab, seed: u64) -> Result<(Ground, Tally), Trouble> {
         let root = shell::workspace()?;
+        shell::build(&root)?;
         let mut tally = Tally::default();
         let drawn = origin::serve(seed)?;
         let forward = lab::start_larder(lab, &root, "forward", &[])?;

@@ -66,6 +66,7 @@ struct Pass {
 impl Bench {
     fn set_up(lab: &mut Lab) -> Result<Bench, Trouble> {
         let root = shell::workspace()?;
+        shell::build(&root)?;
         let authority = make_certificates(lab)?;
         let (http, https) = start_origin(lab)?;
         let list = format!("[upstream]\nextra_roots = [{:?}]\n", authority.display().to_string());
@@ -80,7 +81,7 @@ impl Bench {
             ("LAB_TRUST", trust),
             ("LAB_WGETRC", wgetrc.display().to_string()),
         ];
-        Ok(Bench { larder: shell::built_larder(&root)?, folder: lab.path().to_owned(), store, variables })
+        Ok(Bench { larder: shell::built_larder(&root), folder: lab.path().to_owned(), store, variables })
     }
 
     /// A command behind `larder run`.
