@@ -4,7 +4,7 @@
 //! run shows all there is to mend. All steps that compile use the same profile and features.
 
 use crate::shell::{self, Trouble};
-use crate::tidy;
+use crate::{same_bytes, tidy, tools};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -65,6 +65,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         simple(doc)
     });
     book.step("licences", || licences(&root));
+    book.step("build", || checked(shell::build(&root)));
     book.step("tests", || tests(&root));
     if !args.quick {
         end_to_end(&mut book);
@@ -72,7 +73,14 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     book.close()
 }
 
-fn end_to_end(_book: &mut Book) {}
+fn end_to_end(book: &mut Book) {
+    book.step("same bytes", || counted(same_bytes::play(&same_bytes::Args::brief())));
+    book.step("real tools", || counted(tools::play(&tools::Args::default())));
+}
+
+fn counted(outcome: Result<Tally, Trouble>) -> Tally {
+    outcome.unwrap_or_else(|trouble| checked(Err(trouble)))
+}
 
 /// The total so far and the steps that were red.
 struct Book {
@@ -143,7 +151,7 @@ fn licences(root: &Path) -> Tally {
         println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
         return Tally::skipped();
     }
-    simple(cargo(root, &["deny", "--offline", "check", "licenses", "bans", "sources"]))
+    simple(cargo(root, &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
 }
 
 /// All tests of the workspace, counted from what each test program says.

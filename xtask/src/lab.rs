@@ -78,11 +78,6 @@ impl Lab {
         self.servers.push(server);
         Ok(id)
     }
-
-    /// Ends one server before the others.
-    pub fn stop(&mut self, name: &str) {
-        self.servers.retain(|server| server.name != name);
-    }
 }
 
 impl Drop for Lab {
@@ -132,6 +127,30 @@ impl Drop for Server {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Fills the `{names}` of a template and writes it into the server's own folder of the lab.
+pub fn configuration(lab: &Lab, name: &str, template: &str, fill: &[(&str, String)]) -> Result<PathBuf, Trouble> {
+    let folder = lab.folder(name)?;
+    let mut text = template.replace("{dir}", &folder.display().to_string());
+    // Started by root, nginx would give up its rights and then not read the lab.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    text = text.replace("{user}", user);
+    for (key, value) in fill {
+        text = text.replace(&format!("{{{key}}}"), value);
+    }
+    lab.write(&format!("{name}/conf"), text)
+}
+
+/// Starts the Larder of the workspace on a free port, everything of it in the lab; gives the port.
+pub fn start_larder(lab: &mut Lab, root: &Path, name: &str, flags: &[&str]) -> Result<u16, Trouble> {
+    let program = crate::shell::built_larder(root);
+    let port = free_port()?;
+    let mut command = Command::new(program);
+    command.args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{}", free_port()?)]);
+    command.arg("--store").arg(lab.folder(&format!("{name}-store"))?).args(["--memory", "128MB", "--disk", "0"]);
+    lab.start(name, command.args(flags), port)?;
+    Ok(port)
 }
 
 /// A port that was free a moment ago. Whoever takes it must do so soon.

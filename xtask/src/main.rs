@@ -2,10 +2,13 @@
 
 mod bench;
 mod ci;
+mod fuzz;
 mod http;
 mod lab;
+mod same_bytes;
 mod shell;
 mod tidy;
+mod tools;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -22,8 +25,14 @@ struct Chores {
 enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
+    /// Fuzz targets one after another.
+    Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Real tools through `larder run`: the same files, and the second time from the store.
+    Tools(tools::Args),
+    /// Random requests with and without Larder: the same bytes by every way.
+    SameBytes(same_bytes::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -31,6 +40,9 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Tools(args) => tools::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
+        Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };

@@ -1,8 +1,10 @@
 //! Running programs and finding the workspace: what every chore needs of the machine.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// What went wrong in a chore, as the sentence that is printed.
 pub type Trouble = String;
@@ -28,6 +30,21 @@ pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
     find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
 }
 
+/// Builds everything as the tests are built, so that nothing is compiled twice with other features.
+pub fn build(root: &Path) -> Result<(), Trouble> {
+    call(Command::new("cargo").current_dir(root).args(["build", "--workspace", "--all-targets", "--quiet"]))
+}
+
+/// The `larder` that [`build`] made.
+pub fn built_larder(root: &Path) -> PathBuf {
+    target_folder(root).join("debug/larder")
+}
+
+/// Where cargo puts what it builds.
+pub fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
 /// Runs a command with its output on the terminal; an exit status other than 0 is trouble.
 pub fn call(command: &mut Command) -> Result<(), Trouble> {
     let shown = format!("{command:?}");
@@ -48,19 +65,74 @@ pub fn ask(command: &mut Command) -> Result<String, Trouble> {
 
 /// Runs a command, shows each line of its standard output as it comes, and hands it to `read`.
 /// Gives whether the command succeeded.
-pub fn follow(command: &mut Command, mut read: impl FnMut(&str)) -> Result<bool, Trouble> {
-    let shown = format!("{command:?}");
-    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot start {shown}: {error}"))?;
-    let output = child.stdout.take().ok_or("the child has no standard output")?;
+pub fn follow(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let mut child = spawn(command.stdout(Stdio::piped()))?;
+    let output = child.stdout.take();
+    follow_lines(child, output, read)
+}
+
+/// The same for the error output, where fuzzers talk.
+pub fn follow_errors(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let mut child = spawn(command.stderr(Stdio::piped()))?;
+    let output = child.stderr.take();
+    follow_lines(child, output, read)
+}
+
+fn spawn(command: &mut Command) -> Result<Child, Trouble> {
+    command.spawn().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))
+}
+
+fn follow_lines(mut child: Child, output: Option<impl Read>, mut read: impl FnMut(&str)) -> Result<bool, Trouble> {
+    let output = output.ok_or("the child has no output to read")?;
     for line in BufReader::new(output).split(b'\n') {
-        let line = line.map_err(|error| format!("reading from {shown}: {error}"))?;
+        let line = line.map_err(|error| format!("reading a child's output: {error}"))?;
         let line = String::from_utf8_lossy(&line);
         println!("{line}");
         read(&line);
     }
-    std::io::stdout().flush().ok();
-    let status = child.wait().map_err(|error| format!("waiting for {shown}: {error}"))?;
+    io::stdout().flush().ok();
+    let status = child.wait().map_err(|error| format!("waiting for a child: {error}"))?;
     Ok(status.success())
+}
+
+/// What a bounded command did.
+pub struct Bounded {
+    /// Its exit status; `None` when its time was over.
+    pub status: Option<i32>,
+    /// Both outputs, mixed, the end of them.
+    pub said: String,
+}
+
+/// Runs a command in a process group of its own for at most `seconds_max`, then ends the group.
+pub fn bounded(command: &mut Command, seconds_max: u64) -> Result<Bounded, Trouble> {
+    let shown = command.get_program().display().to_string();
+    let trouble = |error: io::Error| format!("running {shown}: {error}");
+    let mut output = tempfile::tempfile().map_err(trouble)?;
+    let (out, err) = (output.try_clone().map_err(trouble)?, output.try_clone().map_err(trouble)?);
+    let command = command.process_group(0).stdin(Stdio::null()).stdout(out).stderr(err);
+    let mut child = command.spawn().map_err(trouble)?;
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(trouble)? {
+            break Some(status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1));
+        }
+        if began.elapsed() > Duration::from_secs(seconds_max) {
+            end_group(&mut child);
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    output.rewind().map_err(trouble)?;
+    let mut said = Vec::new();
+    output.read_to_end(&mut said).map_err(trouble)?;
+    Ok(Bounded { status, said: last_lines(&String::from_utf8_lossy(&said), 40) })
+}
+
+fn end_group(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
+    }
+    child.wait().ok();
 }
 
 /// The end of a long text.

@@ -82,22 +82,8 @@ pub fn on_core(core: usize, program: &str) -> Result<Command, Trouble> {
     Ok(command)
 }
 
-/// Fills the `{names}` of a template and writes it into the server's own folder of the lab.
-pub fn configuration(lab: &Lab, name: &str, template: &str, fill: &[(&str, String)]) -> Result<PathBuf, Trouble> {
-    let folder = lab.folder(name)?;
-    let mut text = template.replace("{dir}", &folder.display().to_string());
-    // Started by root, nginx would give up its rights and then not read the lab.
-    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
-    text = text.replace("{user}", user);
-    for (key, value) in fill {
-        text = text.replace(&format!("{{{key}}}"), value);
-    }
-    lab.write(&format!("{name}/conf"), text)
-}
-
 fn target(root: &Path, program: &str) -> String {
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    folder.join("release").join(program).display().to_string()
+    shell::target_folder(root).join("release").join(program).display().to_string()
 }
 
 fn larder(root: &Path, lab: &Lab, port: u16, origin: u16) -> Result<(Command, String), Trouble> {
@@ -114,7 +100,7 @@ fn larder(root: &Path, lab: &Lab, port: u16, origin: u16) -> Result<(Command, St
 fn nginx(lab: &Lab, port: u16, origin: u16) -> Result<(Command, String), Trouble> {
     let cache = memory_folder(lab)?;
     let fill = [("port", port.to_string()), ("origin", origin.to_string()), ("cache", cache.display().to_string())];
-    let conf = configuration(lab, "nginx", include_str!("../../peers/nginx.conf"), &fill)?;
+    let conf = lab::configuration(lab, "nginx", include_str!("../../peers/nginx.conf"), &fill)?;
     let mut command = on_core(0, "nginx")?;
     command.arg("-c").arg(conf);
     Ok((command, said_version("nginx", "-v")?))
@@ -133,7 +119,7 @@ fn memory_folder(lab: &Lab) -> Result<PathBuf, Trouble> {
 
 fn varnish(lab: &Lab, port: u16, origin: u16) -> Result<(Command, String), Trouble> {
     let fill = [("origin", origin.to_string())];
-    let conf = configuration(lab, "varnish", include_str!("../../peers/varnish.vcl"), &fill)?;
+    let conf = lab::configuration(lab, "varnish", include_str!("../../peers/varnish.vcl"), &fill)?;
     let mut command = on_core(0, "varnishd")?;
     command.arg("-F").arg("-n").arg(lab.folder("varnish-work")?).arg("-f").arg(conf);
     command.args(["-a", &format!("127.0.0.1:{port}"), "-s", "malloc,256m", "-T", "none"]);

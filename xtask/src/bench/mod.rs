@@ -12,6 +12,7 @@ use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
 use contestant::{Contestant, Kind};
 use measure::{LOADS, Load, Sample};
+use std::path::Path;
 use std::process::Command;
 
 /// Which comparison, and how long.
@@ -25,9 +26,9 @@ pub struct Args {
     /// Length of each run.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
-    /// Write the table to docs/results/ (always shown on the terminal).
+    /// Show the table only; otherwise that of `hits` is written to docs/results/.
     #[arg(long)]
-    publish: bool,
+    dry: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -83,14 +84,24 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let title = format!("Memory hits: {}", args.what.as_str());
     let table = report::table(&title, args.rounds, args.seconds, &contestants, &runs);
     println!("{table}");
-    if args.publish {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        let file = root.join(format!("docs/results/{}-{}.md", date.trim(), args.what.as_str()));
-        std::fs::write(&file, &table).map_err(|error| format!("writing {}: {error}", file.display()))?;
-        println!("written to {}", file.display());
-    }
     let errors: u64 = runs.iter().map(|run| run.sample.errors).sum();
-    if errors > 0 { Err(format!("{errors} requests failed: no result")) } else { Ok(()) }
+    if errors > 0 {
+        return Err(format!("{errors} requests failed: no result"));
+    }
+    if args.dry || !matches!(args.what, What::Hits) {
+        return Ok(());
+    }
+    publish(&root, &table)
+}
+
+fn publish(root: &Path, table: &str) -> Result<(), Trouble> {
+    let date = shell::ask(Command::new("date").arg("+%F"))?;
+    let folder = root.join("docs/results");
+    let file = folder.join(format!("{}-hits.md", date.trim()));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, table));
+    written.map_err(|error| format!("writing {}: {error}", file.display()))?;
+    println!("written to {}", file.display());
+    Ok(())
 }
 
 /// One run of a load against a contestant.
@@ -117,7 +128,7 @@ fn start_origin(lab: &mut Lab) -> Result<Origin, Trouble> {
     let port = lab::free_port()?;
     let root = lab.path().join("origin/root");
     let fill = [("port", port.to_string()), ("root", root.display().to_string())];
-    let conf = contestant::configuration(lab, "origin", include_str!("../../peers/origin.conf"), &fill)?;
+    let conf = lab::configuration(lab, "origin", include_str!("../../peers/origin.conf"), &fill)?;
     let id = lab.start("origin", contestant::on_core(1, "nginx")?.arg("-c").arg(conf), port)?;
     Ok(Origin { id, port })
 }

@@ -194,11 +194,7 @@ fn quoted_len(body: &str, quote: char) -> usize {
 /// A character literal and not a lifetime.
 fn is_character(body: &str) -> bool {
     let mut chars = body.chars().skip(1);
-    match (chars.next(), chars.next()) {
-        (Some('\\'), _) => true,
-        (Some(_), Some('\'')) => true,
-        _ => false,
-    }
+    matches!((chars.next(), chars.next()), (Some('\\'), _) | (Some(_), Some('\'')))
 }
 
 #[cfg(test)]

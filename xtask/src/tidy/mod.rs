@@ -88,16 +88,18 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let table = tree.texts.get("xtask/tidy.toml").ok_or("xtask/tidy.toml is missing")?;
     let rules: Rules = toml::from_str(table).map_err(|error| format!("xtask/tidy.toml: {error}"))?;
     if args.arrows {
-        return Ok(print!("{}", arrows::drawn_table(&tree, rules.modules.keys())));
+        print!("{}", arrows::drawn_table(&tree, rules.modules.keys()));
+        return Ok(());
     }
     let findings = check(&tree, &rules);
     for finding in &findings {
         println!("{}:{}: {}", finding.file, finding.line, finding.what);
     }
-    match findings.len() {
-        0 => Ok(println!("tidy: {} files, nothing found", tree.texts.len())),
-        count => Err(format!("tidy: {count} findings; the rules stand in xtask/tidy.toml")),
+    if !findings.is_empty() {
+        return Err(format!("tidy: {} findings; the rules stand in xtask/tidy.toml", findings.len()));
     }
+    println!("tidy: {} files, nothing found", tree.texts.len());
+    Ok(())
 }
 
 fn check(tree: &Tree, rules: &Rules) -> Vec<Finding> {
