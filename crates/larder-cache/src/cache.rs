@@ -101,11 +101,20 @@ pub enum Found {
     /// Another request is asking the origin: its answer may serve this one too.
     InFlight(Reader),
     /// Nothing usable is stored; this request asks the origin, and others follow.
-    Missing(Reader, Writer),
+    Missing(Reader, Writer, Absent),
     /// The last answer for this key was for one request alone: ask without making others wait.
     Pass(Reader, Writer),
     /// Nothing usable is stored and the client wants nothing else (`only-if-cached`).
     Unsatisfiable,
+}
+
+/// What exactly is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// Nothing is stored under the key.
+    Key,
+    /// What is stored is for other request fields (`Vary`).
+    Variant,
 }
 
 impl Found {
@@ -204,8 +213,15 @@ impl Cache {
     }
 
     /// What a GET or HEAD for this key may have at `now`.
-    pub fn find(self: &Arc<Cache>, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Found {
-        let look = Look { key, request, asked, now };
+    pub fn find(
+        self: &Arc<Cache>,
+        key: &[u8],
+        request: &RequestHead,
+        asked: &Asked,
+        now: Stamp,
+        joins: Joins,
+    ) -> Found {
+        let look = Look { key, request, asked, now, joins };
         if let Some(object) = self.index.find(key) {
             let mut state = object.state.lock();
             if !state.dead {
@@ -214,6 +230,10 @@ impl Cache {
         }
         if asked.only_if_cached() {
             return Found::Unsatisfiable;
+        }
+        if joins == Joins::No {
+            let (reader, writer) = self.alone(key);
+            return Found::Pass(reader, writer);
         }
         self.with_object(key, |key, state| self.find_in(key, state, &look))
     }
@@ -246,6 +266,11 @@ impl Cache {
     /// What an entry says of a request that looks for it: a reader on it as it is now.
     pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
         entry.open().map(|(kept, length, reader)| Hit { reader, kept, length })
+    }
+
+    /// Forgets one stored response.
+    pub fn drop_entry(&self, entry: &Arc<Entry>) {
+        self.detach(entry);
     }
 
     /// Remembers that answers for this key are for one request alone.
@@ -285,6 +310,10 @@ impl Cache {
         if look.asked.only_if_cached() {
             return Found::Unsatisfiable;
         }
+        if look.joins == Joins::No {
+            let (reader, writer) = self.alone(look.key);
+            return Found::Pass(reader, writer);
+        }
         if let Some(reader) = follow(state) {
             return Found::InFlight(reader);
         }
@@ -297,6 +326,10 @@ impl Cache {
         if look.asked.only_if_cached() {
             return Found::Unsatisfiable;
         }
+        if look.joins == Joins::No {
+            let (reader, writer) = self.alone(look.key);
+            return Found::Pass(reader, writer);
+        }
         if let Some(reader) = follow(state) {
             return Found::InFlight(reader);
         }
@@ -304,8 +337,9 @@ impl Cache {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
             return Found::Pass(reader, writer);
         }
+        let absent = if state.variants.is_empty() { Absent::Key } else { Absent::Variant };
         let (reader, writer) = self.begin(key, state, Followed::ByAll, false);
-        Found::Missing(reader, writer)
+        Found::Missing(reader, writer, absent)
     }
 
     fn begin(
@@ -402,7 +436,10 @@ impl Cache {
             // whose leaving frees the memory, not ours.
             if Arc::strong_count(&victim) > 2 {
                 busy += 1;
-                self.evict.lock().insert(victim);
+                self.evict.lock().insert(Arc::clone(&victim));
+                if !victim.listed.load(Ordering::Relaxed) {
+                    self.evict.lock().remove(&victim);
+                }
                 if busy > PINNED_TRIES {
                     return false;
                 }
@@ -429,11 +466,21 @@ impl Cache {
 /// How many entries in a row may be in clients' hands before eviction gives up for now.
 const PINNED_TRIES: u32 = 64;
 
+/// Whether a request that finds nothing takes part in fetches that others share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joins {
+    /// It leads or follows one.
+    Yes,
+    /// It asks for itself alone: HEAD, a range far into an object, a request that is not to be stored.
+    No,
+}
+
 struct Look<'a> {
     key: &'a [u8],
     request: &'a RequestHead,
     asked: &'a Asked,
     now: Stamp,
+    joins: Joins,
 }
 
 /// The stored response that this request selects (RFC 9111 section 4.1).

@@ -13,7 +13,7 @@ use crate::cache::{Budget, Cache};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
-use crate::policy::Terms;
+use crate::policy::{NotStored, Terms};
 use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::{Fields, ResponseHead, encode};
@@ -31,6 +31,8 @@ pub struct Kept {
     pub head: ResponseHead,
     /// Freshness and validators; `None` for an answer that is not stored.
     pub terms: Option<Terms>,
+    /// Why it is not stored, where that was the question.
+    pub not_stored: Option<NotStored>,
     /// Status line and fields as they go to a client of an unconditional request, up to where the
     /// fields of the moment (`Age`, `Content-Length`, `Via`, …) are added.
     pub plain: Box<[u8]>,
@@ -45,7 +47,7 @@ impl Kept {
         let mut plain = Vec::with_capacity(512);
         encode::status_line(&mut plain, head.status, &head.reason);
         head.fields.write_to(&mut plain);
-        Kept { head, terms, plain: plain.into(), received }
+        Kept { head, terms, not_stored: None, plain: plain.into(), received }
     }
 
     /// Bytes this head holds in memory, itself included.
@@ -88,9 +90,18 @@ enum Phase {
     /// All is here.
     Complete,
     /// A 304 said that this other entry is the answer.
-    Redirected(Arc<Entry>),
+    Redirected(Arc<Entry>, Said),
     /// It will never be complete.
     Failed(Failure),
+}
+
+/// What a validation said of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is the answer still.
+    Unchanged,
+    /// Nothing, for the origin is in trouble; the stored response may stand in (RFC 5861 section 4).
+    StaleIfError,
 }
 
 /// One response: head, body and the tasks that wait for more of it.
@@ -300,8 +311,8 @@ impl State {
 pub enum Arrival {
     /// The head of the answer.
     Head(Arc<Kept>),
-    /// A validation found this stored entry to be the answer still.
-    Use(Arc<Entry>),
+    /// A validation found this stored entry to be the answer.
+    Use(Arc<Entry>, Said),
     /// The answer turned out to be for its own request alone: ask for yourself.
     Alone,
     /// There is no answer.
@@ -327,8 +338,8 @@ impl Reader {
         if !self.leads && !state.shared {
             return Poll::Ready(Arrival::Alone);
         }
-        if let Phase::Redirected(entry) = &state.phase {
-            return Poll::Ready(Arrival::Use(Arc::clone(entry)));
+        if let Phase::Redirected(entry, said) = &state.phase {
+            return Poll::Ready(Arrival::Use(Arc::clone(entry), *said));
         }
         if let Some(kept) = &state.kept {
             return Poll::Ready(Arrival::Head(Arc::clone(kept)));
@@ -454,6 +465,11 @@ impl Writer {
         &self.candidates
     }
 
+    /// The key of the entry.
+    pub fn key(&self) -> &[u8] {
+        self.entry.key.text()
+    }
+
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
     pub fn is_unattended(&self) -> bool {
         self.unattended
@@ -536,7 +552,8 @@ impl Writer {
         let keeps = {
             let mut state = self.entry.state.lock();
             state.phase = Phase::Complete;
-            state.length = Some(state.body.end());
+            // The answer to a HEAD declares a length and has no body.
+            state.length = state.length.or(Some(state.body.end()));
             state.trailers = trailers;
             let keeps = state.retention == Retention::Keep;
             if keeps {
@@ -553,14 +570,14 @@ impl Writer {
     }
 
     /// A validation said that `entry` is still the answer; `head` is what its head became.
-    pub fn redirect(mut self, entry: &Arc<Entry>, head: Option<Kept>) {
+    pub fn redirect(mut self, entry: &Arc<Entry>, head: Option<Kept>, said: Said) {
         self.done = true;
         if let Some(head) = head {
             entry.replace_head(head);
         }
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.phase = Phase::Redirected(Arc::clone(entry));
+        state.phase = Phase::Redirected(Arc::clone(entry), said);
         state.wake_readers();
     }
 

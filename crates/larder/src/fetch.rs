@@ -363,3 +363,14 @@ fn lower_max_forwards(method: &Method, fields: &mut Fields) {
         fields.set("Max-Forwards", left.saturating_sub(1).to_string());
     }
 }
+
+/// Takes over an answer that somebody else asked for, to be passed on to the one reader of `writer`.
+pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection, asked: &Method) {
+    let declared = declared_length(&head, asked, connection.framing());
+    let received = clock::now();
+    complete_head(&mut head, received);
+    hop::strip(&mut head.fields);
+    head.fields.remove("Content-Length");
+    writer.pass(Kept::new(head, None, received), declared);
+    tokio::task::spawn_local(pour(writer, connection));
+}

@@ -1,0 +1,470 @@
+//! Delivers an answer to a client: head, body at the client's pace, ranges, conditions.
+//!
+//! Stored, followed and passed answers come through the same code; what differs is the reader's origin,
+//! and the outcome that says so.
+
+use crate::journey::Answer;
+use crate::page::Page;
+use crate::record::{Outcome, Record};
+use crate::session::{End, Session};
+use crate::upload::Upload;
+use bytes::Bytes;
+use larder_cache::entry::{Kept, Reader};
+use larder_cache::policy::{self, Precondition};
+use larder_wire::date::Stamp;
+use larder_wire::range::{self, ContentRange};
+use larder_wire::{Fields, Method, RequestHead, Version, encode, head};
+use std::io::Write as _;
+use std::ops::Range;
+
+/// Whether the connection serves another request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It does.
+    Continue,
+    /// It is closed after what was said.
+    Close,
+    /// It is cut: what was said is not whole, and the client must not take it for whole.
+    Cut,
+}
+
+/// How a body goes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carriage {
+    /// No body.
+    None,
+    /// With its length said before.
+    Length,
+    /// In chunks, for want of a length.
+    Chunked,
+    /// Until the connection closes: for HTTP/1.0.
+    UntilClose,
+}
+
+/// How many body bytes are asked of an entry at a time.
+const READ_BYTES_MAX: u64 = 256 * 1024;
+
+/// Answers one request.
+pub async fn respond(
+    session: &mut Session,
+    request: &RequestHead,
+    answer: Answer,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Next {
+    let keep = request.keeps_alive() && !session.is_draining();
+    match answer {
+        Answer::Page(page) => respond_page(session, request, &page, keep, record),
+        Answer::Entry { reader, kept, outcome } => {
+            let delivery = Delivery { request, kept: &kept, outcome, keep, now: record.stamp() };
+            record.status = kept.head.status;
+            record.outcome = outcome;
+            record.not_stored = kept.not_stored.map(|why| why.as_str());
+            deliver(session, delivery, reader, upload, record).await
+        }
+    }
+}
+
+/// What is known before the first byte goes out.
+struct Delivery<'a> {
+    request: &'a RequestHead,
+    kept: &'a Kept,
+    outcome: Outcome,
+    keep: bool,
+    now: Stamp,
+}
+
+async fn deliver(
+    session: &mut Session,
+    delivery: Delivery<'_>,
+    mut reader: Reader,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Next {
+    let Delivery { request, kept, .. } = delivery;
+    let length = reader.length();
+    let answerable = matches!(request.method, Method::Get | Method::Head) && kept.head.status == 200;
+    if answerable && has_conditions(&request.fields) {
+        match policy::precondition(request, &kept.head) {
+            Precondition::Proceed => {}
+            Precondition::NotModified => return not_modified(session, &delivery, record),
+            Precondition::Failed => {
+                let page = Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
+                return respond_page(session, request, &page, delivery.keep, record);
+            }
+        }
+    }
+    if answerable && request.method == Method::Get {
+        if let (Some(length), Some(specs)) = (length, wanted_ranges(request, kept)) {
+            return match range::resolve(&specs, length) {
+                Some(mut ranges) => {
+                    // What passes through a window can't be read backwards.
+                    if !reader.entry().is_complete() {
+                        ranges.sort_by_key(|range| range.start);
+                    }
+                    deliver_ranges(session, delivery, reader, &ranges, length, record).await
+                }
+                None => unsatisfiable(session, &delivery, length, record),
+            };
+        }
+    }
+    let carriage = carriage(&delivery, length);
+    let next = begin(session, &delivery, length, carriage);
+    if carriage == Carriage::None {
+        record.complete = true;
+        return next;
+    }
+    let end = length.unwrap_or(u64::MAX);
+    match stream(session, &mut reader, 0..end, carriage, upload, record).await {
+        Ok(()) => {
+            if carriage == Carriage::Chunked {
+                let trailers = reader.trailers().unwrap_or_default();
+                session.outbox.own(|own| encode::last_chunk(own, &trailers));
+            }
+            record.complete = true;
+            next
+        }
+        Err(()) => Next::Cut,
+    }
+}
+
+fn has_conditions(fields: &Fields) -> bool {
+    ["If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"].iter().any(|name| fields.contains(name))
+}
+
+fn wanted_ranges(request: &RequestHead, kept: &Kept) -> Option<Vec<range::RangeSpec>> {
+    let specs = range::parse_range(request.fields.get("Range")?)?;
+    policy::range_applies(request, &kept.head).then_some(specs)
+}
+
+fn carriage(delivery: &Delivery<'_>, length: Option<u64>) -> Carriage {
+    let status = delivery.kept.head.status;
+    match length {
+        _ if delivery.request.method == Method::Head || status == 204 || status == 304 || status < 200 => Carriage::None,
+        Some(_) => Carriage::Length,
+        None if delivery.request.version == Version::Http11 => Carriage::Chunked,
+        None => Carriage::UntilClose,
+    }
+}
+
+/// Writes the head of an answer whose fields are those that are kept.
+fn begin(
+    session: &mut Session,
+    delivery: &Delivery<'_>,
+    length: Option<u64>,
+    carriage: Carriage,
+) -> Next {
+    let next = if carriage == Carriage::UntilClose || !delivery.keep { Next::Close } else { Next::Continue };
+    let via = session.worker.shared.via(delivery.kept.head.version);
+    let status = delivery.kept.head.status;
+    session.outbox.own(|out| {
+        out.extend_from_slice(&delivery.kept.plain);
+        match (carriage, length) {
+            (Carriage::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            (Carriage::UntilClose, _) => {}
+            (_, Some(length)) if !(status == 204 || status == 304 || status < 200) => content_length(out, length),
+            _ => {}
+        }
+        moment(out, delivery, via, next);
+    });
+    next
+}
+
+/// The fields that are of this moment, and the end of the head.
+fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
+    if let Some(terms) = &delivery.kept.terms {
+        if delivery.outcome.is_from_store() {
+            number(out, b"Age: ", terms.age(delivery.now));
+        }
+    }
+    out.extend_from_slice(b"Via: ");
+    out.extend_from_slice(via.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    cache_status(out, delivery);
+    match (next, delivery.request.version) {
+        (Next::Continue, Version::Http11) => {}
+        (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        _ => out.extend_from_slice(b"Connection: close\r\n"),
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// RFC 9211: what this cache did, in the words of the record.
+fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
+    let Delivery { kept, outcome, .. } = delivery;
+    out.extend_from_slice(b"Cache-Status: larder");
+    match outcome {
+        Outcome::Hit | Outcome::HitStale | Outcome::HitRevalidating => out.extend_from_slice(b"; hit"),
+        Outcome::HitError => out.extend_from_slice(b"; hit; detail=stale-if-error"),
+        Outcome::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
+        Outcome::Collapsed => out.extend_from_slice(b"; fwd=uri-miss; collapsed"),
+        Outcome::Miss(cause) => {
+            let _ = write!(out, "; fwd={}; fwd-status={}", cause.forward_reason(), kept.head.status);
+            match (&kept.terms, kept.not_stored) {
+                (Some(_), _) => out.extend_from_slice(b"; stored"),
+                (None, Some(why)) => {
+                    let _ = write!(out, "; detail={}", why.as_str());
+                }
+                (None, None) if cause.as_str() != cause.forward_reason() => {
+                    let _ = write!(out, "; detail={}", cause.as_str());
+                }
+                (None, None) => {}
+            }
+        }
+        other => {
+            let _ = write!(out, "; detail={}", other.as_str());
+        }
+    }
+    if let Some(terms) = kept.terms.as_ref().filter(|_| outcome.is_from_store()) {
+        let _ = write!(out, "; ttl={}", terms.remaining(delivery.now));
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Carries body bytes from the entry to the client. An error means that the answer cannot be completed.
+async fn stream(
+    session: &mut Session,
+    reader: &mut Reader,
+    range: Range<u64>,
+    carriage: Carriage,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Result<(), ()> {
+    let mut at = range.start;
+    let mut pieces: Vec<Bytes> = Vec::new();
+    while at < range.end {
+        let wanted = at..range.end.min(at.saturating_add(READ_BYTES_MAX));
+        let read = match next_pieces(session, reader, wanted, upload, &mut pieces).await {
+            Ok(0) if range.end == u64::MAX => return Ok(()),
+            Ok(0) | Err(()) => return Err(()),
+            Ok(read) => read,
+        };
+        if carriage == Carriage::Chunked {
+            session.outbox.own(|own| encode::chunk_head(own, usize::try_from(read).unwrap_or(usize::MAX)));
+        }
+        pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
+        if carriage == Carriage::Chunked {
+            session.outbox.own(|own| own.extend_from_slice(encode::CHUNK_END));
+        }
+        at += read;
+        record.bytes += read;
+        // What ends here may go out together with the answer to the next request.
+        let last = at == range.end;
+        let flushed = if last { session.flush_if_full().await } else { session.flush().await };
+        flushed.map_err(|_| ())?;
+    }
+    Ok(())
+}
+
+/// Waits for body bytes; a request body that is still on its way is carried on meanwhile.
+async fn next_pieces(
+    session: &mut Session,
+    reader: &mut Reader,
+    range: Range<u64>,
+    upload: &mut Option<Upload>,
+    pieces: &mut Vec<Bytes>,
+) -> Result<u64, ()> {
+    loop {
+        let now = std::future::poll_fn(|cx| std::task::Poll::Ready(reader.poll_read(cx, range.clone(), pieces))).await;
+        match now {
+            std::task::Poll::Ready(read) => return read.map_err(|_| ()),
+            std::task::Poll::Pending => session.flush().await.map_err(|_| ())?,
+        }
+        let Some(uploading) = upload else { return reader.read(range, pieces).await.map_err(|_| ()) };
+        tokio::select! {
+            biased;
+            read = reader.read(range.clone(), pieces) => return read.map_err(|_| ()),
+            step = uploading.step(session) => match step {
+                Ok(true) => {}
+                Ok(false) => *upload = None,
+                Err(_) => return Err(()),
+            },
+        }
+    }
+}
+
+async fn deliver_ranges(
+    session: &mut Session,
+    delivery: Delivery<'_>,
+    mut reader: Reader,
+    ranges: &[Range<u64>],
+    length: u64,
+    record: &mut Record,
+) -> Next {
+    record.status = 206;
+    let next = if delivery.keep { Next::Continue } else { Next::Close };
+    let result = match ranges {
+        [one] => {
+            let content_range = ContentRange::of(one, Some(length)).to_string();
+            begin_partial(session, &delivery, None, &content_range, one.end - one.start, next);
+            stream(session, &mut reader, one.clone(), Carriage::Length, &mut None, record).await
+        }
+        several => deliver_parts(session, &delivery, reader, several, length, next, record).await,
+    };
+    match result {
+        Ok(()) => {
+            record.complete = true;
+            next
+        }
+        Err(()) => Next::Cut,
+    }
+}
+
+/// `multipart/byteranges` (RFC 9110 section 15.3.7.2).
+async fn deliver_parts(
+    session: &mut Session,
+    delivery: &Delivery<'_>,
+    mut reader: Reader,
+    ranges: &[Range<u64>],
+    length: u64,
+    next: Next,
+    record: &mut Record,
+) -> Result<(), ()> {
+    let boundary = session.worker.shared.boundary();
+    let content_type = delivery.kept.head.fields.get("Content-Type");
+    let part_head = |range: &Range<u64>| {
+        let mut head = format!("\r\n--{boundary}\r\n").into_bytes();
+        if let Some(content_type) = content_type {
+            head.extend_from_slice(b"Content-Type: ");
+            head.extend_from_slice(content_type);
+            head.extend_from_slice(b"\r\n");
+        }
+        let _ = write!(head, "Content-Range: {}\r\n\r\n", ContentRange::of(range, Some(length)));
+        head
+    };
+    let closing = format!("\r\n--{boundary}--\r\n");
+    let heads: Vec<Vec<u8>> = ranges.iter().map(part_head).collect();
+    let bodies: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let total = heads.iter().map(|head| head.len() as u64).sum::<u64>() + bodies + closing.len() as u64;
+    let multipart = format!("multipart/byteranges; boundary={boundary}");
+    begin_partial(session, delivery, Some(&multipart), "", total, next);
+    for (head, range) in heads.iter().zip(ranges) {
+        session.outbox.own(|own| own.extend_from_slice(head));
+        stream(session, &mut reader, range.clone(), Carriage::Length, &mut None, record).await?;
+    }
+    session.outbox.own(|own| own.extend_from_slice(closing.as_bytes()));
+    Ok(())
+}
+
+fn begin_partial(
+    session: &mut Session,
+    delivery: &Delivery<'_>,
+    multipart: Option<&str>,
+    content_range: &str,
+    length: u64,
+    next: Next,
+) {
+    let mut fields = delivery.kept.head.fields.clone();
+    match multipart {
+        Some(multipart) => fields.set("Content-Type", multipart),
+        None => fields.set("Content-Range", content_range),
+    }
+    let via = session.worker.shared.via(delivery.kept.head.version);
+    session.outbox.own(|out| {
+        encode::status_line(out, 206, head::reason(206));
+        fields.write_to(out);
+        content_length(out, length);
+        moment(out, delivery, via, next);
+    });
+}
+
+fn unsatisfiable(session: &mut Session, delivery: &Delivery<'_>, length: u64, record: &mut Record) -> Next {
+    let page = Page::new(416, "range", format!("The object has {length} bytes, none of which was asked for."), "Ask for a range within it.")
+        .with("Content-Range", ContentRange::unsatisfied(length));
+    respond_page(session, delivery.request, &page, delivery.keep, record)
+}
+
+/// RFC 9110 section 15.4.5: only the fields that guide caches and that a 200 would have had.
+fn not_modified(session: &mut Session, delivery: &Delivery<'_>, record: &mut Record) -> Next {
+    const KEPT: [&str; 9] = [
+        "Cache-Control",
+        "CDN-Cache-Control",
+        "Content-Location",
+        "Date",
+        "ETag",
+        "Expires",
+        "Last-Modified",
+        "Vary",
+        "Cache-Status",
+    ];
+    record.status = 304;
+    record.complete = true;
+    let next = if delivery.keep { Next::Continue } else { Next::Close };
+    let mut fields = delivery.kept.head.fields.clone();
+    fields.retain(|name, _| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
+    let via = session.worker.shared.via(delivery.kept.head.version);
+    session.outbox.own(|out| {
+        encode::status_line(out, 304, head::reason(304));
+        fields.write_to(out);
+        moment(out, delivery, via, next);
+    });
+    next
+}
+
+/// An answer of our own.
+pub fn respond_page(
+    session: &mut Session,
+    request: &RequestHead,
+    page: &Page,
+    keep: bool,
+    record: &mut Record,
+) -> Next {
+    let next = if keep && !page.closes { Next::Continue } else { Next::Close };
+    record.status = page.status;
+    record.complete = true;
+    if !matches!(record.outcome, Outcome::Failed(_)) {
+        record.outcome = Outcome::Own(page.word);
+    }
+    let body = page.body();
+    write_page(session, page, &body, next, request.version);
+    if request.method != Method::Head {
+        record.bytes += body.len() as u64;
+        session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
+    }
+    next
+}
+
+/// An answer to what was no request.
+pub fn page_without_request(session: &mut Session, page: &Page) {
+    let body = page.body();
+    write_page(session, page, &body, Next::Close, Version::Http11);
+    session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
+}
+
+fn write_page(session: &mut Session, page: &Page, body: &str, next: Next, version: Version) {
+    let mut head = page.head();
+    head.fields.push("Date", larder_wire::date::format_date(crate::clock::now()));
+    head.fields.push("Content-Length", body.len().to_string());
+    head.fields.push("Cache-Status", format!("larder; detail={}", page.word));
+    match (next, version) {
+        (Next::Continue, Version::Http10) => head.fields.push("Connection", "keep-alive"),
+        (Next::Continue, Version::Http11) => {}
+        _ => head.fields.push("Connection", "close"),
+    }
+    session.outbox.own(|out| encode::response_head(out, &head));
+}
+
+/// Passes an interim head on to a client that knows such heads (RFC 9110 section 15.2).
+pub fn interim(session: &mut Session, head: &larder_wire::ResponseHead) {
+    session.outbox.own(|out| encode::response_head(out, head));
+}
+
+fn content_length(out: &mut Vec<u8>, length: u64) {
+    number(out, b"Content-Length: ", length);
+}
+
+fn number(out: &mut Vec<u8>, name: &[u8], value: u64) {
+    out.extend_from_slice(name);
+    let _ = write!(out, "{value}\r\n");
+}
+
+/// What a client's broken message is answered with, if anything.
+pub fn page_for_end(end: &End) -> Option<Page> {
+    match end {
+        End::Fault(fault) => Some(crate::access::fault_page(fault.kind, fault.detail)),
+        End::Late => Some(
+            Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.").closing(),
+        ),
+        End::Quiet | End::Broken => None,
+    }
+}

@@ -1,0 +1,35 @@
+//! Carries a request's body from the client's connection to the fetch that sends it.
+
+use crate::session::{End, Piece, Session};
+use tokio::sync::mpsc;
+
+/// Pieces that may wait between the two sides; the client is held back by it.
+const PIECES_MAX: usize = 4;
+
+/// A body on its way.
+pub struct Upload {
+    pieces: mpsc::Sender<Piece>,
+    /// Read from the client and not yet taken by the fetch.
+    held: Option<Piece>,
+}
+
+impl Upload {
+    /// The two ends of the way.
+    pub fn new() -> (Upload, mpsc::Receiver<Piece>) {
+        let (pieces, taken) = mpsc::channel(PIECES_MAX);
+        (Upload { pieces, held: None }, taken)
+    }
+
+    /// Moves one piece; false when there is no more to move, because the body is over or nobody takes it any more.
+    /// Cancel-safe.
+    pub async fn step(&mut self, session: &mut Session) -> Result<bool, End> {
+        if self.held.is_none() {
+            self.held = Some(session.upload_piece().await?);
+        }
+        let Ok(place) = self.pieces.reserve().await else { return Ok(false) };
+        let Some(piece) = self.held.take() else { return Ok(true) };
+        let more = matches!(piece, Piece::Data(_));
+        place.send(piece);
+        Ok(more)
+    }
+}
