@@ -1,1 +1,166 @@
-//! In work.
+//! RFC 9111 as pure functions of values and `now`.
+//!
+//! What may be kept, how long it is fresh, who may have it, what a validation says, what a change makes
+//! void. No socket, no async, no clock: a request, a response and a time go in, a decision comes out that
+//! has a word for logs and pages. Nothing here keeps state; the prepared values ([`Terms`] per stored
+//! response, [`Asked`] per request) make the decision at a hit a handful of comparisons.
+//!
+//! Read in this order: [`storable`](fn@storable) (may it be kept, and on which [`Terms`]),
+//! [`freshness`] (how old, how long), [`usable`](fn@usable) (may this request have it),
+//! [`vary`] (is it the right variant), [`validate`] (asking the origin, and its answer),
+//! [`precondition`](fn@precondition) (the client's own conditions), [`combine`] (partial
+//! responses), [`invalidate`] (what unsafe methods make void).
+//!
+//! Choices where the RFC leaves one, each more careful than it has to be: POST responses are not kept;
+//! a heuristic never keeps a `Set-Cookie` in a shared cache; 412, 416 and other answers to one request's
+//! own fields are never kept; a GET with a body is passed.
+
+pub mod combine;
+pub mod freshness;
+pub mod invalidate;
+pub mod kept;
+pub mod precondition;
+pub mod request;
+pub mod storable;
+pub mod validate;
+pub mod vary;
+
+use larder_wire::date::Stamp;
+use larder_wire::etag::ETag;
+
+pub use combine::{combined_head, may_combine, whole_head};
+pub use freshness::LifetimeSource;
+pub use invalidate::invalidated;
+pub use kept::{dated, kept_head};
+pub use precondition::{Precondition, precondition, range_applies};
+pub use request::{Asked, StaleWhy, Usable, ValidateWhy, answerable, disconnected, stale_if_error, usable};
+pub use storable::{NotStored, Storable, storable};
+pub use validate::{HeadSays, conditional, freshen, freshened_by, head_says, named_by, renew};
+pub use vary::{Vary, choose};
+
+/// Whom the cache serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Many users: `private` is not kept, `s-maxage` counts.
+    Shared,
+    /// One user.
+    Private,
+}
+
+/// What a person may decide; everything else is the RFC's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whom the cache serves.
+    pub mode: Mode,
+    /// Heuristic freshness: this part of the time since the last modification (RFC 9111 section 4.2.2).
+    pub heuristic_percent: u32,
+    /// Heuristic freshness is never longer.
+    pub heuristic_max_seconds: u64,
+    /// How long an error that is cacheable by default (404, 405, 410, 414, 501) is fresh when the origin says
+    /// nothing; 0 leaves it to the heuristic.
+    pub negative_seconds: u64,
+    /// Targeted fields to obey, the most specific first, such as `CDN-Cache-Control` (RFC 9213); empty for a
+    /// cache that does not act for the origin.
+    pub targeted: Vec<String>,
+    /// Stale responses may stand in for an error so long when the origin does not say how long.
+    pub stale_if_error_seconds: Option<u64>,
+    /// Stale responses may be served during a validation so long when the origin does not say how long.
+    pub stale_while_revalidate_seconds: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            mode: Mode::Shared,
+            heuristic_percent: 10,
+            heuristic_max_seconds: 86_400,
+            negative_seconds: 0,
+            targeted: Vec::new(),
+            stale_if_error_seconds: None,
+            stale_while_revalidate_seconds: None,
+        }
+    }
+}
+
+/// When a request left and its response came, by the cache's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The request was sent.
+    pub requested: Stamp,
+    /// The response's head arrived.
+    pub received: Stamp,
+}
+
+/// On which terms a response is kept: all that policy needs to know of it from then on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// When the response arrived.
+    pub received: Stamp,
+    /// How old it was then (RFC 9111 section 4.2.3). Kept apart from `received`, so no age is too great and a
+    /// clock set back makes nothing younger than it arrived.
+    pub initial_age: u64,
+    /// The `Date` of the response, or when it arrived; the newest of several matches is chosen by it.
+    pub date: Stamp,
+    /// Seconds of freshness from age 0 (RFC 9111 section 4.2.1).
+    pub lifetime: u64,
+    /// What the lifetime comes from.
+    pub source: LifetimeSource,
+    /// Once stale, never served without validation, not even to a client that would take it.
+    pub must_revalidate: bool,
+    /// Never served without validation.
+    pub no_cache: bool,
+    /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3), when the
+    /// origin says.
+    pub stale_while_revalidate: Option<u64>,
+    /// Seconds past freshness during which it may stand in for an error (RFC 5861 section 4), when the origin says.
+    pub stale_if_error: Option<u64>,
+    /// The origin promises that it does not change while fresh (RFC 8246).
+    pub immutable: bool,
+    /// Its entity tag.
+    pub etag: Option<ETag>,
+    /// Its modification time.
+    pub last_modified: Option<Stamp>,
+    /// Which requests it answers.
+    pub vary: Vary,
+}
+
+impl Terms {
+    /// Seconds since the origin made or validated it (RFC 9111 section 4.2.3): the value of `Age`.
+    pub fn age(&self, now: Stamp) -> u64 {
+        self.initial_age.saturating_add(now.since(self.received))
+    }
+
+    /// Seconds of freshness left; 0 or less when it is stale.
+    pub fn remaining(&self, now: Stamp) -> i64 {
+        let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        signed(self.lifetime).saturating_sub(signed(self.age(now)))
+    }
+
+    /// True while the age is below the lifetime (RFC 9111 section 4.2).
+    pub fn is_fresh(&self, now: Stamp) -> bool {
+        self.lifetime > self.age(now)
+    }
+
+    /// True when the origin can be asked whether it still holds.
+    pub fn has_validator(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
+    }
+
+    /// True when equal validators mean equal bytes, so that ranges can be put together (RFC 9110 section 8.8.1).
+    pub fn has_strong_validator(&self) -> bool {
+        match &self.etag {
+            Some(etag) => !etag.weak,
+            None => self.last_modified.is_some_and(|modified| validate::is_strong_date(modified, self.date)),
+        }
+    }
+
+    /// Makes it stale from `now` on, without forgetting how it is validated: a soft purge.
+    pub fn expire(&mut self, now: Stamp) {
+        self.lifetime = self.lifetime.min(self.age(now));
+    }
+
+    /// Bytes on the heap, for exact budgets.
+    pub fn heap_bytes(&self) -> usize {
+        self.etag.as_ref().map_or(0, |etag| etag.opaque.len()) + self.vary.heap_bytes()
+    }
+}

@@ -1,0 +1,75 @@
+//! Putting partial responses together (RFC 9111 sections 3.3 and 3.4, RFC 9110 section 15.3.7.3).
+
+use larder_wire::ResponseHead;
+use larder_wire::date::{Stamp, parse_date};
+use larder_wire::etag::ETag;
+use larder_wire::range::ContentRange;
+
+use super::freshen;
+use super::validate::is_strong_date;
+
+/// True when the bytes of a new response (200 or 206) and those stored are of one representation: both carry the
+/// same strong validator and no length says otherwise. `stored` is a head as [`whole_head`] makes it or a 206.
+pub fn may_combine(stored: &ResponseHead, new: &ResponseHead) -> bool {
+    let representation = |head: &ResponseHead| matches!(head.status, 200 | 206);
+    if !representation(stored) || !representation(new) || coding(stored) != coding(new) {
+        return false;
+    }
+    let lengths = complete_len(stored).zip(complete_len(new));
+    lengths.is_none_or(|(held, new)| held == new) && same_strong_validator(stored, new)
+}
+
+/// The head of what is stored after a response that [`may_combine`] brought more of it: the newer fields count
+/// (RFC 9111 section 3.4), the length and the status stay.
+pub fn combined_head(stored: &ResponseHead, new: &ResponseHead) -> ResponseHead {
+    let mut head = freshen(stored, new);
+    if head.status == 200
+        && !head.fields.contains("Content-Length")
+        && let Some(len) = complete_len(new)
+    {
+        head.fields.push("Content-Length", len.to_string());
+    }
+    head
+}
+
+/// The head of the whole representation that a 206 is a part of: a 200 with the complete length when it is known, for
+/// a store that keeps extents.
+pub fn whole_head(partial: &ResponseHead) -> ResponseHead {
+    let mut head = ResponseHead { fields: partial.fields.clone(), version: partial.version, ..ResponseHead::new(200) };
+    head.fields.remove("Content-Range");
+    head.fields.remove("Content-Length");
+    if let Some(len) = complete_len(partial) {
+        head.fields.push("Content-Length", len.to_string());
+    }
+    head
+}
+
+/// The length of the whole, as far as the head says.
+fn complete_len(head: &ResponseHead) -> Option<u64> {
+    match head.status {
+        206 => head.fields.get("Content-Range").and_then(ContentRange::parse).and_then(|range| range.len),
+        _ => head.fields.text("Content-Length").and_then(|len| len.parse().ok()),
+    }
+}
+
+fn coding(head: &ResponseHead) -> Option<&[u8]> {
+    head.fields.get("Content-Encoding")
+}
+
+/// Entity tags decide when either has one; a time must be strong in both.
+fn same_strong_validator(stored: &ResponseHead, new: &ResponseHead) -> bool {
+    match (ETag::of(&stored.fields), ETag::of(&new.fields)) {
+        (Some(held), Some(new)) => held.strong_eq(&new),
+        (None, None) => {
+            let times = strong_date(stored).zip(strong_date(new));
+            times.is_some_and(|(held, new)| held == new)
+        }
+        _ => false,
+    }
+}
+
+fn strong_date(head: &ResponseHead) -> Option<Stamp> {
+    let read = |name| head.fields.get(name).and_then(parse_date);
+    let modified = read("Last-Modified")?;
+    read("Date").is_some_and(|date| is_strong_date(modified, date)).then_some(modified)
+}

@@ -1,0 +1,133 @@
+//! How old a response is and how long it is fresh (RFC 9111 section 4.2).
+
+use larder_wire::date::{Stamp, delta_seconds, parse_date_at};
+use larder_wire::directives::CacheControl;
+use larder_wire::fields::Members;
+use larder_wire::{Fields, ResponseHead, structured};
+
+use super::{Mode, Settings, Times};
+
+/// Where a freshness lifetime comes from, in the order in which they count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifetimeSource {
+    /// A targeted field (RFC 9213).
+    Targeted,
+    /// `s-maxage`, in a shared cache.
+    SMaxAge,
+    /// `max-age`.
+    MaxAge,
+    /// `Expires`.
+    Expires,
+    /// The setting for errors that say nothing.
+    Negative,
+    /// The time since the last modification.
+    Heuristic,
+    /// Nothing: stale at once.
+    None,
+}
+
+impl LifetimeSource {
+    /// The word that logs and pages show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LifetimeSource::Targeted => "targeted",
+            LifetimeSource::SMaxAge => "s-maxage",
+            LifetimeSource::MaxAge => "max-age",
+            LifetimeSource::Expires => "expires",
+            LifetimeSource::Negative => "negative",
+            LifetimeSource::Heuristic => "heuristic",
+            LifetimeSource::None => "none",
+        }
+    }
+
+    /// True when the origin said it.
+    pub fn is_explicit(self) -> bool {
+        !matches!(self, LifetimeSource::Negative | LifetimeSource::Heuristic | LifetimeSource::None)
+    }
+}
+
+/// The directives that count for a response, and whether a targeted field gave them (RFC 9213 section 2.2).
+pub(super) struct Said {
+    pub control: CacheControl,
+    pub targeted: bool,
+}
+
+impl Said {
+    pub(super) fn by(response: &ResponseHead, settings: &Settings) -> Said {
+        match structured::targeted(&response.fields, &settings.targeted) {
+            Some(control) => Said { control, targeted: true },
+            None => Said { control: CacheControl::of(&response.fields), targeted: false },
+        }
+    }
+}
+
+/// The freshness lifetime and its source (RFC 9111 section 4.2.1): the first that is there counts, in the order
+/// of [`LifetimeSource`], even when its value is that the response is stale.
+pub(super) fn lifetime(
+    response: &ResponseHead,
+    said: &Said,
+    date: Stamp,
+    settings: &Settings,
+) -> (u64, LifetimeSource) {
+    let source = |source| if said.targeted { LifetimeSource::Targeted } else { source };
+    if let Some(seconds) = said.control.s_maxage.filter(|_| settings.mode == Mode::Shared) {
+        return (seconds, source(LifetimeSource::SMaxAge));
+    }
+    if let Some(seconds) = said.control.max_age {
+        return (seconds, source(LifetimeSource::MaxAge));
+    }
+    if let Some(expires) = response.fields.get("Expires").filter(|_| !said.targeted) {
+        // What is no date, `0` above all, is in the past (RFC 9111 section 5.3); of several lines the first counts.
+        let seconds = parse_date_at(expires, date).map_or(0, |expires| expires.since(date));
+        return (seconds, LifetimeSource::Expires);
+    }
+    if !(is_heuristic_status(response.status) || said.control.public) {
+        return (0, LifetimeSource::None);
+    }
+    if is_negative(response.status) && settings.negative_seconds > 0 {
+        return (settings.negative_seconds, LifetimeSource::Negative);
+    }
+    heuristic(response, date, settings)
+}
+
+/// A part of the time since the last modification (RFC 9111 section 4.2.2).
+fn heuristic(response: &ResponseHead, date: Stamp, settings: &Settings) -> (u64, LifetimeSource) {
+    let unchanged = last_modified(&response.fields, date).map_or(0, |modified| date.since(modified));
+    let seconds = unchanged.saturating_mul(settings.heuristic_percent.into()) / 100;
+    match seconds.min(settings.heuristic_max_seconds) {
+        0 => (0, LifetimeSource::None),
+        seconds => (seconds, LifetimeSource::Heuristic),
+    }
+}
+
+/// The statuses that may be kept without a word of the origin (RFC 9110 section 15.1).
+pub(super) fn is_heuristic_status(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// Those of them that say no.
+fn is_negative(status: u16) -> bool {
+    is_heuristic_status(status) && status >= 400
+}
+
+/// The origin's time of the response; without a readable `Date`, when it arrived (RFC 9110 section 6.6.1).
+pub(super) fn date(fields: &Fields, received: Stamp) -> Stamp {
+    fields.get("Date").and_then(|value| parse_date_at(value, received)).unwrap_or(received)
+}
+
+pub(super) fn last_modified(fields: &Fields, now: Stamp) -> Option<Stamp> {
+    fields.get("Last-Modified").and_then(|value| parse_date_at(value, now))
+}
+
+/// The age on arrival: what the `Age` field and the way took, or what the clocks differ, whichever is more
+/// (RFC 9111 section 4.2.3).
+pub(super) fn initial_age(response: &ResponseHead, date: Stamp, times: Times) -> u64 {
+    let apparent_age = times.received.since(date);
+    let response_delay = times.received.since(times.requested);
+    apparent_age.max(age_value(&response.fields).saturating_add(response_delay))
+}
+
+/// The first member of `Age`; 0 when that is no number (RFC 9111 section 5.1).
+fn age_value(fields: &Fields) -> u64 {
+    fields.get("Age").and_then(|value| Members::new(value).next()).and_then(delta_seconds).unwrap_or(0)
+}

@@ -1,0 +1,64 @@
+//! The head that is kept of a response (RFC 9111 section 3.1).
+
+use larder_wire::date::{Stamp, format_date, parse_date};
+use larder_wire::directives::{CacheControl, Names};
+use larder_wire::{Fields, ResponseHead};
+
+use super::freshness::Said;
+use super::{Mode, Settings};
+
+/// Fields of one connection or one hop (RFC 9110 section 7.6.1), of the proxy that was asked (RFC 9111
+/// section 3.1), of trailers that are not kept, those that are computed anew at every answer (`Age`), and
+/// `Warning`, which is obsolete (RFC 9111 section 5.5).
+const NEVER_KEPT: [&str; 12] = [
+    "Connection",
+    "Keep-Alive",
+    "Proxy-Connection",
+    "TE",
+    "Trailer",
+    "Transfer-Encoding",
+    "Upgrade",
+    "Proxy-Authenticate",
+    "Proxy-Authentication-Info",
+    "Proxy-Authorization",
+    "Age",
+    "Warning",
+];
+
+/// What is kept of a response's head. Fields that `no-cache="…"` names are left out, for without validation
+/// nobody may have them; in a shared cache also those that `private="…"` names. `Set-Cookie` stays.
+pub fn kept_head(response: &ResponseHead, settings: &Settings) -> ResponseHead {
+    let control = Said::by(response, settings).control;
+    let mut kept = response.clone();
+    let shared = settings.mode == Mode::Shared;
+    strip(&mut kept.fields, [control.no_cache.as_ref(), control.private.as_ref().filter(|_| shared)]);
+    kept.fields.shrink();
+    kept
+}
+
+/// Takes out what is never kept and what the qualified directives name.
+fn strip(fields: &mut Fields, named: [Option<&Names>; 2]) {
+    let hop: Vec<String> =
+        fields.members("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    fields.retain(|name, _| {
+        let is = |other: &str| other.eq_ignore_ascii_case(name);
+        !NEVER_KEPT.iter().any(|other| is(other)) && !hop.iter().any(|other| is(other)) && !is_named(&named, name)
+    });
+}
+
+fn is_named(named: &[Option<&Names>; 2], field: &str) -> bool {
+    named.iter().flatten().any(|names| matches!(names, Names::Fields(_)) && names.names(field))
+}
+
+/// Takes from a 304 what must not reach a stored head: the same as [`kept_head`], for either mode.
+pub(super) fn strip_update(fields: &mut Fields) {
+    let control = CacheControl::of(fields);
+    strip(fields, [control.no_cache.as_ref(), control.private.as_ref()]);
+}
+
+/// Gives a head the `Date` it lacks: when it arrived (RFC 9110 section 6.6.1).
+pub fn dated(head: &mut ResponseHead, received: Stamp) {
+    if head.fields.get("Date").and_then(parse_date).is_none() {
+        head.fields.set("Date", format_date(received));
+    }
+}

@@ -1,0 +1,217 @@
+//! Whether a response may be kept, and on which terms (RFC 9111 section 3).
+
+use larder_wire::directives::{CacheControl, Names};
+use larder_wire::etag::ETag;
+use larder_wire::range::ContentRange;
+use larder_wire::{Method, RequestHead, ResponseHead};
+
+use super::freshness::{self, LifetimeSource, Said};
+use super::request::has_body;
+use super::{Mode, Settings, Terms, Times, Vary};
+
+/// The decision on a response that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Storable {
+    /// Keep it on these terms. A 206 is kept as the bytes it holds.
+    Yes(Terms),
+    /// Do not keep it.
+    No(NotStored),
+}
+
+/// Why a response is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotStored {
+    /// Only answers to GET are kept; that POST responses could be is not used (RFC 9110 section 9.3.3).
+    Method,
+    /// The request had a body, which no key knows of (RFC 9110 section 9.3.1).
+    RequestBody,
+    /// The request said `no-store` (RFC 9111 section 5.2.1.5).
+    RequestNoStore,
+    /// The status is not final, an answer to this request's own fields, or forbidden (RFC 6585).
+    Status,
+    /// The response said `must-understand` and its status is unknown (RFC 9111 section 5.2.2.3).
+    MustUnderstand,
+    /// The response said `no-store` (RFC 9111 section 5.2.2.5).
+    NoStore,
+    /// The response is for one user (RFC 9111 section 5.2.2.7).
+    Private,
+    /// The request had `Authorization` and the response does not say that others may have it (RFC 9111 section 3.5).
+    Authorization,
+    /// `Vary: *` (RFC 9111 section 4.1).
+    VaryAny,
+    /// A 206 whose bytes cannot be placed or put together: no single valid `Content-Range`, no strong validator
+    /// (RFC 9111 section 3.4).
+    Partial,
+    /// The status is not cacheable by default and the origin says nothing (RFC 9111 section 3).
+    NotExplicit,
+    /// It sets a cookie and the origin does not say that it may be kept.
+    SetCookie,
+    /// It is stale at once and cannot be validated: of no use.
+    NoFreshness,
+}
+
+impl NotStored {
+    /// The word that logs and pages show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NotStored::Method => "method",
+            NotStored::RequestBody => "request-body",
+            NotStored::RequestNoStore => "request-no-store",
+            NotStored::Status => "status",
+            NotStored::MustUnderstand => "must-understand",
+            NotStored::NoStore => "no-store",
+            NotStored::Private => "private",
+            NotStored::Authorization => "authorization",
+            NotStored::VaryAny => "vary-any",
+            NotStored::Partial => "partial",
+            NotStored::NotExplicit => "not-explicit",
+            NotStored::SetCookie => "set-cookie",
+            NotStored::NoFreshness => "no-freshness",
+        }
+    }
+}
+
+/// Decides whether the response to a request may be kept, and on which terms.
+///
+/// A `Set-Cookie` does not forbid keeping what the origin gives a lifetime or calls `public` (RFC 9111 section 7.3);
+/// without such a word a shared cache leaves it alone.
+pub fn storable(request: &RequestHead, response: &ResponseHead, times: Times, settings: &Settings) -> Storable {
+    let said = Said::by(response, settings);
+    if let Err(why) = may_store(request, response, &said.control, settings) {
+        return Storable::No(why);
+    }
+    match Vary::of(request, response) {
+        None => Storable::No(NotStored::VaryAny),
+        Some(vary) => worth_keeping(response, &said, terms(response, &said, vary, times, settings), settings),
+    }
+}
+
+/// The terms of a response as its fields give them, permitted or not.
+pub(super) fn terms(response: &ResponseHead, said: &Said, vary: Vary, times: Times, settings: &Settings) -> Terms {
+    let control = &said.control;
+    let shared = settings.mode == Mode::Shared;
+    let date = freshness::date(&response.fields, times.received);
+    let (lifetime, source) = freshness::lifetime(response, said, date, settings);
+    Terms {
+        received: times.received,
+        initial_age: freshness::initial_age(response, date, times),
+        date,
+        lifetime,
+        source,
+        // `s-maxage` implies `proxy-revalidate` (RFC 9111 section 5.2.2.10).
+        must_revalidate: control.must_revalidate
+            || (shared && (control.proxy_revalidate || control.s_maxage.is_some())),
+        no_cache: control.no_cache == Some(Names::All),
+        stale_while_revalidate: control.stale_while_revalidate,
+        stale_if_error: control.stale_if_error,
+        immutable: control.immutable,
+        etag: ETag::of(&response.fields),
+        last_modified: freshness::last_modified(&response.fields, times.received),
+        vary,
+    }
+}
+
+/// What forbids keeping a response whatever its terms; also what a validated response must not have become.
+pub(super) fn forbidden(status: u16, control: &CacheControl, settings: &Settings) -> Option<NotStored> {
+    if control.must_understand && !is_understood(status) {
+        return Some(NotStored::MustUnderstand);
+    }
+    // Who understands the status may overlook the `no-store` beside `must-understand` (RFC 9111 section 5.2.2.3).
+    if control.no_store && !control.must_understand {
+        return Some(NotStored::NoStore);
+    }
+    let private = settings.mode == Mode::Shared && control.private == Some(Names::All);
+    private.then_some(NotStored::Private)
+}
+
+fn may_store(
+    request: &RequestHead,
+    response: &ResponseHead,
+    control: &CacheControl,
+    settings: &Settings,
+) -> Result<(), NotStored> {
+    if request.method != Method::Get {
+        return Err(NotStored::Method);
+    }
+    if has_body(request) {
+        return Err(NotStored::RequestBody);
+    }
+    if CacheControl::of(&request.fields).no_store {
+        return Err(NotStored::RequestNoStore);
+    }
+    if !is_keepable(response.status) {
+        return Err(NotStored::Status);
+    }
+    if let Some(why) = forbidden(response.status, control, settings) {
+        return Err(why);
+    }
+    if settings.mode == Mode::Shared && request.fields.contains("Authorization") && !permits_authorized(control) {
+        return Err(NotStored::Authorization);
+    }
+    if response.status == 206 && !is_one_range(request, response) {
+        return Err(NotStored::Partial);
+    }
+    Ok(())
+}
+
+/// The last condition of RFC 9111 section 3, and whether keeping is of any use.
+fn worth_keeping(response: &ResponseHead, said: &Said, terms: Terms, settings: &Settings) -> Storable {
+    let private = settings.mode == Mode::Private && said.control.private.is_some();
+    let explicit = said.control.public || private || terms.source.is_explicit();
+    if !explicit && !freshness::is_heuristic_status(response.status) {
+        return Storable::No(NotStored::NotExplicit);
+    }
+    if settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie") {
+        return Storable::No(NotStored::SetCookie);
+    }
+    if response.status == 206 && !terms.has_strong_validator() {
+        return Storable::No(NotStored::Partial);
+    }
+    if !terms.has_validator() && !is_ever_served(&terms, settings) {
+        return Storable::No(NotStored::NoFreshness);
+    }
+    Storable::Yes(terms)
+}
+
+/// Without a validator a response is served while fresh, or stale within a window, or never.
+fn is_ever_served(terms: &Terms, settings: &Settings) -> bool {
+    let grace = match terms.must_revalidate {
+        true => 0,
+        false => {
+            let on_error = terms.stale_if_error.or(settings.stale_if_error_seconds);
+            let behind = terms.stale_while_revalidate.or(settings.stale_while_revalidate_seconds);
+            on_error.max(behind).unwrap_or(0)
+        }
+    };
+    !terms.no_cache && terms.lifetime.saturating_add(grace) > terms.initial_age
+        // A negative entry of no time, or a heuristic of none, has nothing to be served by.
+        && (terms.source != LifetimeSource::None || grace > 0)
+}
+
+/// A final status whose response answers the URL, not one request's own fields: 304, 412, 416 and 417 are
+/// about conditions, ranges and expectations, 407, 408, 421 and 425 about a connection; 428, 429, 431 and
+/// 511 must not be kept (RFC 6585).
+fn is_keepable(status: u16) -> bool {
+    (200..1000).contains(&status)
+        && !matches!(status, 304 | 407 | 408 | 412 | 416 | 417 | 421 | 425 | 428 | 429 | 431 | 511)
+}
+
+/// The statuses of RFC 9110 (and 451) that [`is_keepable`]: their caching rules are obeyed here.
+fn is_understood(status: u16) -> bool {
+    matches!(
+        status,
+        200..=206 | 300..=303 | 305..=308 | 400..=406 | 409..=411 | 413..=415 | 422 | 426 | 451 | 500..=505
+    )
+}
+
+/// Whether others than the one who authenticated may have it (RFC 9111 section 3.5).
+fn permits_authorized(control: &CacheControl) -> bool {
+    control.public || control.must_revalidate || control.s_maxage.is_some()
+}
+
+/// One range that was asked for and whose place is known; of a multipart answer no byte is kept.
+fn is_one_range(request: &RequestHead, response: &ResponseHead) -> bool {
+    request.fields.contains("Range")
+        && response.fields.count("Content-Range") == 1
+        && response.fields.get("Content-Range").and_then(ContentRange::parse).is_some()
+}

@@ -1,0 +1,230 @@
+//! Which requests a stored response answers (RFC 9111 section 4.1).
+//!
+//! Lines of one name are joined; the content negotiation fields are brought to one spelling that means the
+//! same: white space goes, letters become small where case has no meaning, a weight of 1 goes, `x-gzip` is
+//! `gzip`, and the codings of `Accept-Encoding`, whose order has no meaning, are sorted. The order of
+//! `Accept` and `Accept-Language` stays, for some origins read it. Any other field is compared byte by byte.
+
+use std::fmt;
+
+use larder_wire::fields::{is_token, trim};
+use larder_wire::{Fields, RequestHead, ResponseHead};
+
+use super::Terms;
+
+/// The fields a response was chosen by, and their values in the request that brought it. One buffer of
+/// lines: `name:value\n` for a field that was there, `name\n` for one that was not; neither a name nor a
+/// value can hold these marks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Vary {
+    lines: Box<[u8]>,
+}
+
+impl Vary {
+    /// What the response varies by, with the request's values; `None` for `*`, which no request matches, and
+    /// for a member that is no field name.
+    pub fn of(request: &RequestHead, response: &ResponseHead) -> Option<Vary> {
+        let mut names: Vec<Box<str>> = Vec::new();
+        for member in response.fields.members("Vary") {
+            // A `*` anywhere counts; it is a token too, so it is looked for first.
+            if member == b"*" || !is_token(member) {
+                return None;
+            }
+            let name = String::from_utf8_lossy(member).to_ascii_lowercase().into_boxed_str();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        let mut lines = Vec::new();
+        for name in &names {
+            write_line(name, &request.fields, &mut lines);
+        }
+        Some(Vary { lines: lines.into() })
+    }
+
+    /// True when this request would have brought the same response.
+    pub fn matches(&self, request: &RequestHead) -> bool {
+        let mut line = Vec::new();
+        self.lines.split_inclusive(|&byte| byte == b'\n').all(|held| {
+            line.clear();
+            write_line(name_of(held), &request.fields, &mut line);
+            line == held
+        })
+    }
+
+    /// True when the response does not vary: it answers every request.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// The field names, in lower case, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.lines.split_inclusive(|&byte| byte == b'\n').map(name_of)
+    }
+
+    /// The whole as bytes, for a store; [`Vary::from_bytes`] takes them back.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// What [`Vary::as_bytes`] gave; `None` for bytes that it cannot have given.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Vary> {
+        let whole = bytes.is_empty() || bytes.ends_with(b"\n");
+        let named = bytes.split_inclusive(|&byte| byte == b'\n').all(|line| !name_of(line).is_empty());
+        (whole && named).then(|| Vary { lines: bytes.into() })
+    }
+
+    /// Bytes on the heap, for exact budgets.
+    pub fn heap_bytes(&self) -> usize {
+        self.lines.len()
+    }
+}
+
+/// Names alone: a value may be a credential.
+impl fmt::Debug for Vary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+/// Of the stored variants that match a request, the most recent by `Date`, then by arrival.
+pub fn choose<'a, T>(variants: impl Iterator<Item = (&'a Terms, T)>, request: &RequestHead) -> Option<T> {
+    variants
+        .filter(|(terms, _)| terms.vary.matches(request))
+        .max_by_key(|(terms, _)| (terms.date, terms.received))
+        .map(|(_, variant)| variant)
+}
+
+fn name_of(line: &[u8]) -> &str {
+    let end = line.iter().position(|byte| matches!(byte, b':' | b'\n')).unwrap_or(line.len());
+    std::str::from_utf8(&line[..end]).unwrap_or_default()
+}
+
+fn write_line(name: &str, fields: &Fields, out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    if fields.contains(name) {
+        out.push(b':');
+        match name {
+            "accept-encoding" => write_codings(fields, out),
+            "accept-language" | "accept-charset" => write_list(fields, name, true, out),
+            "accept" => write_list(fields, name, false, out),
+            _ => write_joined(fields, name, out),
+        }
+    }
+    out.push(b'\n');
+}
+
+fn write_joined(fields: &Fields, name: &str, out: &mut Vec<u8>) {
+    for (at, value) in fields.get_all(name).enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(value);
+    }
+}
+
+fn write_list(fields: &Fields, name: &str, small: bool, out: &mut Vec<u8>) {
+    let start = out.len();
+    for member in fields.members(name) {
+        if out.len() > start {
+            out.push(b',');
+        }
+        let from = out.len();
+        write_member(member, out);
+        if small {
+            out[from..].make_ascii_lowercase();
+        }
+    }
+}
+
+/// Sorted, each once.
+fn write_codings(fields: &Fields, out: &mut Vec<u8>) {
+    let mut codings: Vec<Vec<u8>> = fields.members("accept-encoding").map(coding).collect();
+    codings.sort_unstable();
+    codings.dedup();
+    out.extend_from_slice(&codings.join(&b','));
+}
+
+/// One coding; the old names mean the same (RFC 9110 sections 8.4.1.1 and 8.4.1.3).
+fn coding(member: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(member.len());
+    write_member(member, &mut out);
+    out.make_ascii_lowercase();
+    for old in [&b"x-gzip"[..], b"x-compress"] {
+        if out.starts_with(old) && matches!(out.get(old.len()), None | Some(b';')) {
+            out.drain(..2);
+        }
+    }
+    out
+}
+
+/// A member without white space around `;`, and without a weight of 1 (RFC 9110 section 12.4.2).
+fn write_member(member: &[u8], out: &mut Vec<u8>) {
+    if member.contains(&b'"') {
+        // A quoted string may hold a semicolon: left as it is.
+        return out.extend_from_slice(member);
+    }
+    for (at, part) in member.split(|&byte| byte == b';').map(trim).enumerate() {
+        match weight(part) {
+            Some(weight) if at > 0 => {
+                if weight != b"1" {
+                    out.extend_from_slice(b";q=");
+                    out.extend_from_slice(weight);
+                }
+            }
+            _ => {
+                if at > 0 {
+                    out.push(b';');
+                }
+                out.extend_from_slice(part);
+            }
+        }
+    }
+}
+
+/// The value of `q=`, without zeros that say nothing; `None` for any other parameter or a malformed weight.
+fn weight(part: &[u8]) -> Option<&[u8]> {
+    let (b"q=" | b"Q=", value) = part.split_at_checked(2)? else { return None };
+    let valid = match value {
+        [b'0' | b'1'] => true,
+        [b'0', b'.', decimals @ ..] => decimals.len() <= 3 && decimals.iter().all(u8::is_ascii_digit),
+        [b'1', b'.', decimals @ ..] => decimals.len() <= 3 && decimals.iter().all(|&digit| digit == b'0'),
+        _ => false,
+    };
+    if !valid {
+        return None;
+    }
+    let mut short = value;
+    while let [rest @ .., b'0' | b'.'] = short
+        && short.len() > 1
+    {
+        short = rest;
+    }
+    Some(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::weight;
+
+    #[test]
+    fn weights_have_one_spelling() {
+        let rows = [
+            ("q=1", Some("1")),
+            ("q=1.000", Some("1")),
+            ("Q=1.", Some("1")),
+            ("q=0", Some("0")),
+            ("q=0.0", Some("0")),
+            ("q=0.50", Some("0.5")),
+            ("q=0.05", Some("0.05")),
+            ("q=10", None),
+            ("q=1.5", None),
+            ("q=", None),
+            ("x=1", None),
+        ];
+        for (part, expected) in rows {
+            assert_eq!(weight(part.as_bytes()), expected.map(str::as_bytes), "{part}");
+        }
+    }
+}
