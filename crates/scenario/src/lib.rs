@@ -9,6 +9,7 @@ mod failure;
 mod message;
 mod origin;
 mod parse;
+mod ranges;
 mod script;
 mod stage;
 mod steps;

@@ -3,8 +3,9 @@
 
 use crate::check;
 use crate::message::Head;
-use crate::script::{Expect, Message, Reply, Step, What};
-use crate::text::{Scope, glob};
+use crate::ranges;
+use crate::script::{Deed, Expect, Message, Reply, Standing, Step, What};
+use crate::text::{Scope, Text, glob};
 use crate::traffic::{Incoming, Talk, encode, wrong};
 use crate::world::{Halt, State, Verdict, World};
 use std::collections::HashMap;
@@ -21,7 +22,7 @@ pub struct Origin {
     talks: Vec<Talk>,
     current: Option<usize>,
     labels: HashMap<String, usize>,
-    standing: Vec<(Expect, Reply)>,
+    standing: Vec<Standing>,
 }
 
 /// Accepts connections until the origin is down or the play over.
@@ -93,8 +94,8 @@ impl Origin {
             What::Accept => self.accept(),
             What::Reply(reply) => self.reply(reply),
             What::Begin(reply) => self.begin(reply),
-            What::Whenever(expect, reply) => {
-                self.standing.push((expect.clone(), reply.clone()));
+            What::Whenever(standing) => {
+                self.standing.push(standing.clone());
                 Ok(())
             }
             What::With(label) => {
@@ -173,7 +174,7 @@ impl Origin {
     fn expect(&mut self, expect: &Expect) -> Result<(), Halt> {
         loop {
             let (index, head) = self.next_head(true)?;
-            if !self.matches(expect, &head) {
+            if !self.matches(&expect.method, &expect.path, &head) {
                 if self.serve_standing(index, &head)? {
                     continue;
                 }
@@ -194,23 +195,32 @@ impl Origin {
         }
     }
 
-    fn matches(&self, expect: &Expect, head: &Head) -> bool {
+    fn matches(&self, method: &str, path: &Text, head: &Head) -> bool {
         let words = head.words();
-        let (method, target) = (words[0], words.get(1).copied().unwrap_or(""));
-        let path = expect.path.render_str(&self.scope);
+        let target = words.get(1).copied().unwrap_or("");
+        let path = path.render_str(&self.scope);
         let plain = target.strip_prefix(self.scope.root.as_str()).unwrap_or(target);
-        glob(&expect.method, method) && (glob(&path, target) || glob(&path, plain))
+        glob(method, words[0]) && (glob(&path, target) || glob(&path, plain))
     }
 
+    /// Treats a request as a standing rule says; false when there is none for it.
     fn serve_standing(&mut self, index: usize, head: &Head) -> Result<bool, Halt> {
-        let Some((_, reply)) = self.standing.iter().find(|(expect, _)| self.matches(expect, head)) else {
+        let mut newest_first = self.standing.iter().rev();
+        let Some(rule) = newest_first.find(|rule| self.matches(&rule.method, &rule.path, head)) else {
             return Ok(false);
         };
-        let (reply, framing) = (reply.clone(), head.request_framing());
+        let deed = rule.deed.clone();
         let before = self.current.replace(index);
-        self.talks[index].incoming = Some(Incoming::new(head.clone(), framing));
-        self.talks[index].judge(&[], &self.scope)?;
-        self.reply(&reply)?;
+        let talk = &mut self.talks[index];
+        talk.incoming = Some(Incoming::new(head.clone(), head.request_framing()));
+        match deed {
+            Deed::Cut => talk.play(&What::Cut, &self.scope)?,
+            Deed::Close => self.world.close(talk.wire),
+            Deed::Reply(reply) => {
+                talk.judge(&[], &self.scope)?;
+                self.reply(&reply)?;
+            }
+        }
         self.current = before;
         Ok(true)
     }
@@ -227,18 +237,22 @@ impl Origin {
     }
 
     fn reply(&mut self, reply: &Reply) -> Result<(), Halt> {
-        let mut message = reply.message.clone();
+        let mut reply = reply.clone();
         let has_body = !matches!(reply.status, 100..=199 | 204 | 304);
-        if has_body && message.body.is_none() && message.chunks.is_none() {
-            message.body = Some(Vec::new());
+        if has_body && reply.message.body.is_none() && reply.message.chunks.is_none() {
+            reply.message.body = Some(Vec::new());
         }
-        let (head, body) = self.encode(reply, &message);
+        let scope = self.scope.clone();
+        let request = self.talk()?.incoming.as_ref().map(|i| i.head.clone()).unwrap_or_default();
+        if reply.message.honours_range {
+            reply = ranges::honour(reply, &request, &scope);
+        }
+        let (head, body) = self.encode(&reply, &reply.message);
+        let body = if request.words()[0] == "HEAD" { Vec::new() } else { body };
         let talk = self.talk()?;
-        let is_head = talk.incoming.as_ref().is_some_and(|i| i.head.words()[0] == "HEAD");
-        let body = if is_head { Vec::new() } else { body };
         talk.write(&[head, body].concat())?;
-        if message.until_close {
-            self.world.close(self.talks[self.current.unwrap_or(0)].wire);
+        if reply.message.until_close {
+            talk.world.close(talk.wire);
         }
         Ok(())
     }

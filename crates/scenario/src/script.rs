@@ -146,8 +146,8 @@ pub enum What {
     Reply(Reply),
     /// Origin: the head of an answer, the body by later steps.
     Begin(Reply),
-    /// Origin: from here on, answer these requests whenever they come.
-    Whenever(Expect, Reply),
+    /// Origin: from here on, treat these requests so whenever they come.
+    Whenever(Standing),
     /// Origin: go on with the exchange of this label.
     With(String),
     /// Origin: stop listening and close every connection.
@@ -218,6 +218,7 @@ pub struct Message {
     pub chunks: Option<Vec<Vec<Payload>>>,
     pub trailers: Vec<(Text, Text)>,
     pub until_close: bool,
+    pub honours_range: bool,
     pub body_later: bool,
 }
 
@@ -229,6 +230,25 @@ pub struct Expect {
     pub label: Option<String>,
     pub body_later: bool,
     pub checks: Vec<Check>,
+}
+
+/// What an origin does with requests that may come or not, and any number of times; later ones go first.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    pub method: String,
+    pub path: Text,
+    pub deed: Deed,
+}
+
+/// What is done with such a request.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// It is answered.
+    Reply(Box<Reply>),
+    /// The connection is closed without an answer.
+    Close,
+    /// It must never become whole: the proxy saw too late that it must refuse it.
+    Cut,
 }
 
 /// A set of statuses: `200|206|4xx`.

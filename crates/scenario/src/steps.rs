@@ -2,7 +2,7 @@
 //! use is refused on the other.
 
 use crate::parse::{Numbered, Wrong, duration};
-use crate::script::{Ask, Check, Expect, Message, Reply, Statuses, Step, What};
+use crate::script::{Ask, Check, Deed, Expect, Message, Reply, Standing, Statuses, Step, What};
 use crate::text::{Payload, Text};
 use std::time::Duration;
 
@@ -186,11 +186,16 @@ impl<'a> Reader<'a> {
                 What::Expect(expect)
             }
             "whenever" => {
-                let expect = self.expect(words)?;
-                if words.plain("`reply`")? != "reply" {
-                    return Err("write `whenever METHOD PATH reply STATUS`".into());
-                }
-                What::Whenever(expect, self.reply(words)?)
+                let Expect { method, path, .. } = self.expect(words)?;
+                let deed = match words.plain("`reply STATUS`, `close` or `cut`")? {
+                    "reply" => Deed::Reply(Box::new(self.reply(words)?)),
+                    "close" => Deed::Close,
+                    "cut" => Deed::Cut,
+                    other => {
+                        return Err(format!("`{other}`: write `whenever METHOD PATH reply STATUS`, or close, or cut"));
+                    }
+                };
+                What::Whenever(Standing { method, path, deed })
             }
             "accept" => What::Accept,
             "reply" => What::Reply(self.reply(words)?),
@@ -322,13 +327,14 @@ impl<'a> Reader<'a> {
                 "version" => message.version = Some(words.plain("a version")?.to_string()),
                 "without" => message.without = words.all().iter().map(|w| w.to_string()).collect(),
                 "until-close" => message.until_close = true,
+                "ranges" => message.honours_range = true,
                 "target" => match words.next()? {
                     Some(Word::Quoted(text)) => target = Some(self.text(text, true)?),
                     _ => return Err("write `target \"…\"`".into()),
                 },
                 other => {
                     return Err(format!(
-                        "`{other}`: a message has `Name: value`, body, chunks, trailer, version, without, until-close, target"
+                        "`{other}`: a message has `Name: value`, body, chunks, trailer, version, without, until-close, ranges, target"
                     ));
                 }
             }
