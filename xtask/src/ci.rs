@@ -151,7 +151,7 @@ fn licences(root: &Path) -> Tally {
         println!("skipped: cargo-deny is not installed (cargo install --locked cargo-deny)");
         return Tally::skipped();
     }
-    simple(cargo(root, &["deny", "--offline", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
+    simple(cargo(root, &["deny", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"]))
 }
 
 /// All tests of the workspace, counted from what each test program says.

@@ -165,3 +165,34 @@ fn open_to_all(folder: &Path) -> Result<(), Trouble> {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777))
         .map_err(|error| format!("opening {}: {error}", folder.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_its_start_is_reported_with_its_last_words() {
+        let mut lab = Lab::new().unwrap();
+        let port = free_port().unwrap();
+        let trouble =
+            lab.start("short", Command::new("sh").args(["-c", "echo out of milk; exit 3"]), port).unwrap_err();
+        assert!(trouble.contains("exit status: 3") && trouble.contains("out of milk"), "{trouble}");
+    }
+
+    #[test]
+    fn templates_are_filled() {
+        let lab = Lab::new().unwrap();
+        let file = configuration(&lab, "one", "listen {port}; in {dir}; x {}", &[("port", "80".into())]).unwrap();
+        let text = std::fs::read_to_string(file).unwrap();
+        assert_eq!(text, format!("listen 80; in {}; x {{}}", lab.path().join("one").display()));
+    }
+
+    #[test]
+    fn a_lab_takes_its_files_with_it() {
+        let lab = Lab::new().unwrap();
+        let path = lab.write("a/b", "text").unwrap();
+        assert!(path.is_file());
+        drop(lab);
+        assert!(!path.exists());
+    }
+}

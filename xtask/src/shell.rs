@@ -156,3 +156,25 @@ pub fn tree_files(root: &Path) -> Result<Vec<String>, Trouble> {
     files.dedup();
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_signals_and_ends_of_patience() {
+        let run = |script: &str| bounded(Command::new("sh").args(["-c", script]), 1).unwrap();
+        assert_eq!(run("exit 7").status, Some(7));
+        assert_eq!(run("kill -TERM $$").status, Some(143));
+        let late = run("echo begun; sleep 20 & sleep 20");
+        assert_eq!((late.status, late.said.as_str()), (None, "begun"));
+    }
+
+    #[test]
+    fn lines_are_followed() {
+        let mut lines = Vec::new();
+        let went_well =
+            follow(Command::new("sh").args(["-c", "echo a; echo b; exit 1"]), |line| lines.push(line.to_owned()));
+        assert_eq!((went_well, lines), (Ok(false), vec!["a".to_owned(), "b".to_owned()]));
+    }
+}

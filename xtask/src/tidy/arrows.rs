@@ -42,6 +42,13 @@ pub fn between_crates(tree: &Tree, permitted: &BTreeMap<String, CrateArrows>) ->
             for extra in drawn.difference(allowed) {
                 findings.push(Finding::new(file, 1, format!("{name} must not depend on {extra} ({section})")));
             }
+            for unused in allowed.difference(&drawn) {
+                findings.push(Finding::new(
+                    file,
+                    1,
+                    format!("{name} has no {unused} in {section}: take it out of {TABLE}"),
+                ));
+            }
         }
     }
     findings
@@ -224,6 +231,7 @@ mod tests {
         assert_eq!(
             whats(between_crates(&tree, &permitted)),
             [
+                "cache has no wire in dependencies: take it out of xtask/tidy.toml",
                 "cache must not depend on wire (dev-dependencies)",
                 "crate new has no row in xtask/tidy.toml",
                 "wire must not depend on cache (dependencies)",
