@@ -109,7 +109,9 @@ fn judge_connect(session: &Session, host: &Host, port: u16) -> Verdict {
         return Verdict::Answer(denied("nested-connect", "A tunnel inside an opened tunnel is not offered.").closing());
     }
     if session.door.origin.is_some() {
-        return Verdict::Answer(denied("connect-at-site", "This address serves one site and opens no tunnels.").closing());
+        return Verdict::Answer(
+            denied("connect-at-site", "This address serves one site and opens no tunnels.").closing(),
+        );
     }
     if !access.may_proxy(session.peer.ip()) {
         return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
@@ -247,7 +249,11 @@ mod tests {
         ];
         for (url, wanted) in cases {
             let found = site_of(&sites, &Url::parse(url).unwrap());
-            assert_eq!(found.map(|site| site as *const Site), wanted.map(|at: usize| &sites[at] as *const Site), "{url}");
+            assert_eq!(
+                found.map(|site| site as *const Site),
+                wanted.map(|at: usize| &sites[at] as *const Site),
+                "{url}"
+            );
         }
     }
 

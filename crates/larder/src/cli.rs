@@ -6,6 +6,7 @@
 use crate::clock;
 use crate::config::{Config, Flag, Loaded, descriptors, manual};
 use crate::run::{self, Own};
+use crate::server::Server;
 use crate::tls::ca::Authority;
 use clap::{Args, Parser, Subcommand};
 use std::error::Error;
@@ -247,14 +248,58 @@ fn ca(flags: &CaFlags) -> u8 {
     }
 }
 
-/// Serves until a signal ends it.
-fn serve_until_signal(_: Config) -> Result<(), AnyError> {
-    Err("this build has no server".into())
+/// Serves until a signal ends it: the first lets requests end, the second does not wait.
+fn serve_until_signal(config: Config) -> Result<(), AnyError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = Server::start(config)?;
+    print(welcome(&server));
+    runtime.block_on(first_signal())?;
+    eprintln!("larder: letting requests end; a second signal does not wait");
+    let (stopped, wait) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        server.stop();
+        let _ = stopped.send(());
+    });
+    runtime.block_on(async {
+        tokio::select! {
+            _ = wait => Ok(()),
+            second = first_signal() => second.map_err(AnyError::from),
+        }
+    })
 }
 
-/// Begins to serve for one run.
-fn start_for_a_run(_: Config) -> Result<Own, AnyError> {
-    Err("this build has no server".into())
+async fn first_signal() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Where things are, and what to do next.
+fn welcome(server: &Server) -> String {
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let mut text = format!("larder listens on {}", addresses.join(", "));
+    if let Some(admin) = server.admin() {
+        text += &format!(", its page is http://{admin}/");
+    }
+    let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
+    text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
+}
+
+/// Begins to serve for one run, in this process.
+fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
+    let server = Server::start(config)?;
+    let started = server.shared().open_run()?;
+    let id = started.id.clone();
+    let finish = move || {
+        let stats = server.shared().close_run(&id).unwrap_or_default();
+        server.stop();
+        stats
+    };
+    Ok(Own { started, finish: Box::new(finish) })
 }
 
 /// Below this many connections a lowered default is worth a word.

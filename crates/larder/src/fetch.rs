@@ -263,9 +263,7 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
 fn freshen(order: Order, head: ResponseHead, connection: Connection, times: Times) {
     connection.release();
     let settings = &order.worker.shared.cache.settings().policy;
-    let named = |kept: &Kept| {
-        kept.terms.as_ref().is_some_and(|terms| policy::freshened_by(&kept.head, terms, &head))
-    };
+    let named = |kept: &Kept| kept.terms.as_ref().is_some_and(|terms| policy::freshened_by(&kept.head, terms, &head));
     let Some((entry, kept)) = order.writer.candidates().iter().find(|(_, kept)| named(kept)).cloned() else {
         let detail = "the origin said `not modified` of something that was not asked about";
         return order.writer.fail(Failure { status: 502, word: "stray-304", detail: detail.into() });

@@ -71,7 +71,9 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
                 }
                 Verdict::Answer(page) => Answer::Page(page),
                 Verdict::Echo => Answer::Page(echo(&request)),
-                Verdict::Tunnel(..) => Answer::Page(access::fault_page(larder_wire::FaultKind::Target, "not a CONNECT")),
+                Verdict::Tunnel(..) => {
+                    Answer::Page(access::fault_page(larder_wire::FaultKind::Target, "not a CONNECT"))
+                }
             }
         }
     };
@@ -324,7 +326,12 @@ fn cause_of(why: ValidateWhy) -> Cause {
 fn failed(failure: &Failure, record: &mut Record) -> Answer {
     record.outcome = Outcome::Failed(failure.word);
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
-    Answer::Page(Page::new(failure.status, failure.word, format!("The origin gave no usable answer: {}.", failure.detail), remedy))
+    Answer::Page(Page::new(
+        failure.status,
+        failure.word,
+        format!("The origin gave no usable answer: {}.", failure.detail),
+        remedy,
+    ))
 }
 
 fn only_if_cached() -> Page {
@@ -340,7 +347,8 @@ fn gone() -> Page {
 fn echo(request: &RequestHead) -> Page {
     let mut text = format!("{} ", request.method);
     for (name, value) in request.fields.iter() {
-        let secret = ["authorization", "proxy-authorization", "cookie"].iter().any(|other| name.eq_ignore_ascii_case(other));
+        let secret =
+            ["authorization", "proxy-authorization", "cookie"].iter().any(|other| name.eq_ignore_ascii_case(other));
         if !secret {
             text.push_str(&format!("{name}: {}; ", String::from_utf8_lossy(value)));
         }
@@ -369,12 +377,10 @@ async fn refuse(mut session: Session, end: &End) {
 async fn caught(session: &mut Session, request: RequestHead) -> Next {
     let result = {
         let mut travelling = Box::pin(travel(session, request));
-        std::future::poll_fn(|cx| {
-            match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
-                Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
-                Ok(Poll::Pending) => Poll::Pending,
-                Err(_) => Poll::Ready(None),
-            }
+        std::future::poll_fn(|cx| match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
+            Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
         })
         .await
     };

@@ -2,10 +2,26 @@
 //!
 //! `journey` is the request's way through the rooms and the module to open first.
 
+pub mod access;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod control;
+pub mod fetch;
+pub mod journey;
+pub mod listen;
+pub mod log;
+pub mod outbox;
+pub mod page;
+pub mod record;
+pub mod respond;
 pub mod run;
+pub mod server;
+pub mod session;
+pub mod ticker;
 pub mod tls;
+pub mod tunnel;
+pub mod upload;
 pub mod upstream;
 pub mod wire;
+pub mod worker;

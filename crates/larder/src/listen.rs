@@ -3,8 +3,8 @@
 use crate::config::Listen;
 use crate::journey;
 use crate::page::Page;
-use crate::respond;
 use crate::record::Run;
+use crate::respond;
 use crate::session::Session;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
@@ -42,6 +42,11 @@ impl Door {
     /// A door with the settings of a listener, except its certificates.
     pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Door {
         Door { tls, intercept: listen.intercept, origin: listen.origin.clone(), ..Door::default() }
+    }
+
+    /// The door of one `larder run`.
+    pub fn of_run(run: Arc<Run>) -> Door {
+        Door { intercept: true, run: Some(run), ..Door::default() }
     }
 
     /// Lets nobody in any more, on any worker.

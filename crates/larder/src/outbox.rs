@@ -22,7 +22,10 @@ pub struct Outbox {
 
 enum Part {
     /// Up to this offset of `own`, from the end of the own part before it.
-    Own { from: usize, to: usize },
+    Own {
+        from: usize,
+        to: usize,
+    },
     Shared(Bytes),
 }
 
@@ -50,8 +53,9 @@ impl Outbox {
         write(&mut self.own);
         let to = self.own.len();
         self.bytes += to - from;
+        let unwritten = self.next < self.parts.len();
         match self.parts.last_mut() {
-            Some(Part::Own { to: end, .. }) if self.next < self.parts.len() => *end = to,
+            Some(Part::Own { to: end, .. }) if unwritten => *end = to,
             _ if to > from => self.parts.push(Part::Own { from, to }),
             _ => {}
         }
@@ -111,7 +115,8 @@ impl Outbox {
     }
 
     fn clear(&mut self) {
-        *self = Outbox { own: std::mem::take(&mut self.own), parts: std::mem::take(&mut self.parts), ..Outbox::default() };
+        *self =
+            Outbox { own: std::mem::take(&mut self.own), parts: std::mem::take(&mut self.parts), ..Outbox::default() };
         self.own.clear();
         self.parts.clear();
     }

@@ -2,6 +2,7 @@
 //! the same words.
 
 use crate::clock;
+use crate::page::Page;
 use crate::run::control::RunStats;
 use larder_wire::date::Stamp;
 use larder_wire::{RequestHead, Version};
@@ -153,6 +154,25 @@ impl Record {
             outcome: Outcome::Own("unfinished"),
             not_stored: None,
             complete: false,
+            started: Instant::now(),
+        }
+    }
+
+    /// The record of what was no request.
+    pub fn refused(peer: SocketAddr, page: &Page) -> Record {
+        Record {
+            at: clock::wall(),
+            peer: peer.ip(),
+            method: Box::default(),
+            url: String::new(),
+            version: Version::Http11,
+            referer: None,
+            agent: None,
+            status: page.status,
+            bytes: 0,
+            outcome: Outcome::Own(page.word),
+            not_stored: None,
+            complete: true,
             started: Instant::now(),
         }
     }

@@ -89,7 +89,8 @@ async fn deliver(
             Precondition::Proceed => {}
             Precondition::NotModified => return not_modified(session, &delivery, record),
             Precondition::Failed => {
-                let page = Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
+                let page =
+                    Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
                 return respond_page(session, request, &page, delivery.keep, record);
             }
         }
@@ -140,7 +141,9 @@ fn wanted_ranges(request: &RequestHead, kept: &Kept) -> Option<Vec<range::RangeS
 fn carriage(delivery: &Delivery<'_>, length: Option<u64>) -> Carriage {
     let status = delivery.kept.head.status;
     match length {
-        _ if delivery.request.method == Method::Head || status == 204 || status == 304 || status < 200 => Carriage::None,
+        _ if delivery.request.method == Method::Head || status == 204 || status == 304 || status < 200 => {
+            Carriage::None
+        }
         Some(_) => Carriage::Length,
         None if delivery.request.version == Version::Http11 => Carriage::Chunked,
         None => Carriage::UntilClose,
@@ -148,12 +151,7 @@ fn carriage(delivery: &Delivery<'_>, length: Option<u64>) -> Carriage {
 }
 
 /// Writes the head of an answer whose fields are those that are kept.
-fn begin(
-    session: &mut Session,
-    delivery: &Delivery<'_>,
-    length: Option<u64>,
-    carriage: Carriage,
-) -> Next {
+fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, carriage: Carriage) -> Next {
     let next = if carriage == Carriage::UntilClose || !delivery.keep { Next::Close } else { Next::Continue };
     let via = session.worker.shared.via(delivery.kept.head.version);
     let status = delivery.kept.head.status;
@@ -369,8 +367,13 @@ fn begin_partial(
 }
 
 fn unsatisfiable(session: &mut Session, delivery: &Delivery<'_>, length: u64, record: &mut Record) -> Next {
-    let page = Page::new(416, "range", format!("The object has {length} bytes, none of which was asked for."), "Ask for a range within it.")
-        .with("Content-Range", ContentRange::unsatisfied(length));
+    let page = Page::new(
+        416,
+        "range",
+        format!("The object has {length} bytes, none of which was asked for."),
+        "Ask for a range within it.",
+    )
+    .with("Content-Range", ContentRange::unsatisfied(length));
     respond_page(session, delivery.request, &page, delivery.keep, record)
 }
 
@@ -463,7 +466,8 @@ pub fn page_for_end(end: &End) -> Option<Page> {
     match end {
         End::Fault(fault) => Some(crate::access::fault_page(fault.kind, fault.detail)),
         End::Late => Some(
-            Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.").closing(),
+            Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.")
+                .closing(),
         ),
         End::Quiet | End::Broken => None,
     }

@@ -150,7 +150,10 @@ impl Session {
                     self.uploaded += taken.len() as u64;
                     let max = self.worker.shared.config.limits.body_bytes_max;
                     if max.is_some_and(|max| self.uploaded > max) {
-                        return Err(End::Fault(Fault::client(FaultKind::BodyTooLong, "the body is longer than permitted")));
+                        return Err(End::Fault(Fault::client(
+                            FaultKind::BodyTooLong,
+                            "the body is longer than permitted",
+                        )));
                     }
                     return Ok(Piece::Data(taken.freeze()));
                 }

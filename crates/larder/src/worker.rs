@@ -67,11 +67,7 @@ impl Worker {
         LocalSet::new().block_on(&runtime, self.serve(doors, commands));
     }
 
-    async fn serve(
-        self: Rc<Worker>,
-        doors: Vec<(TcpListener, Arc<Door>)>,
-        mut commands: UnboundedReceiver<Command>,
-    ) {
+    async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
         tokio::task::spawn_local(Rc::clone(&self.ticker).run());
         tokio::task::spawn_local(Rc::clone(&self).publish_tally());
         for (socket, door) in doors {

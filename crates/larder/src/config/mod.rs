@@ -225,6 +225,8 @@ pub struct Timeouts {
     pub origin_idle: Duration,
     /// For a request as a whole.
     pub request: Option<Duration>,
+    /// Without a byte in either direction of a tunnel.
+    pub tunnel_idle: Duration,
     /// After SIGTERM, for requests to end.
     pub drain: Duration,
 }
@@ -240,6 +242,7 @@ impl Default for Timeouts {
             first_byte: Duration::from_secs(60),
             origin_idle: Duration::from_secs(60),
             request: None,
+            tunnel_idle: Duration::from_secs(900),
             drain: Duration::from_secs(30),
         }
     }

@@ -24,7 +24,7 @@ const DAY: u64 = 86_400_000;
 /// Settings of the whole server; a name with a dot stands in the TOML table before the dot.
 pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("memory", Field::Size(|c| &mut c.memory_bytes))
-        .between(MB, PB)
+        .between(100 * KB, PB)
         .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
@@ -97,6 +97,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("timeouts.request", Field::TimeOrNone(|c| &mut c.timeouts.request))
         .between(SECOND, 365 * DAY)
         .about("For a request as a whole, from its first byte to the last one of the answer."),
+    Whole::new("timeouts.tunnel_idle", Field::Time(|c| &mut c.timeouts.tunnel_idle))
+        .between(SECOND, 30 * DAY)
+        .about("Without a byte in either direction of a tunnel (CONNECT, WebSocket); then it is closed."),
     Whole::new("timeouts.drain", Field::Time(|c| &mut c.timeouts.drain))
         .between(0, DAY)
         .about("After SIGTERM, for the requests under way to end."),

@@ -1,0 +1,461 @@
+//! A server: its listeners, its workers, and what they share. Two of them can live in one process.
+
+use crate::clock;
+use crate::config::{Config, Listen, PolicySettings, ResolverKind};
+use crate::control;
+use crate::listen::{self, Door};
+use crate::log::AccessLog;
+use crate::page::Page;
+use crate::record::{Counters, Record, Run, Tally};
+use crate::run::control::{RunStarted, RunStats};
+use crate::session::Session;
+use crate::tls::ca::Authority;
+use crate::tls::pass::PassList;
+use crate::tls::server::Certificates;
+use crate::tls::{self, Roots, TlsError};
+use crate::upstream::{self, ResolverChoice, SettingsFault};
+use crate::worker::Worker;
+use larder_cache::cache::{self, Cache};
+use larder_cache::key::Key;
+use larder_cache::policy;
+use larder_wire::{Method, ResponseHead, Url, Version};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A running server. Dropping it stops it at once; [`Server::stop`] lets requests end first.
+pub struct Server {
+    shared: Arc<Shared>,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    threads: Vec<JoinHandle<()>>,
+    log_writer: Option<JoinHandle<()>>,
+}
+
+/// What the workers of one server have together.
+pub struct Shared {
+    /// All settings.
+    pub config: Config,
+    /// The store.
+    pub cache: Arc<Cache>,
+    /// Hosts whose tunnels are not opened.
+    pub pass: PassList,
+    /// What was counted since the start.
+    pub counters: Counters,
+    /// Open client connections.
+    pub connections: AtomicUsize,
+    /// The name of this server in `Via`.
+    pub via_name: String,
+    via: [String; 2],
+    boundary_seed: u64,
+    boundaries: AtomicU64,
+    log: Option<AccessLog>,
+    roots: Roots,
+    authority: Mutex<Option<Arc<Authority>>>,
+    runs: Mutex<HashMap<String, OpenRun>>,
+    runs_opened: AtomicU64,
+    commands: Mutex<Vec<UnboundedSender<Command>>>,
+    /// Held for as long as the server lives, so that no other takes the same folder.
+    _folder: Option<StoreFolder>,
+}
+
+struct OpenRun {
+    run: Arc<Run>,
+    door: Arc<Door>,
+}
+
+/// What a worker is told.
+pub enum Command {
+    /// Serve on this socket too.
+    Open(TcpListener, Arc<Door>),
+    /// Let requests end, accept no more.
+    Drain,
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// A file or folder is not as it must be.
+    File(PathBuf, io::Error),
+    /// Another server uses the folder.
+    InUse(PathBuf),
+    /// Certificates, keys or roots.
+    Tls(TlsError),
+    /// Settings of the way to origins.
+    Upstream(SettingsFault),
+    /// A thread cannot be started.
+    Thread(io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "{address} is in use: stop the other program, or choose an address with --listen (or --admin)"
+                )
+            }
+            StartError::Listen(address, _) => write!(f, "cannot listen on {address}"),
+            StartError::File(path, _) => write!(f, "cannot use {}", path.display()),
+            StartError::InUse(path) => {
+                write!(f, "another larder uses {}: stop it, or choose a folder with --store", path.display())
+            }
+            StartError::Tls(_) => f.write_str("the certificates are not usable"),
+            StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
+            StartError::Thread(_) => f.write_str("cannot start a thread"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Listen(_, error) | StartError::File(_, error) | StartError::Thread(error) => Some(error),
+            StartError::InUse(_) => None,
+            StartError::Tls(error) => Some(error),
+            StartError::Upstream(error) => Some(error),
+        }
+    }
+}
+
+impl Server {
+    /// Opens everything that can fail, then starts the workers.
+    pub fn start(config: Config) -> Result<Server, StartError> {
+        let folder = config.store_folder().map(StoreFolder::take).transpose()?;
+        let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
+        let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
+        let doors = config.listens.iter().map(door).collect::<Result<Vec<_>, _>>()?;
+        let mut sockets = Vec::new();
+        for listen in &config.listens {
+            let bound = listen::bind_for(listen.address, config.workers);
+            sockets.push(bound.map_err(|error| StartError::Listen(listen.address, error))?);
+        }
+        let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
+        let admin_socket = config.admin.map(bind_admin).transpose()?;
+        let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
+        let (log, log_writer) = open_log(&config)?.unzip();
+        let upstream = upstream_settings(&config, client_tls);
+        let shared = Arc::new(Shared::new(config, roots, log, folder));
+        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer };
+        server.start_workers(sockets, &doors, &upstream)?;
+        server.start_control(admin_socket)?;
+        Ok(server)
+    }
+
+    fn start_workers(
+        &mut self,
+        mut sockets: Vec<Vec<TcpListener>>,
+        doors: &[Arc<Door>],
+        upstream: &upstream::Settings,
+    ) -> Result<(), StartError> {
+        for number in 0..self.shared.config.workers {
+            let (tell, told) = unbounded_channel();
+            self.shared.commands.lock().push(tell);
+            let own = sockets.iter_mut().zip(doors).filter_map(|(each, door)| Some((each.pop()?, Arc::clone(door))));
+            let own: Vec<_> = own.collect();
+            let (shared, upstream) = (Arc::clone(&self.shared), upstream.clone());
+            let work = move || start_worker(shared, upstream, own, told);
+            let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(work);
+            self.threads.push(thread.map_err(StartError::Thread)?);
+        }
+        Ok(())
+    }
+
+    fn start_control(&mut self, admin: Option<TcpListener>) -> Result<(), StartError> {
+        let socket = self.shared._folder.as_ref().map(StoreFolder::control_socket).transpose()?;
+        let shared = Arc::clone(&self.shared);
+        let (tell, told) = unbounded_channel();
+        self.shared.commands.lock().push(tell);
+        let work = move || control::run(&shared, admin, socket, told);
+        let thread = std::thread::Builder::new().name("control".into()).spawn(work);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// Where clients are served, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where the status page is.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// What all workers share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Lets nobody in any more, waits for requests to end (at most `timeouts.drain`) and stops.
+    pub fn stop(mut self) {
+        self.drain();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        // The log's thread ends with the last of its senders.
+        let writer = self.log_writer.take();
+        drop(self);
+        drop(writer);
+    }
+
+    fn drain(&self) {
+        for worker in self.shared.commands.lock().iter() {
+            let _ = worker.send(Command::Drain);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.drain();
+    }
+}
+
+fn start_worker(
+    shared: Arc<Shared>,
+    upstream: upstream::Settings,
+    doors: Vec<(TcpListener, Arc<Door>)>,
+    commands: UnboundedReceiver<Command>,
+) {
+    match Worker::new(shared, upstream) {
+        Ok(worker) => worker.run(doors, commands),
+        Err(error) => tracing::error!(%error, "a worker cannot start"),
+    }
+}
+
+impl Shared {
+    fn new(config: Config, roots: Roots, log: Option<AccessLog>, folder: Option<StoreFolder>) -> Shared {
+        let seed = RandomState::new().hash_one("larder");
+        let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
+        let cache = Cache::new(cache::Settings {
+            memory_bytes: config.memory_bytes,
+            object_bytes_max: config.object_bytes_max,
+            policy: policy_settings(&config.policy),
+            seed,
+            ..cache::Settings::default()
+        });
+        Shared {
+            pass: PassList::new(config.intercept.pass.clone()),
+            cache,
+            counters: Counters::default(),
+            connections: AtomicUsize::new(0),
+            via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
+            via_name,
+            boundary_seed: RandomState::new().hash_one("boundary"),
+            boundaries: AtomicU64::new(0),
+            log,
+            roots,
+            authority: Mutex::new(None),
+            runs: Mutex::default(),
+            runs_opened: AtomicU64::new(0),
+            commands: Mutex::default(),
+            _folder: folder,
+            config,
+        }
+    }
+
+    /// Our member of a `Via` list for a message that came in this version (RFC 9110 section 7.6.3).
+    pub fn via(&self, received: Version) -> &str {
+        match received {
+            Version::Http10 => &self.via[0],
+            Version::Http11 => &self.via[1],
+        }
+    }
+
+    /// A multipart boundary that no body can be made to contain beforehand.
+    pub fn boundary(&self) -> String {
+        let number = self.boundaries.fetch_add(1, Ordering::Relaxed);
+        format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Whether somebody reads the access log.
+    pub fn logs(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Puts a finished record where its readers look.
+    pub fn tell(&self, tally: &Tally, run: Option<&Run>, record: Record) {
+        tally.count(&record);
+        if let Some(run) = run {
+            run.count(&record);
+        }
+        if let Some(log) = &self.log {
+            log.line(&record, &mut tally.lines.borrow_mut());
+        }
+    }
+
+    /// The record of what was no request.
+    pub fn tell_refused(&self, session: &Session, page: &Page) {
+        let record = Record::refused(session.peer, page);
+        self.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    }
+
+    /// Bundles of log lines that were lost.
+    pub fn log_bundles_dropped(&self) -> u64 {
+        self.log.as_ref().map_or(0, AccessLog::dropped)
+    }
+
+    /// Hands a worker's log lines on.
+    pub fn log_out(&self, tally: &Tally) {
+        if let Some(log) = &self.log {
+            let lines = std::mem::take(&mut *tally.lines.borrow_mut());
+            if !lines.is_empty() {
+                log.hand_over(lines);
+            }
+        }
+    }
+
+    /// After an unsafe method that succeeded, what it may have changed is forgotten (RFC 9111 section 4.4).
+    pub fn forget_unsafe(&self, method: &Method, url: &Url, response: &ResponseHead) {
+        if !method.is_safe() {
+            for changed in policy::invalidated(method, url, response) {
+                self.cache.invalidate(Key::of_url(&changed).text());
+            }
+        }
+    }
+
+    /// The local CA, made now if it was not needed before.
+    pub fn authority(&self) -> Result<Arc<Authority>, TlsError> {
+        let mut place = self.authority.lock();
+        if let Some(authority) = &*place {
+            return Ok(Arc::clone(authority));
+        }
+        let folder = self.config.authority_folder().unwrap_or_else(|| PathBuf::from("larder-ca"));
+        let authority = Arc::new(Authority::open(&folder, clock::now())?);
+        *place = Some(Arc::clone(&authority));
+        Ok(authority)
+    }
+
+    /// Opens an intercepting listener for one `larder run`.
+    pub fn open_run(&self) -> Result<RunStarted, StartError> {
+        let authority = self.authority().map_err(StartError::Tls)?;
+        let folder = self.config.store_folder().unwrap_or_else(std::env::temp_dir);
+        let ca_bundle = folder.join("ca-bundle.pem");
+        let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
+        tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sockets =
+            listen::bind_for(address, self.config.workers).map_err(|error| StartError::Listen(address, error))?;
+        let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
+        let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let run = Arc::new(Run::new(id.clone()));
+        let door = Arc::new(Door::of_run(Arc::clone(&run)));
+        for (worker, socket) in self.commands.lock().iter().zip(sockets) {
+            let _ = worker.send(Command::Open(socket, Arc::clone(&door)));
+        }
+        self.runs.lock().insert(id.clone(), OpenRun { run, door });
+        Ok(RunStarted { id, proxy, ca_bundle })
+    }
+
+    /// Closes the listener of a run; `None` when there is no such run.
+    pub fn close_run(&self, id: &str) -> Option<RunStats> {
+        let open = self.runs.lock().remove(id)?;
+        open.door.close();
+        Some(open.run.stats())
+    }
+}
+
+fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {
+    let tls = match listen.tls.as_slice() {
+        [] => None,
+        files => {
+            let certificates = Certificates::load(files).map_err(StartError::Tls)?;
+            Some(certificates.into_config().map_err(StartError::Tls)?)
+        }
+    };
+    Ok(Arc::new(Door::of(listen, tls)))
+}
+
+fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let mut sockets = listen::bind_for(address, 1).map_err(|error| StartError::Listen(address, error))?;
+    Ok(sockets.remove(0))
+}
+
+fn open_log(config: &Config) -> Result<Option<(AccessLog, JoinHandle<()>)>, StartError> {
+    let Some(log) = &config.log else { return Ok(None) };
+    let path = match &log.path {
+        crate::config::LogPath::File(path) => path.clone(),
+        _ => PathBuf::from("the log"),
+    };
+    AccessLog::open(log).map(Some).map_err(|error| StartError::File(path, error))
+}
+
+fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {
+    let (limits, timeouts, settings) = (&config.limits, &config.timeouts, &config.upstream);
+    upstream::Settings {
+        connect_timeout: timeouts.connect,
+        first_byte_timeout: timeouts.first_byte,
+        idle_timeout: timeouts.origin_idle,
+        keep_alive: settings.idle,
+        connections_per_origin_max: settings.connections_per_origin_max.div_ceil(config.workers),
+        idle_per_origin_max: settings.idle_per_origin_max.div_ceil(config.workers),
+        waiting_max: limits.waiting_per_origin_max.div_ceil(config.workers),
+        head_limits: larder_wire::parse::HeadLimits {
+            head_bytes_max: limits.head_bytes_max,
+            target_bytes_max: limits.target_bytes_max,
+            fields_max: limits.fields_max,
+        },
+        resolver: match settings.resolver {
+            ResolverKind::Dns => ResolverChoice::Dns,
+            ResolverKind::System => ResolverChoice::System,
+        },
+        ..upstream::Settings::new(tls)
+    }
+}
+
+fn policy_settings(settings: &PolicySettings) -> policy::Settings {
+    policy::Settings {
+        mode: match settings.mode {
+            crate::config::CacheMode::Shared => policy::Mode::Shared,
+            crate::config::CacheMode::Private => policy::Mode::Private,
+        },
+        heuristic_percent: settings.heuristic_percent,
+        heuristic_max_seconds: settings.heuristic_max.as_secs(),
+        ..policy::Settings::default()
+    }
+}
+
+/// The folder of one server: nobody else's for as long as this lives.
+pub struct StoreFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StoreFolder {
+    fn take(path: PathBuf) -> Result<StoreFolder, StartError> {
+        let wrong = |error| StartError::File(path.clone(), error);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(wrong)?;
+        let lock = File::create(path.join("larder.lock")).map_err(wrong)?;
+        let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+        rustix::fs::flock(&lock, operation).map_err(|_| StartError::InUse(path.clone()))?;
+        Ok(StoreFolder { path, _lock: lock })
+    }
+
+    fn control_socket(&self) -> Result<std::os::unix::net::UnixListener, StartError> {
+        let path = crate::run::control::socket(&self.path);
+        let _ = fs::remove_file(&path);
+        let listener =
+            std::os::unix::net::UnixListener::bind(&path).map_err(|error| StartError::File(path.clone(), error))?;
+        listener.set_nonblocking(true).map_err(|error| StartError::File(path, error))?;
+        Ok(listener)
+    }
+}
+
+impl Drop for StoreFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(crate::run::control::socket(&self.path));
+    }
+}
