@@ -1,0 +1,97 @@
+//! Plays the scenario library through servers of this process: one server, with its own store, for each
+//! script and way.
+//!
+//! `SCENARIO=word` plays only the scripts whose path contains the word. A script's own settings stand in it
+//! after `config`.
+
+use larder::config::{Config, Loaded};
+use larder::server::Server;
+use scenario::{Script, Target, Way};
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most of a play is waiting for a peer, so more of them than cores go at once.
+const AT_ONCE: usize = 8;
+
+#[test]
+fn the_library_holds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut scripts = Vec::new();
+    collect(&folder, &mut scripts);
+    let word = std::env::var("SCENARIO").unwrap_or_default();
+    scripts.retain(|path| path.to_string_lossy().contains(&word));
+    scripts.sort();
+    assert!(!scripts.is_empty(), "no script below {} has `{word}` in its path", folder.display());
+    let (next, played) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(path) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    for (way, result) in play(path) {
+                        played.fetch_add(1, Ordering::Relaxed);
+                        if let Err(why) = result {
+                            failures.lock().unwrap().push(format!("{} ({way:?})\n{why}", path.display()));
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort();
+    let total = played.into_inner();
+    println!("{} of {total} plays of {} scripts failed", failures.len(), scripts.len());
+    let text = failures.iter().fold(String::new(), |mut text, failure| {
+        let _ = writeln!(text, "{failure}\n");
+        text
+    });
+    assert!(failures.is_empty(), "{} of {total} plays failed:\n\n{text}", failures.len());
+}
+
+fn collect(folder: &Path, scripts: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, scripts);
+        } else if path.extension().is_some_and(|ending| ending == "scn") {
+            scripts.push(path);
+        }
+    }
+}
+
+fn play(path: &Path) -> Vec<(Way, Result<(), String>)> {
+    let script = match Script::load(path) {
+        Ok(script) => script,
+        Err(error) => return vec![(Way::Forward, Err(error.to_string()))],
+    };
+    script.ways().iter().map(|&way| (way, play_once(&script, way))).collect()
+}
+
+fn play_once(script: &Script, way: Way) -> Result<(), String> {
+    let stage = script.open().map_err(|error| error.to_string())?;
+    let store = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let mut text = script.config().unwrap_or_default().to_owned();
+    for (name, address) in stage.origins() {
+        let _ = write!(text, "\n[[site]]\nhosts = [\"{name}.test\"]\norigin = \"http://{address}\"\n");
+    }
+    let loaded = Loaded::parse("script", &text, &[]).map_err(|report| report.to_string())?;
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut config = Config { admin: None, store: Some(store.path().to_owned()), workers: 2, ..loaded.config };
+    for listen in &mut config.listens {
+        listen.address = free;
+    }
+    let server = Server::start(config).map_err(|error| error.to_string())?;
+    let target = Target { way, proxy: server.addresses()[0] };
+    let result = stage.play(&target).map_err(|failure| failure.to_string());
+    let panics = server.shared().counters.panics.load(Ordering::Relaxed);
+    drop(server);
+    match panics {
+        0 => result,
+        some => Err(format!("{some} panics\n{}", result.err().unwrap_or_default())),
+    }
+}
