@@ -257,8 +257,8 @@ impl Body {
         let came = self.bytes.len();
         match self.framing {
             Framing::Length(length) => format!("{came} of {length} body bytes"),
-            Framing::Chunked => format!("{came} body bytes without the last chunk"),
-            Framing::Close | Framing::None => format!("{came} body bytes"),
+            Framing::Chunked if !self.is_done() => format!("{came} body bytes without the last chunk"),
+            Framing::Chunked | Framing::Close | Framing::None => format!("{came} body bytes"),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::script::{Deed, Expect, Message, Reply, Standing, Step, What};
 use crate::text::{Scope, Text, glob};
 use crate::traffic::{Incoming, Talk, encode, wrong};
 use crate::world::{Halt, State, Verdict, World};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
@@ -23,6 +23,8 @@ pub struct Origin {
     current: Option<usize>,
     labels: HashMap<String, usize>,
     standing: Vec<Standing>,
+    /// Requests that came while this origin waited at a barrier, for a later `expect`.
+    pending: VecDeque<(usize, Head)>,
 }
 
 /// Accepts connections until the origin is down or the play over.
@@ -45,8 +47,8 @@ pub fn wake(address: SocketAddr) {
 
 impl Origin {
     pub fn new(party: String, world: Arc<World>, scope: Scope, address: SocketAddr) -> Origin {
-        let (talks, labels, standing) = (Vec::new(), HashMap::new(), Vec::new());
-        Origin { party, world, scope, address, talks, current: None, labels, standing }
+        let (talks, labels, standing, pending) = (Vec::new(), HashMap::new(), Vec::new(), VecDeque::new());
+        Origin { party, world, scope, address, talks, current: None, labels, standing, pending }
     }
 
     /// What the transcript calls it.
@@ -110,7 +112,7 @@ impl Origin {
             }
             What::NoRequest(time) => self.no_request(*time),
             What::Count { requests, least, most } => self.count(*requests, *least, *most),
-            What::Barrier(name) => self.world.meet(name),
+            What::Barrier(name) => self.barrier(name),
             What::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
             _ => {
                 let scope = self.scope.clone();
@@ -139,36 +141,69 @@ impl Origin {
     /// Takes the next whole head that is on any connection.
     fn next_head(&mut self, is_patient: bool) -> Result<(usize, Head), Halt> {
         loop {
-            self.gather();
-            for (index, talk) in self.talks.iter_mut().enumerate() {
-                let is_busy = talk.incoming.as_ref().is_some_and(|i| !i.body.is_done());
-                if is_busy {
-                    continue;
-                }
-                talk.take();
-                if let Some(mut head) = Head::take(&mut talk.buffer) {
-                    head.judge_request();
-                    *self.world.lock().requests.entry(self.party.clone()).or_default() += 1;
-                    return Ok((index, head));
-                }
+            if let Some(found) = self.pending.pop_front().or_else(|| self.poll_head()) {
+                return Ok(found);
             }
-            self.wait_for_news(is_patient)?;
+            let news = self.news();
+            if is_patient {
+                self.world.wait("expected a request, none came", |state| news(state).then_some(()))?;
+            } else {
+                self.world.wait_for_end(|state| news(state).then_some(()))?.ok_or(Halt::Over)?;
+            }
         }
     }
 
-    fn wait_for_news(&self, is_patient: bool) -> Result<(), Halt> {
-        let busy = |t: &&Talk| t.incoming.as_ref().is_none_or(|i| i.body.is_done());
-        let idle: Vec<usize> = self.talks.iter().filter(busy).map(|t| t.wire).collect();
-        let count = self.talks.len();
-        let ready = |state: &mut State| {
-            let fresh = state.wires.iter().filter(|w| w.party == self.party).count() > count;
-            let news = idle.iter().any(|&id| !state.wires[id].input.is_empty());
-            (fresh || news).then_some(())
-        };
-        if !is_patient {
-            return self.world.wait_for_end(ready)?.ok_or(Halt::Over);
+    fn poll_head(&mut self) -> Option<(usize, Head)> {
+        self.gather();
+        for index in 0..self.talks.len() {
+            if !self.is_idle(index) {
+                continue;
+            }
+            let talk = &mut self.talks[index];
+            talk.take();
+            if let Some(mut head) = Head::take(&mut talk.buffer) {
+                head.judge_request();
+                *self.world.lock().requests.entry(self.party.clone()).or_default() += 1;
+                return Some((index, head));
+            }
         }
-        self.world.wait("expected a request, none came", ready)
+        None
+    }
+
+    fn is_idle(&self, index: usize) -> bool {
+        let has_pending = self.pending.iter().any(|(i, _)| *i == index);
+        !has_pending && self.talks[index].incoming.as_ref().is_none_or(|i| i.body.is_done())
+    }
+
+    /// A condition that holds when a connection is new or an idle one has new bytes.
+    fn news(&self) -> impl Fn(&State) -> bool + use<> {
+        let idle: Vec<usize> = (0..self.talks.len()).filter(|i| self.is_idle(*i)).map(|i| self.talks[i].wire).collect();
+        let (count, party) = (self.talks.len(), self.party.clone());
+        move |state| {
+            let is_fresh = state.wires.iter().filter(|w| w.party == party).count() > count;
+            is_fresh || idle.iter().any(|&id| !state.wires[id].input.is_empty())
+        }
+    }
+
+    /// Waits at a barrier; requests that a `whenever` covers are answered meanwhile.
+    fn barrier(&mut self, name: &str) -> Result<(), Halt> {
+        if self.standing.is_empty() {
+            return self.world.meet(name);
+        }
+        self.world.arrive(name);
+        loop {
+            if self.world.lock().is_met(name) {
+                return Ok(());
+            }
+            if let Some((index, head)) = self.poll_head() {
+                if !self.serve_standing(index, &head)? {
+                    self.pending.push_back((index, head));
+                }
+                continue;
+            }
+            let news = self.news();
+            self.world.wait(&World::nobody_at(name), |state| (state.is_met(name) || news(state)).then_some(()))?;
+        }
     }
 
     fn expect(&mut self, expect: &Expect) -> Result<(), Halt> {

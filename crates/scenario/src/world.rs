@@ -58,6 +58,13 @@ pub struct State {
     transcript: Vec<String>,
 }
 
+impl State {
+    /// Whether all parties came to a barrier.
+    pub fn is_met(&self, name: &str) -> bool {
+        self.barriers.get(name).is_none_or(|b| b.arrived >= b.needed)
+    }
+}
+
 /// The first thing that went wrong.
 #[derive(Debug, Clone)]
 pub struct Verdict {
@@ -175,15 +182,21 @@ impl World {
 
     /// Meets the other parties at a barrier.
     pub fn meet(&self, name: &str) -> Result<(), Halt> {
+        self.arrive(name);
+        self.wait(&World::nobody_at(name), |state| state.is_met(name).then_some(()))
+    }
+
+    /// Counts one more party at a barrier.
+    pub fn arrive(&self, name: &str) {
         if let Some(barrier) = self.lock().barriers.get_mut(name) {
             barrier.arrived += 1;
         }
         self.ring();
-        let all_there = |state: &mut State| {
-            let there = state.barriers.get(name).is_none_or(|b| b.arrived >= b.needed);
-            there.then_some(())
-        };
-        self.wait(&format!("not everyone came to barrier `{name}`"), all_there)
+    }
+
+    /// What is told when a barrier is waited for in vain.
+    pub fn nobody_at(name: &str) -> String {
+        format!("not everyone came to barrier `{name}`")
     }
 
     /// Whether an origin was taken down.
