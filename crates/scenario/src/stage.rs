@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::origin::{self, Origin};
 use crate::script::{Act, Script, Step, Way, What};
 use crate::text::Scope;
-use crate::world::World;
+use crate::world::{State, Verdict, World};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -122,12 +122,15 @@ fn start_origin(mut origin: Origin, steps: Vec<Step>, world: Arc<World>) -> Star
 
 /// An origin may have steps left when the clients are done: what it still expects must come.
 fn wait_for_steps(world: &World, origins: &[Started]) {
-    let all_done = |state: &mut crate::world::State| {
+    let all_done = |state: &mut State| {
         let done = origins.iter().all(|o| state.finished.contains(&o.name));
         done.then_some(())
     };
-    // A failure of an origin ends this wait; its verdict is recorded.
-    let _ = world.wait_for_end(all_done);
+    // A failure of an origin ends this wait too; its verdict is recorded.
+    if let Ok(None) = world.wait_for_end(all_done) {
+        let what = "the script's time limit is over: `limit 20s` sets another".to_string();
+        world.fail(Verdict { party: "script".into(), line: 0, step: "as a whole".into(), what });
+    }
 }
 
 fn run_clients(acts: &[Act], world: &Arc<World>, scope: &Scope, target: &Target) {

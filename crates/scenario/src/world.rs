@@ -127,9 +127,9 @@ impl World {
         self.wait_until(Instant::now() + time, ready)
     }
 
-    /// Waits until the play is over or `ready` gives something.
+    /// Waits until `ready` gives something, or the script's time is over.
     pub fn wait_for_end<T>(&self, ready: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>, Halt> {
-        self.wait_until(self.begun + self.limit + PATIENCE, ready)
+        self.wait_until(self.begun + self.limit, ready)
     }
 
     fn wait_until<T>(&self, until: Instant, mut ready: impl FnMut(&mut State) -> Option<T>) -> Result<Option<T>, Halt> {
