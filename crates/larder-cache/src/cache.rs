@@ -314,11 +314,11 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Found::Pass(reader, writer);
         }
-        if let Some(reader) = follow(state) {
+        if let Some(reader) = follow(state, look.joins) {
             return Found::InFlight(reader);
         }
         let Some(hit) = self.open(entry) else { return self.find_missing(key, state, look) };
-        let (reader, writer) = self.begin(key, state, Followed::ByAll, false);
+        let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
         Found::Validate(hit, why, reader, writer)
     }
 
@@ -330,7 +330,7 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Found::Pass(reader, writer);
         }
-        if let Some(reader) = follow(state) {
+        if let Some(reader) = follow(state, look.joins) {
             return Found::InFlight(reader);
         }
         if self.passes.holds(self.index.hash_of(look.key), look.now) {
@@ -338,7 +338,7 @@ impl Cache {
             return Found::Pass(reader, writer);
         }
         let absent = if state.variants.is_empty() { Absent::Key } else { Absent::Variant };
-        let (reader, writer) = self.begin(key, state, Followed::ByAll, false);
+        let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
         Found::Missing(reader, writer, absent)
     }
 
@@ -471,8 +471,17 @@ const PINNED_TRIES: u32 = 64;
 pub enum Joins {
     /// It leads or follows one.
     Yes,
+    /// It asks for itself, but its answer is stored if it may be: a request with credentials, whose answer is
+    /// probably for it alone.
+    Apart,
     /// It asks for itself alone: HEAD, a range far into an object, a request that is not to be stored.
     No,
+}
+
+impl Joins {
+    fn followed(self) -> Followed {
+        if self == Joins::Yes { Followed::ByAll } else { Followed::ByNobody }
+    }
 }
 
 struct Look<'a> {
@@ -500,7 +509,10 @@ fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc
 }
 
 /// A reader on a fetch under way that others may follow.
-fn follow(state: &ObjectState) -> Option<Reader> {
+fn follow(state: &ObjectState, joins: Joins) -> Option<Reader> {
+    if joins != Joins::Yes {
+        return None;
+    }
     let pending = state.pending.iter().find(|pending| pending.followed == Followed::ByAll)?;
     pending.entry.is_useful().then(|| pending.entry.follow())
 }

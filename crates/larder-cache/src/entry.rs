@@ -36,6 +36,9 @@ pub struct Kept {
     /// Status line and fields as they go to a client of an unconditional request, up to where the
     /// fields of the moment (`Age`, `Content-Length`, `Via`, …) are added.
     pub plain: Box<[u8]>,
+    /// The same for the request that caused the fetch, where that one gets fields which are not stored
+    /// (`private="…"`, `no-cache="…"`).
+    pub first: Option<Box<[u8]>>,
     /// When the response arrived here.
     pub received: Stamp,
 }
@@ -44,20 +47,31 @@ impl Kept {
     /// Prepares a head; the caller has taken out what must not be forwarded.
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
         head.fields.shrink();
-        let mut plain = Vec::with_capacity(512);
-        encode::status_line(&mut plain, head.status, &head.reason);
-        head.fields.write_to(&mut plain);
-        Kept { head, terms, not_stored: None, plain: plain.into(), received }
+        let plain = plain(&head);
+        Kept { head, terms, not_stored: None, plain, first: None, received }
+    }
+
+    /// The same, with another head for the request that caused the fetch.
+    pub fn with_first(self, head: &ResponseHead) -> Kept {
+        Kept { first: Some(plain(head)), ..self }
     }
 
     /// Bytes this head holds in memory, itself included.
     pub fn heap_bytes(&self) -> usize {
         size_of::<Kept>()
             + self.plain.len()
+            + self.first.as_ref().map_or(0, |first| first.len())
             + self.head.reason.len()
             + self.head.fields.heap_bytes()
             + self.terms.as_ref().map_or(0, Terms::heap_bytes)
     }
+}
+
+fn plain(head: &ResponseHead) -> Box<[u8]> {
+    let mut plain = Vec::with_capacity(512);
+    encode::status_line(&mut plain, head.status, &head.reason);
+    head.fields.write_to(&mut plain);
+    plain.into()
 }
 
 /// Why a response cannot be had: what the client is told and the log says.
@@ -124,6 +138,8 @@ struct State {
     kept: Option<Arc<Kept>>,
     length: Option<u64>,
     body: Extents,
+    /// Body bytes that came, whether they are still here or not.
+    received: u64,
     trailers: Option<Fields>,
     charged: u64,
     readers: Vec<Option<Place>>,
@@ -158,6 +174,7 @@ impl Entry {
                 kept: None,
                 length: None,
                 body: Extents::default(),
+                received: 0,
                 trailers: None,
                 charged: 0,
                 readers: Vec::new(),
@@ -520,8 +537,7 @@ impl Writer {
             Retention::Keep => Poll::Ready(Room::Gone),
             Retention::Window(_) if state.seated == 0 => Poll::Ready(Room::Gone),
             Retention::Window(bytes) => {
-                let wanted_from = state.slowest().min(state.body.end());
-                if state.body.end() - wanted_from < bytes {
+                if state.received - state.slowest().min(state.received) < bytes {
                     return Poll::Ready(Room::Go);
                 }
                 state.writer = Some(cx.waker().clone());
@@ -534,8 +550,8 @@ impl Writer {
     pub fn push(&mut self, piece: Bytes) {
         let keeps = {
             let mut state = self.entry.state.lock();
-            let end = state.body.end();
-            state.body.insert(end, piece);
+            let at = state.received;
+            state.received += state.body.insert(at, piece);
             state.slide();
             self.entry.settle_charge(&mut state);
             state.wake_readers();
@@ -553,7 +569,7 @@ impl Writer {
             let mut state = self.entry.state.lock();
             state.phase = Phase::Complete;
             // The answer to a HEAD declares a length and has no body.
-            state.length = state.length.or(Some(state.body.end()));
+            state.length = state.length.or(Some(state.received));
             state.trailers = trailers;
             let keeps = state.retention == Retention::Keep;
             if keeps {
@@ -590,7 +606,7 @@ impl Writer {
     /// `abandoned_bytes_max` are missing, or less than half of it.
     fn worth_finishing(&self, state: &State) -> bool {
         let limit = self.cache.settings.abandoned_bytes_max;
-        let (have, length) = (state.body.end(), state.length);
+        let (have, length) = (state.received, state.length);
         match length {
             Some(length) => length - have.min(length) <= limit.max(have),
             None => have <= limit,
@@ -600,7 +616,7 @@ impl Writer {
     /// The budget holds at once: others go, or, when there is nobody left to go, this body stops being kept.
     fn make_room(&self) {
         let cache = &self.cache;
-        let too_long = self.entry.state.lock().body.end() > cache.settings.object_bytes_max;
+        let too_long = self.entry.state.lock().received > cache.settings.object_bytes_max;
         if !too_long && cache.make_room() {
             return;
         }

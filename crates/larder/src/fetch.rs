@@ -297,8 +297,14 @@ fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, tim
     match storable {
         Storable::Yes(terms) => {
             let mut kept = policy::kept_head(&head, settings);
-            kept.fields.remove("Content-Length");
-            order.writer.store(Kept::new(kept, Some(terms), times.received), declared);
+            hop::strip(&mut head.fields);
+            for name in ["Content-Length", "Age"] {
+                kept.fields.remove(name);
+                head.fields.remove(name);
+            }
+            let withheld = kept.fields.len() < head.fields.len();
+            let kept = Kept::new(kept, Some(terms), times.received);
+            order.writer.store(if withheld { kept.with_first(&head) } else { kept }, declared);
         }
         Storable::No(why) => {
             hop::strip(&mut head.fields);

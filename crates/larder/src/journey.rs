@@ -78,9 +78,15 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
         }
     };
     let next = respond::respond(session, &request, answer, &mut upload, &mut record).await;
-    let drained = next != Next::Continue || session.drain_upload().await;
+    let drained = next != Next::Continue || drain(session).await;
     session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
     if drained { next } else { Next::Close }
+}
+
+/// The connection goes on only when the rest of the request's body is out of the way; the client gets its answer
+/// before that.
+async fn drain(session: &mut Session) -> bool {
+    session.upload.is_none() || (session.flush().await.is_ok() && session.drain_upload().await)
 }
 
 /// What the request may have: from the store, from a fetch that is under way, or from one that begins now.
@@ -100,7 +106,7 @@ async fn obtain(
     let mut key = Vec::with_capacity(128);
     ask.url.key_text(&mut key);
     for _ in 0..TURNS_MAX {
-        let (reader, cause) = match cache.find(&key, request, &asked, record.stamp(), joins) {
+        let (reader, writer, cause) = match cache.find(&key, request, &asked, record.stamp(), joins) {
             Found::Fresh(hit) => return stored(hit, Outcome::Hit),
             Found::Stale(hit, _) => return stored(hit, Outcome::HitStale),
             Found::Revalidate(hit, writer) => {
@@ -120,23 +126,19 @@ async fn obtain(
             }
             Found::Validate(_, why, reader, writer) => {
                 let cause = if why == ValidateWhy::Stale { Cause::Stale } else { cause_of(why) };
-                fetch::lead(order(session, request, ask.clone(), Errand::Share, writer));
-                (reader, cause)
+                (reader, writer, cause)
             }
             Found::Missing(reader, writer, absent) => {
-                fetch::lead(order(session, request, ask.clone(), Errand::Share, writer));
-                (reader, if absent == Absent::Key { Cause::Uri } else { Cause::Vary })
+                (reader, writer, if absent == Absent::Key { Cause::Uri } else { Cause::Vary })
             }
             Found::Pass(reader, writer) if joins == Joins::No => {
                 let cause = if request.fields.contains("Range") { Cause::Range } else { Cause::Uri };
                 return relay_into(session, request, ask, framing, (reader, writer), cause, upload, record).await;
             }
-            Found::Pass(reader, writer) => {
-                fetch::lead(order(session, request, ask.clone(), Errand::Share, writer));
-                (reader, Cause::Pass)
-            }
+            Found::Pass(reader, writer) => (reader, writer, Cause::Pass),
         };
-        match leader(session, reader, cause, record).await {
+        let order = order(session, request, ask.clone(), Errand::Share, writer);
+        match leader(session, order, reader, cause, record).await {
             Some(answer) => return answer,
             None => continue,
         }
@@ -147,11 +149,29 @@ async fn obtain(
 /// How often a follower looks again before it asks for itself. Once is usual: what it followed was for others.
 const TURNS_MAX: usize = 3;
 
-/// Waits for the answer to a fetch that this request began.
-async fn leader(session: &mut Session, mut reader: Reader, cause: Cause, record: &mut Record) -> Option<Answer> {
+/// Begins a fetch and waits for its answer.
+async fn leader(
+    session: &mut Session,
+    mut order: Order,
+    mut reader: Reader,
+    cause: Cause,
+    record: &mut Record,
+) -> Option<Answer> {
+    let mut interim = take_interim(&mut order);
+    fetch::lead(order);
     // Whoever waits for an origin first gets what is ready.
     let _ = session.flush().await;
-    match reader.arrival().await {
+    let arrival = loop {
+        tokio::select! {
+            biased;
+            Some(head) = interim.recv() => {
+                respond::interim(session, &head);
+                let _ = session.flush().await;
+            }
+            arrival = reader.arrival() => break arrival,
+        }
+    };
+    match arrival {
         Arrival::Head(kept) => Some(Answer::Entry { reader, kept, outcome: Outcome::Miss(cause) }),
         Arrival::Use(entry, said) => {
             let hit = session.worker.shared.cache.open(&entry)?;
@@ -161,6 +181,13 @@ async fn leader(session: &mut Session, mut reader: Reader, cause: Cause, record:
         Arrival::Failed(failure) => Some(failed(&failure, record)),
         Arrival::Alone => None,
     }
+}
+
+/// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
+fn take_interim(order: &mut Order) -> mpsc::Receiver<ResponseHead> {
+    let (tell, interim) = mpsc::channel(INTERIM_MAX);
+    order.interim = (order.request.version == Version::Http11).then_some(tell);
+    interim
 }
 
 /// A request that waits for another one's fetch.
@@ -217,8 +244,7 @@ async fn relay_into(
     record: &mut Record,
 ) -> Answer {
     let mut order = order(session, request, ask, Errand::Relay, writer);
-    let (tell, mut interim) = mpsc::channel(INTERIM_MAX);
-    order.interim = (request.version == Version::Http11).then_some(tell);
+    let mut interim = take_interim(&mut order);
     if framing != Framing::None {
         let (sending, body) = Upload::new();
         order.body = Some(body);
@@ -278,7 +304,13 @@ fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
     }
     let asked = Asked::of(request);
     let joins = match request.method {
-        Method::Get if !asked.no_store() && fetches_whole(request) => Joins::Yes,
+        Method::Get if !asked.no_store() && fetches_whole(request) => {
+            if fields.contains("Authorization") {
+                Joins::Apart
+            } else {
+                Joins::Yes
+            }
+        }
         _ => Joins::No,
     };
     Some((asked, joins))

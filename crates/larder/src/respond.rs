@@ -52,7 +52,8 @@ pub async fn respond(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Next {
-    let keep = request.keeps_alive() && !session.is_draining();
+    // An answer that comes before the request is over ends the connection: whether the rest will come, nobody knows.
+    let keep = request.keeps_alive() && !session.is_draining() && session.upload_is_over();
     match answer {
         Answer::Page(page) => respond_page(session, request, &page, keep, record),
         Answer::Entry { reader, kept, outcome } => {
@@ -156,7 +157,8 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
     let via = session.worker.shared.via(delivery.kept.head.version);
     let status = delivery.kept.head.status;
     session.outbox.own(|out| {
-        out.extend_from_slice(&delivery.kept.plain);
+        let first = delivery.kept.first.as_deref().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
+        out.extend_from_slice(first.unwrap_or(&delivery.kept.plain));
         match (carriage, length) {
             (Carriage::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             (Carriage::UntilClose, _) => {}
@@ -171,8 +173,9 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
 /// The fields that are of this moment, and the end of the head.
 fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
     if let Some(terms) = &delivery.kept.terms {
-        if delivery.outcome.is_from_store() {
-            number(out, b"Age: ", terms.age(delivery.now));
+        let age = terms.age(delivery.now);
+        if age > 0 || delivery.outcome.is_from_store() {
+            number(out, b"Age: ", age);
         }
     }
     out.extend_from_slice(b"Via: ");

@@ -174,6 +174,14 @@ impl Session {
         }
     }
 
+    /// The request's body, if it has one, was read to its end.
+    pub fn upload_is_over(&mut self) -> bool {
+        if self.upload.as_ref().is_some_and(Decoder::is_done) {
+            self.upload = None;
+        }
+        self.upload.is_none()
+    }
+
     /// Reads away what is left of a request's body, if that is little; false when the connection must
     /// be closed instead.
     pub async fn drain_upload(&mut self) -> bool {

@@ -149,7 +149,8 @@ pub fn usable(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> 
         return Usable::Validate(ValidateWhy::RequestNoCache);
     }
     let age = terms.age(now);
-    if asked.max_age.is_some_and(|max_age| age > max_age) {
+    // An answer's age is counted in whole seconds, so 0 may be nearly one: `max-age=0` always asks the origin.
+    if asked.max_age.is_some_and(|max_age| age > max_age || max_age == 0) {
         return Usable::Validate(ValidateWhy::RequestMaxAge);
     }
     let wanted = asked.min_fresh.unwrap_or(0);
