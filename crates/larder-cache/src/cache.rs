@@ -80,6 +80,8 @@ impl Budget {
 
 /// A stored response that may be used.
 pub struct Hit {
+    /// Its body is still on its way here.
+    pub filling: bool,
     /// Reads its body.
     pub reader: Reader,
     /// Its head.
@@ -265,7 +267,12 @@ impl Cache {
 
     /// What an entry says of a request that looks for it: a reader on it as it is now.
     pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
-        entry.open().map(|(kept, length, reader)| Hit { reader, kept, length })
+        entry.open().map(|(kept, length, reader)| Hit { filling: reader.is_filling(), reader, kept, length })
+    }
+
+    /// The stored response that this request selects, whether it may be used or not.
+    pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
+        choose(&self.index.find(key)?.state.lock(), request)
     }
 
     /// Forgets one stored response.
@@ -285,9 +292,8 @@ impl Cache {
         if let Usable::Validate(why) = usable {
             return self.find_invalid(key, state, look, &entry, why);
         }
-        let Some((kept, length, reader)) = entry.open() else { return self.find_missing(key, state, look) };
+        let Some(hit) = self.open(&entry) else { return self.find_missing(key, state, look) };
         entry.used();
-        let hit = Hit { reader, kept, length };
         match usable {
             Usable::Stale(why) => Found::Stale(hit, why),
             Usable::Revalidate if state.pending.is_empty() => {

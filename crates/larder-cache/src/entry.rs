@@ -190,12 +190,15 @@ impl Entry {
     }
 
     /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4).
-    pub(crate) fn replace_head(&self, kept: Kept) -> Arc<Kept> {
-        let kept = Arc::new(kept);
+    pub fn renew(&self, kept: Kept) {
         let mut state = self.state.lock();
-        state.kept = Some(Arc::clone(&kept));
+        state.kept = Some(Arc::new(kept));
         self.settle_charge(&mut state);
-        kept
+    }
+
+    /// The length of the body, when it is known.
+    pub fn length(&self) -> Option<u64> {
+        self.state.lock().length
     }
 
     /// True once the whole body is here.
@@ -410,6 +413,11 @@ impl Reader {
         }
     }
 
+    /// The body was still on its way when this reader was made.
+    pub fn is_filling(&self) -> bool {
+        self.seat.is_some()
+    }
+
     /// The trailer fields, once the body has been read to its end.
     pub fn trailers(&self) -> Option<Fields> {
         self.entry.state.lock().trailers.clone()
@@ -585,12 +593,9 @@ impl Writer {
         }
     }
 
-    /// A validation said that `entry` is still the answer; `head` is what its head became.
-    pub fn redirect(mut self, entry: &Arc<Entry>, head: Option<Kept>, said: Said) {
+    /// A validation said that `entry` is still the answer.
+    pub fn redirect(mut self, entry: &Arc<Entry>, said: Said) {
         self.done = true;
-        if let Some(head) = head {
-            entry.replace_head(head);
-        }
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
         state.phase = Phase::Redirected(Arc::clone(entry), said);

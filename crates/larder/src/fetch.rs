@@ -6,14 +6,14 @@
 use crate::access::{Ask, Route};
 use crate::clock;
 use crate::session::Piece;
-use crate::upstream::{Connection, Fresh, Retry, UpstreamFault, UpstreamFaultKind};
+use crate::upstream::{Connection, Fresh, Receiver, Retry, Sender, UpstreamFault, UpstreamFaultKind};
 use crate::worker::Worker;
 use bytes::{Buf, Bytes};
 use larder_cache::entry::{Entry, Failure, Kept, Room, Said, Writer};
-use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
-use larder_wire::date::{Stamp, format_date};
+use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times};
+use larder_wire::date::Stamp;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, Version, encode, hop};
+use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, Scheme, Version, encode, hop};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -56,32 +56,91 @@ pub fn lead(order: Order) {
 }
 
 async fn run(mut order: Order) {
-    let fields = order.fields_for_origin();
-    let validates = order.errand == Errand::Share && !order.writer.candidates().is_empty();
+    let mut fields = order.fields_for_origin();
+    let validates = order.errand == Errand::Share && {
+        let stored = order.writer.candidates().iter();
+        policy::conditional(&mut fields, stored.filter_map(|(_, kept)| Some((&kept.head, kept.terms.as_ref()?))))
+    };
     let requested = clock::now();
     let answer = match order.ask_origin(&fields).await {
         Ok(answer) => answer,
         Err(fault) => return give_up(order, &fault),
     };
-    let Answer { head, connection } = answer;
+    let Answer { head, connection, uplink } = answer;
     let times = Times { requested, received: clock::now() };
     if validates && head.status == 304 {
-        return freshen(order, head, connection, times);
+        return freshen(order, &head, connection, times);
     }
-    if validates && is_trouble(head.status) {
-        if let Some(stale) = order.stale_instead(Disconnected::No) {
-            return order.writer.redirect(&stale, None, Said::StaleIfError);
+    if order.errand == Errand::Share && is_trouble(head.status) {
+        if let Some(stale) = order.stale_instead(policy::stale_if_error) {
+            return order.writer.redirect(&stale, Said::StaleIfError);
         }
     }
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask.url, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
     publish(&mut order, head, declared, times);
-    pour(order.writer, connection).await;
+    pour(order.writer, connection, uplink).await;
 }
 
+/// A final head, the connection on which the body follows, and what is left of the request's body.
 struct Answer {
     head: ResponseHead,
     connection: Connection,
+    uplink: Option<Uplink>,
+}
+
+/// The part of a request's body that is still to be sent.
+struct Uplink {
+    pieces: mpsc::Receiver<Piece>,
+    chunked: bool,
+    /// Taken from the client and not yet sent.
+    unsent: Unsent,
+    over: bool,
+}
+
+/// A piece with its framing, or the request's head.
+type Unsent = bytes::buf::Chain<bytes::buf::Chain<Bytes, Bytes>, Bytes>;
+
+impl Uplink {
+    fn new(head: Vec<u8>, pieces: mpsc::Receiver<Piece>, chunked: bool) -> Uplink {
+        Uplink { pieces, chunked, unsent: framed(head, Bytes::new(), b""), over: false }
+    }
+
+    /// Sends until the body is over. Cancel-safe: what was not sent is sent by the next call.
+    async fn send(&mut self, sender: &mut Sender<'_>) -> Result<(), UpstreamFault> {
+        loop {
+            sender.send(&mut self.unsent).await?;
+            if self.over {
+                return Ok(());
+            }
+            self.unsent = match self.pieces.recv().await {
+                Some(Piece::Data(data)) if self.chunked => {
+                    let mut size = Vec::with_capacity(16);
+                    encode::chunk_head(&mut size, data.len());
+                    framed(size, data, encode::CHUNK_END)
+                }
+                Some(Piece::Data(data)) => framed(Vec::new(), data, b""),
+                Some(Piece::End(trailers)) => {
+                    self.over = true;
+                    let mut last = Vec::new();
+                    if self.chunked {
+                        encode::last_chunk(&mut last, &trailers);
+                    }
+                    framed(last, Bytes::new(), b"")
+                }
+                None => {
+                    return Err(UpstreamFault::new(
+                        UpstreamFaultKind::ClientGone,
+                        "the client left before its request was complete",
+                    ));
+                }
+            };
+        }
+    }
+}
+
+fn framed(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Unsent {
+    Bytes::from(before).chain(data).chain(Bytes::from_static(after))
 }
 
 impl Order {
@@ -101,83 +160,57 @@ impl Order {
         let mut connection = self.worker.upstreams.connection(&self.ask.origin(), fresh).await?;
         let mut bytes = Vec::with_capacity(512);
         encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);
-        let head = match self.body.take() {
+        match self.body.take() {
             None => {
                 connection.send(&bytes).await?;
-                self.final_head(&mut connection).await?
+                let head = self.final_head(&mut connection).await?;
+                Ok(Answer { head, connection, uplink: None })
             }
-            Some(body) => self.exchange(&mut connection, bytes, body).await?,
-        };
-        Ok(Answer { head, connection })
+            Some(pieces) => {
+                let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
+                let mut uplink = Uplink::new(bytes, pieces, chunked);
+                let head = self.exchange(&mut connection, &mut uplink).await?;
+                let uplink = Some(uplink).filter(|uplink| !uplink.over);
+                Ok(Answer { head, connection, uplink })
+            }
+        }
     }
 
     async fn final_head(&self, connection: &mut Connection) -> Result<ResponseHead, UpstreamFault> {
         loop {
             let head = connection.response(&self.request.method).await?;
             if !head.is_interim() {
-                return Ok(head);
+                return usable_head(head);
             }
             self.tell_interim(head);
         }
     }
 
-    /// Sends the body while watching for an early answer (RFC 9112 section 9.3). An answer that comes before the
-    /// body is over ends the sending; the client is told by its closed channel.
-    async fn exchange(
-        &self,
-        connection: &mut Connection,
-        head: Vec<u8>,
-        mut body: mpsc::Receiver<Piece>,
-    ) -> Result<ResponseHead, UpstreamFault> {
-        let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
-        let (mut sender, mut receiver) = connection.split_mut();
-        let sending = async move {
-            sender.send(&mut Bytes::from(head)).await?;
-            while let Some(piece) = body.recv().await {
-                match piece {
-                    Piece::Data(data) if chunked => {
-                        let mut size = Vec::with_capacity(16);
-                        encode::chunk_head(&mut size, data.len());
-                        let mut chunk = Bytes::from(size).chain(data).chain(encode::CHUNK_END);
-                        sender.send(&mut chunk).await?;
-                    }
-                    Piece::Data(mut data) => sender.send(&mut data).await?,
-                    Piece::End(trailers) => {
-                        if chunked {
-                            let mut last = Vec::new();
-                            encode::last_chunk(&mut last, &trailers);
-                            sender.send(&mut Bytes::from(last)).await?;
-                        }
-                        sender.end();
-                        return Ok(());
-                    }
-                }
-            }
-            Err(UpstreamFault::new(UpstreamFaultKind::Reset, "the client left before its request was complete"))
-        };
-        tokio::pin!(sending);
-        let mut sent: Option<Result<(), UpstreamFault>> = None;
+    /// Sends the body while watching for an early answer (RFC 9112 section 9.3). What is not sent by then is sent
+    /// while the answer's body comes.
+    async fn exchange(&self, connection: &mut Connection, uplink: &mut Uplink) -> Result<ResponseHead, UpstreamFault> {
+        let (sender, mut receiver) = connection.split_mut();
+        let mut sender = Some(sender);
+        let mut broken = None;
         loop {
             tokio::select! {
-                result = &mut sending, if sent.is_none() => {
-                    // An origin that refuses a body answers and then closes: its answer counts more.
-                    if let Err(fault) = &result {
-                        if fault.kind == UpstreamFaultKind::Reset && !fault.detail.contains("client left") {
-                            sent = Some(result);
-                            continue;
+                sent = send_all(uplink, sender.as_mut()), if sender.is_some() => match sent {
+                    Ok(()) => {
+                        if let Some(sender) = sender.take() {
+                            sender.end();
                         }
-                        return Err(fault.clone());
                     }
-                    sent = Some(result);
-                }
-                head = receiver.response(&self.request.method) => match (head, sent) {
-                    (Ok(head), again) if head.is_interim() => {
-                        self.tell_interim(head);
-                        sent = again;
+                    Err(fault) if fault.kind == UpstreamFaultKind::ClientGone => return Err(fault),
+                    // An origin that refuses a body answers and then closes: its answer counts more.
+                    Err(fault) => {
+                        broken = Some(fault);
+                        sender = None;
                     }
-                    (Ok(head), _) => return Ok(head),
-                    (Err(_), Some(Err(fault))) => return Err(fault),
-                    (Err(fault), _) => return Err(fault),
+                },
+                head = receiver.response(&self.request.method) => match head {
+                    Ok(head) if head.is_interim() => self.tell_interim(head),
+                    Ok(head) => return usable_head(head),
+                    Err(fault) => return Err(broken.unwrap_or(fault)),
                 },
             }
         }
@@ -205,8 +238,6 @@ impl Order {
             for name in ["Range", "If-Range", "If-None-Match", "If-Modified-Since"] {
                 fields.remove(name);
             }
-            let stored = self.writer.candidates().iter();
-            policy::conditional(&mut fields, stored.filter_map(|(_, kept)| Some((&kept.head, kept.terms.as_ref()?))));
         }
         lower_max_forwards(&self.request.method, &mut fields);
         if let Route::Site { .. } = self.ask.route {
@@ -217,36 +248,82 @@ impl Order {
         fields
     }
 
-    /// The stored response that may be used although its origin is in trouble (RFC 5861 section 4; RFC 9111
-    /// section 4.2.4 for an origin that cannot be reached).
-    fn stale_instead(&self, disconnected: Disconnected) -> Option<Arc<Entry>> {
-        let asked = Asked::of(&self.request);
-        let mut settings = self.worker.shared.cache.settings().policy.clone();
-        if disconnected == Disconnected::Yes {
-            settings.stale_if_error_seconds = Some(u64::MAX);
+    /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
+    fn stale_instead(&self, permits: impl Fn(&Terms, &Asked, Stamp, &policy::Settings) -> bool) -> Option<Arc<Entry>> {
+        let (asked, now) = (Asked::of(&self.request), clock::now());
+        let stored = self.writer.candidates().iter();
+        let terms = stored.filter_map(|(entry, kept)| Some((kept.terms.as_ref()?, (entry, kept))));
+        let (entry, kept) = policy::choose(terms, &self.request)?;
+        let permitted = permits(kept.terms.as_ref()?, &asked, now, self.policy());
+        permitted.then(|| Arc::clone(entry))
+    }
+
+    /// The origin has another answer now, one that is not stored: the stored one is not served any more.
+    fn forget_selected(&self) {
+        for (entry, kept) in self.writer.candidates() {
+            if kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(&self.request)) {
+                self.worker.shared.cache.drop_entry(entry);
+            }
         }
-        let now = clock::now();
-        let usable = |kept: &Kept| {
-            kept.terms.as_ref().is_some_and(|terms| {
-                terms.vary.matches(&self.request) && policy::stale_if_error(terms, &asked, now, &settings)
-            })
-        };
-        let found = self.writer.candidates().iter().find(|(_, kept)| usable(kept));
-        found.map(|(entry, _)| Arc::clone(entry))
+    }
+
+    /// The answer to a HEAD says something of what a GET brought (RFC 9111 section 4.3.5).
+    fn learn_from_head(&self, head: &ResponseHead, times: Times) {
+        let cache = &self.worker.shared.cache;
+        let Some((entry, kept)) = cache.stored(self.writer.key(), &self.request) else { return };
+        let Some(terms) = &kept.terms else { return };
+        let mut stored = kept.head.clone();
+        if let Some(length) = entry.length() {
+            stored.fields.set("Content-Length", length.to_string());
+        }
+        match policy::head_says(&stored, terms, head) {
+            HeadSays::Nothing => {}
+            HeadSays::Invalidates => {
+                let mut terms = terms.clone();
+                terms.expire(times.received);
+                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received));
+            }
+            HeadSays::Freshens => {
+                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
+                {
+                    entry.renew(Kept::new(head, Some(terms), times.received));
+                }
+            }
+        }
+    }
+
+    /// The rules for this origin: a site is close to it, as a CDN is.
+    fn policy(&self) -> &policy::Settings {
+        match self.ask.route {
+            Route::Forward => &self.worker.shared.cache.settings().policy,
+            Route::Site { .. } => &self.worker.shared.site_policy,
+        }
     }
 }
 
-/// Whether the origin could not be reached at all, as opposed to answering with an error.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Disconnected {
-    Yes,
-    No,
+async fn send_all(uplink: &mut Uplink, sender: Option<&mut Sender<'_>>) -> Result<(), UpstreamFault> {
+    match sender {
+        Some(sender) => uplink.send(sender).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Nobody asked for another protocol here; an origin that switches all the same is at fault (RFC 9110 section 15.2.2).
+fn usable_head(head: ResponseHead) -> Result<ResponseHead, UpstreamFault> {
+    if head.status != 101 {
+        return Ok(head);
+    }
+    let fault = Fault::origin(FaultKind::StatusLine, "101 was not asked for");
+    Err(UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched protocols though nobody asked"))
 }
 
 fn give_up(order: Order, fault: &UpstreamFault) {
     if order.errand == Errand::Share {
-        if let Some(stale) = order.stale_instead(Disconnected::Yes) {
-            return order.writer.redirect(&stale, None, Said::StaleIfError);
+        let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
+            policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
+        };
+        if let Some(stale) = order.stale_instead(permits) {
+            return order.writer.redirect(&stale, Said::StaleIfError);
         }
     }
     tracing::debug!(url = %order.ask.url, %fault, "fetch failed");
@@ -258,37 +335,41 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
     Failure { status: fault.status(), word: fault.kind.as_str(), detail: fault.to_string().into() }
 }
 
-/// A 304: the stored response that it names is the answer still, with fields brought up to date (RFC 9111
-/// section 4.3.4).
-fn freshen(order: Order, head: ResponseHead, connection: Connection, times: Times) {
+/// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section 4.3.4).
+fn freshen(order: Order, head: &ResponseHead, connection: Connection, times: Times) {
     connection.release();
-    let settings = &order.worker.shared.cache.settings().policy;
-    let named = |kept: &Kept| kept.terms.as_ref().is_some_and(|terms| policy::freshened_by(&kept.head, terms, &head));
-    let Some((entry, kept)) = order.writer.candidates().iter().find(|(_, kept)| named(kept)).cloned() else {
+    let stored: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order
+        .writer
+        .candidates()
+        .iter()
+        .filter_map(|(entry, kept)| Some((entry, &kept.head, kept.terms.as_ref()?)))
+        .collect();
+    let set: Vec<(&ResponseHead, &Terms)> = stored.iter().map(|(_, head, terms)| (*head, *terms)).collect();
+    let named = policy::named_by(&set, head);
+    let chosen = named.iter().find(|&&at| set[at].1.vary.matches(&order.request)).or(named.first());
+    let Some(chosen) = chosen.map(|&at| Arc::clone(stored[at].0)) else {
         let detail = "the origin said `not modified` of something that was not asked about";
         return order.writer.fail(Failure { status: 502, word: "stray-304", detail: detail.into() });
     };
-    let mut fresh = policy::freshen(&kept.head, &head);
-    complete_head(&mut fresh, times.received);
-    let terms = match policy::storable(&order.request, &fresh, times, settings) {
-        Storable::Yes(terms) => Some(terms),
-        Storable::No(_) => None,
-    };
-    let remains = terms.is_some();
-    // A 304 that now forbids storing is still the answer to this one request.
-    let terms = terms.or_else(|| kept.terms.clone());
-    let head = Kept::new(policy::kept_head(&fresh, settings), terms, times.received);
-    order.writer.redirect(&entry, Some(head), Said::Unchanged);
-    if !remains {
-        order.worker.shared.cache.drop_entry(&entry);
+    for at in named {
+        let entry = stored[at].0;
+        match policy::renew(&order.request, set[at], head, times, order.policy()) {
+            Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
+            // The 304 forbids to keep it; it is the answer to those who asked before all the same.
+            Err(_) => {
+                order.worker.shared.cache.drop_entry(entry);
+                entry.renew(Kept::new(policy::freshen(set[at].0, head), Some(set[at].1.clone()), times.received));
+            }
+        }
     }
+    order.writer.redirect(&chosen, Said::Unchanged);
 }
 
 /// Publishes the head: stored and shared, or for the one who asked.
 fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, times: Times) {
     let shared = &order.worker.shared;
-    let settings = &shared.cache.settings().policy;
-    complete_head(&mut head, times.received);
+    let settings = order.policy();
+    policy::dated(&mut head, times.received);
     let storable = match order.errand {
         Errand::Share if head.status != 206 => policy::storable(&order.request, &head, times, settings),
         Errand::Share => Storable::No(NotStored::Partial),
@@ -307,20 +388,31 @@ fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, tim
             order.writer.store(if withheld { kept.with_first(&head) } else { kept }, declared);
         }
         Storable::No(why) => {
+            let head_status = head.status;
+            let learned = head.clone();
             hop::strip(&mut head.fields);
             head.fields.remove("Content-Length");
             let mut kept = Kept::new(head, None, times.received);
             if order.errand == Errand::Share {
                 kept.not_stored = Some(why);
                 shared.cache.mark_pass(order.writer.key(), times.received);
+                if head_status < 500 {
+                    order.forget_selected();
+                }
+            } else if order.request.method == Method::Head {
+                order.learn_from_head(&learned, times);
             }
             order.writer.pass(kept, declared);
         }
     }
 }
 
-/// Carries the body from the connection to the entry, at the pace that the entry allows.
-async fn pour(mut writer: Writer, mut connection: Connection) {
+/// Carries the body from the connection to the entry, at the pace that the entry allows; what is left of the
+/// request's body goes the other way meanwhile.
+async fn pour(mut writer: Writer, mut connection: Connection, uplink: Option<Uplink>) {
+    if let Some(uplink) = uplink {
+        return pour_both(writer, connection, uplink).await;
+    }
     loop {
         if writer.room().await == Room::Gone {
             return;
@@ -336,11 +428,33 @@ async fn pour(mut writer: Writer, mut connection: Connection) {
     }
 }
 
-/// A response without `Date` gets one on arrival (RFC 9110 section 6.6.1).
-fn complete_head(head: &mut ResponseHead, received: Stamp) {
-    if !head.fields.contains("Date") {
-        head.fields.push("Date", format_date(received));
+/// The connection is not used again: whether the origin read the whole request, nobody knows.
+async fn pour_both(mut writer: Writer, mut connection: Connection, mut uplink: Uplink) {
+    let (sender, mut receiver) = connection.split_mut();
+    let mut sender = Some(sender);
+    loop {
+        tokio::select! {
+            sent = send_all(&mut uplink, sender.as_mut()), if sender.is_some() => {
+                if let (Ok(()), Some(sender)) = (sent, sender.take()) {
+                    sender.end();
+                }
+            }
+            piece = next_piece(&mut writer, &mut receiver) => match piece {
+                Ok(Some(piece)) => writer.push(piece),
+                Ok(None) => return writer.finish(receiver.trailers()),
+                Err(Some(fault)) => return writer.fail(failure(&fault)),
+                Err(None) => return,
+            },
+        }
     }
+}
+
+/// Cancel-safe. `Err(None)`: nobody wants any more.
+async fn next_piece(writer: &mut Writer, receiver: &mut Receiver<'_>) -> Result<Option<Bytes>, Option<UpstreamFault>> {
+    if writer.room().await == Room::Gone {
+        return Err(None);
+    }
+    receiver.body().await.map_err(Some)
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.
@@ -372,9 +486,9 @@ fn lower_max_forwards(method: &Method, fields: &mut Fields) {
 pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection, asked: &Method) {
     let declared = declared_length(&head, asked, connection.framing());
     let received = clock::now();
-    complete_head(&mut head, received);
+    policy::dated(&mut head, received);
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
     writer.pass(Kept::new(head, None, received), declared);
-    tokio::task::spawn_local(pour(writer, connection));
+    tokio::task::spawn_local(pour(writer, connection, None));
 }

@@ -10,10 +10,10 @@ use crate::tunnel;
 use crate::upload::Upload;
 use larder_cache::cache::{Absent, Found, Hit, Joins};
 use larder_cache::entry::{Arrival, Failure, Kept, Reader, Said, Writer};
-use larder_cache::policy::{Asked, ValidateWhy};
+use larder_cache::policy::{self, Asked, ValidateWhy};
 use larder_wire::framing::{self, Framing};
 use larder_wire::range::{self, RangeSpec};
-use larder_wire::{Method, RequestHead, ResponseHead, Version, hop};
+use larder_wire::{FaultKind, Method, RequestHead, ResponseHead, Version, hop};
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub enum Answer {
         kept: Arc<Kept>,
         /// How it came about.
         outcome: Outcome,
+        /// The origin has answered this very request, conditions and ranges included.
+        verbatim: bool,
     },
 }
 
@@ -44,7 +46,13 @@ pub async fn serve(mut session: Session) {
         };
         match request.method {
             Method::Connect => return tunnel::connect(session, request).await,
-            _ if hop::upgrade(&request.fields).is_some() => return tunnel::upgrade(session, request).await,
+            _ if hop::upgrade(&request.fields).is_some() => match tunnel::upgrade(session, request).await {
+                Some(still) => {
+                    session = still;
+                    continue;
+                }
+                None => return,
+            },
             _ => {}
         }
         match caught(&mut session, request).await {
@@ -62,6 +70,10 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
     let mut upload = None;
     let answer = match framing::of_request(&request) {
         Err(fault) => Answer::Page(access::fault_page(fault.kind, fault.detail)),
+        Ok(Framing::Length(length)) if too_long(session, length) => {
+            session.begin_upload(Framing::Length(length));
+            Answer::Page(access::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
+        }
         Ok(framing) => {
             session.begin_upload(framing);
             match access::judge(session, &request) {
@@ -71,9 +83,7 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
                 }
                 Verdict::Answer(page) => Answer::Page(page),
                 Verdict::Echo => Answer::Page(echo(&request)),
-                Verdict::Tunnel(..) => {
-                    Answer::Page(access::fault_page(larder_wire::FaultKind::Target, "not a CONNECT"))
-                }
+                Verdict::Tunnel(..) => Answer::Page(access::fault_page(FaultKind::Target, "not a CONNECT")),
             }
         }
     };
@@ -81,6 +91,10 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
     let drained = next != Next::Continue || drain(session).await;
     session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
     if drained { next } else { Next::Close }
+}
+
+fn too_long(session: &Session, length: u64) -> bool {
+    session.worker.shared.config.limits.body_bytes_max.is_some_and(|max| length > max)
 }
 
 /// The connection goes on only when the rest of the request's body is out of the way; the client gets its answer
@@ -107,7 +121,10 @@ async fn obtain(
     ask.url.key_text(&mut key);
     for _ in 0..TURNS_MAX {
         let (reader, writer, cause) = match cache.find(&key, request, &asked, record.stamp(), joins) {
-            Found::Fresh(hit) => return stored(hit, Outcome::Hit),
+            Found::Fresh(hit) => {
+                let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
+                return stored(hit, outcome);
+            }
             Found::Stale(hit, _) => return stored(hit, Outcome::HitStale),
             Found::Revalidate(hit, writer) => {
                 if let Some(writer) = writer {
@@ -172,7 +189,7 @@ async fn leader(
         }
     };
     match arrival {
-        Arrival::Head(kept) => Some(Answer::Entry { reader, kept, outcome: Outcome::Miss(cause) }),
+        Arrival::Head(kept) => Some(Answer::Entry { reader, kept, outcome: Outcome::Miss(cause), verbatim: false }),
         Arrival::Use(entry, said) => {
             let hit = session.worker.shared.cache.open(&entry)?;
             let outcome = if said == Said::Unchanged { Outcome::Validated } else { Outcome::HitError };
@@ -202,7 +219,7 @@ impl Follower<'_> {
         match reader.arrival().await {
             Arrival::Head(kept) => {
                 let fits = kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
-                fits.then_some(Answer::Entry { reader, kept, outcome: Outcome::Collapsed })
+                fits.then_some(Answer::Entry { reader, kept, outcome: Outcome::Collapsed, verbatim: false })
             }
             Arrival::Use(entry, said) => {
                 let hit = self.cache.open(&entry)?;
@@ -270,7 +287,7 @@ async fn relay_into(
             Step::Uploaded(Ok(false)) => *upload = None,
             Step::Uploaded(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
             Step::Arrival(Arrival::Head(kept)) => {
-                return Answer::Entry { reader, kept, outcome: Outcome::Miss(cause) };
+                return Answer::Entry { reader, kept, outcome: Outcome::Miss(cause), verbatim: true };
             }
             Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
             Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(gone().closing()),
@@ -296,7 +313,7 @@ async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool
 
 /// Whether the store is asked for this request at all, and whether it takes part in shared fetches.
 fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
-    let readable = matches!(request.method, Method::Get | Method::Head) && framing == Framing::None;
+    let readable = policy::answerable(request) && framing == Framing::None;
     let fields = &request.fields;
     // These conditions guard a change at the origin; only it can tell (RFC 9110 section 13.2.1).
     if !readable || fields.contains("If-Match") || fields.contains("If-Unmodified-Since") {
@@ -345,7 +362,7 @@ fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand,
 }
 
 fn stored(hit: Hit, outcome: Outcome) -> Answer {
-    Answer::Entry { reader: hit.reader, kept: hit.kept, outcome }
+    Answer::Entry { reader: hit.reader, kept: hit.kept, outcome, verbatim: false }
 }
 
 fn cause_of(why: ValidateWhy) -> Cause {

@@ -56,8 +56,8 @@ pub async fn respond(
     let keep = request.keeps_alive() && !session.is_draining() && session.upload_is_over();
     match answer {
         Answer::Page(page) => respond_page(session, request, &page, keep, record),
-        Answer::Entry { reader, kept, outcome } => {
-            let delivery = Delivery { request, kept: &kept, outcome, keep, now: record.stamp() };
+        Answer::Entry { reader, kept, outcome, verbatim } => {
+            let delivery = Delivery { request, kept: &kept, outcome, verbatim, keep, now: record.stamp() };
             record.status = kept.head.status;
             record.outcome = outcome;
             record.not_stored = kept.not_stored.map(|why| why.as_str());
@@ -71,6 +71,7 @@ struct Delivery<'a> {
     request: &'a RequestHead,
     kept: &'a Kept,
     outcome: Outcome,
+    verbatim: bool,
     keep: bool,
     now: Stamp,
 }
@@ -84,7 +85,7 @@ async fn deliver(
 ) -> Next {
     let Delivery { request, kept, .. } = delivery;
     let length = reader.length();
-    let answerable = matches!(request.method, Method::Get | Method::Head) && kept.head.status == 200;
+    let answerable = !delivery.verbatim && kept.head.status == 200;
     if answerable && has_conditions(&request.fields) {
         match policy::precondition(request, &kept.head) {
             Precondition::Proceed => {}

@@ -47,6 +47,8 @@ pub struct Shared {
     pub config: Config,
     /// The store.
     pub cache: Arc<Cache>,
+    /// The rules for what sites bring: a site is close to its origin, so `CDN-Cache-Control` is meant for it.
+    pub site_policy: policy::Settings,
     /// Hosts whose tunnels are not opened.
     pub pass: PassList,
     /// What was counted since the start.
@@ -249,6 +251,10 @@ impl Shared {
         });
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
+            site_policy: policy::Settings {
+                targeted: vec!["CDN-Cache-Control".to_owned()],
+                ..cache.settings().policy.clone()
+            },
             cache,
             counters: Counters::default(),
             connections: AtomicUsize::new(0),

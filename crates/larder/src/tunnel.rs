@@ -133,35 +133,46 @@ async fn pass_unopened(
     }
 }
 
-/// Serves a request that wants to leave HTTP (RFC 9110 section 7.8).
-pub async fn upgrade(mut session: Session, request: RequestHead) {
+/// Serves a request that wants to leave HTTP (RFC 9110 section 7.8). Gives the session back when it stays with HTTP.
+pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Session> {
     let mut record = Record::begin(&request, session.peer, session.worker.shared.logs());
     let ask = match access::judge(&session, &request) {
         Verdict::Allow(ask) => ask,
-        Verdict::Answer(page) => return answer(session, &request, page.closing(), record).await,
-        Verdict::Tunnel(..) | Verdict::Echo => return,
+        Verdict::Answer(page) => {
+            answer(session, &request, page.closing(), record).await;
+            return None;
+        }
+        Verdict::Tunnel(..) | Verdict::Echo => return None,
     };
     record.url = ask.url.to_string();
     if framing::of_request(&request) != Ok(Framing::None) {
         let page = Page::new(501, "upgrade-body", "An upgrade with a body is not passed on.", "Upgrade with a GET.");
-        return answer(session, &request, page.closing(), record).await;
+        answer(session, &request, page.closing(), record).await;
+        return None;
     }
     let _ = session.flush().await;
     match ask_upgrade(&session, &request, &ask).await {
         Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
-        Ok((head, connection)) if head.status == 101 => {
-            let mut head = head;
-            let protocols = hop::upgrade(&head.fields).unwrap_or_default();
-            hop::strip(&mut head.fields);
-            head.fields.push("Connection", "upgrade");
-            head.fields.push("Upgrade", protocols);
-            session.outbox.own(|out| encode::response_head(out, &head));
-            record.status = 101;
-            let (wire, read) = connection.into_tunnel();
-            pass(session, wire, read, record).await;
-        }
-        Ok((head, connection)) => stay(session, request, ask, head, connection, record).await,
+        Ok((head, connection)) if head.status == 101 => switch(session, head, connection, record).await,
+        Ok((head, connection)) => return stay(session, request, ask, head, connection, record).await,
     }
+    None
+}
+
+async fn switch(
+    mut session: Session,
+    mut head: ResponseHead,
+    connection: crate::upstream::Connection,
+    mut record: Record,
+) {
+    let protocols = hop::upgrade(&head.fields).unwrap_or_default();
+    hop::strip(&mut head.fields);
+    head.fields.push("Connection", "upgrade");
+    head.fields.push("Upgrade", protocols);
+    session.outbox.own(|out| encode::response_head(out, &head));
+    record.status = 101;
+    let (wire, read) = connection.into_tunnel();
+    pass(session, wire, read, record).await;
 }
 
 async fn ask_upgrade(
@@ -189,7 +200,7 @@ async fn ask_upgrade(
     }
 }
 
-/// The origin stays with HTTP: its answer is passed on, and the connection ends with it.
+/// The origin stays with HTTP: its answer is passed on, and so may be the next request.
 async fn stay(
     mut session: Session,
     request: RequestHead,
@@ -197,18 +208,21 @@ async fn stay(
     head: ResponseHead,
     connection: crate::upstream::Connection,
     mut record: Record,
-) {
+) -> Option<Session> {
     let mut key = Vec::new();
     ask.url.key_text(&mut key);
     let (mut reader, writer) = session.worker.shared.cache.alone(&key);
     fetch::adopt(writer, head, connection, &request.method);
-    let Arrival::Head(kept) = reader.arrival().await else { return };
-    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass) };
+    let Arrival::Head(kept) = reader.arrival().await else { return None };
+    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true };
     let next = respond::respond(&mut session, &request, entry, &mut None, &mut record).await;
     tell(&session, record);
-    if next != respond::Next::Cut {
-        session.close().await;
+    match next {
+        respond::Next::Continue => return Some(session),
+        respond::Next::Close => session.close().await,
+        respond::Next::Cut => {}
     }
+    None
 }
 
 fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {

@@ -44,7 +44,7 @@ impl Worker {
         let limits = &shared.config.limits;
         let head_limits = HeadLimits {
             head_bytes_max: limits.head_bytes_max,
-            target_bytes_max: limits.target_bytes_max,
+            target_bytes_max: limits.target_bytes_max.min(limits.head_bytes_max),
             fields_max: limits.fields_max,
         };
         Ok(Rc::new(Worker {

@@ -286,12 +286,8 @@ impl Parser<'_> {
             config.object_bytes_max = Config::object_bytes_max_for(config.memory_bytes);
         }
         let (object, memory) = (config.object_bytes_max, config.memory_bytes);
-        let (target, head) = (config.limits.target_bytes_max, config.limits.head_bytes_max);
         if object > memory {
             self.conflict("object_bytes_max", "an object may not be larger than `memory`");
-        }
-        if target > head {
-            self.conflict("limits.target_bytes_max", "a target may not be longer than `limits.head_bytes_max`");
         }
     }
 

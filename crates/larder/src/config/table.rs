@@ -56,7 +56,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(256, 16 * MB)
         .about("Length of a request target. More is answered 414."),
     Whole::new("limits.fields_max", Field::Count(|c| &mut c.limits.fields_max))
-        .between(16, 10_000)
+        .between(1, 10_000)
         .about("Fields in a head. More is answered 431; from an origin it is a 502."),
     Whole::new("limits.body_bytes_max", Field::SizeOrNone(|c| &mut c.limits.body_bytes_max))
         .between(0, PB)

@@ -90,6 +90,8 @@ pub enum UpstreamFaultKind {
     Wire(Fault),
     /// More interim (1xx) heads than `interim_heads_max`.
     TooManyInterim,
+    /// The client left in the middle of its request.
+    ClientGone,
     /// All of the origin's connections are taken, and no place was free to wait or none became free in time.
     Busy,
 }
@@ -112,6 +114,7 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::Truncated => "truncated",
             UpstreamFaultKind::Wire(_) => "malformed",
             UpstreamFaultKind::TooManyInterim => "too-many-interim",
+            UpstreamFaultKind::ClientGone => "client-gone",
             UpstreamFaultKind::Busy => "busy",
         }
     }
