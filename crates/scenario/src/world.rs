@@ -51,6 +51,8 @@ pub struct State {
     pub wires: Vec<Wire>,
     pub requests: HashMap<String, usize>,
     pub finished: Vec<String>,
+    /// Origins that do not listen any more.
+    pub deaf: Vec<String>,
     pub is_over: bool,
     pub verdict: Option<Verdict>,
     down: Vec<String>,
