@@ -8,9 +8,11 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
+use crate::search::Searches;
 use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy};
-use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
+use larder_wire::structured::NoVarySearch;
+use larder_wire::{RequestHead, Url};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,6 +144,7 @@ pub struct Cache {
     index: Index<Object>,
     evict: Mutex<Box<dyn Evict<Entry>>>,
     passes: PassMarks,
+    searches: Searches,
     evictions: AtomicU64,
 }
 
@@ -195,6 +198,7 @@ impl Cache {
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),
+            searches: Searches::default(),
             evictions: AtomicU64::new(0),
             settings,
         })
@@ -238,6 +242,12 @@ impl Cache {
             return Found::Pass(reader, writer);
         }
         self.with_object(key, |key, state| self.find_in(key, state, &look))
+    }
+
+    /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path.
+    pub fn key_of(&self, url: &Url, key: &mut Vec<u8>) {
+        url.key_text(key);
+        self.searches.apply(key);
     }
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
@@ -369,10 +379,43 @@ impl Cache {
         (reader, Writer::new(Arc::clone(self), entry, candidates, unattended))
     }
 
+    /// What a response says of its query moves it to the key that all equal queries share.
+    pub(crate) fn rename(&self, entry: &Arc<Entry>, rule: Option<NoVarySearch>) {
+        let old = entry.key();
+        let mut text = old.text().to_vec();
+        self.searches.learn(&text, rule);
+        self.searches.apply(&mut text);
+        if text == old.text() {
+            return;
+        }
+        let Some(object) = self.index.find(old.text()) else { return };
+        let pending = {
+            let mut state = object.state.lock();
+            let at = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry));
+            at.map(|at| state.pending.swap_remove(at))
+        };
+        let Some(mut pending) = pending else { return };
+        self.remove_if_empty(old.text(), &object);
+        pending.followed = Followed::ByNobody;
+        let mut pending = Some(pending);
+        self.with_object(&text, |key, state| {
+            entry.set_key(key.clone());
+            state.pending.extend(pending.take());
+        });
+    }
+
+    fn remove_if_empty(&self, key: &[u8], object: &Arc<Object>) {
+        self.index.remove_if(key, object, |object| {
+            let mut state = object.state.lock();
+            state.dead = state.variants.is_empty() && state.pending.is_empty();
+            state.dead
+        });
+    }
+
     /// A head arrived and may be shared: the entry becomes a variant of its key, in the place of the one
     /// that the same requests selected.
     pub(crate) fn install(&self, entry: &Arc<Entry>) {
-        let Some(object) = self.index.find(entry.key.text()) else { return };
+        let Some(object) = self.index.find(entry.key().text()) else { return };
         let mut state = object.state.lock();
         let Some(at) = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry)) else { return };
         state.pending.swap_remove(at);
@@ -388,7 +431,7 @@ impl Cache {
         }
         state.variants.push(Arc::clone(entry));
         drop(state);
-        self.passes.clear(self.index.hash_of(entry.key.text()));
+        self.passes.clear(self.index.hash_of(entry.key().text()));
         let mut evict = self.evict.lock();
         for old in &gone {
             old.listed.store(false, Ordering::Relaxed);
@@ -398,7 +441,7 @@ impl Cache {
 
     /// A stored body is whole: from now on it may be evicted.
     pub(crate) fn admit(&self, entry: &Arc<Entry>) {
-        if let Some(object) = self.index.find(entry.key.text()) {
+        if let Some(object) = self.index.find(entry.key().text()) {
             let state = object.state.lock();
             if state.variants.iter().any(|variant| Arc::ptr_eq(variant, entry)) {
                 self.evict.lock().insert(Arc::clone(entry));
@@ -412,7 +455,7 @@ impl Cache {
         if !entry.listed.swap(false, Ordering::Relaxed) {
             return;
         }
-        let Some(object) = self.index.find(entry.key.text()) else { return };
+        let Some(object) = self.index.find(entry.key().text()) else { return };
         let (was_stored, empty) = {
             let mut state = object.state.lock();
             state.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
@@ -424,11 +467,7 @@ impl Cache {
             self.evict.lock().remove(entry);
         }
         if empty {
-            self.index.remove_if(entry.key.text(), &object, |object| {
-                let mut state = object.state.lock();
-                state.dead = state.variants.is_empty() && state.pending.is_empty();
-                state.dead
-            });
+            self.remove_if_empty(entry.key().text(), &object);
         }
     }
 

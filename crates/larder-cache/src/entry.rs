@@ -16,6 +16,7 @@ use crate::key::Key;
 use crate::policy::{NotStored, Terms};
 use bytes::Bytes;
 use larder_wire::date::Stamp;
+use larder_wire::structured::no_vary_search;
 use larder_wire::{Fields, ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
 use std::future::poll_fn;
@@ -120,7 +121,8 @@ pub enum Said {
 
 /// One response: head, body and the tasks that wait for more of it.
 pub struct Entry {
-    pub(crate) key: Key,
+    /// Changes at most once, before the entry can be found: see [`Cache::rename`].
+    key: Mutex<Key>,
     pub(crate) id_hash: u64,
     seat: Seat,
     weight: AtomicU64,
@@ -161,7 +163,7 @@ pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 512;
 impl Entry {
     pub(crate) fn new(key: Key, id_hash: u64, budget: Arc<Budget>) -> Entry {
         Entry {
-            key,
+            key: Mutex::new(key),
             id_hash,
             seat: Seat::new(),
             weight: AtomicU64::new(0),
@@ -182,6 +184,15 @@ impl Entry {
                 writer: None,
             }),
         }
+    }
+
+    /// The name under which it is found.
+    pub fn key(&self) -> Key {
+        self.key.lock().clone()
+    }
+
+    pub(crate) fn set_key(&self, key: Key) {
+        *self.key.lock() = key;
     }
 
     /// The head, when it is here.
@@ -240,7 +251,7 @@ impl Entry {
     /// Brings the budget up to what the entry holds now.
     fn settle_charge(&self, state: &mut MutexGuard<'_, State>) {
         let kept = state.kept.as_ref().map_or(0, |kept| kept.heap_bytes() as u64);
-        let now = ENTRY_OVERHEAD_BYTES + self.key.heap_bytes() as u64 + kept + state.body.heap_bytes();
+        let now = ENTRY_OVERHEAD_BYTES + self.key.lock().heap_bytes() as u64 + kept + state.body.heap_bytes();
         self.budget.adjust(state.charged, now);
         state.charged = now;
         self.weight.store(now, Ordering::Relaxed);
@@ -255,7 +266,7 @@ impl Drop for Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Entry({})", self.key)
+        write!(f, "Entry({})", self.key.lock())
     }
 }
 
@@ -491,8 +502,8 @@ impl Writer {
     }
 
     /// The key of the entry.
-    pub fn key(&self) -> &[u8] {
-        self.entry.key.text()
+    pub fn key(&self) -> Key {
+        self.entry.key()
     }
 
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
@@ -506,6 +517,7 @@ impl Writer {
         if length.is_some_and(|length| length > self.cache.settings.object_bytes_max) {
             return self.pass(kept, length);
         }
+        self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
         {
             let mut state = self.entry.state.lock();
             state.kept = Some(Arc::new(kept));

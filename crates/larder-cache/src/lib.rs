@@ -12,3 +12,4 @@ pub mod extents;
 pub mod index;
 pub mod key;
 pub mod policy;
+pub mod search;

@@ -270,7 +270,7 @@ impl Order {
     /// The answer to a HEAD says something of what a GET brought (RFC 9111 section 4.3.5).
     fn learn_from_head(&self, head: &ResponseHead, times: Times) {
         let cache = &self.worker.shared.cache;
-        let Some((entry, kept)) = cache.stored(self.writer.key(), &self.request) else { return };
+        let Some((entry, kept)) = cache.stored(self.writer.key().text(), &self.request) else { return };
         let Some(terms) = &kept.terms else { return };
         let mut stored = kept.head.clone();
         if let Some(length) = entry.length() {
@@ -395,7 +395,7 @@ fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, tim
             let mut kept = Kept::new(head, None, times.received);
             if order.errand == Errand::Share {
                 kept.not_stored = Some(why);
-                shared.cache.mark_pass(order.writer.key(), times.received);
+                shared.cache.mark_pass(order.writer.key().text(), times.received);
                 if head_status < 500 {
                     order.forget_selected();
                 }

@@ -118,7 +118,7 @@ async fn obtain(
     };
     let cache = Arc::clone(&session.worker.shared.cache);
     let mut key = Vec::with_capacity(128);
-    ask.url.key_text(&mut key);
+    cache.key_of(&ask.url, &mut key);
     for _ in 0..TURNS_MAX {
         let (reader, writer, cause) = match cache.find(&key, request, &asked, record.stamp(), joins) {
             Found::Fresh(hit) => {
@@ -243,9 +243,10 @@ async fn relay(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Answer {
+    let cache = &session.worker.shared.cache;
     let mut key = Vec::new();
-    ask.url.key_text(&mut key);
-    let (reader, writer) = session.worker.shared.cache.alone(&key);
+    cache.key_of(&ask.url, &mut key);
+    let (reader, writer) = cache.alone(&key);
     relay_into(session, request, ask, framing, (reader, writer), cause, upload, record).await
 }
 

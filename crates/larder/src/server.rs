@@ -16,7 +16,6 @@ use crate::tls::{self, Roots, TlsError};
 use crate::upstream::{self, ResolverChoice, SettingsFault};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
-use larder_cache::key::Key;
 use larder_cache::policy;
 use larder_wire::{Method, ResponseHead, Url, Version};
 use parking_lot::Mutex;
@@ -328,7 +327,9 @@ impl Shared {
     pub fn forget_unsafe(&self, method: &Method, url: &Url, response: &ResponseHead) {
         if !method.is_safe() {
             for changed in policy::invalidated(method, url, response) {
-                self.cache.invalidate(Key::of_url(&changed).text());
+                let mut key = Vec::new();
+                self.cache.key_of(&changed, &mut key);
+                self.cache.invalidate(&key);
             }
         }
     }

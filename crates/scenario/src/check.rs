@@ -64,7 +64,11 @@ fn one(check: &Check, head: &Head, body: Option<&Body>, scope: &Scope) -> Result
 
 fn of_body(check: &Check, head: &Head, body: &Body, scope: &Scope) -> Result<(), String> {
     match check {
-        Check::Body(payloads) => bytes(&render_payloads(payloads, scope), &body.bytes),
+        Check::Body(alternatives) => {
+            let mut results = alternatives.iter().map(|p| bytes(&render_payloads(p, scope), &body.bytes));
+            let first = results.next().unwrap_or(Ok(()));
+            if first.is_err() && results.any(|other| other.is_ok()) { Ok(()) } else { first }
+        }
         Check::BodyLength(length) => same("body length", length, &(body.bytes.len() as u64)),
         Check::BodyContains(text) => {
             let part = text.render(scope);

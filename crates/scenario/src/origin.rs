@@ -31,13 +31,16 @@ pub struct Origin {
 pub fn accept(world: &Arc<World>, listener: TcpListener, party: &str) {
     for stream in listener.incoming() {
         if world.is_down(party) {
-            return;
+            break;
         }
         if let Ok(stream) = stream {
             let _ = world.attach(stream, party);
             world.ring();
         }
     }
+    drop(listener);
+    world.lock().deaf.push(party.to_string());
+    world.ring();
 }
 
 /// Wakes an acceptor so that it sees that it is to stop.
@@ -108,7 +111,9 @@ impl Origin {
             What::Down => {
                 self.world.take_down(&self.party);
                 wake(self.address);
-                Ok(())
+                let party = self.party.clone();
+                let is_deaf = |state: &mut State| state.deaf.contains(&party).then_some(());
+                self.world.wait("the origin could not stop listening", is_deaf)
             }
             What::NoRequest(time) => self.no_request(*time),
             What::Count { requests, least, most } => self.count(*requests, *least, *most),

@@ -314,8 +314,8 @@ pub enum Check {
     Lacks(String),
     /// Names with exactly this case come in this order.
     Order(Vec<String>),
-    /// The whole body.
-    Body(Vec<Payload>),
+    /// The whole body is one of these.
+    Body(Vec<Vec<Payload>>),
     /// Its length.
     BodyLength(u64),
     /// It contains this text.

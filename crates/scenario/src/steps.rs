@@ -293,15 +293,28 @@ impl<'a> Reader<'a> {
     }
 
     fn payloads(&self, words: &mut Words) -> Result<Vec<Payload>, String> {
-        let mut payloads = Vec::new();
+        match &mut self.alternatives(words)?[..] {
+            [only] => Ok(std::mem::take(only)),
+            _ => Err("`or` is for checks of a whole body".into()),
+        }
+    }
+
+    /// Payloads with `or` between them.
+    fn alternatives(&self, words: &mut Words) -> Result<Vec<Vec<Payload>>, String> {
+        let (mut done, mut payloads) = (Vec::new(), Vec::new());
         while let Some(word) = words.next()? {
             payloads.push(match word {
+                Word::Plain("or") => {
+                    done.push(std::mem::take(&mut payloads));
+                    continue;
+                }
                 Word::Quoted(text) => Payload::Text(self.text(text, true)?),
                 Word::Plain("bytes") => pattern(words)?,
                 Word::Plain(other) => return Err(format!("`{other}`: write \"text\", `bytes N` or `bytes FROM-TO`")),
             });
         }
-        Ok(payloads)
+        done.push(payloads);
+        Ok(done)
     }
 
     fn message(&mut self) -> Result<(Message, Option<Text>), String> {
@@ -389,7 +402,7 @@ impl<'a> Reader<'a> {
             "has" => return Ok(words.all().iter().map(|n| Check::Has(n.to_string())).collect()),
             "lacks" => return Ok(words.all().iter().map(|n| Check::Lacks(n.to_string())).collect()),
             "order" => Check::Order(words.all().iter().map(|n| n.to_string()).collect()),
-            "no" if words.all() == ["body"] => Check::Body(Vec::new()),
+            "no" if words.all() == ["body"] => Check::Body(vec![Vec::new()]),
             "body" => match words.rest.split_whitespace().next() {
                 Some("length") => {
                     words.plain("length")?;
@@ -399,7 +412,7 @@ impl<'a> Reader<'a> {
                     words.plain("contains")?;
                     Check::BodyContains(self.quoted(&mut words)?)
                 }
-                _ => Check::Body(self.payloads(&mut words)?),
+                _ => Check::Body(self.alternatives(&mut words)?),
             },
             "framing" => Check::Framed(words.plain("none, length, chunked or close")?.to_string()),
             "trailer" => {

@@ -129,7 +129,7 @@ impl Talk {
     pub fn play(&mut self, step: &What, scope: &Scope) -> Result<(), Halt> {
         match step {
             What::Send(payloads) => self.write(&render_payloads(payloads, scope)),
-            What::Dribble(time, payloads) => self.dribble(*time, &render_payloads(payloads, scope)),
+            What::Dribble(time, payloads) => self.world.dribble(self.wire, &render_payloads(payloads, scope), *time),
             What::Chunk(payloads) => self.write(&chunk(&render_payloads(payloads, scope))),
             What::LastChunk(trailers) => self.write(&last_chunk(trailers, scope)),
             What::Piece(payloads) => self.piece(&render_payloads(payloads, scope)),
@@ -156,14 +156,6 @@ impl Talk {
             }
             _ => wrong("this step needs no connection"),
         }
-    }
-
-    fn dribble(&self, time: Duration, bytes: &[u8]) -> Result<(), Halt> {
-        for byte in bytes {
-            self.write(std::slice::from_ref(byte))?;
-            self.world.wait_at_most(time, |_| None::<()>)?;
-        }
-        Ok(())
     }
 
     fn piece(&mut self, expected: &[u8]) -> Result<(), Halt> {

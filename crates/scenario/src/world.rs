@@ -51,6 +51,8 @@ pub struct State {
     pub wires: Vec<Wire>,
     pub requests: HashMap<String, usize>,
     pub finished: Vec<String>,
+    /// Origins that do not listen any more.
+    pub deaf: Vec<String>,
     pub is_over: bool,
     pub verdict: Option<Verdict>,
     down: Vec<String>,
@@ -279,14 +281,30 @@ impl World {
         self.ring();
     }
 
+    /// Writes bytes one by one with a pause after each; the transcript shows them as one.
+    pub fn dribble(&self, id: usize, bytes: &[u8], time: Duration) -> Result<(), Halt> {
+        let label = self.lock().wires[id].label.clone();
+        self.note(&label, &format!(" > byte by byte: {}", readable(bytes, SHOWN_BYTES)));
+        for byte in bytes {
+            self.put(id, std::slice::from_ref(byte))?;
+            self.wait_at_most(time, |_| None::<()>)?;
+        }
+        Ok(())
+    }
+
     /// Writes to a connection. That the other side has gone is no failure here: what it said last will tell.
     pub fn write(&self, id: usize, bytes: &[u8]) -> Result<(), Halt> {
+        let label = self.lock().wires[id].label.clone();
+        self.note(&label, &format!(" > {}", readable(bytes, SHOWN_BYTES)));
+        self.put(id, bytes)
+    }
+
+    fn put(&self, id: usize, bytes: &[u8]) -> Result<(), Halt> {
         let (stream, label) = {
             let state = self.lock();
             (state.wires[id].stream.clone(), state.wires[id].label.clone())
         };
         let Some(stream) = stream else { return Ok(()) };
-        self.note(&label, &format!(" > {}", readable(bytes, SHOWN_BYTES)));
         match (&*stream).write_all(bytes) {
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 Err(Halt::Wrong(format!("the proxy did not take these bytes within {PATIENCE:?}")))
