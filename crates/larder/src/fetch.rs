@@ -71,10 +71,11 @@ async fn run(mut order: Order) {
     if validates && head.status == 304 {
         return freshen(order, &head, connection, times);
     }
-    if order.errand == Errand::Share && is_trouble(head.status) {
-        if let Some(stale) = order.stale_instead(policy::stale_if_error) {
-            return order.writer.redirect(&stale, Said::StaleIfError);
-        }
+    if order.errand == Errand::Share
+        && is_trouble(head.status)
+        && let Some(stale) = order.stale_instead(policy::stale_if_error)
+    {
+        return order.writer.redirect(&stale, Said::StaleIfError);
     }
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask.url, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());

@@ -97,19 +97,20 @@ async fn deliver(
             }
         }
     }
-    if answerable && request.method == Method::Get {
-        if let (Some(length), Some(specs)) = (length, wanted_ranges(request, kept)) {
-            return match range::resolve(&specs, length) {
-                Some(mut ranges) => {
-                    // What passes through a window can't be read backwards.
-                    if !reader.entry().is_complete() {
-                        ranges.sort_by_key(|range| range.start);
-                    }
-                    deliver_ranges(session, delivery, reader, &ranges, length, record).await
+    if answerable
+        && request.method == Method::Get
+        && let (Some(length), Some(specs)) = (length, wanted_ranges(request, kept))
+    {
+        return match range::resolve(&specs, length) {
+            Some(mut ranges) => {
+                // What passes through a window can't be read backwards.
+                if !reader.entry().is_complete() {
+                    ranges.sort_by_key(|range| range.start);
                 }
-                None => unsatisfiable(session, &delivery, length, record),
-            };
-        }
+                deliver_ranges(session, delivery, reader, &ranges, length, record).await
+            }
+            None => unsatisfiable(session, &delivery, length, record),
+        };
     }
     let carriage = carriage(&delivery, length);
     let next = begin(session, &delivery, length, carriage);

@@ -70,10 +70,10 @@ impl Ticker {
         self.now.set(self.now.get() + 1);
         for seat in self.seats.borrow_mut().iter_mut() {
             let over = seat.deadline != 0 && seat.deadline <= self.now.get();
-            if over || (seat.idle && self.draining.get()) {
-                if let Some(waker) = seat.waker.take() {
-                    waker.wake();
-                }
+            if (over || (seat.idle && self.draining.get()))
+                && let Some(waker) = seat.waker.take()
+            {
+                waker.wake();
             }
         }
     }
