@@ -1,0 +1,278 @@
+//! The cache as a whole: what requests may have, who fetches, what stays within the budget.
+
+use bytes::Bytes;
+use larder_cache::cache::{Absent, Cache, Found, Joins, Settings};
+use larder_cache::entry::{Arrival, Failure, Kept, Reader, Room, Said, Writer};
+use larder_cache::policy::{self, Asked, Storable, Times};
+use larder_wire::date::Stamp;
+use larder_wire::parse::{self, HeadLimits, Parsed};
+use larder_wire::{RequestHead, ResponseHead};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+const NOW: Stamp = Stamp(1_800_000_000);
+const KEY: &[u8] = b"http://a.example/x";
+
+fn request(fields: &str) -> RequestHead {
+    let text = format!("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+    match parse::request(text.as_bytes(), &HeadLimits::default()) {
+        Ok(Parsed::Complete { head, .. }) => head,
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
+    let mut head = ResponseHead::new(200);
+    for line in fields.lines() {
+        let (name, value) = line.split_once(": ").unwrap();
+        head.fields.push(name, value);
+    }
+    policy::dated(&mut head, NOW);
+    let times = Times { requested: NOW, received: NOW };
+    match policy::storable(request, &head, times, &cache.settings().policy) {
+        Storable::Yes(terms) => Kept::new(policy::kept_head(&head, &cache.settings().policy), Some(terms), NOW),
+        Storable::No(_) => Kept::new(head, None, NOW),
+    }
+}
+
+fn find(cache: &Arc<Cache>, key: &[u8], request: &RequestHead, at: Stamp) -> Found {
+    cache.find(key, request, &Asked::of(request), at, Joins::Yes)
+}
+
+fn miss(cache: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
+    match find(cache, key, &request(""), NOW) {
+        Found::Missing(reader, writer, _) => (reader, writer),
+        other => panic!("{}", other.as_str()),
+    }
+}
+
+fn store(cache: &Arc<Cache>, key: &[u8], fields: &str, body: Vec<u8>) {
+    let (_reader, mut writer) = miss(cache, key);
+    writer.store(kept(cache, &request(""), fields), Some(body.len() as u64));
+    writer.push(body.into());
+    writer.finish(None);
+}
+
+/// Counts how often it was woken.
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+fn read(reader: &mut Reader, from: u64) -> Option<Result<Vec<u8>, Failure>> {
+    let mut out = Vec::new();
+    now(reader.read(from..u64::MAX, &mut out)).map(|read| read.map(|_| out.concat()))
+}
+
+#[test]
+fn a_stored_answer_is_found_and_grows_stale() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, "Cache-Control: max-age=60\nETag: \"v\"", b"hello".to_vec());
+    let Found::Fresh(mut hit) = find(&cache, KEY, &request(""), NOW.plus(59)) else { panic!() };
+    assert!(!hit.filling);
+    assert_eq!(read(&mut hit.reader, 0), Some(Ok(b"hello".to_vec())));
+    assert!(matches!(find(&cache, KEY, &request(""), NOW.plus(61)), Found::Validate(..)));
+    assert!(matches!(find(&cache, b"http://a.example/y", &request(""), NOW), Found::Missing(_, _, Absent::Key)));
+}
+
+#[test]
+fn one_asks_and_the_others_stream_along() {
+    let cache = Cache::new(Settings::default());
+    let (mut leader, mut writer) = miss(&cache, KEY);
+    let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW) else { panic!() };
+    assert!(now(follower.arrival()).is_none());
+    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    assert!(matches!(now(leader.arrival()), Some(Arrival::Head(_))));
+    assert!(matches!(now(follower.arrival()), Some(Arrival::Head(_))));
+    writer.push(Bytes::from_static(b"first"));
+    assert_eq!(read(&mut follower, 0), Some(Ok(b"first".to_vec())));
+    assert!(read(&mut follower, 5).is_none());
+    let Found::Fresh(mut late) = find(&cache, KEY, &request(""), NOW) else { panic!() };
+    assert!(late.filling);
+    writer.push(Bytes::from_static(b" second"));
+    writer.finish(None);
+    assert_eq!(read(&mut follower, 5), Some(Ok(b" second".to_vec())));
+    assert_eq!(read(&mut late.reader, 0), Some(Ok(b"first second".to_vec())));
+    assert_eq!(late.reader.length(), Some(12));
+}
+
+#[test]
+fn an_answer_for_one_sets_all_followers_free_and_is_remembered() {
+    let cache = Cache::new(Settings::default());
+    let (mut leader, mut writer) = miss(&cache, KEY);
+    let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW) else { panic!() };
+    cache.mark_pass(KEY, NOW);
+    writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
+    assert!(matches!(now(leader.arrival()), Some(Arrival::Head(_))));
+    assert!(matches!(now(follower.arrival()), Some(Arrival::Alone)));
+    let Found::Pass(..) = find(&cache, KEY, &request(""), NOW) else { panic!("not remembered") };
+    let later = NOW.plus(cache.settings().pass_seconds + 1);
+    assert!(matches!(find(&cache, KEY, &request(""), later), Found::Missing(..)));
+}
+
+#[test]
+fn a_writer_that_is_dropped_fails_its_readers() {
+    let cache = Cache::new(Settings::default());
+    let (mut leader, mut writer) = miss(&cache, KEY);
+    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), Some(100));
+    writer.push(Bytes::from_static(b"part"));
+    drop(writer);
+    assert_eq!(read(&mut leader, 0), Some(Ok(b"part".to_vec())));
+    assert!(matches!(read(&mut leader, 4), Some(Err(_))));
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "a part is not an answer");
+}
+
+#[test]
+fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
+    let cache = Cache::new(Settings { window_bytes: 10, ..Settings::default() });
+    let (mut reader, mut writer) = miss(&cache, KEY);
+    writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(Arc::clone(&bell));
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    writer.push(Bytes::from_static(b"0123456789"));
+    assert_eq!(writer.poll_room(&cx), Poll::Pending);
+    assert_eq!(read(&mut reader, 0), Some(Ok(b"0123456789".to_vec())));
+    assert_eq!(bell.0.load(Ordering::Relaxed), 0, "what was handed out is not taken yet");
+    assert!(read(&mut reader, 10).is_none());
+    assert_eq!(bell.0.load(Ordering::Relaxed), 1);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
+    for round in 0..1000u64 {
+        writer.push(Bytes::from_static(b"abcdefghij"));
+        assert_eq!(read(&mut reader, 10 + round * 10), Some(Ok(b"abcdefghij".to_vec())));
+        assert!(cache.stats().memory_bytes < 3000, "{}", cache.stats().memory_bytes);
+    }
+    drop(reader);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Gone));
+}
+
+#[test]
+fn an_abandoned_fetch_goes_on_by_the_rule() {
+    let cache = Cache::new(Settings { abandoned_bytes_max: 10, ..Settings::default() });
+    let cases = [
+        (Some(10), 0, Room::Go),
+        (Some(100), 0, Room::Gone),
+        (Some(100), 60, Room::Go),
+        (None, 5, Room::Go),
+        (None, 50, Room::Gone),
+    ];
+    for (at, (length, have, wanted)) in cases.into_iter().enumerate() {
+        let (reader, mut writer) = miss(&cache, format!("http://a.example/{at}").as_bytes());
+        writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), length);
+        writer.push(vec![0; have].into());
+        drop(reader);
+        assert_eq!(now(writer.room()), Some(wanted), "{length:?} {have}");
+    }
+}
+
+#[test]
+fn variants_do_not_mix() {
+    let cache = Cache::new(Settings::default());
+    let (en, de) = (request("Accept-Language: en\r\n"), request("Accept-Language: de\r\n"));
+    for (request, body) in [(&en, "hello"), (&de, "hallo")] {
+        let (_reader, mut writer) = match find(&cache, KEY, request, NOW) {
+            Found::Missing(reader, writer, _) => (reader, writer),
+            other => panic!("{}", other.as_str()),
+        };
+        writer.store(kept(&cache, request, "Cache-Control: max-age=60\nVary: Accept-Language"), None);
+        writer.push(Bytes::copy_from_slice(body.as_bytes()));
+        writer.finish(None);
+    }
+    for (request, body) in [(&en, "hello"), (&de, "hallo")] {
+        let Found::Fresh(mut hit) = find(&cache, KEY, request, NOW) else { panic!() };
+        assert_eq!(read(&mut hit.reader, 0), Some(Ok(body.as_bytes().to_vec())));
+    }
+    let other = request("Accept-Language: fr\r\n");
+    assert!(matches!(find(&cache, KEY, &other, NOW), Found::Missing(_, _, Absent::Variant)));
+}
+
+#[test]
+fn what_is_invalidated_while_it_is_fetched_is_not_stored() {
+    let cache = Cache::new(Settings::default());
+    let (_reader, mut writer) = miss(&cache, KEY);
+    assert_eq!(cache.invalidate(KEY), 0);
+    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    writer.push(Bytes::from_static(b"old"));
+    writer.finish(None);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
+}
+
+#[test]
+fn a_validation_answers_its_followers() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, "Cache-Control: max-age=0\nETag: \"v\"", b"body".to_vec());
+    let Found::Validate(_, _, mut leader, writer) = find(&cache, KEY, &request(""), NOW.plus(1)) else { panic!() };
+    let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW.plus(1)) else { panic!() };
+    let (entry, _) = writer.candidates()[0].clone();
+    writer.redirect(&entry, Said::Unchanged);
+    for reader in [&mut leader, &mut follower] {
+        let Some(Arrival::Use(answer, Said::Unchanged)) = now(reader.arrival()) else { panic!() };
+        assert!(Arc::ptr_eq(&answer, &entry));
+    }
+}
+
+#[test]
+fn the_budget_holds_at_every_step_and_all_is_given_back() {
+    let budget = 200_000;
+    let cache = Cache::new(Settings { memory_bytes: budget, object_bytes_max: 50_000, ..Settings::default() });
+    for round in 0..500u64 {
+        let length = (round * 7919 % 20_000) as usize;
+        store(&cache, format!("http://a.example/{round}").as_bytes(), "Cache-Control: max-age=60", vec![1; length]);
+        let used = cache.stats().memory_bytes;
+        assert!(used <= budget, "round {round}: {used}");
+    }
+    assert!(cache.stats().evictions > 0);
+    for round in 0..500u64 {
+        cache.invalidate(format!("http://a.example/{round}").as_bytes());
+    }
+    assert_eq!((cache.stats().memory_bytes, cache.stats().objects), (0, 0));
+}
+
+#[test]
+fn a_body_that_finds_no_room_passes_through() {
+    let cache = Cache::new(Settings {
+        memory_bytes: 100_000,
+        object_bytes_max: 90_000,
+        window_bytes: 8_000,
+        ..Settings::default()
+    });
+    let (mut reader, mut writer) = miss(&cache, KEY);
+    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    let mut got = 0;
+    for _ in 0..100 {
+        assert_eq!(now(writer.room()), Some(Room::Go));
+        writer.push(vec![7; 4_000].into());
+        got += read(&mut reader, got).unwrap().unwrap().len() as u64;
+        assert!(cache.stats().memory_bytes < 110_000, "{}", cache.stats().memory_bytes);
+    }
+    writer.finish(None);
+    assert_eq!(got, 400_000);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
+}
+
+#[test]
+fn what_a_client_still_reads_is_not_counted_as_free() {
+    let cache = Cache::new(Settings { memory_bytes: 100_000, object_bytes_max: 60_000, ..Settings::default() });
+    store(&cache, b"http://a.example/held", "Cache-Control: max-age=60", vec![1; 50_000]);
+    let Found::Fresh(held) = find(&cache, b"http://a.example/held", &request(""), NOW) else { panic!() };
+    for round in 0..20 {
+        store(&cache, format!("http://a.example/{round}").as_bytes(), "Cache-Control: max-age=60", vec![2; 20_000]);
+        assert!(cache.stats().memory_bytes <= 100_000, "{}", cache.stats().memory_bytes);
+    }
+    drop(held);
+}
