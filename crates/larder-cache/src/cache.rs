@@ -244,6 +244,16 @@ impl Cache {
         self.with_object(key, |key, state| self.find_in(key, state, &look))
     }
 
+    /// A fresh and complete response for this request, or nothing: the look that begins no fetch.
+    pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
+        let object = self.index.find(key)?;
+        let (entry, kept) = choose(&object.state.lock(), request)?;
+        let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
+        let hit = self.open(&entry).filter(|hit| usable == Usable::Fresh && !hit.filling)?;
+        entry.used();
+        Some(hit)
+    }
+
     /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path.
     pub fn key_of(&self, url: &Url, key: &mut Vec<u8>) {
         url.key_text(key);

@@ -55,12 +55,41 @@ pub async fn serve(mut session: Session) {
             },
             _ => {}
         }
+        if let Some(next) = quick(&mut session, &request) {
+            match next {
+                Next::Continue if session.flush_if_full().await.is_ok() => continue,
+                Next::Close => return session.close().await,
+                Next::Continue | Next::Cut => return,
+            }
+        }
         match caught(&mut session, request).await {
             Next::Continue => {}
             Next::Close => return session.close().await,
             Next::Cut => return,
         }
     }
+}
+
+/// The same way for a request that the store answers on the spot: no wait, so no task state. `None` leaves all
+/// as it was, for [`travel`].
+fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
+    if request.method != Method::Get || !respond::is_plain(&request.fields) || !policy::answerable(request) {
+        return None;
+    }
+    let Verdict::Allow(ask) = access::judge(session, request) else { return None };
+    let shared = Arc::clone(&session.worker.shared);
+    let mut record = Record::begin(request, session.peer, shared.logs());
+    let mut key = session.worker.keys.take();
+    key.clear();
+    shared.cache.key_of(&ask.url, &mut key);
+    let hit = shared.cache.fresh(&key, request, &Asked::of(request), record.stamp());
+    session.worker.keys.set(key);
+    let next = respond::whole(session, request, hit?, &mut record)?;
+    if shared.logs() {
+        record.url = ask.url.to_string();
+    }
+    shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    Some(next)
 }
 
 /// One request, from its head to its record.
@@ -78,7 +107,9 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
             session.begin_upload(framing);
             match access::judge(session, &request) {
                 Verdict::Allow(ask) => {
-                    record.url = ask.url.to_string();
+                    if session.worker.shared.logs() {
+                        record.url = ask.url.to_string();
+                    }
                     obtain(session, &request, ask, framing, &mut upload, &mut record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),

@@ -9,6 +9,7 @@ use crate::record::{Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
+use larder_cache::cache::Hit;
 use larder_cache::entry::{Kept, Reader};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
@@ -64,6 +65,30 @@ pub async fn respond(
             deliver(session, delivery, reader, upload, record).await
         }
     }
+}
+
+/// Puts a whole stored response into the outbox, without a wait. `None` when it is not whole any more.
+pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mut Record) -> Option<Next> {
+    let mut pieces = session.worker.pieces.take();
+    let length = hit.reader.whole(&mut pieces);
+    if let Some(length) = length {
+        record.status = hit.kept.head.status;
+        record.outcome = Outcome::Hit;
+        record.bytes = length;
+        record.complete = true;
+    }
+    let keep = request.keeps_alive() && !session.is_draining();
+    let delivery =
+        Delivery { request, kept: &hit.kept, outcome: Outcome::Hit, verbatim: false, keep, now: record.stamp() };
+    let next = length.map(|length| begin(session, &delivery, Some(length), Carriage::Length));
+    pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
+    session.worker.pieces.set(pieces);
+    next
+}
+
+/// Nothing in these fields asks for anything but the whole response.
+pub fn is_plain(fields: &Fields) -> bool {
+    !fields.contains("Range") && !has_conditions(fields)
 }
 
 /// What is known before the first byte goes out.

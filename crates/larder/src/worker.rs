@@ -5,6 +5,7 @@ use crate::record::Tally;
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
 use crate::upstream::{self, Upstreams};
+use bytes::Bytes;
 use larder_wire::parse::HeadLimits;
 use std::cell::{Cell, RefCell};
 use std::net::TcpListener;
@@ -26,6 +27,10 @@ pub struct Worker {
     pub head_limits: HeadLimits,
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
+    /// Where the key of a quick look-up is written.
+    pub keys: Cell<Vec<u8>>,
+    /// Where the pieces of a whole body are gathered.
+    pub pieces: Cell<Vec<Bytes>>,
     /// What was counted here.
     pub tally: Tally,
     /// Connections that are open here.
@@ -52,6 +57,8 @@ impl Worker {
             upstreams,
             head_limits,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
+            keys: Cell::default(),
+            pieces: Cell::default(),
             tally: Tally::default(),
             sessions: Cell::new(0),
             shared,
