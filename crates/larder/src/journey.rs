@@ -6,6 +6,7 @@ use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
 use crate::respond::{self, Next};
 use crate::session::{End, Session};
+use crate::ticker::Wait;
 use crate::tunnel;
 use crate::upload::Upload;
 use larder_cache::cache::{Absent, Found, Hit, Joins};
@@ -45,8 +46,9 @@ pub async fn serve(mut session: Session) {
             Err(end) => return refuse(session, &end).await,
         };
         match request.method {
-            Method::Connect => return tunnel::connect(session, request).await,
-            _ if hop::upgrade(&request.fields).is_some() => match tunnel::upgrade(session, request).await {
+            // Rare and large: boxed, so that every connection's task stays small.
+            Method::Connect => return Box::pin(tunnel::connect(session, request)).await,
+            _ if hop::upgrade(&request.fields).is_some() => match Box::pin(tunnel::upgrade(session, request)).await {
                 Some(still) => {
                     session = still;
                     continue;
@@ -145,7 +147,7 @@ async fn obtain(
 ) -> Answer {
     let Some((asked, joins)) = lookup(request, framing) else {
         let cause = if matches!(request.method, Method::Get | Method::Head) { Cause::Bypass } else { Cause::Method };
-        return relay(session, request, ask, framing, cause, upload, record).await;
+        return Relay { request, ask, framing, cause }.answer(session, upload, record).await;
     };
     let cache = Arc::clone(&session.worker.shared.cache);
     let mut key = Vec::with_capacity(128);
@@ -181,7 +183,8 @@ async fn obtain(
             }
             Found::Pass(reader, writer) if joins == Joins::No => {
                 let cause = if request.fields.contains("Range") { Cause::Range } else { Cause::Uri };
-                return relay_into(session, request, ask, framing, (reader, writer), cause, upload, record).await;
+                let relay = Relay { request, ask, framing, cause };
+                return relay.answer_into(reader, writer, session, upload, record).await;
             }
             Found::Pass(reader, writer) => (reader, writer, Cause::Pass),
         };
@@ -191,7 +194,7 @@ async fn obtain(
             None => continue,
         }
     }
-    relay(session, request, ask, framing, Cause::Vary, upload, record).await
+    Relay { request, ask, framing, cause: Cause::Vary }.answer(session, upload, record).await
 }
 
 /// How often a follower looks again before it asks for itself. Once is usual: what it followed was for others.
@@ -265,64 +268,62 @@ impl Follower<'_> {
 }
 
 /// Passes the request on as it is; the answer is for it alone.
-async fn relay(
-    session: &mut Session,
-    request: &Rc<RequestHead>,
+struct Relay<'a> {
+    request: &'a Rc<RequestHead>,
     ask: Ask,
     framing: Framing,
     cause: Cause,
-    upload: &mut Option<Upload>,
-    record: &mut Record,
-) -> Answer {
-    let cache = &session.worker.shared.cache;
-    let mut key = Vec::new();
-    cache.key_of(&ask.url, &mut key);
-    let (reader, writer) = cache.alone(&key);
-    relay_into(session, request, ask, framing, (reader, writer), cause, upload, record).await
 }
 
-#[allow(clippy::too_many_arguments)]
-async fn relay_into(
-    session: &mut Session,
-    request: &Rc<RequestHead>,
-    ask: Ask,
-    framing: Framing,
-    (mut reader, writer): (Reader, Writer),
-    cause: Cause,
-    upload: &mut Option<Upload>,
-    record: &mut Record,
-) -> Answer {
-    let mut order = order(session, request, ask, Errand::Relay, writer);
-    let mut interim = take_interim(&mut order);
-    if framing != Framing::None {
-        let (sending, body) = Upload::new();
-        order.body = Some(body);
-        *upload = Some(sending);
+impl Relay<'_> {
+    async fn answer(self, session: &mut Session, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
+        let cache = &session.worker.shared.cache;
+        let mut key = Vec::new();
+        cache.key_of(&self.ask.url, &mut key);
+        let (reader, writer) = cache.alone(&key);
+        self.answer_into(reader, writer, session, upload, record).await
     }
-    fetch::lead(order);
-    let _ = session.flush().await;
-    loop {
-        let step = tokio::select! {
-            biased;
-            Some(head) = interim.recv() => Step::Interim(head),
-            arrival = reader.arrival() => Step::Arrival(arrival),
-            more = step(upload, session) => Step::Uploaded(more),
-        };
-        match step {
-            Step::Interim(head) => {
-                respond::interim(session, &head);
-                if session.flush().await.is_err() {
-                    return Answer::Page(gone().closing());
+
+    async fn answer_into(
+        self,
+        mut reader: Reader,
+        writer: Writer,
+        session: &mut Session,
+        upload: &mut Option<Upload>,
+        record: &mut Record,
+    ) -> Answer {
+        let mut order = order(session, self.request, self.ask, Errand::Relay, writer);
+        let mut interim = take_interim(&mut order);
+        if self.framing != Framing::None {
+            let (sending, body) = Upload::new();
+            order.body = Some(body);
+            *upload = Some(sending);
+        }
+        fetch::lead(order);
+        let _ = session.flush().await;
+        loop {
+            let step = tokio::select! {
+                biased;
+                Some(head) = interim.recv() => Step::Interim(head),
+                arrival = reader.arrival() => Step::Arrival(arrival),
+                more = step(upload, session) => Step::Uploaded(more),
+            };
+            match step {
+                Step::Interim(head) => {
+                    respond::interim(session, &head);
+                    if session.flush().await.is_err() {
+                        return Answer::Page(gone());
+                    }
                 }
+                Step::Uploaded(Ok(true)) => {}
+                Step::Uploaded(Ok(false)) => *upload = None,
+                Step::Uploaded(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
+                Step::Arrival(Arrival::Head(kept)) => {
+                    return Answer::Entry { reader, kept, outcome: Outcome::Miss(self.cause), verbatim: true };
+                }
+                Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
+                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(gone()),
             }
-            Step::Uploaded(Ok(true)) => {}
-            Step::Uploaded(Ok(false)) => *upload = None,
-            Step::Uploaded(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
-            Step::Arrival(Arrival::Head(kept)) => {
-                return Answer::Entry { reader, kept, outcome: Outcome::Miss(cause), verbatim: true };
-            }
-            Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
-            Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(gone().closing()),
         }
     }
 }
@@ -456,14 +457,24 @@ async fn refuse(mut session: Session, end: &End) {
 
 /// A broken invariant ends one request, not the worker: it is answered 500 and counted (invariant 12).
 async fn caught(session: &mut Session, request: RequestHead) -> Next {
+    let (worker, limit) = (Rc::clone(&session.worker), session.worker.shared.config.timeouts.request);
     let result = {
         let mut travelling = Box::pin(travel(session, request));
-        std::future::poll_fn(|cx| match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
-            Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(_) => Poll::Ready(None),
-        })
-        .await
+        let caught = std::future::poll_fn(|cx| {
+            match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
+                Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
+                Ok(Poll::Pending) => Poll::Pending,
+                Err(_) => Poll::Ready(None),
+            }
+        });
+        match limit {
+            None => caught.await,
+            // A request that takes too long as a whole is cut where it is.
+            Some(limit) => match worker.ticker.timer().limit(limit, Wait::Busy, caught).await {
+                Ok(result) => result,
+                Err(_) => return Next::Cut,
+            },
+        }
     };
     result.unwrap_or_else(|| {
         session.worker.tally.panics.add(1);

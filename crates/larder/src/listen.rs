@@ -12,9 +12,11 @@ use crate::wire::{Rewound, Wire};
 use crate::worker::Worker;
 use bytes::BytesMut;
 use larder_wire::Url;
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,31 +131,79 @@ pub async fn accept(worker: Rc<Worker>, socket: TcpListener, door: Arc<Door>) {
 /// A connection counts for as long as this lives.
 pub struct Guest {
     worker: Rc<Worker>,
+    address: IpAddr,
+}
+
+/// Which limit a new connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// `limits.connections_max`.
+    Server,
+    /// `limits.connections_per_client_max`.
+    Client,
 }
 
 impl Guest {
-    fn enter(worker: &Rc<Worker>) -> Option<Guest> {
-        let open = worker.shared.connections.fetch_add(1, Ordering::Relaxed);
+    /// Counts a connection, and says whether it is one too many.
+    fn enter(worker: &Rc<Worker>, address: IpAddr) -> (Guest, Option<Full>) {
+        let (shared, limits) = (&worker.shared, &worker.shared.config.limits);
+        let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         worker.sessions.set(worker.sessions.get() + 1);
-        let guest = Guest { worker: Rc::clone(worker) };
-        (open < worker.shared.config.limits.connections_max).then_some(guest)
+        let of_client = limits.connections_per_client_max.map(|max| (shared.clients.enter(address), max));
+        let guest = Guest { worker: Rc::clone(worker), address };
+        let full = match of_client {
+            _ if open >= limits.connections_max => Some(Full::Server),
+            Some((open, max)) if open >= max => Some(Full::Client),
+            _ => None,
+        };
+        (guest, full)
     }
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.worker.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        let shared = &self.worker.shared;
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.worker.sessions.set(self.worker.sessions.get() - 1);
+        if shared.config.limits.connections_per_client_max.is_some() {
+            shared.clients.leave(self.address);
+        }
+    }
+}
+
+/// Open connections by client address; kept only where there is a limit for them.
+#[derive(Default)]
+pub struct Clients {
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Clients {
+    /// How many were open before this one.
+    fn enter(&self, address: IpAddr) -> usize {
+        let mut open = self.open.lock();
+        let count = open.entry(address).or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    fn leave(&self, address: IpAddr) {
+        let mut open = self.open.lock();
+        if let Some(count) = open.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&address);
+            }
+        }
     }
 }
 
 fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
-    let _ = stream.set_nodelay(true);
     worker.tally.connections.add(1);
-    let Some(guest) = Guest::enter(worker) else {
+    let (guest, full) = Guest::enter(worker, peer.ip());
+    if let Some(full) = full {
         worker.tally.connections_refused.add(1);
-        return refuse(worker, door, stream, peer);
-    };
+        return refuse(guest, full, door, stream, peer);
+    }
     let (worker, door) = (Rc::clone(worker), Arc::clone(door));
     tokio::task::spawn_local(async move {
         let _guest = guest;
@@ -164,7 +214,8 @@ fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: Socke
             }
             Some(config) => {
                 let config = Arc::clone(config);
-                if let Ok(wire) = shake_hands(&worker, config, Rewound::new(Vec::new(), stream)).await {
+                let stream = Rewound::new(Vec::new(), stream);
+                if let Ok(wire) = Box::pin(shake_hands(&worker, config, stream)).await {
                     journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
                 }
             }
@@ -192,19 +243,28 @@ pub async fn shake_hands(
 }
 
 /// Overload refuses early and says so, instead of growing.
-fn refuse(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+fn refuse(guest: Guest, full: Full, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
     if door.tls.is_some() {
         return;
     }
-    let page = Page::new(
-        503,
-        "connections-max",
-        "This cache has as many connections as it may have.",
-        "Try again in a moment; the administrator can raise limits.connections_max.",
-    );
-    let mut session = Session::new(Rc::clone(worker), Arc::clone(door), peer, Wire::Tcp(stream), BytesMut::new());
+    let (word, what, remedy) = match full {
+        Full::Server => (
+            "connections-max",
+            "This cache has as many connections as it may have.",
+            "Try again in a moment; the administrator can raise limits.connections_max.",
+        ),
+        Full::Client => (
+            "connections-per-client-max",
+            "This client has as many connections as it may have.",
+            "Close some; the administrator can raise limits.connections_per_client_max.",
+        ),
+    };
+    let page = Page::new(503, word, what, remedy).closing().with("Retry-After", "5");
+    let wire = Wire::Tcp(stream);
+    let mut session = Session::new(Rc::clone(&guest.worker), Arc::clone(door), peer, wire, BytesMut::new());
     tokio::task::spawn_local(async move {
-        respond::page_without_request(&mut session, &page.closing().with("Retry-After", "5"));
+        let _guest = guest;
+        respond::page_without_request(&mut session, &page);
         session.close().await;
     });
 }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::config::{Config, Listen, PolicySettings, ResolverKind};
 use crate::control;
-use crate::listen::{self, Door};
+use crate::listen::{self, Clients, Door};
 use crate::log::AccessLog;
 use crate::page::Page;
 use crate::record::{Counters, Record, Run, Tally};
@@ -54,6 +54,8 @@ pub struct Shared {
     pub counters: Counters,
     /// Open client connections.
     pub connections: AtomicUsize,
+    /// The same by client, where that is limited.
+    pub clients: Clients,
     /// The name of this server in `Via`.
     pub via_name: String,
     via: [String; 2],
@@ -257,6 +259,7 @@ impl Shared {
             cache,
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
+            clients: Clients::default(),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
             via_name,
             boundary_seed: RandomState::new().hash_one("boundary"),

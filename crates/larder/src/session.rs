@@ -40,6 +40,9 @@ pub struct Session {
     scan: HeadScan,
     served: u64,
     uploaded: u64,
+    flushes: u64,
+    /// The client said that its last request is the last one.
+    last_said: bool,
 }
 
 /// Why no further request comes.
@@ -85,6 +88,8 @@ impl Session {
             scan: HeadScan::new(),
             served: 0,
             uploaded: 0,
+            flushes: 0,
+            last_said: false,
         }
     }
 
@@ -99,6 +104,7 @@ impl Session {
                         self.inbox.advance(len);
                         self.served += 1;
                         self.uploaded = 0;
+                        self.last_said = !head.keeps_alive();
                         return Ok(head);
                     }
                     Ok(Parsed::Partial) => {}
@@ -200,6 +206,7 @@ impl Session {
         if self.outbox.is_empty() {
             return Ok(());
         }
+        self.send_at_once();
         let limit = self.worker.shared.config.timeouts.write;
         while !self.outbox.is_empty() {
             let write = self.outbox.write_some(&mut self.wire);
@@ -209,6 +216,17 @@ impl Session {
             }
         }
         self.flush_tls().await
+    }
+
+    /// From the second write on, the kernel must not hold back a small one until the first is acknowledged; a
+    /// connection that writes once is spared the call.
+    fn send_at_once(&mut self) {
+        self.flushes += 1;
+        if self.flushes == 2
+            && let Some(socket) = self.wire.tcp()
+        {
+            let _ = socket.set_nodelay(true);
+        }
     }
 
     /// TLS keeps what it has encrypted until it is flushed; a socket keeps nothing.
@@ -233,12 +251,13 @@ impl Session {
         self.worker.ticker.is_draining()
     }
 
-    /// Writes what is left and closes. The client's last bytes are read away for a moment, so that a reset
-    /// does not overtake the answer (RFC 9112 section 9.6).
+    /// Writes what is left and closes. Unless the client announced its last request and all of it was read, what
+    /// it still sends is read away for a moment, so that a reset does not overtake the answer (RFC 9112 section 9.6).
     pub async fn close(mut self) {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
-        if self.flush().await.is_err() {
+        let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
+        if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return;
         }
         let lingering = async {

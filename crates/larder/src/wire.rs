@@ -125,6 +125,11 @@ impl AsyncWrite for Wire {
 }
 
 impl Wire {
+    /// Closing needs no farewell of its own.
+    pub fn tls_is_off(&self) -> bool {
+        matches!(self, Wire::Tcp(_) | Wire::Unix(_))
+    }
+
     /// The TCP socket below, when there is one.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match self {

@@ -181,8 +181,6 @@ pub struct Limits {
     pub fields_max: usize,
     /// Request body; more is 413.
     pub body_bytes_max: Option<u64>,
-    /// Bytes read ahead from a client that sends requests before it has the answers.
-    pub pipelined_bytes_max: usize,
     /// Open client connections; further ones are answered 503 and closed.
     pub connections_max: usize,
     /// Open connections of one client address.
@@ -198,7 +196,6 @@ impl Default for Limits {
             target_bytes_max: 16 << 10,
             fields_max: 128,
             body_bytes_max: None,
-            pipelined_bytes_max: 64 << 10,
             connections_max: 10_000,
             connections_per_client_max: None,
             waiting_per_origin_max: 1_024,
@@ -255,8 +252,6 @@ pub struct Access {
     pub clients: Vec<IpNet>,
     /// Ports that CONNECT may reach; empty: any.
     pub connect_ports: Vec<u16>,
-    /// Addresses that may purge.
-    pub purge: Vec<IpNet>,
 }
 
 impl Default for Access {
@@ -265,7 +260,7 @@ impl Default for Access {
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
         let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
         let clients = [nets(&loopback), nets(&private)].concat();
-        Access { clients, connect_ports: Vec::new(), purge: nets(&loopback) }
+        Access { clients, connect_ports: Vec::new() }
     }
 }
 
@@ -273,11 +268,6 @@ impl Access {
     /// Whether a client at `address` may use the forward proxy.
     pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
         contains(&self.clients, address)
-    }
-
-    /// Whether a client at `address` may purge.
-    pub fn may_purge(&self, address: std::net::IpAddr) -> bool {
-        contains(&self.purge, address)
     }
 
     /// Whether CONNECT may reach `port`.

@@ -61,9 +61,6 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.body_bytes_max", Field::SizeOrNone(|c| &mut c.limits.body_bytes_max))
         .between(0, PB)
         .about("Length of a request body. More is answered 413."),
-    Whole::new("limits.pipelined_bytes_max", Field::Buffer(|c| &mut c.limits.pipelined_bytes_max))
-        .between(KB, 16 * MB)
-        .about("Bytes read ahead from a client that sends requests before it has the answers; it waits then."),
     Whole::new("limits.connections_max", Field::Count(|c| &mut c.limits.connections_max))
         .between(1, 10_000_000)
         .about("Open client connections. Further ones are answered 503 and closed."),
@@ -117,13 +114,6 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
     })
     .about("Ports that CONNECT may reach; an empty list means any."),
-    Whole::new("access.purge", Field::Texts {
-        form: "networks",
-        read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
-        clear: |c| c.access.purge.clear(),
-        push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
-    })
-    .about("Client addresses that may purge; others are answered 403."),
     Whole::new("log.path", Field::Text {
         form: "stdout, stderr, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_path(&log.path)),
