@@ -52,7 +52,7 @@ fn what_the_client_asks() {
         &[
             ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=10", 10, "fresh"),
             ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=10", 11, "request-max-age"),
-            ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=0", 0, "fresh"),
+            ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=0", 0, "request-max-age"),
             ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=0", 1, "request-max-age"),
             ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=100", 70, "stale"),
             ("9111 5.2.1.1", MINUTE, "GET | Cache-Control: max-age=100, max-stale", 70, "max-stale"),
