@@ -143,7 +143,7 @@ fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    let mut cx = Context::from_waker(&waker);
+    let cx = Context::from_waker(&waker);
     assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
     writer.push(Bytes::from_static(b"0123456789"));
     assert_eq!(writer.poll_room(&cx), Poll::Pending);
@@ -151,14 +151,14 @@ fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     assert_eq!(bell.0.load(Ordering::Relaxed), 0, "what was handed out is not taken yet");
     assert!(read(&mut reader, 10).is_none());
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
-    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
+    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
     for round in 0..1000u64 {
         writer.push(Bytes::from_static(b"abcdefghij"));
         assert_eq!(read(&mut reader, 10 + round * 10), Some(Ok(b"abcdefghij".to_vec())));
         assert!(cache.stats().memory_bytes < 3000, "{}", cache.stats().memory_bytes);
     }
     drop(reader);
-    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Gone));
+    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Gone));
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub struct Order {
     pub request: Rc<RequestHead>,
     /// Who sent it.
     pub peer: SocketAddr,
+    /// It came through the listener of a `larder run`.
+    pub for_run: bool,
     /// On which scheme it was sent.
     pub scheme: Scheme,
     /// How it is changed on the way.
@@ -293,9 +295,10 @@ impl Order {
         }
     }
 
-    /// The rules for this origin: a site is close to it, as a CDN is.
+    /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
     fn policy(&self) -> &policy::Settings {
         match self.ask.route {
+            Route::Forward if self.for_run => &self.worker.shared.run_policy,
             Route::Forward => &self.worker.shared.cache.settings().policy,
             Route::Site { .. } => &self.worker.shared.site_policy,
         }

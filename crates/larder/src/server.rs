@@ -48,6 +48,8 @@ pub struct Shared {
     pub cache: Arc<Cache>,
     /// The rules for what sites bring: a site is close to its origin, so `CDN-Cache-Control` is meant for it.
     pub site_policy: policy::Settings,
+    /// The rules for what a `larder run` fetches.
+    pub run_policy: policy::Settings,
     /// Hosts whose tunnels are not opened.
     pub pass: PassList,
     /// What was counted since the start.
@@ -252,6 +254,10 @@ impl Shared {
         });
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
+            run_policy: policy::Settings {
+                unlabelled_seconds: config.policy.unlabelled_run.as_secs(),
+                ..cache.settings().policy.clone()
+            },
             site_policy: policy::Settings {
                 targeted: vec!["CDN-Cache-Control".to_owned()],
                 ..cache.settings().policy.clone()
@@ -434,6 +440,7 @@ fn policy_settings(settings: &PolicySettings) -> policy::Settings {
         },
         heuristic_percent: settings.heuristic_percent,
         heuristic_max_seconds: settings.heuristic_max.as_secs(),
+        unlabelled_seconds: settings.unlabelled.as_secs(),
         ..policy::Settings::default()
     }
 }

@@ -22,6 +22,8 @@ pub enum LifetimeSource {
     Negative,
     /// The time since the last modification.
     Heuristic,
+    /// The setting for answers that say nothing at all.
+    Unlabelled,
     /// Nothing: stale at once.
     None,
 }
@@ -36,13 +38,15 @@ impl LifetimeSource {
             LifetimeSource::Expires => "expires",
             LifetimeSource::Negative => "negative",
             LifetimeSource::Heuristic => "heuristic",
+            LifetimeSource::Unlabelled => "unlabelled",
             LifetimeSource::None => "none",
         }
     }
 
     /// True when the origin said it.
     pub fn is_explicit(self) -> bool {
-        !matches!(self, LifetimeSource::Negative | LifetimeSource::Heuristic | LifetimeSource::None)
+        use LifetimeSource::*;
+        !matches!(self, Negative | Heuristic | Unlabelled | None)
     }
 }
 
@@ -87,7 +91,16 @@ pub(super) fn lifetime(
     if is_negative(response.status) && settings.negative_seconds > 0 {
         return (settings.negative_seconds, LifetimeSource::Negative);
     }
+    if settings.unlabelled_seconds > 0 && is_unlabelled(response) {
+        return (settings.unlabelled_seconds, LifetimeSource::Unlabelled);
+    }
     heuristic(response, date, settings)
+}
+
+/// Any heuristic is permitted where the origin says nothing (RFC 9111 section 4.2.2); this one looks for nothing.
+fn is_unlabelled(response: &ResponseHead) -> bool {
+    const LABELS: [&str; 6] = ["Cache-Control", "Expires", "Pragma", "Last-Modified", "ETag", "Set-Cookie"];
+    response.status == 200 && !LABELS.iter().any(|label| response.fields.contains(label))
 }
 
 /// A part of the time since the last modification (RFC 9111 section 4.2.2).

@@ -59,6 +59,9 @@ pub struct Settings {
     /// How long an error that is cacheable by default (404, 405, 410, 414, 501) is fresh when the origin says
     /// nothing; 0 leaves it to the heuristic.
     pub negative_seconds: u64,
+    /// How long a 200 is fresh that says nothing at all of its freshness: no `Cache-Control`, `Expires`, `Pragma`,
+    /// `Last-Modified` or `ETag`. 0 does not keep it.
+    pub unlabelled_seconds: u64,
     /// Targeted fields to obey, the most specific first, such as `CDN-Cache-Control` (RFC 9213); empty for a
     /// cache that does not act for the origin.
     pub targeted: Vec<String>,
@@ -75,6 +78,7 @@ impl Default for Settings {
             heuristic_percent: 10,
             heuristic_max_seconds: 86_400,
             negative_seconds: 0,
+            unlabelled_seconds: 0,
             targeted: Vec::new(),
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,

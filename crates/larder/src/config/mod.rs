@@ -389,11 +389,21 @@ pub struct PolicySettings {
     pub heuristic_percent: u32,
     /// The longest such lifetime.
     pub heuristic_max: Duration,
+    /// How long an answer that says nothing at all of its freshness stays fresh.
+    pub unlabelled: Duration,
+    /// The same for what a `larder run` fetches.
+    pub unlabelled_run: Duration,
 }
 
 impl Default for PolicySettings {
     fn default() -> PolicySettings {
-        PolicySettings { mode: CacheMode::Shared, heuristic_percent: 10, heuristic_max: Duration::from_secs(86_400) }
+        PolicySettings {
+            mode: CacheMode::Shared,
+            heuristic_percent: 10,
+            heuristic_max: Duration::from_secs(86_400),
+            unlabelled: Duration::ZERO,
+            unlabelled_run: Duration::from_secs(600),
+        }
     }
 }
 

@@ -179,6 +179,12 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("policy.heuristic_max", Field::Time(|c| &mut c.policy.heuristic_max))
         .between(0, 365 * DAY)
         .about("The longest such lifetime."),
+    Whole::new("policy.unlabelled", Field::Time(|c| &mut c.policy.unlabelled))
+        .between(0, 365 * DAY)
+        .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
+    Whole::new("policy.unlabelled_run", Field::Time(|c| &mut c.policy.unlabelled_run))
+        .between(0, 365 * DAY)
+        .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
 ];
 
 /// Settings of one `[[listen]]`.
