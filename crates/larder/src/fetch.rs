@@ -12,6 +12,7 @@ use bytes::{Buf, Bytes};
 use larder_cache::entry::{Entry, Failure, Kept, Room, Said, Writer};
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
+use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, Scheme, Version, encode, hop};
 use std::net::SocketAddr;
@@ -58,21 +59,33 @@ pub fn lead(order: Order) {
 }
 
 async fn run(mut order: Order) {
-    let mut fields = order.fields_for_origin();
+    let plain = order.fields_for_origin();
+    let mut fields = plain.clone();
     let validates = order.errand == Errand::Share && {
-        let stored = order.writer.candidates().iter();
-        policy::conditional(&mut fields, stored.filter_map(|(_, kept)| Some((&kept.head, kept.terms.as_ref()?))))
+        let about = order.asked_about();
+        policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
     };
-    let requested = clock::now();
-    let answer = match order.ask_origin(&fields).await {
+    let mut requested = clock::now();
+    let mut answer = match order.ask_origin(&fields).await {
         Ok(answer) => answer,
         Err(fault) => return give_up(order, &fault),
     };
+    if validates && answer.head.status == 304 {
+        let times = Times { requested, received: clock::now() };
+        if let Some(entry) = freshen(&order, &answer.head, times) {
+            answer.connection.release();
+            return order.writer.redirect(&entry, Said::Unchanged);
+        }
+        // It names nothing that is stored here: the whole is asked for.
+        answer.connection.release();
+        requested = clock::now();
+        answer = match order.ask_origin(&plain).await {
+            Ok(answer) => answer,
+            Err(fault) => return give_up(order, &fault),
+        };
+    }
     let Answer { head, connection, uplink } = answer;
     let times = Times { requested, received: clock::now() };
-    if validates && head.status == 304 {
-        return freshen(order, &head, connection, times);
-    }
     if order.errand == Errand::Share
         && is_trouble(head.status)
         && let Some(stale) = order.stale_instead(policy::stale_if_error)
@@ -261,6 +274,19 @@ impl Order {
         permitted.then(|| Arc::clone(entry))
     }
 
+    /// What is stored under this key.
+    fn stored(&self) -> impl Iterator<Item = (&Arc<Entry>, &ResponseHead, &Terms)> {
+        let candidates = self.writer.candidates().iter();
+        candidates.filter_map(|(entry, kept)| Some((entry, &kept.head, kept.terms.as_ref()?)))
+    }
+
+    /// The stored responses that the origin is asked about: those that this request selects. RFC 9111 section 4.3.1
+    /// allows to ask about the other variants too; but servers that compress on the fly give two codings one tag,
+    /// and a 304 would then name the wrong one.
+    fn asked_about(&self) -> impl Iterator<Item = (&Arc<Entry>, &ResponseHead, &Terms)> {
+        self.stored().filter(|(_, _, terms)| terms.vary.matches(&self.request))
+    }
+
     /// The origin has another answer now, one that is not stored: the stored one is not served any more.
     fn forget_selected(&self) {
         for (entry, kept) in self.writer.candidates() {
@@ -339,34 +365,45 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
     Failure { status: fault.status(), word: fault.kind.as_str(), detail: fault.to_string().into() }
 }
 
-/// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section 4.3.4).
-fn freshen(order: Order, head: &ResponseHead, connection: Connection, times: Times) {
-    connection.release();
-    let stored: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order
-        .writer
-        .candidates()
-        .iter()
-        .filter_map(|(entry, kept)| Some((entry, &kept.head, kept.terms.as_ref()?)))
-        .collect();
-    let set: Vec<(&ResponseHead, &Terms)> = stored.iter().map(|(_, head, terms)| (*head, *terms)).collect();
-    let named = policy::named_by(&set, head);
-    let chosen = named.iter().find(|&&at| set[at].1.vary.matches(&order.request)).or(named.first());
-    let Some(chosen) = chosen.map(|&at| Arc::clone(stored[at].0)) else {
-        let detail = "the origin said `not modified` of something that was not asked about";
-        return order.writer.fail(Failure { status: 502, word: "stray-304", detail: detail.into() });
+/// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section
+/// 4.3.4). Gives the one that answers this request, if one does.
+fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Arc<Entry>> {
+    let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order.asked_about().collect();
+    let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
+    let Some(&at) = policy::named_by(&set, head).first() else {
+        let (entry, stored, terms) = *asked.iter().find(|(_, _, terms)| is_weakly_named(terms, head))?;
+        let mut head = head.clone();
+        head.fields.remove("ETag");
+        renew(order, entry, (stored, terms), &head, times);
+        return Some(Arc::clone(entry));
     };
-    for at in named {
-        let entry = stored[at].0;
-        match policy::renew(&order.request, set[at], head, times, order.policy()) {
-            Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
-            // The 304 forbids to keep it; it is the answer to those who asked before all the same.
-            Err(_) => {
-                order.worker.shared.cache.drop_entry(entry);
-                entry.renew(Kept::new(policy::freshen(set[at].0, head), Some(set[at].1.clone()), times.received));
-            }
+    let chosen = asked[at].0;
+    let strong = ETag::of(&head.fields).filter(|tag| !tag.weak);
+    for (entry, stored, terms) in order.stored() {
+        let named = strong.as_ref().is_some_and(|tag| terms.etag.as_ref().is_some_and(|own| own.strong_eq(tag)));
+        if named || Arc::ptr_eq(entry, chosen) {
+            renew(order, entry, (stored, terms), head, times);
         }
     }
-    order.writer.redirect(&chosen, Said::Unchanged);
+    Some(Arc::clone(chosen))
+}
+
+fn renew(order: &Order, entry: &Arc<Entry>, stored: (&ResponseHead, &Terms), head: &ResponseHead, times: Times) {
+    match policy::renew(&order.request, stored, head, times, order.policy()) {
+        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
+        // The 304 forbids to keep it; it is the answer to those who asked before all the same.
+        Err(_) => {
+            order.worker.shared.cache.drop_entry(entry);
+            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received));
+        }
+    }
+}
+
+/// Servers that compress on the fly call the result `W/"x"` in a 200 and `"x"` in the 304 for it. They were asked by
+/// that weak tag, with the same request fields, so their 304 means that stored response; its own tag stays.
+fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
+    let said = ETag::of(&head.fields);
+    said.is_some_and(|said| terms.etag.as_ref().is_some_and(|own| own.weak_eq(&said)))
 }
 
 /// Publishes the head: stored and shared, or for the one who asked.
