@@ -4,13 +4,13 @@ use crate::access::{self, Ask, Verdict};
 use crate::fetch::{self, Errand, Order};
 use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
-use crate::respond::{self, Next};
+use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
 use crate::ticker::Wait;
 use crate::tunnel;
 use crate::upload::Upload;
 use larder_cache::cache::{Absent, Found, Hit, Joins};
-use larder_cache::entry::{Arrival, Failure, Kept, Reader, Said, Writer};
+use larder_cache::entry::{Arrival, Failure, Reader, Said, Writer};
 use larder_cache::policy::{self, Asked, ValidateWhy};
 use larder_wire::framing::{self, Framing};
 use larder_wire::range::{self, RangeSpec};
@@ -20,23 +20,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::mpsc;
-
-/// What a request is answered with.
-pub enum Answer {
-    /// Something of our own making.
-    Page(Page),
-    /// A response, from wherever its reader reads it.
-    Entry {
-        /// Reads the body.
-        reader: Reader,
-        /// The head.
-        kept: Arc<Kept>,
-        /// How it came about.
-        outcome: Outcome,
-        /// The origin has answered this very request, conditions and ranges included.
-        verbatim: bool,
-    },
-}
 
 /// Serves a connection to its end.
 pub async fn serve(mut session: Session) {

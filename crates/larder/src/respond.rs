@@ -3,7 +3,6 @@
 //! Stored, followed and passed answers come through the same code; what differs is the reader's origin,
 //! and the outcome that says so.
 
-use crate::journey::Answer;
 use crate::page::Page;
 use crate::record::{Outcome, Record};
 use crate::session::{End, Session};
@@ -17,6 +16,24 @@ use larder_wire::range::{self, ContentRange};
 use larder_wire::{Fields, Method, RequestHead, Version, encode, head};
 use std::io::Write as _;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// What a request is answered with.
+pub enum Answer {
+    /// Something of our own making.
+    Page(Page),
+    /// A response, from wherever its reader reads it.
+    Entry {
+        /// Reads the body.
+        reader: Reader,
+        /// The head.
+        kept: Arc<Kept>,
+        /// How it came about.
+        outcome: Outcome,
+        /// The origin has answered this very request, conditions and ranges included.
+        verbatim: bool,
+    },
+}
 
 /// Whether the connection serves another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

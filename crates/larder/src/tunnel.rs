@@ -4,11 +4,11 @@
 use crate::access::{self, Ask, Verdict};
 use crate::clock;
 use crate::fetch;
-use crate::journey::{self, Answer};
+use crate::journey;
 use crate::listen;
 use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
-use crate::respond;
+use crate::respond::{self, Answer};
 use crate::session::Session;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
