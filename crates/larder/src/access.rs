@@ -4,6 +4,7 @@ use crate::config::{HostHeader, Site};
 use crate::page::Page;
 use crate::session::Session;
 use crate::upstream::Origin;
+use larder_cache::cache::Cache;
 use larder_wire::{FaultKind, Host, Method, RequestHead, Target, Url, target};
 
 /// A request that is served: what it is called, and where it comes from.
@@ -30,6 +31,21 @@ pub enum Route {
 }
 
 impl Ask {
+    /// The key under which the answer is kept. A site's begins with its origin: listeners may put different origins
+    /// behind one host name, and neither may answer for the other or for the URL itself.
+    pub fn key(&self, cache: &Cache, key: &mut Vec<u8>) {
+        self.key_for(&self.url, cache, key);
+    }
+
+    /// The key of another URL of the same origin.
+    pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
+        if let Route::Site { origin, .. } = &self.route {
+            origin.key_text(key);
+            key.push(b' ');
+        }
+        cache.key_of(url, key);
+    }
+
     /// Where to connect.
     pub fn origin(&self) -> Origin {
         match &self.route {
@@ -255,6 +271,21 @@ mod tests {
                 "{url}"
             );
         }
+    }
+
+    #[test]
+    fn origins_behind_one_name_have_keys_of_their_own() {
+        let cache = Cache::new(larder_cache::cache::Settings::default());
+        let url = Url::parse("http://a.example/x?y").unwrap();
+        let key = |route: Route| {
+            let mut key = Vec::new();
+            Ask { url: url.clone(), route }.key(&cache, &mut key);
+            String::from_utf8(key).unwrap()
+        };
+        let site = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Client };
+        assert_eq!(key(Route::Forward), "http://a.example/x?y");
+        assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
+        assert_ne!(key(site("http://127.0.0.1:9000/")), key(site("http://127.0.0.1:9001/")));
     }
 
     #[test]

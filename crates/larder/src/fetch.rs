@@ -92,7 +92,7 @@ async fn run(mut order: Order) {
     {
         return order.writer.redirect(&stale, Said::StaleIfError);
     }
-    order.worker.shared.forget_unsafe(&order.request.method, &order.ask.url, &head);
+    order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
     publish(&mut order, head, declared, times);
     pour(order.writer, connection, uplink).await;

@@ -66,7 +66,7 @@ fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
     let mut record = Record::begin(request, session.peer, shared.logs());
     let mut key = session.worker.keys.take();
     key.clear();
-    shared.cache.key_of(&ask.url, &mut key);
+    ask.key(&shared.cache, &mut key);
     let hit = shared.cache.fresh(&key, request, &Asked::of(request), record.stamp());
     session.worker.keys.set(key);
     let next = respond::whole(session, request, hit?, &mut record)?;
@@ -134,7 +134,7 @@ async fn obtain(
     };
     let cache = Arc::clone(&session.worker.shared.cache);
     let mut key = Vec::with_capacity(128);
-    cache.key_of(&ask.url, &mut key);
+    ask.key(&cache, &mut key);
     for _ in 0..TURNS_MAX {
         let (reader, writer, cause) = match cache.find(&key, request, &asked, record.stamp(), joins) {
             Found::Fresh(hit) => {
@@ -262,7 +262,7 @@ impl Relay<'_> {
     async fn answer(self, session: &mut Session, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
         let cache = &session.worker.shared.cache;
         let mut key = Vec::new();
-        cache.key_of(&self.ask.url, &mut key);
+        self.ask.key(cache, &mut key);
         let (reader, writer) = cache.alone(&key);
         self.answer_into(reader, writer, session, upload, record).await
     }

@@ -1,5 +1,6 @@
 //! A server: its listeners, its workers, and what they share. Two of them can live in one process.
 
+use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, PolicySettings, ResolverKind};
 use crate::control;
@@ -17,7 +18,7 @@ use crate::upstream::{self, ResolverChoice, SettingsFault};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
-use larder_wire::{Method, ResponseHead, Url, Version};
+use larder_wire::{Method, ResponseHead, Version};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -333,11 +334,11 @@ impl Shared {
     }
 
     /// After an unsafe method that succeeded, what it may have changed is forgotten (RFC 9111 section 4.4).
-    pub fn forget_unsafe(&self, method: &Method, url: &Url, response: &ResponseHead) {
+    pub fn forget_unsafe(&self, method: &Method, ask: &Ask, response: &ResponseHead) {
         if !method.is_safe() {
-            for changed in policy::invalidated(method, url, response) {
+            for changed in policy::invalidated(method, &ask.url, response) {
                 let mut key = Vec::new();
-                self.cache.key_of(&changed, &mut key);
+                ask.key_for(&changed, &self.cache, &mut key);
                 self.cache.invalidate(&key);
             }
         }

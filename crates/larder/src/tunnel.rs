@@ -210,7 +210,7 @@ async fn stay(
     mut record: Record,
 ) -> Option<Session> {
     let mut key = Vec::new();
-    ask.url.key_text(&mut key);
+    ask.key(&session.worker.shared.cache, &mut key);
     let (mut reader, writer) = session.worker.shared.cache.alone(&key);
     fetch::adopt(writer, head, connection, &request.method);
     let Arrival::Head(kept) = reader.arrival().await else { return None };
