@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod crowd;
 mod fuzz;
 mod http;
 mod lab;
@@ -33,6 +34,8 @@ enum Chore {
     Tools(tools::Args),
     /// Random requests with and without Larder: the same bytes by every way.
     SameBytes(same_bytes::Args),
+    /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
+    Crowd(crowd::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Crowd(args) => crowd::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {

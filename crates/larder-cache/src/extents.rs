@@ -144,7 +144,7 @@ impl Extents {
 
     /// Copies runs of small pieces together and frees the read buffers they came in, so that a complete
     /// object holds what [`Extents::heap_bytes`] says and a hit writes few vectors. An object of up to
-    /// [`COMPACTED_BYTES_MAX`] becomes one exact allocation; larger pieces than [`PIECE_BYTES_MIN`] on
+    /// [`COMPACTED_BYTES_MAX`] becomes one exact allocation; pieces of more than 16 KiB on
     /// average stay where they are. Doing it again costs a walk over the pieces and copies nothing.
     pub fn compact(&mut self) {
         let mut compacted = VecDeque::new();

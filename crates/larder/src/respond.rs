@@ -160,6 +160,9 @@ async fn deliver(
         record.complete = true;
         return next;
     }
+    if !reader.entry().is_complete() && first_bytes(session).await.is_err() {
+        return Next::Cut;
+    }
     let end = length.unwrap_or(u64::MAX);
     match stream(session, &mut reader, 0..end, carriage, upload, record).await {
         Ok(()) => {
@@ -172,6 +175,14 @@ async fn deliver(
         }
         Err(()) => Next::Cut,
     }
+}
+
+/// The head of an answer whose body is still coming goes out by itself, and then it is another client's turn: when a
+/// thousand wait for one object, each has its first byte before anyone has the second piece.
+async fn first_bytes(session: &mut Session) -> std::io::Result<()> {
+    session.flush().await?;
+    tokio::task::yield_now().await;
+    Ok(())
 }
 
 fn has_conditions(fields: &Fields) -> bool {

@@ -1,0 +1,340 @@
+//! Many clients miss one object at once: how often is the origin asked, how long does each wait for its first
+//! byte, are all bodies right, and how much memory does it take?
+//!
+//! The origin is ours: it answers only when every client has asked, so that what is measured is the way from its
+//! first byte to theirs. Bodies follow a law that costs a comparison.
+
+use crate::lab::{self, Lab};
+use crate::shell::{self, Trouble};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How many, and how much.
+#[derive(clap::Args)]
+pub struct Args {
+    #[arg(long, default_value_t = 1_000)]
+    clients: usize,
+    /// Length of the object in MB.
+    #[arg(long, default_value_t = 50)]
+    megabytes: usize,
+    /// The binary to test; the release build of this workspace is made and taken without it.
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Show the table only; otherwise it is written to docs/results/.
+    #[arg(long)]
+    dry: bool,
+}
+
+const BLOCK_BYTES: usize = 64 * 1024;
+const WITHIN: Duration = Duration::from_secs(120);
+const STACK_BYTES: usize = 160 * 1024;
+/// How long the uncachable answer takes at the origin.
+const THINK: Duration = Duration::from_millis(50);
+/// The backlog of a listener of the standard library is 128.
+const FREED_CLIENTS: usize = 100;
+
+/// Plays both parts and prints the table.
+pub fn run(args: &Args) -> Result<(), Trouble> {
+    let root = shell::workspace()?;
+    raise_descriptors()?;
+    let program = match &args.larder {
+        Some(path) => path.clone(),
+        None => {
+            let mut build = Command::new("cargo");
+            shell::call(build.current_dir(&root).args([
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "larder",
+                "--bin",
+                "larder",
+            ]))?;
+            shell::target_folder(&root).join("release/larder")
+        }
+    };
+    let shared = play(&program, args.clients, args.megabytes * 1_000_000, Kind::Shared)?;
+    let passing = play(&program, 2, 1_000_000_000, Kind::Passing)?;
+    let freed = play(&program, FREED_CLIENTS, 600, Kind::Freed)?;
+    let table = table(&[&shared, &freed, &passing]);
+    print!("{table}");
+    if !args.dry {
+        let date = shell::ask(Command::new("date").arg("+%F"))?;
+        let folder = root.join("docs/results");
+        std::fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
+        let file = folder.join(format!("{}-crowd.md", date.trim()));
+        let text = format!("# A crowd misses one object, {}\n\n{ABOUT}\n{table}", date.trim());
+        std::fs::write(&file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
+    }
+    match (shared.wrong + freed.wrong + passing.wrong, shared.origin_requests) {
+        (0, 1) => Ok(()),
+        (wrong, asked) => {
+            Err(format!("{wrong} clients got wrong bodies; the origin was asked {asked} times for the shared object"))
+        }
+    }
+}
+
+const ABOUT: &str = "`cargo xtask crowd`; two shared virtual cores, loopback, Larder with two workers, the clients (a thread each) and the origin on the same two cores.
+The times are from the origin's first byte to each client's first byte. `shared`: one cachable object; `freed`: the answer is uncachable and takes the origin 50 ms, so the
+last client has its answer long before clients x 50 ms; `passing`: a body longer than the store takes, a client that reads at full speed and one that pauses.
+";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Cachable: one request, everybody streams.
+    Shared,
+    /// Uncachable: everybody is set free at once.
+    Freed,
+    /// Too long to be kept: it passes through, held back by a slow reader.
+    Passing,
+}
+
+struct Outcome {
+    kind: Kind,
+    clients: usize,
+    bytes: usize,
+    origin_requests: usize,
+    wrong: usize,
+    /// Sorted.
+    first_bytes: Vec<Duration>,
+    wall: Duration,
+    resident_kb: u64,
+}
+
+fn play(program: &Path, clients: usize, bytes: usize, kind: Kind) -> Result<Outcome, Trouble> {
+    let origin = Arc::new(Origin::new(clients, bytes, kind));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("no free port: {error}"))?;
+    let port = listener.local_addr().map_err(|error| error.to_string())?.port();
+    let accepting = Arc::clone(&origin);
+    std::thread::spawn(move || accepting.accept(&listener));
+    let mut lab = Lab::new()?;
+    let (proxy, id) = start(program, &mut lab, port, kind)?;
+    let block = Arc::new(block());
+    let began = Instant::now();
+    let handles: Vec<_> = (0..clients)
+        .map(|number| {
+            let (origin, block) = (Arc::clone(&origin), Arc::clone(&block));
+            let slow = kind == Kind::Passing && number == 1;
+            let client = move || client(proxy, &origin, &block, slow);
+            std::thread::Builder::new().stack_size(STACK_BYTES).spawn(client)
+        })
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("cannot start a client: {error}"))?;
+    let results: Vec<Result<Instant, String>> =
+        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| Err("a client panicked".into()))).collect();
+    let wall = began.elapsed();
+    for trouble in results.iter().filter_map(|result| result.as_ref().err()).take(3) {
+        eprintln!("xtask: {trouble}");
+    }
+    let start = origin.first_byte.get().copied().unwrap_or(began);
+    let mut first_bytes: Vec<Duration> =
+        results.iter().flatten().map(|first| first.saturating_duration_since(start)).collect();
+    first_bytes.sort();
+    Ok(Outcome {
+        kind,
+        clients,
+        bytes,
+        origin_requests: origin.requests.load(Ordering::Relaxed),
+        wrong: results.iter().filter(|result| result.is_err()).count(),
+        first_bytes,
+        wall,
+        resident_kb: resident_kb_max(id)?,
+    })
+}
+
+fn start(program: &Path, lab: &mut Lab, origin: u16, kind: Kind) -> Result<(SocketAddr, u32), Trouble> {
+    let port = lab::free_port()?;
+    let memory = if kind == Kind::Passing { "64MB" } else { "512MB" };
+    let mut command = Command::new(program);
+    command.args(["--listen", &format!("127.0.0.1:{port}"), "--admin", "none", "--memory", memory, "--workers", "2"]);
+    command.args(["--origin", &format!("http://127.0.0.1:{origin}")]).arg("--store").arg(lab.folder("store")?);
+    let id = lab.start("larder", &mut command, port)?;
+    Ok((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), id))
+}
+
+/// Asks, reads the whole body and compares it with the law; gives the moment of the first byte.
+fn client(proxy: SocketAddr, origin: &Origin, block: &[u8], slow: bool) -> Result<Instant, String> {
+    let mut stream = TcpStream::connect(proxy).map_err(|error| format!("connecting: {error}"))?;
+    stream.set_read_timeout(Some(WITHIN)).map_err(|error| error.to_string())?;
+    stream
+        .write_all(b"GET /object HTTP/1.1\r\nHost: crowd.test\r\nConnection: close\r\n\r\n")
+        .map_err(|error| error.to_string())?;
+    origin.asked.fetch_add(1, Ordering::Relaxed);
+    let (mut buffer, mut head) = (vec![0; BLOCK_BYTES], Vec::new());
+    let mut first = None;
+    let body_at = loop {
+        let read = stream.read(&mut buffer).map_err(|error| format!("reading the head: {error}"))?;
+        if read == 0 {
+            return Err(format!("closed after {} bytes of the head", head.len()));
+        }
+        first.get_or_insert_with(Instant::now);
+        head.extend_from_slice(&buffer[..read]);
+        if let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+    };
+    if !head.starts_with(b"HTTP/1.1 200 ") {
+        return Err(String::from_utf8_lossy(&head[..head.len().min(200)]).into_owned());
+    }
+    let mut at = compare(block, 0, &head[body_at..])?;
+    loop {
+        if slow && at % 64 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) if at == origin.bytes => return first.ok_or_else(|| "no first byte".to_owned()),
+            Ok(0) => return Err(format!("the body ended after {at} of {} bytes", origin.bytes)),
+            Ok(read) => at = compare(block, at, &buffer[..read])?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("reading the body at {at}: {error}")),
+        }
+    }
+}
+
+fn compare(block: &[u8], mut at: usize, mut got: &[u8]) -> Result<usize, String> {
+    while !got.is_empty() {
+        let wanted = &block[at % BLOCK_BYTES..];
+        let len = got.len().min(wanted.len());
+        if got[..len] != wanted[..len] {
+            return Err(format!("wrong bytes in the block at {at}"));
+        }
+        at += len;
+        got = &got[len..];
+    }
+    Ok(at)
+}
+
+/// The law: one block without a short period, again and again.
+fn block() -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    (0..BLOCK_BYTES)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+struct Origin {
+    clients: usize,
+    bytes: usize,
+    kind: Kind,
+    asked: AtomicUsize,
+    requests: AtomicUsize,
+    first_byte: OnceLock<Instant>,
+}
+
+impl Origin {
+    fn new(clients: usize, bytes: usize, kind: Kind) -> Origin {
+        Origin {
+            clients,
+            bytes,
+            kind,
+            asked: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            first_byte: OnceLock::new(),
+        }
+    }
+
+    fn accept(self: &Arc<Origin>, listener: &TcpListener) {
+        while let Ok((stream, _)) = listener.accept() {
+            let origin = Arc::clone(self);
+            let answer = move || origin.answer(stream);
+            if std::thread::Builder::new().stack_size(STACK_BYTES).spawn(answer).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, mut stream: TcpStream) {
+        let (mut request, mut buffer) = (Vec::new(), [0; 4096]);
+        while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+            match stream.read(&mut buffer) {
+                Ok(read @ 1..) => request.extend_from_slice(&buffer[..read]),
+                _ => return,
+            }
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_all();
+        let control = if self.kind == Kind::Freed { "no-store" } else { "max-age=600" };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.bytes
+        );
+        let block = block();
+        let _ = self.first_byte.set(Instant::now());
+        let mut left = self.bytes;
+        if stream.write_all(head.as_bytes()).is_err() {
+            return;
+        }
+        while left > 0 {
+            let len = left.min(BLOCK_BYTES);
+            if stream.write_all(&block[..len]).is_err() {
+                return;
+            }
+            left -= len;
+        }
+    }
+
+    /// All have asked, and Larder has had a moment to read it.
+    fn wait_for_all(&self) {
+        if self.kind == Kind::Freed {
+            return std::thread::sleep(THINK);
+        }
+        let began = Instant::now();
+        while self.asked.load(Ordering::Relaxed) < self.clients && began.elapsed() < WITHIN {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn raise_descriptors() -> Result<(), Trouble> {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).map_err(|error| format!("cannot raise the limit of descriptors: {error}"))
+}
+
+fn resident_kb_max(id: u32) -> Result<u64, Trouble> {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status"))
+        .map_err(|error| format!("reading the memory of larder: {error}"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).ok_or_else(|| "no VmHWM of larder".to_owned())
+}
+
+fn table(outcomes: &[&Outcome]) -> String {
+    let mut text = String::from(
+        "| play | clients | bytes each | origin requests | wrong bodies | first byte median ms | p99 ms | max ms | wall s | peak resident MB |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for outcome in outcomes {
+        let kind = match outcome.kind {
+            Kind::Shared => "shared",
+            Kind::Freed => "freed",
+            Kind::Passing => "passing",
+        };
+        let at = |share: usize| {
+            let place = outcome.first_bytes.len().saturating_sub(1) * share / 100;
+            outcome.first_bytes.get(place).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
+        };
+        text += &format!(
+            "| {kind} | {} | {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} |\n",
+            outcome.clients,
+            outcome.bytes,
+            outcome.origin_requests,
+            outcome.wrong,
+            at(50),
+            at(99),
+            at(100),
+            outcome.wall.as_secs_f64(),
+            outcome.resident_kb as f64 / 1024.0,
+        );
+    }
+    text
+}
