@@ -6,12 +6,13 @@
 
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
+use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How many, and how much.
@@ -79,7 +80,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     }
 }
 
-const ABOUT: &str = "`cargo xtask crowd`; two shared virtual cores, loopback, Larder with two workers, the clients (a thread each) and the origin on the same two cores.
+const ABOUT: &str = "`cargo xtask crowd`; two shared virtual cores, loopback, Larder with two workers, the clients (one thread for the crowd) and the origin on the same two cores.
 The times are from the origin's first byte to each client's first byte. `shared`: one cachable object; `freed`: the answer is uncachable and takes the origin 50 ms, so the
 last client has its answer long before clients x 50 ms; `passing`: a body longer than the store takes, a client that reads at full speed and one that pauses.
 ";
@@ -114,19 +115,25 @@ fn play(program: &Path, clients: usize, bytes: usize, kind: Kind) -> Result<Outc
     std::thread::spawn(move || accepting.accept(&listener));
     let mut lab = Lab::new()?;
     let (proxy, id) = start(program, &mut lab, port, kind)?;
+    let gate = Arc::clone(&origin);
+    std::thread::spawn(move || gate.open_when_all_asked());
     let block = Arc::new(block());
     let began = Instant::now();
-    let handles: Vec<_> = (0..clients)
-        .map(|number| {
+    // One thread for a crowd: a thread each would measure the scheduler. A slow client has one of its own.
+    let crowds = if kind == Kind::Passing { vec![1; clients] } else { vec![clients] };
+    let handles: Vec<_> = crowds
+        .into_iter()
+        .enumerate()
+        .map(|(number, many)| {
             let (origin, block) = (Arc::clone(&origin), Arc::clone(&block));
             let slow = kind == Kind::Passing && number == 1;
-            let client = move || client(proxy, &origin, &block, slow);
-            std::thread::Builder::new().stack_size(STACK_BYTES).spawn(client)
+            std::thread::spawn(move || crowd(proxy, many, &origin, &block, slow))
         })
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("cannot start a client: {error}"))?;
-    let results: Vec<Result<Instant, String>> =
-        handles.into_iter().map(|handle| handle.join().unwrap_or_else(|_| Err("a client panicked".into()))).collect();
+        .collect();
+    let mut results: Vec<Result<Instant, String>> = Vec::new();
+    for handle in handles {
+        results.extend(handle.join().unwrap_or_else(|_| Err("the clients panicked".into()))?);
+    }
     let wall = began.elapsed();
     for trouble in results.iter().filter_map(|result| result.as_ref().err()).take(3) {
         eprintln!("xtask: {trouble}");
@@ -157,42 +164,90 @@ fn start(program: &Path, lab: &mut Lab, origin: u16, kind: Kind) -> Result<(Sock
     Ok((SocketAddr::from((Ipv4Addr::LOCALHOST, port)), id))
 }
 
-/// Asks, reads the whole body and compares it with the law; gives the moment of the first byte.
-fn client(proxy: SocketAddr, origin: &Origin, block: &[u8], slow: bool) -> Result<Instant, String> {
-    let mut stream = TcpStream::connect(proxy).map_err(|error| format!("connecting: {error}"))?;
-    stream.set_read_timeout(Some(WITHIN)).map_err(|error| error.to_string())?;
-    stream
-        .write_all(b"GET /object HTTP/1.1\r\nHost: crowd.test\r\nConnection: close\r\n\r\n")
-        .map_err(|error| error.to_string())?;
-    origin.asked.fetch_add(1, Ordering::Relaxed);
-    let (mut buffer, mut head) = (vec![0; BLOCK_BYTES], Vec::new());
-    let mut first = None;
-    let body_at = loop {
-        let read = stream.read(&mut buffer).map_err(|error| format!("reading the head: {error}"))?;
-        if read == 0 {
-            return Err(format!("closed after {} bytes of the head", head.len()));
-        }
-        first.get_or_insert_with(Instant::now);
-        head.extend_from_slice(&buffer[..read]);
-        if let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {
-            break end + 4;
-        }
-    };
-    if !head.starts_with(b"HTTP/1.1 200 ") {
-        return Err(String::from_utf8_lossy(&head[..head.len().min(200)]).into_owned());
+/// One client of a crowd.
+struct Client {
+    stream: TcpStream,
+    head: Vec<u8>,
+    /// Body bytes that came and were right; `None` before the end of the head.
+    at: Option<usize>,
+    first: Option<Instant>,
+    result: Option<Result<Instant, String>>,
+}
+
+/// Connects all, lets all ask, and reads all to their ends.
+fn crowd(
+    proxy: SocketAddr,
+    many: usize,
+    origin: &Origin,
+    block: &[u8],
+    slow: bool,
+) -> Result<Vec<Result<Instant, String>>, Trouble> {
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| format!("no epoll: {error}"))?;
+    let mut clients = Vec::with_capacity(many);
+    for number in 0..many {
+        let stream = ask(proxy, origin).map_err(|error| format!("client {number} cannot ask: {error}"))?;
+        let data = epoll::EventData::new_u64(number as u64);
+        epoll::add(&poll, &stream, data, epoll::EventFlags::IN).map_err(|error| format!("no epoll: {error}"))?;
+        clients.push(Client { stream, head: Vec::new(), at: None, first: None, result: None });
     }
-    let mut at = compare(block, 0, &head[body_at..])?;
-    loop {
-        if slow && at % 64 == 0 {
+    let (mut buffer, mut left) = (vec![0; BLOCK_BYTES], many);
+    let mut events = Vec::with_capacity(256);
+    let began = Instant::now();
+    while left > 0 && began.elapsed() < WITHIN {
+        events.clear();
+        let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&second))
+            .map_err(|error| format!("epoll: {error}"))?;
+        for event in &events {
+            let client = &mut clients[event.data.u64() as usize];
+            client.read(&mut buffer, origin.bytes, block);
+            if client.result.is_some() {
+                epoll::delete(&poll, &client.stream).map_err(|error| format!("epoll: {error}"))?;
+                left -= 1;
+            }
+        }
+        if slow {
             std::thread::sleep(Duration::from_millis(1));
         }
-        match stream.read(&mut buffer) {
-            Ok(0) if at == origin.bytes => return first.ok_or_else(|| "no first byte".to_owned()),
-            Ok(0) => return Err(format!("the body ended after {at} of {} bytes", origin.bytes)),
-            Ok(read) => at = compare(block, at, &buffer[..read])?,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(format!("reading the body at {at}: {error}")),
+    }
+    Ok(clients.into_iter().map(|client| client.result.unwrap_or_else(|| Err("not done in time".into()))).collect())
+}
+
+fn ask(proxy: SocketAddr, origin: &Origin) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(proxy)?;
+    stream.write_all(b"GET /object HTTP/1.1\r\nHost: crowd.test\r\nConnection: close\r\n\r\n")?;
+    stream.set_nonblocking(true)?;
+    origin.asked.fetch_add(1, Ordering::Relaxed);
+    Ok(stream)
+}
+
+impl Client {
+    fn read(&mut self, buffer: &mut [u8], length: usize, block: &[u8]) {
+        let outcome = match self.stream.read(buffer) {
+            Ok(0) if self.at == Some(length) => self.first.map(Ok),
+            Ok(0) => Some(Err(format!("closed after {:?} of {length} bytes", self.at))),
+            Ok(read) => {
+                self.first.get_or_insert_with(Instant::now);
+                self.take(&buffer[..read], block).err().map(Err)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => None,
+            Err(error) => Some(Err(format!("reading: {error}"))),
+        };
+        self.result = outcome;
+    }
+
+    fn take(&mut self, got: &[u8], block: &[u8]) -> Result<(), String> {
+        if let Some(at) = self.at {
+            self.at = Some(compare(block, at, got)?);
+            return Ok(());
         }
+        self.head.extend_from_slice(got);
+        let Some(end) = self.head.windows(4).position(|window| window == b"\r\n\r\n") else { return Ok(()) };
+        if !self.head.starts_with(b"HTTP/1.1 200 ") {
+            return Err(String::from_utf8_lossy(&self.head[..end]).into_owned());
+        }
+        self.at = Some(compare(block, 0, &self.head[end + 4..])?);
+        Ok(())
     }
 }
 
@@ -227,6 +282,8 @@ struct Origin {
     asked: AtomicUsize,
     requests: AtomicUsize,
     first_byte: OnceLock<Instant>,
+    open: Mutex<bool>,
+    opening: Condvar,
 }
 
 impl Origin {
@@ -238,6 +295,8 @@ impl Origin {
             asked: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             first_byte: OnceLock::new(),
+            open: Mutex::new(false),
+            opening: Condvar::new(),
         }
     }
 
@@ -281,16 +340,26 @@ impl Origin {
         }
     }
 
-    /// All have asked, and Larder has had a moment to read it.
     fn wait_for_all(&self) {
         if self.kind == Kind::Freed {
             return std::thread::sleep(THINK);
         }
+        if let Ok(open) = self.open.lock() {
+            drop(self.opening.wait_timeout_while(open, WITHIN, |open| !*open));
+        }
+    }
+
+    /// All have asked, and Larder has had a moment to read it.
+    fn open_when_all_asked(&self) {
         let began = Instant::now();
         while self.asked.load(Ordering::Relaxed) < self.clients && began.elapsed() < WITHIN {
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(500));
+        if let Ok(mut open) = self.open.lock() {
+            *open = true;
+            self.opening.notify_all();
+        }
     }
 }
 

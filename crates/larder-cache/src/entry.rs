@@ -501,6 +501,11 @@ impl Writer {
         &self.candidates
     }
 
+    /// How many wait for it.
+    pub fn readers(&self) -> usize {
+        self.entry.state.lock().seated
+    }
+
     /// The key of the entry.
     pub fn key(&self) -> Key {
         self.entry.key()

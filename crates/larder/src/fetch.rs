@@ -95,6 +95,10 @@ async fn run(mut order: Order) {
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
     publish(&mut order, head, declared, times);
+    if order.writer.readers() > 1 {
+        // Everybody gets the head before the body takes the worker's time.
+        tokio::task::yield_now().await;
+    }
     pour(order.writer, connection, uplink).await;
 }
 
