@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
 /// A client's connection and what is known of it.
@@ -43,6 +44,8 @@ pub struct Session {
     flushes: u64,
     /// The client said that its last request is the last one.
     last_said: bool,
+    /// When the first bytes of the head that is being read came.
+    head_began: Option<Instant>,
 }
 
 /// Why no further request comes.
@@ -90,6 +93,7 @@ impl Session {
             uploaded: 0,
             flushes: 0,
             last_said: false,
+            head_began: None,
         }
     }
 
@@ -105,6 +109,7 @@ impl Session {
                         self.served += 1;
                         self.uploaded = 0;
                         self.last_said = !head.keeps_alive();
+                        self.head_began = None;
                         return Ok(head);
                     }
                     Ok(Parsed::Partial) => {}
@@ -121,7 +126,11 @@ impl Session {
         let (limit, wait) = match (waits_for_next, self.inbox.is_empty()) {
             (true, _) => (timeouts.idle, Wait::Idle),
             (false, true) => (timeouts.head, Wait::Idle),
-            (false, false) => (timeouts.head, Wait::Busy),
+            // For the head as a whole: a client that sends a byte now and then gains nothing.
+            (false, false) => {
+                let began = *self.head_began.get_or_insert_with(Instant::now);
+                (timeouts.head.saturating_sub(began.elapsed()), Wait::Busy)
+            }
         };
         if self.inbox.is_empty() {
             self.inbox = BytesMut::new();
