@@ -26,7 +26,7 @@ pub async fn serve(mut session: Session) {
     loop {
         let request = match session.next_request().await {
             Ok(request) => request,
-            Err(end) => return refuse(session, &end).await,
+            Err(end) => return Box::pin(refuse(session, &end)).await,
         };
         match request.method {
             // Rare and large: boxed, so that every connection's task stays small.

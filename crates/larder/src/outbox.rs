@@ -72,16 +72,16 @@ impl Outbox {
 
     /// Writes once; says how many bytes went. Call until [`Outbox::is_empty`].
     pub async fn write_some(&mut self, wire: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
-        let written = {
+        // The vectors live for one poll only: a connection that waits to write does not carry them.
+        let written = poll_fn(|cx| {
             let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
             let count = self.vectors(&mut vectors);
-            let vectors = &vectors[..count];
-            poll_fn(|cx| match vectors {
+            match &vectors[..count] {
                 [one] => Pin::new(&mut *wire).poll_write(cx, one),
                 several => Pin::new(&mut *wire).poll_write_vectored(cx, several),
-            })
-            .await?
-        };
+            }
+        })
+        .await?;
         if written == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
