@@ -325,6 +325,18 @@ impl Cache {
         }
     }
 
+    /// What there is for a request that the store can't answer and that does not begin a shared fetch.
+    fn without_asking(self: &Arc<Cache>, state: &ObjectState, look: &Look<'_>) -> Option<Found> {
+        if look.asked.only_if_cached() {
+            return Some(Found::Unsatisfiable);
+        }
+        if look.joins == Joins::No {
+            let (reader, writer) = self.alone(look.key);
+            return Some(Found::Pass(reader, writer));
+        }
+        follow(state, look.joins).map(Found::InFlight)
+    }
+
     fn find_invalid(
         self: &Arc<Cache>,
         key: &Key,
@@ -333,15 +345,8 @@ impl Cache {
         entry: &Arc<Entry>,
         why: ValidateWhy,
     ) -> Found {
-        if look.asked.only_if_cached() {
-            return Found::Unsatisfiable;
-        }
-        if look.joins == Joins::No {
-            let (reader, writer) = self.alone(look.key);
-            return Found::Pass(reader, writer);
-        }
-        if let Some(reader) = follow(state, look.joins) {
-            return Found::InFlight(reader);
+        if let Some(found) = self.without_asking(state, look) {
+            return found;
         }
         let Some(hit) = self.open(entry) else { return self.find_missing(key, state, look) };
         let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
@@ -349,15 +354,8 @@ impl Cache {
     }
 
     fn find_missing(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        if look.asked.only_if_cached() {
-            return Found::Unsatisfiable;
-        }
-        if look.joins == Joins::No {
-            let (reader, writer) = self.alone(look.key);
-            return Found::Pass(reader, writer);
-        }
-        if let Some(reader) = follow(state, look.joins) {
-            return Found::InFlight(reader);
+        if let Some(found) = self.without_asking(state, look) {
+            return found;
         }
         if self.passes.holds(self.index.hash_of(look.key), look.now) {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);

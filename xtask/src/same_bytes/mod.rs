@@ -251,11 +251,11 @@ fn start_nginx(lab: &mut Lab, program: &Path, seed: u64) -> Result<u16, Trouble>
     for number in 0..FILES {
         for kind in ["txt", "bin"] {
             let len = draw.size(draw::BODY_BYTES_MAX);
-            lab.write(&format!("nginx/root/{number}.{kind}"), draw.bytes(len))?;
+            lab.write(&format!("nginx/tree/{number}.{kind}"), draw.bytes(len))?;
         }
     }
     let port = lab::free_port()?;
-    let root = lab.path().join("nginx/root");
+    let root = lab.path().join("nginx/tree");
     let fill = [("port", port.to_string()), ("root", root.display().to_string())];
     let conf = lab::configuration(lab, "nginx", include_str!("../../peers/files.conf"), &fill)?;
     lab.start("nginx", Command::new(program).arg("-c").arg(conf), port)?;
