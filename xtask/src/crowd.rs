@@ -32,6 +32,8 @@ pub struct Args {
 }
 
 const BLOCK_BYTES: usize = 64 * 1024;
+/// What is read at once while others wait for their first byte.
+const PIECE_BYTES: usize = 2 * 1024;
 const WITHIN: Duration = Duration::from_secs(120);
 const STACK_BYTES: usize = 160 * 1024;
 /// How long the uncachable answer takes at the origin.
@@ -190,7 +192,7 @@ fn crowd(
         epoll::add(&poll, &stream, data, epoll::EventFlags::IN).map_err(|error| format!("no epoll: {error}"))?;
         clients.push(Client { stream, head: Vec::new(), at: None, first: None, result: None });
     }
-    let (mut buffer, mut left) = (vec![0; BLOCK_BYTES], many);
+    let (mut buffer, mut left, mut waiting) = (vec![0; BLOCK_BYTES], many, many);
     let mut events = Vec::with_capacity(256);
     let began = Instant::now();
     while left > 0 && began.elapsed() < WITHIN {
@@ -198,9 +200,16 @@ fn crowd(
         let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
         epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&second))
             .map_err(|error| format!("epoll: {error}"))?;
+        // A first byte counts when it can be read. As long as some wait for theirs, bodies are read in small
+        // pieces, or the reading of one client's body would be measured as the waiting of another.
+        let now = Instant::now();
+        for event in &events {
+            waiting -= usize::from(clients[event.data.u64() as usize].arrived(now));
+        }
+        let piece = if waiting > 0 { PIECE_BYTES } else { BLOCK_BYTES };
         for event in &events {
             let client = &mut clients[event.data.u64() as usize];
-            client.read(&mut buffer, origin.bytes, block);
+            client.read(&mut buffer[..piece], origin.bytes, block);
             if client.result.is_some() {
                 epoll::delete(&poll, &client.stream).map_err(|error| format!("epoll: {error}"))?;
                 left -= 1;
@@ -222,14 +231,18 @@ fn ask(proxy: SocketAddr, origin: &Origin) -> std::io::Result<TcpStream> {
 }
 
 impl Client {
+    /// True for the first call.
+    fn arrived(&mut self, now: Instant) -> bool {
+        let first = self.first.is_none();
+        self.first.get_or_insert(now);
+        first
+    }
+
     fn read(&mut self, buffer: &mut [u8], length: usize, block: &[u8]) {
         let outcome = match self.stream.read(buffer) {
             Ok(0) if self.at == Some(length) => self.first.map(Ok),
             Ok(0) => Some(Err(format!("closed after {:?} of {length} bytes", self.at))),
-            Ok(read) => {
-                self.first.get_or_insert_with(Instant::now);
-                self.take(&buffer[..read], block).err().map(Err)
-            }
+            Ok(read) => self.take(&buffer[..read], block).err().map(Err),
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => None,
             Err(error) => Some(Err(format!("reading: {error}"))),
         };
