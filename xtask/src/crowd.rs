@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 }
 
 const ABOUT: &str = "`cargo xtask crowd`; two shared virtual cores, loopback, Larder with two workers, the clients (one thread for the crowd) and the origin on the same two cores.
+A first byte counts when it can be read; until every client has one, bodies are read in pieces of 2 KB. That keeps the load's own reading out of the figure, and holds bodies back for those milliseconds.
 The times are from the origin's first byte to each client's first byte. `shared`: one cachable object; `freed`: the answer is uncachable and takes the origin 50 ms, so the
 last client has its answer long before clients x 50 ms; `passing`: a body longer than the store takes, a client that reads at full speed and one that pauses.
 ";
