@@ -58,7 +58,9 @@ pub async fn serve(mut session: Session) {
 /// The same way for a request that the store answers on the spot: no wait, so no task state. `None` leaves all
 /// as it was, for [`travel`].
 fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
-    if request.method != Method::Get || !respond::is_plain(&request.fields) || !policy::answerable(request) {
+    // Framing first: what could be read in two ways is refused, hit or not.
+    let bare = framing::of_request(request) == Ok(Framing::None);
+    if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request) {
         return None;
     }
     let Verdict::Allow(ask) = access::judge(session, request) else { return None };

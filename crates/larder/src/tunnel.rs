@@ -280,7 +280,8 @@ async fn splice(
         }
     };
     record.complete = tokio::select! {
-        (up, back) = async { tokio::join!(up, back) } => up.is_ok() && back.is_ok(),
+        // A side that breaks ends the other; one that is merely done does not.
+        both = async { tokio::try_join!(up, back) } => both.is_ok(),
         _ = watch => false,
     };
     record.bytes = down.get();
