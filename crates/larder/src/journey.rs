@@ -48,9 +48,10 @@ pub async fn serve(mut session: Session) {
             }
         }
         match caught(&mut session, request).await {
-            Next::Continue => {}
+            // A client that sends requests and reads no answers must not fill the outbox with them.
+            Next::Continue if session.flush_if_full().await.is_ok() => {}
             Next::Close => return session.close().await,
-            Next::Cut => return,
+            Next::Continue | Next::Cut => return,
         }
     }
 }
