@@ -387,12 +387,13 @@ impl Reader {
         self.entry.state.lock().length
     }
 
-    /// The whole body in `out`, when all of it is here; the look that a hit takes.
-    pub fn whole(&self, out: &mut Vec<Bytes>) -> Option<u64> {
+    /// The whole body in `out`, when all of it is here and it is not longer than that; the look that a hit takes.
+    pub fn whole(&self, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<u64> {
         let state = self.entry.state.lock();
         let length = state.length.filter(|_| matches!(state.phase, Phase::Complete))?;
-        state.body.slices(0..length, out);
-        Some(length)
+        // Complete is not always whole: its window may have slid on between the look-up and this one.
+        let whole = length <= bytes_max && state.body.covers(0..length);
+        whole.then(|| state.body.slices(0..length, out))
     }
 
     /// Waits for body bytes; see [`Reader::poll_read`].

@@ -59,6 +59,9 @@ enum Carriage {
     UntilClose,
 }
 
+/// The longest body that goes into the outbox at once.
+const WHOLE_BYTES_MAX: u64 = 256 * 1024;
+
 /// How many body bytes are asked of an entry at a time.
 const READ_BYTES_MAX: u64 = 256 * 1024;
 
@@ -84,10 +87,13 @@ pub async fn respond(
     }
 }
 
-/// Puts a whole stored response into the outbox, without a wait. `None` when it is not whole any more.
+/// Puts a whole stored response into the outbox, without a wait. `None` when it is not whole, or too
+/// long for that.
 pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mut Record) -> Option<Next> {
     let mut pieces = session.worker.pieces.take();
-    let length = hit.reader.whole(&mut pieces);
+    // A longer body is handed out by and by, so that what a slow client has not taken yet stays in the entry, where
+    // the budget of the store counts it.
+    let length = hit.reader.whole(WHOLE_BYTES_MAX, &mut pieces);
     if let Some(length) = length {
         record.status = hit.kept.head.status;
         record.outcome = Outcome::Hit;
