@@ -420,7 +420,9 @@ fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, tim
         Errand::Share => Storable::No(NotStored::Partial),
         Errand::Relay => Storable::No(NotStored::Method),
     };
+    let too_long = declared.is_some_and(|length| length > shared.cache.settings().object_bytes_max);
     match storable {
+        Storable::Yes(_) if too_long => pass(order, head, declared, NotStored::TooLong, times),
         Storable::Yes(terms) => {
             let mut kept = policy::kept_head(&head, settings);
             hop::strip(&mut head.fields);
@@ -432,24 +434,25 @@ fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, tim
             let kept = Kept::new(kept, Some(terms), times.received);
             order.writer.store(if withheld { kept.with_first(&head) } else { kept }, declared);
         }
-        Storable::No(why) => {
-            let head_status = head.status;
-            let learned = head.clone();
-            hop::strip(&mut head.fields);
-            head.fields.remove("Content-Length");
-            let mut kept = Kept::new(head, None, times.received);
-            if order.errand == Errand::Share {
-                kept.not_stored = Some(why);
-                shared.cache.mark_pass(order.writer.key().text(), times.received);
-                if head_status < 500 {
-                    order.forget_selected();
-                }
-            } else if order.request.method == Method::Head {
-                order.learn_from_head(&learned, times);
-            }
-            order.writer.pass(kept, declared);
-        }
+        Storable::No(why) => pass(order, head, declared, why, times),
     }
+}
+
+/// Publishes a head whose answer is for the one who asked, and remembers that.
+fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
+    if order.errand == Errand::Share {
+        order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received);
+        if head.status < 500 {
+            order.forget_selected();
+        }
+    } else if order.request.method == Method::Head {
+        order.learn_from_head(&head, times);
+    }
+    hop::strip(&mut head.fields);
+    head.fields.remove("Content-Length");
+    let mut kept = Kept::new(head, None, times.received);
+    kept.not_stored = (order.errand == Errand::Share).then_some(why);
+    order.writer.pass(kept, declared);
 }
 
 /// Carries the body from the connection to the entry, at the pace that the entry allows; what is left of the

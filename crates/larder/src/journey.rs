@@ -172,6 +172,11 @@ async fn obtain(
                 let relay = Relay { request, ask, framing, cause };
                 return relay.answer_into(reader, writer, session, upload, record).await;
             }
+            // What is not stored is asked for as the client asks: a condition or a range spares the rest.
+            Found::Pass(reader, writer) if !respond::is_plain(&request.fields) => {
+                let relay = Relay { request, ask, framing, cause: Cause::Pass };
+                return relay.answer_into(reader, writer, session, upload, record).await;
+            }
             Found::Pass(reader, writer) => (reader, writer, Cause::Pass),
         };
         let order = order(session, request, ask.clone(), Errand::Share, writer);

@@ -48,6 +48,8 @@ pub enum NotStored {
     SetCookie,
     /// It is stale at once and cannot be validated: of no use.
     NoFreshness,
+    /// It is longer than the store takes.
+    TooLong,
 }
 
 impl NotStored {
@@ -67,6 +69,7 @@ impl NotStored {
             NotStored::NotExplicit => "not-explicit",
             NotStored::SetCookie => "set-cookie",
             NotStored::NoFreshness => "no-freshness",
+            NotStored::TooLong => "too-long",
         }
     }
 }
