@@ -345,6 +345,9 @@ impl Cache {
         entry: &Arc<Entry>,
         why: ValidateWhy,
     ) -> Found {
+        // What says `no-cache` is not served without a validation by the very request (RFC 9111 section 5.2.2.4).
+        let apart = why == ValidateWhy::NoCache && look.joins == Joins::Yes;
+        let look = &Look { joins: if apart { Joins::Apart } else { look.joins }, ..*look };
         if let Some(found) = self.without_asking(state, look) {
             return found;
         }

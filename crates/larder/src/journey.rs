@@ -243,7 +243,8 @@ impl Follower<'_> {
     async fn answer(&self, mut reader: Reader, record: &mut Record) -> Option<Answer> {
         match reader.arrival().await {
             Arrival::Head(kept) => {
-                let fits = kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
+                // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
+                let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.vary.matches(self.request));
                 fits.then_some(Answer::Entry { reader, kept, outcome: Outcome::Collapsed, verbatim: false })
             }
             Arrival::Use(entry, said) => {
