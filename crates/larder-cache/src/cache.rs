@@ -316,7 +316,8 @@ impl Cache {
         entry.used();
         match usable {
             Usable::Stale(why) => Found::Stale(hit, why),
-            Usable::Revalidate if state.pending.is_empty() => {
+            // A HEAD, or a request whose answer is not to be stored, refreshes nothing: the next one will.
+            Usable::Revalidate if state.pending.is_empty() && look.joins == Joins::Yes => {
                 let (_, writer) = self.begin(key, state, Followed::ByAll, true);
                 Found::Revalidate(hit, Some(writer))
             }
