@@ -22,7 +22,7 @@ use larder_wire::framing::{self, Framing};
 use larder_wire::{Fields, Host, RequestHead, ResponseHead, Version, encode, hop};
 use std::cell::Cell;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -280,8 +280,7 @@ async fn splice(
         }
     };
     record.complete = tokio::select! {
-        // A side that breaks ends the other; one that is merely done does not.
-        both = async { tokio::try_join!(up, back) } => both.is_ok(),
+        whole = both(worker, up, back) => whole,
         _ = watch => false,
     };
     record.bytes = down.get();
@@ -290,6 +289,32 @@ async fn splice(
         record.status = 200;
     }
     worker.shared.tell(&worker.tally, run, record);
+}
+
+/// How long the other direction goes on when one is broken: what was on its way may still arrive, but a peer that is
+/// gone must not hold two sockets until the tunnel counts as idle.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Both directions to their ends; false when one of them broke.
+async fn both(
+    worker: &Worker,
+    up: impl Future<Output = io::Result<()>>,
+    back: impl Future<Output = io::Result<()>>,
+) -> bool {
+    let (mut up, mut back) = (pin!(up), pin!(back));
+    tokio::select! {
+        done = &mut up => other(worker, &done, back).await,
+        done = &mut back => other(worker, &done, up).await,
+    }
+}
+
+/// The direction that is left when one is `done`.
+async fn other(worker: &Worker, done: &io::Result<()>, left: impl Future<Output = io::Result<()>>) -> bool {
+    if done.is_ok() {
+        return left.await.is_ok();
+    }
+    let _ = worker.ticker.timer().limit(LAST_WORDS, Wait::Busy, left).await;
+    false
 }
 
 const CARRY_BYTES: usize = 32 * 1024;
