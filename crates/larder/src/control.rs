@@ -26,6 +26,9 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// Questions at a time.
 const ASKING_MAX: usize = 64;
 
+/// How long after a failure the next connection is looked for.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
 /// Through which door a question came.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Through {
@@ -72,14 +75,28 @@ async fn serve(
 
 async fn accept_tcp(listener: Option<&tokio::net::TcpListener>) -> io::Result<tokio::net::TcpStream> {
     match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        Some(listener) => {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            if accepted.is_err() {
+                // No descriptor is free; the question waits, and asking again at once would only keep a core busy.
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+            accepted
+        }
         None => std::future::pending().await,
     }
 }
 
 async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<tokio::net::UnixStream> {
     match listener {
-        Some(listener) => listener.accept().await.map(|(stream, _)| stream),
+        Some(listener) => {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            if accepted.is_err() {
+                // No descriptor is free; the question waits, and asking again at once would only keep a core busy.
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+            accepted
+        }
         None => std::future::pending().await,
     }
 }
