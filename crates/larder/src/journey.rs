@@ -31,7 +31,7 @@ pub async fn serve(mut session: Session) {
         match request.method {
             // Rare and large: boxed, so that every connection's task stays small.
             Method::Connect => return Box::pin(tunnel::connect(session, request)).await,
-            _ if hop::upgrade(&request.fields).is_some() => match Box::pin(tunnel::upgrade(session, request)).await {
+            _ if upgrades(&request) => match Box::pin(tunnel::upgrade(session, request)).await {
                 Some(still) => {
                     session = still;
                     continue;
@@ -54,6 +54,14 @@ pub async fn serve(mut session: Session) {
             Next::Continue | Next::Cut => return,
         }
     }
+}
+
+/// A request that wants to leave HTTP. One of HTTP/1.0 can't, and one with a body would have to be read by two protocols:
+/// there the offer is not taken, and the request is served as any other (RFC 9110 section 7.8).
+fn upgrades(request: &RequestHead) -> bool {
+    request.version == Version::Http11
+        && hop::upgrade(&request.fields).is_some()
+        && framing::of_request(request) == Ok(Framing::None)
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state. `None` leaves all

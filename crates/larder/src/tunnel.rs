@@ -145,11 +145,6 @@ pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Sessi
         Verdict::Tunnel(..) | Verdict::Echo => return None,
     };
     record.url = ask.url.to_string();
-    if framing::of_request(&request) != Ok(Framing::None) {
-        let page = Page::new(501, "upgrade-body", "An upgrade with a body is not passed on.", "Upgrade with a GET.");
-        answer(session, &request, page.closing(), record).await;
-        return None;
-    }
     let _ = session.flush().await;
     match ask_upgrade(&session, &request, &ask).await {
         Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
@@ -212,6 +207,7 @@ async fn stay(
     let mut key = Vec::new();
     ask.key(&session.worker.shared.cache, &mut key);
     let (mut reader, writer) = session.worker.shared.cache.alone(&key);
+    session.worker.shared.forget_unsafe(&request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
     let Arrival::Head(kept) = reader.arrival().await else { return None };
     let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true };
