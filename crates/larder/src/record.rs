@@ -78,7 +78,8 @@ impl Cause {
     pub fn forward_reason(self) -> &'static str {
         match self {
             Cause::Pass | Cause::Bypass => "bypass",
-            Cause::Range => "partial",
+            // `partial` would say that another part of it is stored.
+            Cause::Range => Cause::Uri.as_str(),
             other => other.as_str(),
         }
     }
