@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod journey;
 pub mod listen;
 pub mod log;
+pub mod obtain;
 pub mod outbox;
 pub mod page;
 pub mod record;
