@@ -4,12 +4,13 @@
 //! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
 //! its stored variants and its fetches under way; all three live under one short lock.
 
-use crate::entry::{Entry, Kept, Reader, Writer};
+use crate::entry::{Entry, Kept, OnDisk, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy};
+use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
+use crate::store::{Fetching, Store, StoredHead};
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
@@ -22,7 +23,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Settings {
     /// Heads, bodies and bookkeeping together stay below this.
     pub memory_bytes: u64,
-    /// A longer body is not kept.
+    /// A longer body is not kept in memory.
+    pub memory_object_bytes_max: u64,
+    /// A longer body is not kept at all.
     pub object_bytes_max: u64,
     /// How much of a body that is not kept may wait for its reader.
     pub window_bytes: u64,
@@ -42,7 +45,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             memory_bytes: 256_000_000,
-            object_bytes_max: 64_000_000,
+            memory_object_bytes_max: 64_000_000,
+            object_bytes_max: u64::MAX,
             window_bytes: 128 * 1024,
             abandoned_bytes_max: 16_000_000,
             variants_max: 64,
@@ -58,6 +62,8 @@ impl Default for Settings {
 pub struct Budget {
     used: AtomicU64,
     max: u64,
+    /// What others hold of it: the index of the disk tier.
+    reserved: AtomicU64,
 }
 
 impl Budget {
@@ -76,7 +82,7 @@ impl Budget {
 
     /// Bytes that may be held.
     pub fn max(&self) -> u64 {
-        self.max
+        self.max.saturating_sub(self.reserved.load(Ordering::Relaxed))
     }
 }
 
@@ -110,6 +116,27 @@ pub enum Found {
     Pass(Reader, Writer),
     /// Nothing usable is stored and the client wants nothing else (`only-if-cached`).
     Unsatisfiable,
+    /// Something under this key may lie on disk: see there, and ask again.
+    OnDisk(Load),
+}
+
+/// A look at the disk for all variants of a key.
+pub struct Load {
+    cache: Arc<Cache>,
+    key: Key,
+    heads: Fetching<Vec<StoredHead>>,
+    voided: u64,
+}
+
+impl Load {
+    /// Waits for what lies there and takes it into memory.
+    pub async fn finish(self) {
+        let heads = self.heads.await;
+        // What was made void meanwhile must not come back.
+        if !heads.is_empty() && self.cache.voided.load(Ordering::SeqCst) == self.voided {
+            self.cache.adopt(&self.key, heads);
+        }
+    }
 }
 
 /// What exactly is not there.
@@ -133,6 +160,7 @@ impl Found {
             Found::Missing(..) => "missing",
             Found::Pass(..) => "pass",
             Found::Unsatisfiable => "unsatisfiable",
+            Found::OnDisk(_) => "on-disk",
         }
     }
 }
@@ -146,6 +174,9 @@ pub struct Cache {
     passes: PassMarks,
     searches: Searches,
     evictions: AtomicU64,
+    disk: Option<Arc<Store>>,
+    /// How often something was made void.
+    voided: AtomicU64,
 }
 
 /// One key: its stored variants and its fetches under way.
@@ -164,6 +195,8 @@ impl Object {
 struct ObjectState {
     variants: Vec<Arc<Entry>>,
     pending: Vec<Pending>,
+    /// All that lies on disk under this key is among the variants.
+    loaded: bool,
     /// Taken out of the index: whoever still holds it must look again.
     dead: bool,
 }
@@ -191,17 +224,44 @@ pub struct Stats {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache in memory.
     pub fn new(settings: Settings) -> Arc<Cache> {
+        Cache::over(settings, None)
+    }
+
+    /// A cache in memory over a disk, where there is one.
+    pub fn over(settings: Settings, disk: Option<Arc<Store>>) -> Arc<Cache> {
+        let budget = Budget { used: AtomicU64::new(0), max: settings.memory_bytes, reserved: AtomicU64::new(0) };
         Arc::new(Cache {
-            budget: Arc::new(Budget { used: AtomicU64::new(0), max: settings.memory_bytes }),
+            budget: Arc::new(budget),
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
+            disk,
+            voided: AtomicU64::new(0),
             settings,
         })
+    }
+
+    /// The disk tier.
+    pub fn disk(&self) -> Option<&Arc<Store>> {
+        self.disk.as_ref()
+    }
+
+    /// The longest body that is kept: in memory, or on disk.
+    pub(crate) fn object_bytes_max(&self, on_disk: bool) -> u64 {
+        let max = self.settings.object_bytes_max;
+        if on_disk { max } else { max.min(self.settings.memory_object_bytes_max) }
+    }
+
+    /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
+    pub fn account_for_disk(&self) {
+        if let Some(disk) = &self.disk {
+            self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
+            self.make_room();
+        }
     }
 
     /// What this cache was made with.
@@ -226,13 +286,17 @@ impl Cache {
         asked: &Asked,
         now: Stamp,
         joins: Joins,
+        disk: Disk,
     ) -> Found {
-        let look = Look { key, request, asked, now, joins };
+        let look = Look { key, request, asked, now, joins, disk };
         if let Some(object) = self.index.find(key) {
             let mut state = object.state.lock();
             if !state.dead {
                 return self.find_in(&object.key, &mut state, &look);
             }
+        }
+        if let Some(load) = self.load(&look) {
+            return Found::OnDisk(load);
         }
         if asked.only_if_cached() {
             return Found::Unsatisfiable;
@@ -262,7 +326,7 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, 0, Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
@@ -273,6 +337,10 @@ impl Cache {
 
     /// Forgets all variants of a key and what is being fetched for it; says how many variants there were.
     pub fn invalidate(&self, key: &[u8]) -> usize {
+        self.voided.fetch_add(1, Ordering::SeqCst);
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_have(key)) {
+            drop(disk.forget(key, None));
+        }
         let Some(object) = self.index.find(key) else { return 0 };
         let (variants, pending) = {
             let mut state = object.state.lock();
@@ -303,6 +371,54 @@ impl Cache {
     /// Forgets one stored response.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
         self.detach(entry);
+        self.forget_on_disk(entry);
+    }
+
+    fn forget_on_disk(&self, entry: &Entry) {
+        if let Some(disk) = entry.on_disk() {
+            self.voided.fetch_add(1, Ordering::SeqCst);
+            drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+    }
+
+    /// The look at the disk that a request needs first.
+    fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
+        let disk = self.disk.as_ref().filter(|disk| look.disk == Disk::Ask && disk.may_have(look.key))?;
+        let voided = self.voided.load(Ordering::SeqCst);
+        let (key, heads) = (Key::from_text(look.key.to_vec()), disk.heads(look.key));
+        Some(Load { cache: Arc::clone(self), key, heads, voided })
+    }
+
+    /// Takes into memory what lies on disk under a key, beside what is here already.
+    fn adopt(&self, key: &Key, heads: Vec<StoredHead>) {
+        let Some(store) = &self.disk else { return };
+        let id_hash = self.index.hash_of(key.text());
+        let entries: Vec<Arc<Entry>> = heads
+            .into_iter()
+            .filter_map(|head| {
+                let disk = OnDisk { store: Arc::clone(store), id: head.id, key: key.clone() };
+                let large_bytes_min = self.object_bytes_max(false);
+                Entry::from_disk(head, disk, id_hash, large_bytes_min, Arc::clone(&self.budget)).map(Arc::new)
+            })
+            .collect();
+        if entries.is_empty() {
+            return;
+        }
+        self.with_object(key.text(), |_, state| {
+            if state.loaded {
+                return;
+            }
+            state.loaded = true;
+            for entry in &entries {
+                // What is in memory is newer.
+                let vary = vary_of(entry);
+                if !state.variants.iter().any(|held| vary_of(held) == vary) {
+                    state.variants.push(Arc::clone(entry));
+                    self.evict.lock().insert(Arc::clone(entry));
+                }
+            }
+        });
+        self.make_room();
     }
 
     /// Remembers that answers for this key are for one request alone.
@@ -311,7 +427,12 @@ impl Cache {
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        let Some((entry, kept)) = choose(state, look.request) else { return self.find_missing(key, state, look) };
+        let Some((entry, kept)) = choose(state, look.request) else {
+            if let Some(load) = self.load(look).filter(|_| !state.loaded) {
+                return Found::OnDisk(load);
+            }
+            return self.find_missing(key, state, look);
+        };
         let Some(terms) = kept.terms.as_ref() else { return self.find_missing(key, state, look) };
         let usable = policy::usable(terms, look.asked, look.now, &self.settings.policy);
         if let Usable::Validate(why) = usable {
@@ -383,7 +504,7 @@ impl Cache {
         unattended: bool,
     ) -> (Reader, Writer) {
         let hash = self.index.hash_of(key.text());
-        let entry = Arc::new(Entry::new(key.clone(), hash, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(key.clone(), hash, 0, Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
         state.pending.push(Pending { entry: Arc::clone(&entry), followed });
         let candidates = state
@@ -431,28 +552,25 @@ impl Cache {
 
     /// A head arrived and may be shared: the entry becomes a variant of its key, in the place of the one
     /// that the same requests selected.
-    pub(crate) fn install(&self, entry: &Arc<Entry>) {
+    pub(crate) fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
         let Some(object) = self.index.find(entry.key().text()) else { return };
         let mut state = object.state.lock();
         let Some(at) = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry)) else { return };
         state.pending.swap_remove(at);
-        let vary = entry.kept();
-        let same = |old: &Arc<Entry>| {
-            old.kept().zip(vary.as_ref()).is_some_and(|(old, new)| {
-                old.terms.as_ref().map(|terms| &terms.vary) == new.terms.as_ref().map(|terms| &terms.vary)
-            })
-        };
-        let mut gone: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| same(old)).collect();
-        if state.variants.len() >= self.settings.variants_max {
-            gone.push(state.variants.remove(0));
-        }
+        let vary = vary_of(entry);
+        let replaced: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| vary_of(old) == vary).collect();
+        let too_many = state.variants.len() >= self.settings.variants_max;
+        let crowded_out = too_many.then(|| state.variants.remove(0));
         state.variants.push(Arc::clone(entry));
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
-        let mut evict = self.evict.lock();
-        for old in &gone {
+        for old in replaced.iter().chain(&crowded_out) {
             old.listed.store(false, Ordering::Relaxed);
-            evict.remove(old);
+            self.evict.lock().remove(old);
+        }
+        // On disk a new head of the same variant replaces the old one by itself.
+        for old in replaced.iter().filter(|_| !on_disk).chain(&crowded_out) {
+            self.forget_on_disk(old);
         }
     }
 
@@ -508,9 +626,26 @@ impl Cache {
                 continue;
             }
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            self.detach(&victim);
+            self.leave_memory(&victim);
         }
         true
+    }
+
+    /// What goes from memory stays on disk; what is not there goes there now if it was used.
+    fn leave_memory(&self, victim: &Arc<Entry>) {
+        if let Some(disk) = &self.disk {
+            match victim.on_disk() {
+                Some(there) if victim.uses() > 0 => there.store.used(there.key.text()),
+                None if victim.uses() > 0 => victim.keep_on_disk(disk),
+                _ => {}
+            }
+        }
+        if victim.on_disk().is_some()
+            && let Some(object) = self.index.find(victim.key().text())
+        {
+            object.state.lock().loaded = false;
+        }
+        self.detach(victim);
     }
 
     fn with_object<T>(&self, key: &[u8], mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
@@ -546,12 +681,26 @@ impl Joins {
     }
 }
 
+/// Whether a request has been told what lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// It has not: [`Found::OnDisk`] may be the answer.
+    Ask,
+    /// It has looked there.
+    Seen,
+}
+
 struct Look<'a> {
     key: &'a [u8],
     request: &'a RequestHead,
     asked: &'a Asked,
     now: Stamp,
     joins: Joins,
+    disk: Disk,
+}
+
+fn vary_of(entry: &Entry) -> Option<Vary> {
+    Some(entry.kept()?.terms.as_ref()?.vary.clone())
 }
 
 /// The stored response that this request selects (RFC 9111 section 4.1).

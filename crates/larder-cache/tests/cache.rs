@@ -1,7 +1,7 @@
 //! The cache as a whole: what requests may have, who fetches, what stays within the budget.
 
 use bytes::Bytes;
-use larder_cache::cache::{Absent, Cache, Found, Joins, Settings};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, Storable, Times};
 use larder_wire::date::Stamp;
@@ -39,7 +39,7 @@ fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
 }
 
 fn find(cache: &Arc<Cache>, key: &[u8], request: &RequestHead, at: Stamp) -> Found {
-    cache.find(key, request, &Asked::of(request), at, Joins::Yes)
+    cache.find(key, request, &Asked::of(request), at, Joins::Yes, Disk::Ask)
 }
 
 fn miss(cache: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
@@ -143,22 +143,22 @@ fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    let cx = Context::from_waker(&waker);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     writer.push(Bytes::from_static(b"0123456789"));
-    assert_eq!(writer.poll_room(&cx), Poll::Pending);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Pending);
     assert_eq!(read(&mut reader, 0), Some(Ok(b"0123456789".to_vec())));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0, "what was handed out is not taken yet");
     assert!(read(&mut reader, 10).is_none());
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     for round in 0..1000u64 {
         writer.push(Bytes::from_static(b"abcdefghij"));
         assert_eq!(read(&mut reader, 10 + round * 10), Some(Ok(b"abcdefghij".to_vec())));
         assert!(cache.stats().memory_bytes < 3000, "{}", cache.stats().memory_bytes);
     }
     drop(reader);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Gone));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Gone));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! [`medium`] is what it stands on.
 
 pub mod medium;
+pub mod meta;
 
 mod fetching;
 

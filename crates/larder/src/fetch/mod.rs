@@ -306,6 +306,7 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
 /// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
 fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
     let shared = Arc::clone(&order.worker.shared);
+    let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();
     policy::dated(&mut head, times.received);
     let storable = match order.errand {
@@ -314,7 +315,6 @@ fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, time
         Errand::Share | Errand::Hole if head.status == 206 => Storable::No(NotStored::Partial),
         _ => policy::storable(&order.request, &head, times, settings),
     };
-    let too_long = declared.is_some_and(|length| length > shared.cache.settings().object_bytes_max);
     match storable {
         Storable::Yes(_) if too_long => pass(&mut order, head, declared, NotStored::TooLong, times),
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
