@@ -8,8 +8,11 @@ pub mod descriptors;
 mod hosts;
 pub mod manual;
 mod parse;
+pub mod places;
 mod report;
+mod secret;
 pub mod setting;
+pub mod spelling;
 pub mod table;
 pub mod units;
 pub mod url;
@@ -17,6 +20,7 @@ pub mod url;
 pub use hosts::HostPattern;
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
+pub use secret::Secret;
 
 use ipnet::IpNet;
 use larder_wire::Url;
@@ -31,6 +35,10 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
+    /// What a client of the page must know; required unless `admin` is of this machine alone.
+    pub admin_token: Option<Secret>,
+    /// Patterns of further files.
+    pub include: Vec<String>,
     /// The folder for the local CA, the control socket and what the disk keeps; `None`: the user's cache folder.
     pub store: Option<PathBuf>,
     /// Budget of the memory store, bookkeeping included.
@@ -65,6 +73,8 @@ impl Default for Config {
         Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            admin_token: None,
+            include: Vec::new(),
             store: None,
             memory_bytes,
             disk_bytes: None,
@@ -103,7 +113,7 @@ impl Config {
 }
 
 /// Larder's folder by the rules of the XDG base directories, where a relative path in the variable is void.
-fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(below_home));
     named.or_else(home).map(|folder| folder.join("larder"))

@@ -48,7 +48,19 @@ pub static SETTINGS: &[Setting<Config>] = &[
             text == "none" || c.admin.is_some()
         },
     })
-    .about("Where the status page and the metrics are served."),
+    .about("Where the page, the metrics and the API are served."),
+    Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
+        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` is an address of this machine alone. Write `${ENV:NAME}` or `${FILE:PATH}`."),
+    Whole::new("include", Field::Texts {
+        form: "file patterns",
+        read: |c| c.include.clone(),
+        clear: |c| c.include.clear(),
+        push: |c, text| {
+            c.include.push(text.to_owned());
+            !text.is_empty()
+        },
+    })
+    .about("Further files, in the order of their names, from the folder of this file: `conf.d/*.toml`. Listeners and sites add up; a setting that two files say is a mistake."),
     Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
         .between(KB, 16 * MB)
         .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),

@@ -4,16 +4,17 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 use crate::clock;
-use crate::config::{Config, Flag, Loaded, descriptors, manual};
+use crate::config::places::{self, Here};
+use crate::config::{Config, Flag, Loaded, Report, descriptors, manual};
 use crate::run::{self, Own};
 use crate::server::Server;
 use crate::tls::ca::Authority;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -77,7 +78,8 @@ enum Command {
 
 #[derive(Args, Clone, Default)]
 struct Flags {
-    /// Configuration file (TOML); `larder config --markdown` describes it
+    /// Configuration file (TOML), or none; else the first of ./larder.toml, ~/.config/larder/larder.toml and
+    /// /etc/larder/larder.toml. `larder config --markdown` describes it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve clients here; may be repeated, replaces the listeners of the file
@@ -123,9 +125,13 @@ struct RunFlags {
 }
 
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 struct ConfigFlags {
     #[command(flatten)]
     flags: Flags,
+    /// Explain a setting; alone it prints this help
+    #[arg(long, short = 'h', value_name = "NAME", num_args = 0..)]
+    help: Option<Vec<String>>,
     /// Print the reference of all settings
     #[arg(long)]
     markdown: bool,
@@ -145,6 +151,13 @@ struct CaFlags {
 
 impl Flags {
     fn load(&self) -> Result<Loaded, u8> {
+        self.read(Here::Looked).map_err(|report| {
+            eprint!("{report}");
+            WRONG
+        })
+    }
+
+    fn read(&self, here: Here) -> Result<Loaded, Report> {
         let settings = [
             ("store", &self.store),
             ("memory", &self.memory),
@@ -155,10 +168,13 @@ impl Flags {
         let settings = settings.into_iter().filter_map(|(name, text)| Some(Flag::Setting(name, text.clone()?)));
         let listens = self.listen.iter().cloned().map(Flag::Listen);
         let flags: Vec<Flag> = settings.chain(listens).chain(self.origin.clone().map(Flag::Origin)).collect();
-        Loaded::read(self.config.as_deref(), &flags).map_err(|report| {
-            eprint!("{report}");
-            WRONG
-        })
+        let usual = places::usual(here);
+        let file = match self.config.as_deref() {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(file) => Some(file),
+            None => places::first(&usual),
+        };
+        Loaded::read(file, &flags)
     }
 }
 
@@ -167,15 +183,19 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
+    let file = loaded.file.clone();
     let config = prepared(loaded);
-    status(&serve_until_signal(config).map(|()| 0).map_err(|error| explain(&*error)))
+    status(&serve_until_signal(config, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
 fn run(flags: RunFlags) -> u8 {
     let of_server = Flags { config: flags.config, store: flags.store, memory: flags.memory, ..Flags::default() };
-    let loaded = match of_server.load() {
+    let loaded = match of_server.read(Here::PassedOver) {
         Ok(loaded) => loaded,
-        Err(status) => return status,
+        Err(report) => {
+            eprint!("{report}");
+            return WRONG;
+        }
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
     status(&run::run(&command, prepared(loaded), start_for_a_run).map_err(|error| explain(&error)))
@@ -206,24 +226,36 @@ fn config(flags: &ConfigFlags) -> u8 {
     if flags.markdown {
         return print(manual::markdown());
     }
+    let names: Vec<&String> = flags.names.iter().chain(flags.help.iter().flatten()).collect();
+    if flags.help.is_some() && names.is_empty() {
+        return print(help_of("config"));
+    }
     let loaded = match flags.flags.load() {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    if flags.names.is_empty() {
+    if names.is_empty() {
         return print(manual::dump(&loaded));
     }
-    let mut worst = 0;
-    for name in &flags.names {
-        match manual::explain(name, &loaded) {
-            Some(text) => worst = print(text).max(worst),
-            None => {
-                eprintln!("error: there is no setting {name}: `larder config` lists all");
-                worst = WRONG;
-            }
-        }
+    names.into_iter().map(|name| explain_setting(name, &loaded)).max().unwrap_or_default()
+}
+
+fn explain_setting(name: &str, loaded: &Loaded) -> u8 {
+    if let Some(text) = manual::explain(name, loaded) {
+        return print(text);
     }
-    worst
+    let remedy = match manual::nearest(name) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => "`larder config` lists all".to_owned(),
+    };
+    eprintln!("error: there is no setting {name}: {remedy}");
+    WRONG
+}
+
+fn help_of(command: &str) -> String {
+    let mut all = Cli::command();
+    all.build();
+    all.find_subcommand_mut(command).map(|found| found.render_help().to_string()).unwrap_or_default()
 }
 
 fn ca(flags: &CaFlags) -> u8 {
@@ -249,10 +281,10 @@ fn ca(flags: &CaFlags) -> u8 {
 }
 
 /// Serves until a signal ends it: the first lets requests end, the second does not wait.
-fn serve_until_signal(config: Config) -> Result<(), AnyError> {
+fn serve_until_signal(config: Config, file: Option<&Path>) -> Result<(), AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = Server::start(config)?;
-    print(welcome(&server));
+    print(welcome(&server, file));
     runtime.block_on(first_signal())?;
     eprintln!("larder: letting requests end; a second signal does not wait");
     let (stopped, wait) = tokio::sync::oneshot::channel();
@@ -279,13 +311,17 @@ async fn first_signal() -> std::io::Result<()> {
 }
 
 /// Where things are, and what to do next.
-fn welcome(server: &Server) -> String {
+fn welcome(server: &Server, file: Option<&Path>) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     let mut text = format!("larder listens on {}", addresses.join(", "));
     if let Some(admin) = server.admin() {
         text += &format!(", its page is http://{admin}/");
     }
     let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
+    text += &match file {
+        Some(file) => format!("; configured by {}", file.display()),
+        None => "; no configuration file, so all defaults".to_owned(),
+    };
     text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
 }
 
@@ -307,7 +343,7 @@ const FEW_CONNECTIONS: usize = 1_000;
 
 /// What depends on this process and machine is settled here; what was cut is said.
 fn prepared(loaded: Loaded) -> Config {
-    let Loaded { mut config, said } = loaded;
+    let Loaded { mut config, said, .. } = loaded;
     if config.disk_bytes.is_some_and(|bytes| bytes > 0) {
         eprintln!("larder: the disk store is not built yet, everything is kept in memory");
     }
@@ -368,7 +404,6 @@ mod tests {
 
     #[test]
     fn the_command_line_holds_together() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -410,7 +445,6 @@ mod tests {
 
     #[test]
     fn help_begins_with_what_people_need() {
-        use clap::CommandFactory;
         let help = Cli::command().render_help().to_string();
         assert!(help.starts_with("To begin with:\n  larder run -- CMD …"), "{help}");
     }
