@@ -82,6 +82,7 @@ pub async fn respond(
             record.status = kept.head.status;
             record.outcome = outcome;
             record.not_stored = kept.not_stored.map(|why| why.as_str());
+            record.typed(&kept.head);
             deliver(session, delivery, reader, upload, record).await
         }
     }
@@ -99,6 +100,7 @@ pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mu
         record.outcome = Outcome::Hit;
         record.bytes = length;
         record.complete = true;
+        record.typed(&hit.kept.head);
     }
     let keep = request.keeps_alive() && !session.is_draining();
     let delivery =
@@ -479,6 +481,7 @@ pub fn respond_page(
     let next = if keep && !page.closes { Next::Continue } else { Next::Close };
     record.status = page.status;
     record.complete = true;
+    record.asked(request);
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }

@@ -1,6 +1,6 @@
 //! Configuration files: what they mean, and what is said about wrong ones.
 
-use larder::config::{Config, Flag, HostHeader, Loaded, LogFormat, LogPath, Said, manual};
+use larder::config::{Config, Flag, HostHeader, Loaded, LogField, LogFormat, LogTo, Said, manual};
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn every_kind_of_value_is_taken() {
         connect_ports = [443, 8443]
 
         [log]
-        path = "/var/log/larder.log"
+        to = "/var/log/larder.log"
         format = "json"
 
         [intercept]
@@ -106,7 +106,7 @@ fn every_kind_of_value_is_taken() {
     assert!(!config.access.may_proxy("127.0.0.1".parse().unwrap()));
     assert!(config.access.may_connect(8_443) && !config.access.may_connect(22));
     let log = config.log.unwrap();
-    assert_eq!((log.path, log.format), (LogPath::File("/var/log/larder.log".into()), LogFormat::Json));
+    assert_eq!((log.to, log.format), (LogTo::File("/var/log/larder.log".into()), LogFormat::Json));
     assert_eq!(config.intercept.pass[0].to_string(), "*.bank.example");
     assert_eq!(config.listens[0].tls.len(), 2);
     assert!(config.listens[0].intercept && config.listens[1].origin.is_some());
@@ -198,7 +198,7 @@ fn each_mistake_has_its_words() {
         ("origin = \"http://a\"", "there is no setting origin", "did you mean listen.origin?"),
         ("[access]\nclients = [\"10.0.0.0/8\", \"lan\"]", "access.clients: \"lan\" is not a network", "192.168.0.0/16"),
         ("[access]\nconnect_ports = [70000]", "access.connect_ports: \"70000\" is not a port", ""),
-        ("[log]\nformat = \"squid\"", "log.format: \"squid\" is not combined or json", ""),
+        ("[log]\nformat = \"{who}\"", "log.format: \"{who}\" is not combined, squid, json or a format", "docs/logs.md"),
         ("[[site]]\norigin = \"http://a\"", "`hosts` is missing", "www.example.org"),
         ("[[site]]\nhosts = []\norigin = \"http://a\"", "a site without a host is never reached", ""),
         ("[[site]]\nhosts = \"a\"\norigin = \"a:80\"", "site.origin: \"a:80\" is not an http or https URL", "http://"),
@@ -328,6 +328,16 @@ fn a_misspelled_name_is_recognised() {
 }
 
 #[test]
+fn every_field_of_the_log_is_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/logs.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for field in LogField::ALL {
+        let row = format!("| `{}` | {} |", field.as_str(), field.about());
+        assert!(text.contains(&row), "docs/logs.md lacks {row}");
+    }
+}
+
+#[test]
 fn a_missing_file_is_said() {
     let error = Loaded::read(Some(Path::new("/nonexistent/larder.toml")), &[]).unwrap_err().to_string();
     assert!(
@@ -338,7 +348,7 @@ fn a_missing_file_is_said() {
 
 #[test]
 fn what_is_dumped_means_the_same() {
-    let text = "memory = \"64MB\"\ndisk = \"1GB\"\nstore = \"/a\"\n[log]\npath = \"stderr\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
+    let text = "memory = \"64MB\"\ndisk = \"1GB\"\nstore = \"/a\"\n[log]\nto = \"stderr\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
                 tls = [{ chain = \"a\", key = \"b\" }]\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\nhost = \"origin\"";
     for text in ["", text] {
         let loaded = Loaded::parse("larder.toml", text, &[]).unwrap();

@@ -3,6 +3,8 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod serve;
+
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, Flag, Loaded, Report, descriptors, manual};
@@ -14,7 +16,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -185,7 +187,7 @@ fn serve(flags: &Flags) -> u8 {
     };
     let file = loaded.file.clone();
     let config = prepared(loaded);
-    status(&serve_until_signal(config, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
+    status(&serve::until_signal(config, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
 fn run(flags: RunFlags) -> u8 {
@@ -278,51 +280,6 @@ fn ca(flags: &CaFlags) -> u8 {
             TROUBLE
         }
     }
-}
-
-/// Serves until a signal ends it: the first lets requests end, the second does not wait.
-fn serve_until_signal(config: Config, file: Option<&Path>) -> Result<(), AnyError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = Server::start(config)?;
-    print(welcome(&server, file));
-    runtime.block_on(first_signal())?;
-    eprintln!("larder: letting requests end; a second signal does not wait");
-    let (stopped, wait) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        server.stop();
-        let _ = stopped.send(());
-    });
-    runtime.block_on(async {
-        tokio::select! {
-            _ = wait => Ok(()),
-            second = first_signal() => second.map_err(AnyError::from),
-        }
-    })
-}
-
-async fn first_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
-}
-
-/// Where things are, and what to do next.
-fn welcome(server: &Server, file: Option<&Path>) -> String {
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
-    let mut text = format!("larder listens on {}", addresses.join(", "));
-    if let Some(admin) = server.admin() {
-        text += &format!(", its page is http://{admin}/");
-    }
-    let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
-    text += &match file {
-        Some(file) => format!("; configured by {}", file.display()),
-        None => "; no configuration file, so all defaults".to_owned(),
-    };
-    text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
 }
 
 /// Begins to serve for one run, in this process.

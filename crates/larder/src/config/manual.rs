@@ -131,7 +131,7 @@ fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let silent = value == "\"\""
         || setting.is_secret()
         || setting.name == "include"
-        || setting.name == "log.format" && loaded.config.log.is_none();
+        || setting.name.starts_with("log.") && loaded.config.log.is_none();
     let comment = if silent { "# " } else { "" };
     let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
 }

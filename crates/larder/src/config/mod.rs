@@ -6,6 +6,7 @@
 
 pub mod descriptors;
 mod hosts;
+mod log_format;
 pub mod manual;
 mod parse;
 pub mod places;
@@ -18,6 +19,7 @@ pub mod units;
 pub mod url;
 
 pub use hosts::HostPattern;
+pub use log_format::{LogField, LogFormat, Part, Template};
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
 pub use secret::Secret;
@@ -296,45 +298,30 @@ fn contains(nets: &[IpNet], address: std::net::IpAddr) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Where to.
-    pub path: LogPath,
+    pub to: LogTo,
     /// What a line looks like.
     pub format: LogFormat,
+    /// Bytes of lines that wait for a slow sink; further lines are dropped and counted.
+    pub queue_bytes_max: usize,
 }
 
 impl Log {
     pub(crate) fn to_stdout() -> Log {
-        Log { path: LogPath::Stdout, format: LogFormat::Combined }
+        Log { to: LogTo::Stdout, format: LogFormat::Combined, queue_bytes_max: 16_000_000 }
     }
 }
 
 /// Where an access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogPath {
+pub enum LogTo {
     /// Standard error.
     Stderr,
     /// Standard output.
     Stdout,
     /// A file that is appended to.
     File(PathBuf),
-}
-
-/// What a line of the access log looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The format that web servers share, with the outcome words behind it.
-    Combined,
-    /// One JSON object.
-    Json,
-}
-
-impl LogFormat {
-    /// The word in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogFormat::Combined => "combined",
-            LogFormat::Json => "json",
-        }
-    }
+    /// The system's log, by its datagram socket.
+    Syslog(PathBuf),
 }
 
 /// What an intercepting listener leaves closed.

@@ -316,6 +316,7 @@ impl<T: Clone> Setting<T> {
             form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
             "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
             "file patterns" => "write it as conf.d/*.toml",
+            form if form.ends_with("or a format") => "docs/logs.md lists the fields that may stand in braces",
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
             "host patterns" => "write it as www.example.org or *.example.org",
             _ => return None,
