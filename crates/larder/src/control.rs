@@ -220,7 +220,7 @@ struct Stats {
     memory_bytes: u64,
     memory_bytes_max: u64,
     evictions: u64,
-    log_bundles_dropped: u64,
+    log_lines_dropped: u64,
 }
 
 fn stats(shared: &Shared) -> Stats {
@@ -232,7 +232,7 @@ fn stats(shared: &Shared) -> Stats {
         memory_bytes: cache.memory_bytes,
         memory_bytes_max: shared.config.memory_bytes,
         evictions: cache.evictions,
-        log_bundles_dropped: shared.log_bundles_dropped(),
+        log_lines_dropped: shared.log_lines_dropped(),
     }
 }
 

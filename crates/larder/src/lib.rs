@@ -10,6 +10,7 @@ pub mod control;
 pub mod fetch;
 pub mod journey;
 pub mod listen;
+pub mod live;
 pub mod log;
 pub mod obtain;
 pub mod outbox;

@@ -2,12 +2,13 @@
 //! the same words.
 
 use crate::clock;
+use crate::log::Lines;
 use crate::page::Page;
 use crate::run::control::RunStats;
 use larder_wire::date::Stamp;
-use larder_wire::{RequestHead, Version};
+use larder_wire::{RequestHead, ResponseHead, Version};
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,6 +124,8 @@ pub struct Record {
     pub referer: Option<Box<str>>,
     /// See `referer`.
     pub agent: Option<Box<str>>,
+    /// The media type of the answer, where it is known and somebody reads it.
+    pub content_type: Option<Box<str>>,
     /// The status of the answer.
     pub status: u16,
     /// Body bytes that were handed to the client's socket.
@@ -133,6 +136,7 @@ pub struct Record {
     pub not_stored: Option<&'static str>,
     /// The answer went out to its end.
     pub complete: bool,
+    logged: bool,
     started: Instant,
 }
 
@@ -148,11 +152,13 @@ impl Record {
             version: request.version,
             referer: text("Referer"),
             agent: text("User-Agent"),
+            content_type: None,
             status: 0,
             bytes: 0,
             outcome: Outcome::Own("unfinished"),
             not_stored: None,
             complete: false,
+            logged,
             started: Instant::now(),
         }
     }
@@ -167,12 +173,28 @@ impl Record {
             version: Version::Http11,
             referer: None,
             agent: None,
+            content_type: None,
             status: page.status,
             bytes: 0,
             outcome: Outcome::Own(page.word),
             not_stored: None,
             complete: true,
+            logged: true,
             started: Instant::now(),
+        }
+    }
+
+    /// Notes the media type of the answer.
+    pub fn typed(&mut self, head: &ResponseHead) {
+        if self.logged {
+            self.content_type = head.fields.text("Content-Type").and_then(|text| text.split(';').next()).map(Box::from);
+        }
+    }
+
+    /// Notes what was asked for, where nothing was made of it: the target as it came.
+    pub fn asked(&mut self, request: &RequestHead) {
+        if self.logged && self.url.is_empty() {
+            self.url = request.target.to_string();
         }
     }
 
@@ -210,7 +232,7 @@ macro_rules! counters {
         pub struct Tally {
             $(#[doc = $doc] pub $name: Count,)*
             /// Log lines that wait to be written.
-            pub lines: RefCell<Vec<u8>>,
+            pub lines: Lines,
         }
 
         /// What all workers counted since the start.

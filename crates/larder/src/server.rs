@@ -2,7 +2,7 @@
 
 use crate::access::Ask;
 use crate::clock;
-use crate::config::{Config, Listen, PolicySettings, ResolverKind};
+use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind};
 use crate::control;
 use crate::listen::{self, Clients, Door};
 use crate::log::AccessLog;
@@ -64,7 +64,7 @@ pub struct Shared {
     via: [String; 2],
     boundary_seed: u64,
     boundaries: AtomicU64,
-    log: Option<AccessLog>,
+    log: AccessLog,
     roots: Roots,
     authority: Mutex<Option<Arc<Authority>>>,
     runs: Mutex<HashMap<String, OpenRun>>,
@@ -151,10 +151,10 @@ impl Server {
         let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
-        let (log, log_writer) = open_log(&config)?.unzip();
+        let (log, log_writer) = open_log(&config)?;
         let upstream = upstream_settings(&config, client_tls);
         let shared = Arc::new(Shared::new(config, roots, log, folder));
-        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer };
+        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer: Some(log_writer) };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
         Ok(server)
@@ -243,7 +243,7 @@ fn start_worker(
 }
 
 impl Shared {
-    fn new(config: Config, roots: Roots, log: Option<AccessLog>, folder: Option<StoreFolder>) -> Shared {
+    fn new(config: Config, roots: Roots, log: AccessLog, folder: Option<StoreFolder>) -> Shared {
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
         let cache = Cache::new(cache::Settings {
@@ -298,7 +298,7 @@ impl Shared {
 
     /// Whether somebody reads the access log.
     pub fn logs(&self) -> bool {
-        self.log.is_some()
+        self.log.is_on()
     }
 
     /// Puts a finished record where its readers look.
@@ -307,8 +307,8 @@ impl Shared {
         if let Some(run) = run {
             run.count(&record);
         }
-        if let Some(log) = &self.log {
-            log.line(&record, &mut tally.lines.borrow_mut());
+        if self.log.is_on() {
+            self.log.line(&record, &tally.lines);
         }
     }
 
@@ -318,19 +318,19 @@ impl Shared {
         self.tell(&session.worker.tally, session.door.run.as_deref(), record);
     }
 
-    /// Bundles of log lines that were lost.
-    pub fn log_bundles_dropped(&self) -> u64 {
-        self.log.as_ref().map_or(0, AccessLog::dropped)
+    /// Log lines that were lost.
+    pub fn log_lines_dropped(&self) -> u64 {
+        self.log.dropped()
+    }
+
+    /// Opens the file of the access log anew, for those who moved it away.
+    pub fn reopen_log(&self) {
+        self.log.reopen();
     }
 
     /// Hands a worker's log lines on.
     pub fn log_out(&self, tally: &Tally) {
-        if let Some(log) = &self.log {
-            let lines = std::mem::take(&mut *tally.lines.borrow_mut());
-            if !lines.is_empty() {
-                log.hand_over(lines);
-            }
-        }
+        self.log.hand_over(&tally.lines);
     }
 
     /// After an unsafe method that succeeded, what it may have changed is forgotten (RFC 9111 section 4.4).
@@ -401,13 +401,12 @@ fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(sockets.remove(0))
 }
 
-fn open_log(config: &Config) -> Result<Option<(AccessLog, JoinHandle<()>)>, StartError> {
-    let Some(log) = &config.log else { return Ok(None) };
-    let path = match &log.path {
-        crate::config::LogPath::File(path) => path.clone(),
+fn open_log(config: &Config) -> Result<(AccessLog, JoinHandle<()>), StartError> {
+    let path = match config.log.as_ref().map(|log| &log.to) {
+        Some(LogTo::File(path) | LogTo::Syslog(path)) => path.clone(),
         _ => PathBuf::from("the log"),
     };
-    AccessLog::open(log).map(Some).map_err(|error| StartError::File(path, error))
+    AccessLog::open(config.log.as_ref()).map_err(|error| StartError::File(path, error))
 }
 
 fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {

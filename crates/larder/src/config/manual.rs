@@ -2,6 +2,7 @@
 
 use super::parse::{Loaded, Said, any_site};
 use super::setting::Setting;
+use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
 use super::{CertificateFiles, Config, Listen};
 use std::fmt::Write;
@@ -13,12 +14,15 @@ const INTRODUCTION: &str = "# Settings
 
 This page is made from the table that the parser uses; `larder config --markdown` prints it.
 
-Larder reads one TOML file (`larder --config FILE`). Nothing in it is required: what is left out has its default.
-`larder check --config FILE` shows everything that is wrong with it, `larder config` prints what holds and where it was
-said, `larder config NAME` explains a setting. Flags go over the file.
+Larder reads one TOML file: the one of `--config FILE`, else the first of `./larder.toml`,
+`$XDG_CONFIG_HOME/larder/larder.toml` (`~/.config/larder/larder.toml`) and `/etc/larder/larder.toml`; `--config none` reads
+none, and `larder run` passes over the one in the current folder. Nothing in it is required: what is left out has its default.
+`larder check` shows everything that is wrong with it, `larder config` prints what holds and where it was said,
+`larder config NAME` explains a setting. Flags go over the file.
 
 Sizes: `kB`, `MB`, `GB`, `TB` are powers of 1000, `KiB`, `MiB`, `GiB`, `TiB` powers of 1024, a number alone is bytes.
 Durations: `250ms`, `30s`, `5m`, `2h`, `1d`. `none` stands for no limit.
+Secrets are best kept elsewhere: `${ENV:NAME}` takes one from the environment, `${FILE:/path}` from a file.
 ";
 
 /// The whole reference, as it stands in `docs/settings.md`.
@@ -51,6 +55,15 @@ fn section<T: Clone>(out: &mut String, title: &str, settings: &[Setting<T>], lik
         let (key, form, default, about) = (setting.key(), setting.form(), setting.default(like), setting.about);
         let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {about} |");
     }
+}
+
+/// The name of a setting that was probably meant.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let names = SETTINGS.iter().map(|setting| setting.name).chain(LISTEN.iter().map(|setting| setting.name));
+    let names =
+        names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
+    let whole = closest(name, names.clone());
+    whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
 
 /// All there is to say about the setting `name`: a whole name, or the last part of it. `None` when there is none.
@@ -115,7 +128,10 @@ pub fn dump(loaded: &Loaded) -> String {
 fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let value = setting.show(&loaded.config);
     let place = place(loaded.said.get(setting.name));
-    let silent = value == "\"\"" || setting.name == "log.format" && loaded.config.log.is_none();
+    let silent = value == "\"\""
+        || setting.is_secret()
+        || setting.name == "include"
+        || setting.name.starts_with("log.") && loaded.config.log.is_none();
     let comment = if silent { "# " } else { "" };
     let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
 }
@@ -129,7 +145,7 @@ fn entries<T: Clone>(out: &mut String, settings: &[Setting<T>], of: &T, only: im
 fn place(said: Option<&Said>) -> String {
     match said {
         None => "default".to_owned(),
-        Some(Said::Line(line)) => format!("line {line}"),
+        Some(Said::Line(file, line)) => format!("{file}:{line}"),
         Some(Said::Flag(flag)) => format!("--{flag}"),
     }
 }

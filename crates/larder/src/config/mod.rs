@@ -6,17 +6,23 @@
 
 pub mod descriptors;
 mod hosts;
+mod log_format;
 pub mod manual;
 mod parse;
+pub mod places;
 mod report;
+mod secret;
 pub mod setting;
+pub mod spelling;
 pub mod table;
 pub mod units;
 pub mod url;
 
 pub use hosts::HostPattern;
+pub use log_format::{LogField, LogFormat, Part, Template};
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
+pub use secret::Secret;
 
 use ipnet::IpNet;
 use larder_wire::Url;
@@ -31,6 +37,10 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
+    /// What a client of the page must know; required unless `admin` is of this machine alone.
+    pub admin_token: Option<Secret>,
+    /// Patterns of further files.
+    pub include: Vec<String>,
     /// The folder for the local CA, the control socket and what the disk keeps; `None`: the user's cache folder.
     pub store: Option<PathBuf>,
     /// Budget of the memory store, bookkeeping included.
@@ -65,6 +75,8 @@ impl Default for Config {
         Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            admin_token: None,
+            include: Vec::new(),
             store: None,
             memory_bytes,
             disk_bytes: None,
@@ -103,7 +115,7 @@ impl Config {
 }
 
 /// Larder's folder by the rules of the XDG base directories, where a relative path in the variable is void.
-fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(below_home));
     named.or_else(home).map(|folder| folder.join("larder"))
@@ -286,45 +298,30 @@ fn contains(nets: &[IpNet], address: std::net::IpAddr) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Where to.
-    pub path: LogPath,
+    pub to: LogTo,
     /// What a line looks like.
     pub format: LogFormat,
+    /// Bytes of lines that wait for a slow sink; further lines are dropped and counted.
+    pub queue_bytes_max: usize,
 }
 
 impl Log {
     pub(crate) fn to_stdout() -> Log {
-        Log { path: LogPath::Stdout, format: LogFormat::Combined }
+        Log { to: LogTo::Stdout, format: LogFormat::Combined, queue_bytes_max: 16_000_000 }
     }
 }
 
 /// Where an access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogPath {
+pub enum LogTo {
     /// Standard error.
     Stderr,
     /// Standard output.
     Stdout,
     /// A file that is appended to.
     File(PathBuf),
-}
-
-/// What a line of the access log looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The format that web servers share, with the outcome words behind it.
-    Combined,
-    /// One JSON object.
-    Json,
-}
-
-impl LogFormat {
-    /// The word in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogFormat::Combined => "combined",
-            LogFormat::Json => "json",
-        }
-    }
+    /// The system's log, by its datagram socket.
+    Syslog(PathBuf),
 }
 
 /// What an intercepting listener leaves closed.

@@ -1,10 +1,14 @@
 //! One row of the settings table: how a value is read from text or TOML, checked and shown.
 
+use super::secret::{self, Secret};
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
+
+/// The shortest secret.
+const SECRET_LETTERS_MIN: usize = 12;
 
 /// A setting of a `T`.
 pub struct Setting<T> {
@@ -44,6 +48,8 @@ pub enum Field<T> {
     Path(fn(&mut T) -> &mut PathBuf),
     /// A file or folder, if any.
     PathIfAny(fn(&mut T) -> &mut Option<PathBuf>),
+    /// A text that is shown nowhere; a file names where it is found.
+    Secret(fn(&mut T) -> &mut Option<Secret>),
     /// true or false.
     Flag(fn(&mut T) -> &mut bool),
     /// A text with a form of its own; `write` says whether it had that form.
@@ -111,6 +117,7 @@ impl<T: Clone> Setting<T> {
             Field::TimeOrNone(_) => "duration or none",
             Field::Path(_) => "file",
             Field::PathIfAny(_) => "folder",
+            Field::Secret(_) => "secret or none",
             Field::Flag(_) => "true or false",
             Field::Text { form, .. } | Field::Texts { form, .. } => form,
         }
@@ -147,6 +154,7 @@ impl<T: Clone> Setting<T> {
             Field::PathIfAny(slot) => {
                 quoted(slot(&mut of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
             }
+            Field::Secret(slot) => quoted(slot(&mut of).as_ref().map_or("none", |_| "(hidden)")),
             Field::Flag(slot) => slot(&mut of).to_string(),
             Field::Text { read, .. } => quoted(read(&of)),
             Field::Texts { read, .. } => {
@@ -202,6 +210,12 @@ impl<T: Clone> Setting<T> {
                 clear(to);
                 return if push(to, text) { Ok(()) } else { Err(self.refuse(text)) };
             }
+            (Field::Secret(slot), _) => {
+                *slot(to) = match text {
+                    "none" => None,
+                    text => Some(Secret::new(self.resolve(text)?)),
+                };
+            }
             (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
             (Field::PathIfAny(slot), _) if !text.is_empty() => *slot(to) = Some(PathBuf::from(text)),
             (_, Some(Number::Of(value))) if !(self.low..=self.high).contains(&value) => {
@@ -230,11 +244,25 @@ impl<T: Clone> Setting<T> {
             Field::Count(_) | Field::CountOrNone(_) => text.parse().ok()?,
             Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
             Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
-            Field::Path(_) | Field::PathIfAny(_) | Field::Flag(_) | Field::Text { .. } | Field::Texts { .. } => {
-                return None;
-            }
+            Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) => return None,
+            Field::Text { .. } | Field::Texts { .. } => return None,
         };
         Some(Number::Of(value))
+    }
+
+    /// Long enough that nobody finds it by trying.
+    fn resolve(&self, text: &str) -> Result<String, Refusal> {
+        let hint = || Some("write \"${ENV:NAME}\" or \"${FILE:/path}\"".to_owned());
+        let value = secret::resolve(text).map_err(|trouble| Refusal::new(trouble, hint()))?;
+        match value.len() {
+            SECRET_LETTERS_MIN.. => Ok(value),
+            _ => Err(Refusal::new(format!("a secret has at least {SECRET_LETTERS_MIN} letters"), hint())),
+        }
+    }
+
+    /// Whether its value is shown nowhere.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.field, Field::Secret(_))
     }
 
     fn takes_integers(&self) -> bool {
@@ -275,6 +303,7 @@ impl<T: Clone> Setting<T> {
             "ports" => "a port".to_owned(),
             "files" => "a file".to_owned(),
             "host patterns" => "a host".to_owned(),
+            "file patterns" => "a file".to_owned(),
             form if form.contains(" or ") || form == "percent" => form.to_owned(),
             form => format!("a {form}"),
         }
@@ -286,6 +315,8 @@ impl<T: Clone> Setting<T> {
             form if form.starts_with("duration") => "write it as 250ms, 30s, 5m or 2h",
             form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
             "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
+            "file patterns" => "write it as conf.d/*.toml",
+            form if form.ends_with("or a format") => "docs/logs.md lists the fields that may stand in braces",
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
             "host patterns" => "write it as www.example.org or *.example.org",
             _ => return None,

@@ -5,8 +5,8 @@
 
 use super::setting::{Field, Setting, word};
 use super::{
-    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogPath, ResolverKind, Site,
-    url,
+    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo, ResolverKind, Site,
+    units, url,
 };
 use std::path::PathBuf;
 
@@ -48,7 +48,19 @@ pub static SETTINGS: &[Setting<Config>] = &[
             text == "none" || c.admin.is_some()
         },
     })
-    .about("Where the status page and the metrics are served."),
+    .about("Where the page, the metrics and the API are served."),
+    Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
+        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` is an address of this machine alone. Write `${ENV:NAME}` or `${FILE:PATH}`."),
+    Whole::new("include", Field::Texts {
+        form: "file patterns",
+        read: |c| c.include.clone(),
+        clear: |c| c.include.clear(),
+        push: |c, text| {
+            c.include.push(text.to_owned());
+            !text.is_empty()
+        },
+    })
+    .about("Further files, in the order of their names, from the folder of this file: `conf.d/*.toml`. Listeners and sites add up; a setting that two files say is a mistake."),
     Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
         .between(KB, 16 * MB)
         .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
@@ -114,21 +126,35 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
     })
     .about("Ports that CONNECT may reach; an empty list means any."),
-    Whole::new("log.path", Field::Text {
-        form: "stdout, stderr, none or a file",
-        read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_path(&log.path)),
-        write: write_log_path,
+    Whole::new("log.to", Field::Text {
+        form: "stdout, stderr, syslog, none or a file",
+        read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),
+        write: write_log_to,
     })
-    .about("Where the access log goes. A file is appended to."),
+    .about("Where the access log goes. A file is appended to, and opened anew on SIGUSR1 or when it was moved away; `syslog` is `/dev/log`, `syslog:/path` another datagram socket."),
     Whole::new("log.format", Field::Text {
-        form: "combined or json",
-        read: |c| c.log.as_ref().map_or(LogFormat::Combined, |log| log.format).as_str().to_owned(),
+        form: "combined, squid, json or a format",
+        read: |c| c.log.as_ref().map_or(LogFormat::Combined, |log| log.format.clone()).to_string(),
         write: |c, text| {
-            let format = word(&[LogFormat::Combined, LogFormat::Json], LogFormat::as_str, text);
+            let format = LogFormat::parse(text);
             format.map(|format| c.log.get_or_insert_with(Log::to_stdout).format = format).is_some()
         },
     })
-    .about("What a line of the access log looks like; given alone it logs to standard output."),
+    .about("What a line of the access log looks like: a known format, or a text like `{client} {method} {url} {status}` ([docs/logs.md](logs.md) has the fields). Given alone it logs to standard output."),
+    Whole::new("log.queue_bytes_max", Field::Text {
+        form: "size",
+        read: |c| units::show_size(c.log.as_ref().map_or(Log::to_stdout().queue_bytes_max, |log| log.queue_bytes_max) as u64),
+        write: |c, text| {
+            let bytes = units::parse_size(text).and_then(|bytes| usize::try_from(bytes).ok());
+            match (&mut c.log, bytes) {
+                (Some(log), Some(bytes)) => log.queue_bytes_max = bytes,
+                (None, Some(bytes)) => c.log = Some(Log { queue_bytes_max: bytes, ..Log::to_stdout() }),
+                (_, None) => return false,
+            }
+            true
+        },
+    })
+    .about("Lines that may wait for a slow sink; what comes beyond is dropped and counted, for no request waits for its log."),
     Whole::new("intercept.pass", Field::Texts {
         form: "host patterns",
         read: |c| c.intercept.pass.iter().map(ToString::to_string).collect(),
@@ -280,25 +306,33 @@ fn network(text: &str) -> Option<ipnet::IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
 }
 
-fn log_path(path: &LogPath) -> String {
-    match path {
-        LogPath::Stderr => "stderr".to_owned(),
-        LogPath::Stdout => "stdout".to_owned(),
-        LogPath::File(file) => file.display().to_string(),
+const SYSLOG: &str = "/dev/log";
+
+fn log_to(to: &LogTo) -> String {
+    match to {
+        LogTo::Stderr => "stderr".to_owned(),
+        LogTo::Stdout => "stdout".to_owned(),
+        LogTo::File(file) => file.display().to_string(),
+        LogTo::Syslog(socket) if socket.as_os_str() == SYSLOG => "syslog".to_owned(),
+        LogTo::Syslog(socket) => format!("syslog:{}", socket.display()),
     }
 }
 
-fn write_log_path(config: &mut Config, text: &str) -> bool {
-    let path = match text {
+fn write_log_to(config: &mut Config, text: &str) -> bool {
+    let to = match text {
         "" => return false,
         "none" => {
             config.log = None;
             return true;
         }
-        "stderr" => LogPath::Stderr,
-        "stdout" => LogPath::Stdout,
-        file => LogPath::File(PathBuf::from(file)),
+        "stderr" => LogTo::Stderr,
+        "stdout" => LogTo::Stdout,
+        "syslog" => LogTo::Syslog(PathBuf::from(SYSLOG)),
+        other => match other.strip_prefix("syslog:") {
+            Some(socket) => LogTo::Syslog(PathBuf::from(socket)),
+            None => LogTo::File(PathBuf::from(other)),
+        },
     };
-    config.log.get_or_insert_with(Log::to_stdout).path = path;
+    config.log.get_or_insert_with(Log::to_stdout).to = to;
     true
 }

@@ -1,0 +1,4 @@
+//! What people see of a running Larder, and what they steer it by.
+
+mod logs;
+mod stand;
