@@ -9,6 +9,11 @@
 pub mod medium;
 
 mod fetching;
+mod locations;
+mod record;
+mod segment;
+mod shelf;
+mod superblock;
 
 use std::fmt;
 use std::io;
