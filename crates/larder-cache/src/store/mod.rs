@@ -10,6 +10,11 @@ pub mod medium;
 pub mod meta;
 
 mod fetching;
+mod locations;
+mod record;
+mod segment;
+mod shelf;
+mod superblock;
 
 use std::fmt;
 use std::io;
