@@ -4,6 +4,7 @@ use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind};
 use crate::control;
+use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::log::AccessLog;
 use crate::page::Page;
@@ -18,6 +19,7 @@ use crate::upstream::{self, ResolverChoice, SettingsFault};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
+use larder_cache::store::{OpenFault, Store};
 use larder_wire::{Method, ResponseHead, Version};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -102,6 +104,8 @@ pub enum StartError {
     Upstream(SettingsFault),
     /// A thread cannot be started.
     Thread(io::Error),
+    /// The disk store.
+    Disk(OpenFault),
 }
 
 impl std::fmt::Display for StartError {
@@ -121,6 +125,7 @@ impl std::fmt::Display for StartError {
             StartError::Tls(_) => f.write_str("the certificates are not usable"),
             StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
+            StartError::Disk(_) => f.write_str("the disk store does not open"),
         }
     }
 }
@@ -132,6 +137,7 @@ impl std::error::Error for StartError {
             StartError::InUse(_) => None,
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
+            StartError::Disk(error) => Some(error),
         }
     }
 }
@@ -152,8 +158,9 @@ impl Server {
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let (log, log_writer) = open_log(&config)?;
+        let disk = disk::open(&config).map_err(StartError::Disk)?;
         let upstream = upstream_settings(&config, client_tls);
-        let shared = Arc::new(Shared::new(config, roots, log, folder));
+        let shared = Arc::new(Shared::new(config, roots, log, folder, disk));
         let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer: Some(log_writer) };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
@@ -211,6 +218,9 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(disk) = self.shared.cache.disk() {
+            disk.close();
+        }
         // The log's thread ends with the last of its senders.
         let writer = self.log_writer.take();
         drop(self);
@@ -243,16 +253,26 @@ fn start_worker(
 }
 
 impl Shared {
-    fn new(config: Config, roots: Roots, log: AccessLog, folder: Option<StoreFolder>) -> Shared {
+    fn new(
+        config: Config,
+        roots: Roots,
+        log: AccessLog,
+        folder: Option<StoreFolder>,
+        disk: Option<Arc<Store>>,
+    ) -> Shared {
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
-        let cache = Cache::new(cache::Settings {
+        let defaults = cache::Settings::default();
+        let settings = cache::Settings {
             memory_bytes: config.memory_bytes,
+            memory_object_bytes_max: config.memory_object_bytes_max,
             object_bytes_max: config.object_bytes_max,
+            window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
             policy: policy_settings(&config.policy),
             seed,
-            ..cache::Settings::default()
-        });
+            ..defaults
+        };
+        let cache = Cache::over(settings, disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {

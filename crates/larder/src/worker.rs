@@ -107,6 +107,7 @@ impl Worker {
             interval.tick().await;
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
+            self.shared.cache.account_for_disk();
         }
     }
 }

@@ -47,7 +47,11 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Budget of the disk store; 0 keeps everything in memory. `None`: not said.
     pub disk_bytes: Option<u64>,
+    /// The disk store, but for its size.
+    pub disk: DiskSettings,
     /// Largest object that is kept in memory.
+    pub memory_object_bytes_max: u64,
+    /// Largest object that is kept at all.
     pub object_bytes_max: u64,
     /// Worker threads; at least 1.
     pub workers: usize,
@@ -69,6 +73,58 @@ pub struct Config {
     pub policy: PolicySettings,
 }
 
+/// No object is longer.
+const PETABYTE: u64 = 1 << 50;
+
+/// How the disk store is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSettings {
+    /// Folders; empty: `disk` below the store's folder.
+    pub folders: Vec<PathBuf>,
+    /// What stays free on the file system.
+    pub free_bytes_min: u64,
+    /// How much of what was stored last a power cut may lose.
+    pub sync: Duration,
+    /// Which objects go to disk.
+    pub admission: DiskAdmission,
+}
+
+impl Default for DiskSettings {
+    fn default() -> DiskSettings {
+        DiskSettings {
+            folders: Vec::new(),
+            free_bytes_min: 1_000_000_000,
+            sync: Duration::from_secs(5),
+            admission: DiskAdmission::Auto,
+        }
+    }
+}
+
+/// Which objects go to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskAdmission {
+    /// Each.
+    All,
+    /// Those asked for a second time of late.
+    SeenTwice,
+    /// Each while there is free room, then those seen twice.
+    Auto,
+}
+
+impl DiskAdmission {
+    /// All of them.
+    pub const ALL: [DiskAdmission; 3] = [DiskAdmission::All, DiskAdmission::SeenTwice, DiskAdmission::Auto];
+
+    /// The word of the setting.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiskAdmission::All => "all",
+            DiskAdmission::SeenTwice => "seen-twice",
+            DiskAdmission::Auto => "auto",
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         let memory_bytes = 256_000_000;
@@ -80,7 +136,9 @@ impl Default for Config {
             store: None,
             memory_bytes,
             disk_bytes: None,
-            object_bytes_max: Config::object_bytes_max_for(memory_bytes),
+            disk: DiskSettings::default(),
+            memory_object_bytes_max: Config::memory_object_bytes_max_for(memory_bytes),
+            object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Vec::new(),
             limits: Limits::default(),
@@ -96,8 +154,21 @@ impl Default for Config {
 
 impl Config {
     /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
-    pub fn object_bytes_max_for(memory_bytes: u64) -> u64 {
+    pub fn memory_object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4
+    }
+
+    /// The same for the disk.
+    pub fn object_bytes_max_for(disk_bytes: Option<u64>) -> u64 {
+        disk_bytes.filter(|&bytes| bytes > 0).map_or(PETABYTE, |bytes| bytes / 4)
+    }
+
+    /// The folders of the disk store.
+    pub fn disk_folders(&self) -> Vec<PathBuf> {
+        match &*self.disk.folders {
+            [] => self.store_folder().map(|folder| folder.join("disk")).into_iter().collect(),
+            named => named.to_vec(),
+        }
     }
 
     /// The folder of the control socket and of what the disk keeps; `None` when nothing is said and the user has

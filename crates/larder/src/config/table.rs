@@ -5,8 +5,8 @@
 
 use super::setting::{Field, Setting, word};
 use super::{
-    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo, ResolverKind, Site,
-    units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
+    ResolverKind, Site, units, url,
 };
 use std::path::PathBuf;
 
@@ -28,14 +28,46 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
-        .about("Budget of the disk store; `0` keeps everything in memory. The disk store is not built yet: the value is checked and kept."),
+        .default_words("`20GB`, at most half of what is free")
+        .about("Budget of the disk store, all folders together; `0` keeps everything in memory."),
+    Whole::new("disk_folders", Field::Texts {
+        form: "folders",
+        read: |c| c.disk.folders.iter().map(|folder| folder.display().to_string()).collect(),
+        clear: |c| c.disk.folders.clear(),
+        push: |c, text| {
+            c.disk.folders.push(text.into());
+            !text.is_empty()
+        },
+    })
+    .default_words("`disk` below `store`")
+    .about("Folders of the disk store, best each on a disk of its own: an object lies on one of them, `disk` is divided evenly, and one that fails is left out."),
+    Whole::new("disk_free_min", Field::Size(|c| &mut c.disk.free_bytes_min))
+        .between(0, PB)
+        .about("What stays free on the file system of the disk store: its files stop growing there."),
+    Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))
+        .between(SECOND, 3_600 * SECOND)
+        .about("How much of what was stored last a power cut may lose. (A kill of the process loses only what was not yet handed to the system.)"),
+    Whole::new("disk_admission", Field::Text {
+        form: "all, seen-twice or auto",
+        read: |c| c.disk.admission.as_str().to_owned(),
+        write: |c, text| {
+            let found = DiskAdmission::ALL.into_iter().find(|each| each.as_str() == text);
+            c.disk.admission = found.unwrap_or(c.disk.admission);
+            found.is_some()
+        },
+    })
+    .about("Which objects go to disk: `all`, those asked for a second time of late (`seen-twice`), or `auto`: all while there is free room, then those seen twice. A `larder run` keeps all."),
     Whole::new("store", Field::PathIfAny(|c| &mut c.store))
         .default_words("`larder` in the user's cache folder")
         .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
-    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+    Whole::new("memory_object_bytes_max", Field::Size(|c| &mut c.memory_object_bytes_max))
         .between(0, PB)
         .default_words("a quarter of `memory`")
-        .about("Largest object that is kept in memory."),
+        .about("Largest object that is kept in memory; longer ones are read from disk block by block."),
+    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+        .between(0, PB)
+        .default_words("a quarter of `disk`; without a disk all that memory takes")
+        .about("Largest object that is kept at all."),
     Whole::new("workers", Field::Count(|c| &mut c.workers))
         .between(1, 1_024)
         .default_words("one per core")
