@@ -120,7 +120,7 @@ async fn run(mut order: Order) {
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
                 drop(answer);
-                (order.errand, requested) = (Errand::Share, clock::now());
+                (order.errand, requested) = (Errand::Part, clock::now());
                 answer = match order.ask_origin(&order.fields_for_origin()).await {
                     Ok(answer) => answer,
                     Err(fault) => return give_up(order, &fault),
