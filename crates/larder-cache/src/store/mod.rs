@@ -8,6 +8,9 @@
 
 pub mod medium;
 pub mod meta;
+pub mod purges;
+pub mod rules;
+pub mod sketch;
 
 mod fetching;
 #[doc(hidden)]
