@@ -149,8 +149,10 @@ pub struct Entry {
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
-    /// The number of the last invalidation rule when its fetch began.
-    pub(crate) epoch: u64,
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    epoch: AtomicU64,
+    /// The number of the last rule that was applied to it.
+    judged: AtomicU64,
     budget: Arc<Budget>,
     state: Mutex<State>,
 }
@@ -208,7 +210,8 @@ impl Entry {
             seat: Seat::new(),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
-            epoch,
+            epoch: AtomicU64::new(epoch),
+            judged: AtomicU64::new(epoch),
             budget,
             state: Mutex::new(State {
                 phase: Phase::Waiting,
@@ -272,14 +275,40 @@ impl Entry {
         self.state.lock().kept.clone()
     }
 
-    /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4).
-    pub fn renew(&self, kept: Kept) {
-        let mut state = self.state.lock();
-        state.kept = Some(Arc::new(kept));
-        self.settle_charge(&mut state);
+    /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
+    /// ([`Writer::epoch`]).
+    pub fn renew(&self, kept: Kept, epoch: u64) {
+        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        let state = self.replace_head_in(kept);
         if state.disk.is_some() {
             self.write_head(&state);
         }
+    }
+
+    /// The same in memory alone.
+    pub(crate) fn replace_head(&self, kept: Kept) {
+        drop(self.replace_head_in(kept));
+    }
+
+    fn replace_head_in(&self, kept: Kept) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.kept = Some(Arc::new(kept));
+        self.settle_charge(&mut state);
+        state
+    }
+
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// All rules up to this one were applied to it.
+    pub(crate) fn is_judged(&self, epoch: u64) -> bool {
+        self.judged.load(Ordering::Relaxed) >= epoch
+    }
+
+    pub(crate) fn set_judged(&self, epoch: u64) {
+        self.judged.store(epoch, Ordering::Relaxed);
     }
 
     /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
@@ -298,7 +327,7 @@ impl Entry {
             key: Bytes::copy_from_slice(disk.key.text()),
             variant: kept.terms.as_ref().map_or(0, |terms| variant(&terms.vary)),
             id: disk.id,
-            epoch: self.epoch,
+            epoch: self.epoch(),
             length: state.length,
             tags: kept.tags.to_vec(),
             meta: meta::encode(kept),

@@ -62,6 +62,11 @@ impl Writer {
         self.entry.key()
     }
 
+    /// The number of the last invalidation rule when this fetch began.
+    pub fn epoch(&self) -> u64 {
+        self.entry.epoch()
+    }
+
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
     pub fn is_unattended(&self) -> bool {
         self.unattended

@@ -273,6 +273,7 @@ pub struct Stats {
 /// Folders of one store, open and locked.
 pub struct Store {
     _settings: Settings,
+    rules: Arc<rules::Rules>,
 }
 
 impl Store {
@@ -281,7 +282,7 @@ impl Store {
         if folders.is_empty() {
             return Err(OpenFault::Settings("the disk store has no folder: name one with --store"));
         }
-        Ok(Arc::new(Store { _settings: settings.clone() }))
+        Ok(Arc::new(Store { _settings: settings.clone(), rules: Arc::new(rules::Rules::new(rules::RULES_MAX)) }))
     }
 
     /// A new id.
@@ -327,6 +328,17 @@ impl Store {
     /// Removes one representation of a key or all; on disk when it resolves, with the number of heads that went.
     pub fn forget(&self, _key: &[u8], _id: Option<ObjectId>) -> Fetching<usize> {
         Fetching::ready(0)
+    }
+
+    /// The invalidation rules, as the folders hold them.
+    pub fn rules(&self) -> &Arc<rules::Rules> {
+        &self.rules
+    }
+
+    /// Puts a rule in force; on disk when it resolves, false when no folder took it.
+    pub fn purge(&self, scope: rules::Scope, force: rules::Force) -> Fetching<bool> {
+        self.rules.add(&rules::Rule { number: self.rules.next_number(), scope, force });
+        Fetching::ready(false)
     }
 
     /// Counts a use of an object that was answered from memory and lies here too.

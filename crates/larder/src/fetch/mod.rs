@@ -220,12 +220,12 @@ impl Order {
             HeadSays::Invalidates => {
                 let mut terms = terms.clone();
                 terms.expire(times.received);
-                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received));
+                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
             HeadSays::Freshens => {
                 if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
                 {
-                    entry.renew(Kept::new(head, Some(terms), times.received));
+                    entry.renew(Kept::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
         }
@@ -287,11 +287,11 @@ fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Arc<Entry
 
 fn renew(order: &Order, entry: &Arc<Entry>, stored: (&ResponseHead, &Terms), head: &ResponseHead, times: Times) {
     match policy::renew(&order.request, stored, head, times, order.policy()) {
-        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
+        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch()),
         // The 304 forbids to keep it; it is the answer to those who asked before all the same.
         Err(_) => {
             order.worker.shared.cache.drop_entry(entry);
-            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received));
+            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received), 0);
         }
     }
 }

@@ -134,7 +134,9 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) {
     policy::dated(&mut combined, times.received);
     let settings = order.policy();
     match policy::storable(&order.request, &combined, times, settings) {
-        Storable::Yes(terms) => entry.renew(super::kept(combined, terms, settings, times)),
+        Storable::Yes(terms) => {
+            entry.renew(super::kept(combined, terms, settings, times), order.writer.epoch());
+        }
         // It is the answer to those who asked before; nobody else gets it.
         Storable::No(_) => order.worker.shared.cache.drop_entry(entry),
     }

@@ -4,19 +4,27 @@
 //! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
 //! its stored variants and its fetches under way; all three live under one short lock.
 
-use crate::entry::{Entry, Kept, OnDisk, Reader, Writer};
+use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
 use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
-use crate::store::{Fetching, Store, StoredHead};
+use crate::store::Store;
+use crate::store::rules::{RULES_MAX, Rules};
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
 use parking_lot::Mutex;
+use passes::PassMarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod passes;
+mod purge;
+mod tier;
+
+pub use tier::Load;
 
 /// What a cache is made with. All sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -120,25 +128,6 @@ pub enum Found {
     OnDisk(Load),
 }
 
-/// A look at the disk for all variants of a key.
-pub struct Load {
-    cache: Arc<Cache>,
-    key: Key,
-    heads: Fetching<Vec<StoredHead>>,
-    voided: u64,
-}
-
-impl Load {
-    /// Waits for what lies there and takes it into memory.
-    pub async fn finish(self) {
-        let heads = self.heads.await;
-        // What was made void meanwhile must not come back.
-        if !heads.is_empty() && self.cache.voided.load(Ordering::SeqCst) == self.voided {
-            self.cache.adopt(&self.key, heads);
-        }
-    }
-}
-
 /// What exactly is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
@@ -177,6 +166,7 @@ pub struct Cache {
     disk: Option<Arc<Store>>,
     /// How often something was made void.
     voided: AtomicU64,
+    rules: Arc<Rules>,
 }
 
 /// One key: its stored variants and its fetches under way.
@@ -239,6 +229,7 @@ impl Cache {
             passes: PassMarks::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
+            rules: disk.as_ref().map_or_else(|| Arc::new(Rules::new(RULES_MAX)), |disk| Arc::clone(disk.rules())),
             disk,
             voided: AtomicU64::new(0),
             settings,
@@ -254,14 +245,6 @@ impl Cache {
     pub(crate) fn object_bytes_max(&self, on_disk: bool) -> u64 {
         let max = self.settings.object_bytes_max;
         if on_disk { max } else { max.min(self.settings.memory_object_bytes_max) }
-    }
-
-    /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
-    pub fn account_for_disk(&self) {
-        if let Some(disk) = &self.disk {
-            self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
-            self.make_room();
-        }
     }
 
     /// What this cache was made with.
@@ -312,6 +295,9 @@ impl Cache {
     pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
         let object = self.index.find(key)?;
         let (entry, kept) = choose(&object.state.lock(), request)?;
+        if !entry.is_judged(self.rules.epoch()) {
+            return None;
+        }
         let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
         let hit = self.open(&entry).filter(|hit| usable == Usable::Fresh && !hit.filling)?;
         entry.used();
@@ -326,7 +312,7 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, 0, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.epoch(), Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
@@ -335,13 +321,17 @@ impl Cache {
         self.with_object(key, |key, state| self.begin(key, state, Followed::ByNobody, false))
     }
 
-    /// Forgets all variants of a key and what is being fetched for it; says how many variants there were.
+    /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
-        self.voided.fetch_add(1, Ordering::SeqCst);
         if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_have(key)) {
             drop(disk.forget(key, None));
         }
-        let Some(object) = self.index.find(key) else { return 0 };
+        self.forget_in_memory(key).len()
+    }
+
+    fn forget_in_memory(&self, key: &[u8]) -> Vec<Arc<Entry>> {
+        self.voided.fetch_add(1, Ordering::SeqCst);
+        let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
             let mut state = object.state.lock();
             state.dead = true;
@@ -355,7 +345,7 @@ impl Cache {
         for entry in &variants {
             evict.remove(entry);
         }
-        variants.len()
+        variants
     }
 
     /// What an entry says of a request that looks for it: a reader on it as it is now.
@@ -365,7 +355,7 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request)
+        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.rules.epoch()))
     }
 
     /// Forgets one stored response.
@@ -374,59 +364,13 @@ impl Cache {
         self.forget_on_disk(entry);
     }
 
-    fn forget_on_disk(&self, entry: &Entry) {
-        if let Some(disk) = entry.on_disk() {
-            self.voided.fetch_add(1, Ordering::SeqCst);
-            drop(disk.store.forget(disk.key.text(), Some(disk.id)));
-        }
-    }
-
-    /// The look at the disk that a request needs first.
-    fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
-        let disk = self.disk.as_ref().filter(|disk| look.disk == Disk::Ask && disk.may_have(look.key))?;
-        let voided = self.voided.load(Ordering::SeqCst);
-        let (key, heads) = (Key::from_text(look.key.to_vec()), disk.heads(look.key));
-        Some(Load { cache: Arc::clone(self), key, heads, voided })
-    }
-
-    /// Takes into memory what lies on disk under a key, beside what is here already.
-    fn adopt(&self, key: &Key, heads: Vec<StoredHead>) {
-        let Some(store) = &self.disk else { return };
-        let id_hash = self.index.hash_of(key.text());
-        let entries: Vec<Arc<Entry>> = heads
-            .into_iter()
-            .filter_map(|head| {
-                let disk = OnDisk { store: Arc::clone(store), id: head.id, key: key.clone() };
-                let large_bytes_min = self.object_bytes_max(false);
-                Entry::from_disk(head, disk, id_hash, large_bytes_min, Arc::clone(&self.budget)).map(Arc::new)
-            })
-            .collect();
-        if entries.is_empty() {
-            return;
-        }
-        self.with_object(key.text(), |_, state| {
-            if state.loaded {
-                return;
-            }
-            state.loaded = true;
-            for entry in &entries {
-                // What is in memory is newer.
-                let vary = vary_of(entry);
-                if !state.variants.iter().any(|held| vary_of(held) == vary) {
-                    state.variants.push(Arc::clone(entry));
-                    self.evict.lock().insert(Arc::clone(entry));
-                }
-            }
-        });
-        self.make_room();
-    }
-
     /// Remembers that answers for this key are for one request alone.
     pub fn mark_pass(&self, key: &[u8], now: Stamp) {
         self.passes.set(self.index.hash_of(key), now.plus(self.settings.pass_seconds));
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
+        self.judge(state, look.now);
         let Some((entry, kept)) = choose(state, look.request) else {
             if let Some(load) = self.load(look).filter(|_| !state.loaded) {
                 return Found::OnDisk(load);
@@ -461,7 +405,7 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Some(Found::Pass(reader, writer));
         }
-        follow(state, look.joins).map(Found::InFlight)
+        follow(state, look.joins, self.rules.epoch()).map(Found::InFlight)
     }
 
     fn find_invalid(
@@ -504,7 +448,7 @@ impl Cache {
         unattended: bool,
     ) -> (Reader, Writer) {
         let hash = self.index.hash_of(key.text());
-        let entry = Arc::new(Entry::new(key.clone(), hash, 0, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(key.clone(), hash, self.rules.epoch(), Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
         state.pending.push(Pending { entry: Arc::clone(&entry), followed });
         let candidates = state
@@ -631,23 +575,6 @@ impl Cache {
         true
     }
 
-    /// What goes from memory stays on disk; what is not there goes there now if it was used.
-    fn leave_memory(&self, victim: &Arc<Entry>) {
-        if let Some(disk) = &self.disk {
-            match victim.on_disk() {
-                Some(there) if victim.uses() > 0 => there.store.used(there.key.text()),
-                None if victim.uses() > 0 => victim.keep_on_disk(disk),
-                _ => {}
-            }
-        }
-        if victim.on_disk().is_some()
-            && let Some(object) = self.index.find(victim.key().text())
-        {
-            object.state.lock().loaded = false;
-        }
-        self.detach(victim);
-    }
-
     fn with_object<T>(&self, key: &[u8], mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
         let key = Key::from_text(key.to_vec());
         loop {
@@ -720,44 +647,11 @@ fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc
 }
 
 /// A reader on a fetch under way that others may follow.
-fn follow(state: &ObjectState, joins: Joins) -> Option<Reader> {
+fn follow(state: &ObjectState, joins: Joins, epoch: u64) -> Option<Reader> {
     if joins != Joins::Yes {
         return None;
     }
     let pending = state.pending.iter().find(|pending| pending.followed == Followed::ByAll)?;
-    pending.entry.is_useful().then(|| pending.entry.follow())
-}
-
-/// Which keys turned out uncachable, in constant memory: a table of fingerprints with an expiry time.
-/// A lost or a mistaken mark costs a little waiting or a little coalescing, never a wrong answer.
-struct PassMarks {
-    slots: Box<[AtomicU64]>,
-}
-
-impl PassMarks {
-    const SLOTS: usize = 1 << 14;
-
-    fn new() -> PassMarks {
-        PassMarks { slots: (0..PassMarks::SLOTS).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    fn slot(&self, hash: u64) -> &AtomicU64 {
-        &self.slots[hash as usize % PassMarks::SLOTS]
-    }
-
-    /// Upper half: fingerprint; lower half: end of the mark in seconds since 1970 (good until 2106).
-    fn set(&self, hash: u64, until: Stamp) {
-        self.slot(hash).store(hash & !0xffff_ffff | until.0 & 0xffff_ffff, Ordering::Relaxed);
-    }
-
-    fn holds(&self, hash: u64, now: Stamp) -> bool {
-        let mark = self.slot(hash).load(Ordering::Relaxed);
-        (mark ^ hash) >> 32 == 0 && mark & 0xffff_ffff > now.0
-    }
-
-    fn clear(&self, hash: u64) {
-        if self.slot(hash).load(Ordering::Relaxed) != 0 {
-            self.slot(hash).store(0, Ordering::Relaxed);
-        }
-    }
+    // What was asked for before something was made void may be that.
+    (pending.entry.is_useful() && pending.entry.epoch() == epoch).then(|| pending.entry.follow())
 }
