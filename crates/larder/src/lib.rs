@@ -15,6 +15,7 @@ pub mod log;
 pub mod outbox;
 pub mod page;
 pub mod record;
+pub mod reload;
 pub mod respond;
 pub mod run;
 pub mod server;
