@@ -266,6 +266,11 @@ impl Cache {
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
+    /// A writer for an answer that takes the place of what is stored, and a reader on it; nobody follows.
+    pub fn beside(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
+        self.with_object(key, |key, state| self.begin(key, state, Followed::ByNobody, false))
+    }
+
     /// Forgets all variants of a key and what is being fetched for it; says how many variants there were.
     pub fn invalidate(&self, key: &[u8]) -> usize {
         let Some(object) = self.index.find(key) else { return 0 };
@@ -287,7 +292,7 @@ impl Cache {
 
     /// What an entry says of a request that looks for it: a reader on it as it is now.
     pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
-        entry.open().map(|(kept, length, reader)| Hit { filling: reader.is_filling(), reader, kept, length })
+        entry.open()
     }
 
     /// The stored response that this request selects, whether it may be used or not.
@@ -384,7 +389,7 @@ impl Cache {
         let candidates = state
             .variants
             .iter()
-            .filter(|variant| variant.is_complete())
+            .filter(|variant| variant.is_settled())
             .filter_map(|variant| Some((Arc::clone(variant), variant.kept()?)))
             .collect();
         let reader = entry.lead();
@@ -451,7 +456,7 @@ impl Cache {
         }
     }
 
-    /// A stored body is whole: from now on it may be evicted.
+    /// The stream of a stored body is over: from now on it may be evicted.
     pub(crate) fn admit(&self, entry: &Arc<Entry>) {
         if let Some(object) = self.index.find(entry.key().text()) {
             let state = object.state.lock();

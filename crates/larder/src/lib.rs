@@ -12,6 +12,7 @@ pub mod journey;
 pub mod listen;
 pub mod live;
 pub mod log;
+pub mod obtain;
 pub mod outbox;
 pub mod page;
 pub mod record;

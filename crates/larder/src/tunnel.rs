@@ -210,7 +210,7 @@ async fn stay(
     session.worker.shared.forget_unsafe(&request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
     let Arrival::Head(kept) = reader.arrival().await else { return None };
-    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true };
+    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true, refill: None };
     let next = respond::respond(&mut session, &request, entry, &mut None, &mut record).await;
     tell(&session, record);
     match next {

@@ -58,8 +58,8 @@ pub enum Cause {
     Method,
     /// The answers for this URL are for one request alone.
     Pass,
-    /// A range far into an object that is not stored.
-    Range,
+    /// Some of it is stored, and some of what was asked is not.
+    Partial,
     /// The request asks not to be stored, or carries conditions for the origin.
     Bypass,
 }
@@ -73,7 +73,7 @@ impl Cause {
         Cause::Request,
         Cause::Method,
         Cause::Pass,
-        Cause::Range,
+        Cause::Partial,
         Cause::Bypass,
     ];
 
@@ -86,7 +86,7 @@ impl Cause {
             Cause::Request => "request",
             Cause::Method => "method",
             Cause::Pass => "pass",
-            Cause::Range => "range",
+            Cause::Partial => "partial",
             Cause::Bypass => "bypass",
         }
     }
@@ -95,8 +95,6 @@ impl Cause {
     pub fn forward_reason(self) -> &'static str {
         match self {
             Cause::Pass | Cause::Bypass => "bypass",
-            // `partial` would say that another part of it is stored.
-            Cause::Range => Cause::Uri.as_str(),
             other => other.as_str(),
         }
     }
