@@ -120,7 +120,8 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
 }
 
 fn judge_connect(session: &Session, host: &Host, port: u16) -> Verdict {
-    let access = &session.worker.shared.config.access;
+    let config = session.worker.config();
+    let access = &config.access;
     if session.inside.is_some() {
         return Verdict::Answer(denied("nested-connect", "A tunnel inside an opened tunnel is not offered.").closing());
     }
@@ -153,7 +154,7 @@ fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
 }
 
 fn judge_url(session: &Session, request: &RequestHead, url: Url) -> Verdict {
-    let config = &session.worker.shared.config;
+    let config = session.worker.config();
     if let Some(origin) = &session.door.origin {
         let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
         return Verdict::Allow(Ask { url, route });

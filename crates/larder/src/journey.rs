@@ -116,7 +116,7 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
 }
 
 fn too_long(session: &Session, length: u64) -> bool {
-    session.worker.shared.config.limits.body_bytes_max.is_some_and(|max| length > max)
+    session.worker.config().limits.body_bytes_max.is_some_and(|max| length > max)
 }
 
 /// The connection goes on only when the rest of the request's body is out of the way; the client gets its answer
@@ -157,7 +157,7 @@ async fn refuse(mut session: Session, end: &End) {
 
 /// A broken invariant ends one request, not the worker: it is answered 500 and counted (invariant 12).
 async fn caught(session: &mut Session, request: RequestHead) -> Next {
-    let (worker, limit) = (Rc::clone(&session.worker), session.worker.shared.config.timeouts.request);
+    let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
         let mut travelling = Box::pin(travel(session, request));
         let caught = std::future::poll_fn(|cx| {

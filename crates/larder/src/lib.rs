@@ -17,6 +17,7 @@ pub mod obtain;
 pub mod outbox;
 pub mod page;
 pub mod record;
+pub mod reload;
 pub mod respond;
 pub mod run;
 pub mod server;

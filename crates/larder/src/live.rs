@@ -5,6 +5,7 @@
 
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,19 @@ impl<T> Live<T> {
 #[derive(Debug)]
 pub struct Copy<T> {
     edition: Cell<u64>,
-    value: RefCell<Option<Rc<Arc<T>>>>,
+    value: RefCell<Option<Rc<Held<T>>>>,
+}
+
+/// A value that one thread holds: counted by the thread for itself, so that no shared count is touched by each use.
+#[derive(Debug)]
+pub struct Held<T>(Arc<T>);
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 impl<T> Default for Copy<T> {
@@ -50,14 +63,14 @@ impl<T> Default for Copy<T> {
 
 impl<T> Copy<T> {
     /// The value of `live` at this moment.
-    pub fn of(&self, live: &Live<T>) -> Rc<Arc<T>> {
+    pub fn of(&self, live: &Live<T>) -> Rc<Held<T>> {
         let edition = live.edition.load(Ordering::Acquire);
         let mut held = self.value.borrow_mut();
         match &*held {
             Some(value) if self.edition.get() == edition => Rc::clone(value),
             _ => {
                 self.edition.set(edition);
-                Rc::clone(held.insert(Rc::new(live.value())))
+                Rc::clone(held.insert(Rc::new(Held(live.value()))))
             }
         }
     }

@@ -264,7 +264,7 @@ async fn splice(
         moved.set(moved.get() + bytes);
         down.set(down.get() + bytes);
     });
-    let idle = worker.shared.config.timeouts.tunnel_idle;
+    let idle = worker.config().timeouts.tunnel_idle;
     let watch = async {
         let timer = worker.ticker.timer();
         loop {

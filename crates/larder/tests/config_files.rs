@@ -368,7 +368,7 @@ fn a_setting_explains_itself() {
     let text = manual::explain("head_bytes_max", &loaded).unwrap();
     assert_eq!(text, manual::explain("limits.head_bytes_max", &loaded).unwrap());
     assert!(
-        text.contains("takes    size, 1KiB to 16MiB\n  default  \"64KiB\"\n  now      \"64KiB\" (default)"),
+        text.contains("takes    size, 1KiB to 16MiB\n  default  \"64KiB\"\n  changes  at a restart\n  now      \"64KiB\" (default)"),
         "{text}"
     );
     assert!(manual::explain("nonsense", &loaded).is_none());

@@ -6,8 +6,8 @@
 use super::{Cache, ObjectState};
 use crate::entry::Kept;
 use crate::key::Key;
-use crate::store::rules::{Force, Rule, Scope, Verdict};
 use crate::store::Fetching;
+use crate::store::rules::{Force, Rule, Scope, Verdict};
 use larder_wire::date::Stamp;
 use std::sync::atomic::Ordering;
 

@@ -3,14 +3,16 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod reload;
 mod serve;
 
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, descriptors, manual};
 use crate::disk;
+use crate::reload::Again;
 use crate::run::{self, Own};
-use crate::server::Server;
+use crate::server::{Plan, Server};
 use crate::tls::ca::Authority;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check(&flags),
         Some(Command::Config(flags)) => config(&flags),
+        Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ca(flags)) => ca(&flags),
     };
     ExitCode::from(status)
@@ -75,6 +78,8 @@ enum Command {
     Check(Flags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
+    /// Have the running Larder read its configuration again; SIGHUP does the same
+    Reload(Flags),
     /// Show the local CA that interception uses; clients must trust it
     Ca(CaFlags),
 }
@@ -186,9 +191,14 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    let file = loaded.file.clone();
-    let config = prepared(loaded);
-    status(&serve::until_signal(config, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
+    let (file, said, again) = (loaded.file.clone(), loaded.said.clone(), flags.clone());
+    let again: Again = Box::new(move || {
+        let mut loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
+        descriptors::fit(&mut loaded.config);
+        Ok(loaded)
+    });
+    let plan = Plan { config: prepared(loaded), said, again: Some(again) };
+    status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
 fn run(flags: RunFlags) -> u8 {

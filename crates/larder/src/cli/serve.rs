@@ -1,21 +1,25 @@
 //! `larder serve`: from the configuration to the last request, and the signals between.
 
 use super::AnyError;
-use crate::config::Config;
-use crate::server::Server;
+use crate::server::{Plan, Server};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Serves until a signal ends it: the first lets requests end, the second does not wait. SIGUSR1 opens the log anew.
-pub(super) fn until_signal(config: Config, file: Option<&Path>) -> Result<(), AnyError> {
+/// Serves until a signal ends it: the first lets requests end, the second does not wait. SIGUSR1 opens the log anew,
+/// SIGHUP reads the configuration again.
+pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Whoever moves the log away as soon as the server is up must not end it.
     let mut signals = runtime.block_on(async { Signals::new() })?;
-    let server = Server::start(config)?;
+    let server = Server::start(plan)?;
     super::print(welcome(&server, file));
     runtime.block_on(async {
-        while let Told::Reopen = signals.next().await {
-            server.shared().reopen_log();
+        loop {
+            match signals.next().await {
+                Told::End => return,
+                Told::Reopen => server.shared().reopen_log(),
+                Told::Reload => reload(&server),
+            }
         }
     });
     eprintln!("larder: letting requests end; a second signal does not wait");
@@ -33,6 +37,13 @@ pub(super) fn until_signal(config: Config, file: Option<&Path>) -> Result<(), An
     Ok(())
 }
 
+fn reload(server: &Server) {
+    match server.shared().reload() {
+        Ok(reloaded) => eprintln!("larder: {}", super::reload::summary(&reloaded)),
+        Err(trouble) => eprintln!("larder: the configuration is not taken, the last one holds\n{trouble}"),
+    }
+}
+
 /// What a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
@@ -40,12 +51,15 @@ enum Told {
     End,
     /// SIGUSR1.
     Reopen,
+    /// SIGHUP.
+    Reload,
 }
 
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
     user1: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -54,6 +68,7 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             user1: signal(SignalKind::user_defined1())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -62,6 +77,7 @@ impl Signals {
             _ = self.terminate.recv() => Told::End,
             _ = self.interrupt.recv() => Told::End,
             _ = self.user1.recv() => Told::Reopen,
+            _ = self.hangup.recv() => Told::Reload,
         }
     }
 }

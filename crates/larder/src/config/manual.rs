@@ -4,7 +4,9 @@ use super::parse::{Loaded, Said, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
-use super::{CertificateFiles, Config, Listen};
+use super::{CertificateFiles, Config, Listen, Site};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ none, and `larder run` passes over the one in the current folder. Nothing in it 
 
 Sizes: `kB`, `MB`, `GB`, `TB` are powers of 1000, `KiB`, `MiB`, `GiB`, `TiB` powers of 1024, a number alone is bytes.
 Durations: `250ms`, `30s`, `5m`, `2h`, `1d`. `none` stands for no limit.
+A change takes effect at a reload (`larder reload`, or SIGHUP) or at a restart, as the table says.
 Secrets are best kept elsewhere: `${ENV:NAME}` takes one from the environment, `${FILE:/path}` from a file.
 ";
 
@@ -49,11 +52,12 @@ pub fn markdown() -> String {
 }
 
 fn section<T: Clone>(out: &mut String, title: &str, settings: &[Setting<T>], like: &T, only: impl Fn(&str) -> bool) {
-    let _ = write!(out, "\n## {title}\n\n| setting | takes | default | |\n|---|---|---|---|\n");
+    let _ = write!(out, "\n## {title}\n\n| setting | takes | default | changes at | |\n|---|---|---|---|---|\n");
     for setting in settings.iter().filter(|setting| only(setting.name)) {
         let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
         let (key, form, default, about) = (setting.key(), setting.form(), setting.default(like), setting.about);
-        let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {about} |");
+        let changes = setting.changes_at.as_str();
+        let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {changes} | {about} |");
     }
 }
 
@@ -88,8 +92,51 @@ fn entry<T: Clone>(out: &mut String, setting: &Setting<T>, like: &T) {
     let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}{}\n  {}", setting.name, setting.about);
-    let _ =
-        writeln!(out, "  takes    {}{range}\n  default  {}", setting.form(), setting.default(like).replace('`', ""));
+    let (form, default) = (setting.form(), setting.default(like).replace('`', ""));
+    let _ = writeln!(
+        out,
+        "  takes    {form}{range}\n  default  {default}\n  changes  at a {}",
+        setting.changes_at.as_str()
+    );
+}
+
+/// A setting that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InForce {
+    /// Its name.
+    pub name: String,
+    /// Its value, as TOML.
+    pub value: String,
+    /// Where it was said.
+    pub said: String,
+    /// When a change of it takes effect: `reload` or `restart`.
+    pub changes_at: &'static str,
+}
+
+/// All settings that hold. Those of listeners and sites have a number in their name.
+pub fn in_force(config: &Config, said: &BTreeMap<&'static str, Said>) -> Vec<InForce> {
+    let mut all = Vec::new();
+    for setting in SETTINGS {
+        all.push(one(setting, setting.name.to_owned(), config, place(said.get(setting.name))));
+    }
+    for (number, listen) in config.listens.iter().enumerate() {
+        let name = |setting: &Setting<Listen>| format!("listen.{number}.{}", setting.key());
+        all.extend(LISTEN.iter().map(|each| one(each, name(each), listen, place(said.get("listen")))));
+    }
+    for (number, site) in config.sites.iter().enumerate() {
+        let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
+        all.extend(SITE.iter().map(|each| one(each, name(each), site, place(said.get("site")))));
+    }
+    all
+}
+
+fn one<T: Clone>(setting: &Setting<T>, name: String, of: &T, said: String) -> InForce {
+    InForce { name, value: setting.show(of), said, changes_at: setting.changes_at.as_str() }
+}
+
+/// Settings whose values differ.
+pub fn differences(old: &Config, new: &Config) -> Vec<&'static Setting<Config>> {
+    SETTINGS.iter().filter(|setting| !setting.is_equal(old, new)).collect()
 }
 
 /// What holds, as a TOML file that says the same, each line with the place where it was said.

@@ -18,10 +18,31 @@ pub struct Setting<T> {
     pub about: &'static str,
     /// Must it be given?
     pub required: bool,
+    /// When a change of it takes effect.
+    pub changes_at: ChangesAt,
     default_words: Option<&'static str>,
     field: Field<T>,
     low: u64,
     high: u64,
+}
+
+/// When a change of a setting takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangesAt {
+    /// At a reload; requests under way end as they began.
+    Reload,
+    /// When the server is started again.
+    Restart,
+}
+
+impl ChangesAt {
+    /// The word of pages and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangesAt::Reload => "reload",
+            ChangesAt::Restart => "restart",
+        }
+    }
 }
 
 /// What kind of value it is, and where in `T` it is kept.
@@ -76,7 +97,16 @@ pub enum Field<T> {
 
 impl<T: Clone> Setting<T> {
     pub(super) const fn new(name: &'static str, field: Field<T>) -> Setting<T> {
-        Setting { name, about: "", required: false, default_words: None, field, low: 0, high: u64::MAX }
+        Setting {
+            name,
+            about: "",
+            required: false,
+            changes_at: ChangesAt::Reload,
+            default_words: None,
+            field,
+            low: 0,
+            high: u64::MAX,
+        }
     }
 
     pub(super) const fn about(mut self, about: &'static str) -> Setting<T> {
@@ -92,6 +122,11 @@ impl<T: Clone> Setting<T> {
 
     pub(super) const fn required(mut self) -> Setting<T> {
         self.required = true;
+        self
+    }
+
+    pub(super) const fn at_restart(mut self) -> Setting<T> {
+        self.changes_at = ChangesAt::Restart;
         self
     }
 
@@ -257,6 +292,41 @@ impl<T: Clone> Setting<T> {
         match value.len() {
             SECRET_LETTERS_MIN.. => Ok(value),
             _ => Err(Refusal::new(format!("a secret has at least {SECRET_LETTERS_MIN} letters"), hint())),
+        }
+    }
+
+    /// Gives `to` the value that `from` has.
+    pub fn copy(&self, from: &T, to: &mut T) {
+        let mut from = from.clone();
+        match &self.field {
+            Field::Size(slot) => *slot(to) = *slot(&mut from),
+            Field::SizeIfAny(slot) | Field::SizeOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Buffer(slot) | Field::Count(slot) => *slot(to) = *slot(&mut from),
+            Field::CountOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Percent(slot) => *slot(to) = *slot(&mut from),
+            Field::Time(slot) => *slot(to) = *slot(&mut from),
+            Field::TimeOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Path(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::PathIfAny(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::Secret(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::Flag(slot) => *slot(to) = *slot(&mut from),
+            Field::Text { read, write, .. } => {
+                write(to, &read(&from));
+            }
+            Field::Texts { read, clear, push, .. } => {
+                clear(to);
+                read(&from).iter().for_each(|text| {
+                    push(to, text);
+                });
+            }
+        }
+    }
+
+    /// Whether both have the same value.
+    pub fn is_equal(&self, one: &T, other: &T) -> bool {
+        match &self.field {
+            Field::Secret(slot) => *slot(&mut one.clone()) == *slot(&mut other.clone()),
+            _ => self.show(one) == self.show(other),
         }
     }
 

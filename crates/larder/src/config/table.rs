@@ -25,10 +25,12 @@ const DAY: u64 = 86_400_000;
 pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("memory", Field::Size(|c| &mut c.memory_bytes))
         .between(100 * KB, PB)
-        .about("Budget of the memory store, its bookkeeping included."),
+        .at_restart()
+    .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
         .default_words("`20GB`, at most half of what is free")
+        .at_restart()
         .about("Budget of the disk store, all folders together; `0` keeps everything in memory."),
     Whole::new("disk_folders", Field::Texts {
         form: "folders",
@@ -40,12 +42,15 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .default_words("`disk` below `store`")
+    .at_restart()
     .about("Folders of the disk store, best each on a disk of its own: an object lies on one of them, `disk` is divided evenly, and one that fails is left out."),
     Whole::new("disk_free_min", Field::Size(|c| &mut c.disk.free_bytes_min))
         .between(0, PB)
+        .at_restart()
         .about("What stays free on the file system of the disk store: its files stop growing there."),
     Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))
         .between(SECOND, 3_600 * SECOND)
+        .at_restart()
         .about("How much of what was stored last a power cut may lose. (A kill of the process loses only what was not yet handed to the system.)"),
     Whole::new("disk_admission", Field::Text {
         form: "all, seen-twice or auto",
@@ -56,22 +61,27 @@ pub static SETTINGS: &[Setting<Config>] = &[
             found.is_some()
         },
     })
+    .at_restart()
     .about("Which objects go to disk: `all`, those asked for a second time of late (`seen-twice`), or `auto`: all while there is free room, then those seen twice. A `larder run` keeps all."),
     Whole::new("store", Field::PathIfAny(|c| &mut c.store))
         .default_words("`larder` in the user's cache folder")
+        .at_restart()
         .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
     Whole::new("memory_object_bytes_max", Field::Size(|c| &mut c.memory_object_bytes_max))
         .between(0, PB)
         .default_words("a quarter of `memory`")
+        .at_restart()
         .about("Largest object that is kept in memory; longer ones are read from disk block by block."),
     Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
         .between(0, PB)
         .default_words("a quarter of `disk`; without a disk all that memory takes")
+        .at_restart()
         .about("Largest object that is kept at all."),
     Whole::new("workers", Field::Count(|c| &mut c.workers))
         .between(1, 1_024)
         .default_words("one per core")
-        .about("Worker threads."),
+        .at_restart()
+    .about("Worker threads."),
     Whole::new("admin", Field::Text {
         form: "ADDR:PORT or none",
         read: |c| c.admin.map_or("none".to_owned(), |address| address.to_string()),
@@ -80,6 +90,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             text == "none" || c.admin.is_some()
         },
     })
+    .at_restart()
     .about("Where the page, the metrics and the API are served."),
     Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
         .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` is an address of this machine alone. Write `${ENV:NAME}` or `${FILE:PATH}`."),
@@ -95,13 +106,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Further files, in the order of their names, from the folder of this file: `conf.d/*.toml`. Listeners and sites add up; a setting that two files say is a mistake."),
     Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
         .between(KB, 16 * MB)
-        .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
+        .at_restart()
+    .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
     Whole::new("limits.target_bytes_max", Field::Buffer(|c| &mut c.limits.target_bytes_max))
         .between(256, 16 * MB)
-        .about("Length of a request target. More is answered 414."),
+        .at_restart()
+    .about("Length of a request target. More is answered 414."),
     Whole::new("limits.fields_max", Field::Count(|c| &mut c.limits.fields_max))
         .between(1, 10_000)
-        .about("Fields in a head. More is answered 431; from an origin it is a 502."),
+        .at_restart()
+    .about("Fields in a head. More is answered 431; from an origin it is a 502."),
     Whole::new("limits.body_bytes_max", Field::SizeOrNone(|c| &mut c.limits.body_bytes_max))
         .between(0, PB)
         .about("Length of a request body. More is answered 413."),
@@ -110,10 +124,12 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Open client connections. Further ones are answered 503 and closed."),
     Whole::new("limits.connections_per_client_max", Field::CountOrNone(|c| &mut c.limits.connections_per_client_max))
         .between(1, 10_000_000)
-        .about("Open connections of one client address. Further ones are answered 503 and closed."),
+        .at_restart()
+    .about("Open connections of one client address. Further ones are answered 503 and closed."),
     Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
         .between(0, 10_000_000)
-        .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
+        .at_restart()
+    .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
     Whole::new("timeouts.head", Field::Time(|c| &mut c.timeouts.head))
         .between(100, DAY)
         .about("From a request's first byte (on a new connection from its opening, TLS included) to the end of its head; then 408."),
@@ -128,13 +144,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Without progress in writing to a client; then the connection is closed."),
     Whole::new("timeouts.connect", Field::Time(|c| &mut c.timeouts.connect))
         .between(10, DAY)
-        .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
+        .at_restart()
+    .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
     Whole::new("timeouts.first_byte", Field::Time(|c| &mut c.timeouts.first_byte))
         .between(10, DAY)
-        .about("From the end of a request to the head of the origin's answer; then 504."),
+        .at_restart()
+    .about("From the end of a request to the head of the origin's answer; then 504."),
     Whole::new("timeouts.origin_idle", Field::Time(|c| &mut c.timeouts.origin_idle))
         .between(10, DAY)
-        .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
+        .at_restart()
+    .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
     Whole::new("timeouts.request", Field::TimeOrNone(|c| &mut c.timeouts.request))
         .between(SECOND, 365 * DAY)
         .about("For a request as a whole, from its first byte to the last one of the answer."),
@@ -196,13 +215,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Hosts whose tunnels an intercepting listener never opens: `www.example.org`, `*.example.org` (all names below)."),
     Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
         .between(1, 1_000_000)
-        .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
+        .at_restart()
+    .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
     Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
         .between(0, 1_000_000)
-        .about("Unused connections kept open to one origin."),
+        .at_restart()
+    .about("Unused connections kept open to one origin."),
     Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
         .between(0, DAY)
-        .about("How long an unused connection to an origin is kept."),
+        .at_restart()
+    .about("How long an unused connection to an origin is kept."),
     Whole::new("upstream.resolver", Field::Text {
         form: "dns or system",
         read: |c| c.upstream.resolver.as_str().to_owned(),
@@ -211,6 +233,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             kind.map(|kind| c.upstream.resolver = kind).is_some()
         },
     })
+    .at_restart()
     .about("Who resolves names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
     Whole::new("upstream.extra_roots", Field::Texts {
         form: "files",
@@ -221,6 +244,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             !text.is_empty()
         },
     })
+    .at_restart()
     .about("PEM files with certificates to trust besides those of the system. Origins are always verified."),
     Whole::new("policy.mode", Field::Text {
         form: "shared or private",
@@ -230,19 +254,24 @@ pub static SETTINGS: &[Setting<Config>] = &[
             mode.map(|mode| c.policy.mode = mode).is_some()
         },
     })
+    .at_restart()
     .about("Whom the cache serves: `shared` keeps nothing private, `private` is for one user (RFC 9111 section 1)."),
     Whole::new("policy.heuristic_percent", Field::Percent(|c| &mut c.policy.heuristic_percent))
         .between(0, 100)
-        .about("Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2)."),
+        .at_restart()
+    .about("Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2)."),
     Whole::new("policy.heuristic_max", Field::Time(|c| &mut c.policy.heuristic_max))
         .between(0, 365 * DAY)
-        .about("The longest such lifetime."),
+        .at_restart()
+    .about("The longest such lifetime."),
     Whole::new("policy.unlabelled", Field::Time(|c| &mut c.policy.unlabelled))
         .between(0, 365 * DAY)
-        .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
+        .at_restart()
+    .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
     Whole::new("policy.unlabelled_run", Field::Time(|c| &mut c.policy.unlabelled_run))
         .between(0, 365 * DAY)
-        .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
+        .at_restart()
+    .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
 ];
 
 /// Settings of one `[[listen]]`.

@@ -1,6 +1,10 @@
 //! One record per request, many readers: access log, counters, run totals and `Cache-Status` all say
 //! the same words.
 
+mod measures;
+
+pub use measures::{BOUNDS_MICROS, Measures, Sums as OutcomeSums};
+
 use crate::clock;
 use crate::log::Lines;
 use crate::page::Page;
@@ -61,6 +65,18 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// All causes, in the order of their numbers.
+    pub const ALL: &[Cause] = &[
+        Cause::Uri,
+        Cause::Vary,
+        Cause::Stale,
+        Cause::Request,
+        Cause::Method,
+        Cause::Pass,
+        Cause::Partial,
+        Cause::Bypass,
+    ];
+
     /// The word of logs and pages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -231,6 +247,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Tally {
             $(#[doc = $doc] pub $name: Count,)*
+            /// Requests by outcome.
+            pub measures: Measures<Count>,
             /// Log lines that wait to be written.
             pub lines: Lines,
         }
@@ -239,6 +257,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters {
             $(#[doc = $doc] pub $name: AtomicU64,)*
+            /// Requests by outcome.
+            pub measures: Measures<AtomicU64>,
         }
 
         impl Counters {
@@ -248,6 +268,7 @@ macro_rules! counters {
                     0 => {}
                     some => { self.$name.fetch_add(some, Ordering::Relaxed); }
                 })*
+                self.measures.add(&tally.measures);
             }
 
             /// Each counter by name, with its documentation.
@@ -278,6 +299,7 @@ impl Tally {
     /// Counts one request.
     pub fn count(&self, record: &Record) {
         self.requests.add(1);
+        self.measures.count(record);
         match record.outcome {
             outcome if outcome.is_from_store() => {
                 self.hits.add(1);
