@@ -23,12 +23,12 @@ enum State<T> {
 
 impl<T> Fetching<T> {
     /// It is there already.
-    pub(super) fn ready(value: T) -> Fetching<T> {
+    pub fn ready(value: T) -> Fetching<T> {
         Fetching { state: State::Here(Some(value)) }
     }
 
     /// It will be given through the second value; if that is dropped first, `otherwise` is.
-    pub(super) fn pair(otherwise: T) -> (Fetching<T>, Giving<T>) {
+    pub fn pair(otherwise: T) -> (Fetching<T>, Giving<T>) {
         let place = Arc::new(Place { inner: Mutex::default(), given: Condvar::new() });
         (Fetching { state: State::Coming(Arc::clone(&place)) }, Giving { place, otherwise: Some(otherwise) })
     }
@@ -91,14 +91,14 @@ impl<T> Place<T> {
 }
 
 /// The side that gives the value: exactly once, whatever happens.
-pub(super) struct Giving<T> {
+pub struct Giving<T> {
     place: Arc<Place<T>>,
     otherwise: Option<T>,
 }
 
 impl<T> Giving<T> {
     /// Gives it.
-    pub(super) fn give(mut self, value: T) {
+    pub fn give(mut self, value: T) {
         self.otherwise = Some(value);
     }
 }
@@ -124,12 +124,12 @@ pub struct Putting {
 
 impl Putting {
     /// It is known already that it does not go.
-    pub(super) fn refused(why: Refusal) -> Putting {
+    pub fn refused(why: Refusal) -> Putting {
         Putting { outcome: Fetching::ready(Put::Refused(why)) }
     }
 
     /// It will be told through the second value.
-    pub(super) fn pair() -> (Putting, Giving<Put>) {
+    pub fn pair() -> (Putting, Giving<Put>) {
         let (outcome, giving) = Fetching::pair(Put::Refused(Refusal::Closed));
         (Putting { outcome }, giving)
     }

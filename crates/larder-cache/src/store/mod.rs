@@ -12,11 +12,24 @@ pub mod rules;
 pub mod sketch;
 
 mod fetching;
-mod locations;
-mod record;
-mod segment;
-mod shelf;
-mod superblock;
+#[doc(hidden)]
+pub mod locations;
+#[doc(hidden)]
+pub mod log;
+mod merge;
+#[doc(hidden)]
+pub mod pen;
+#[doc(hidden)]
+pub mod record;
+#[doc(hidden)]
+pub mod recovery;
+mod recycle;
+#[doc(hidden)]
+pub mod segment;
+#[doc(hidden)]
+pub mod shelf;
+#[doc(hidden)]
+pub mod superblock;
 
 use std::fmt;
 use std::io;
@@ -27,7 +40,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-pub use fetching::{Fetching, Putting};
+pub use fetching::{Fetching, Giving, Putting};
 
 /// A body of at most this many bytes that is whole lies in the record of its head.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;

@@ -138,6 +138,11 @@ impl Header {
         self.exact_bytes().next_multiple_of(ALIGN_BYTES)
     }
 
+    /// Bytes of the body in this record.
+    pub fn body_bytes(&self) -> u64 {
+        u64::from(self.body_bytes)
+    }
+
     /// Where a piece of a body lies in it.
     pub fn body_range(&self) -> std::ops::Range<u64> {
         self.offset..self.offset.saturating_add(u64::from(self.body_bytes))
