@@ -7,6 +7,9 @@
 //! [`medium`] is what it stands on.
 
 pub mod medium;
+pub mod purges;
+pub mod rules;
+pub mod sketch;
 
 mod fetching;
 #[doc(hidden)]
