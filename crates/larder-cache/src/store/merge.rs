@@ -28,7 +28,7 @@ impl Pen {
         at: u64,
         bytes: &[Bytes],
     ) -> Result<(), Refusal> {
-        self.flush();
+        self.flush()?;
         let block = at / BLOCK_BYTES;
         let old = self.shelf.piece_locations(id, block);
         let mut sheet = Sheet::new(block * BLOCK_BYTES);
@@ -49,7 +49,7 @@ impl Pen {
             self.append_body(header, None, &[run])?;
             count(&self.shelf.counters.puts_extent, 1);
         }
-        self.flush();
+        self.flush()?;
         // Those of the same name were replaced; the others are covered by a longer one, or were the shortest.
         let segments_now = self.shelf.piece_locations(id, block);
         for location in old.into_iter().filter(|each| segments_now.iter().any(|now| now.same_record(*each))) {

@@ -65,6 +65,8 @@ pub(super) struct Active {
     pub(super) records: Vec<Location>,
     epoch_min: u64,
     id_max: u64,
+    /// It is to be sealed although it has room: the index has none.
+    closing: bool,
 }
 
 /// Records that are not written yet.
@@ -174,7 +176,8 @@ impl Pen {
             Err(why) => return self.refuse(why, waiting),
         }
         if self.batch.bytes >= self.settings.write_block_bytes as u64 {
-            self.flush();
+            // Who waits is told.
+            let _ = self.flush();
         }
     }
 
@@ -234,7 +237,7 @@ impl Pen {
     pub(super) fn fits(&self, record_bytes: u64) -> bool {
         self.active.as_ref().is_some_and(|active| {
             let records = active.records.len() + self.batch.records.len() + 1;
-            self.shelf.geometry.fits(active.filled, records, record_bytes)
+            !active.closing && self.shelf.geometry.fits(active.filled, records, record_bytes)
         })
     }
 
@@ -248,7 +251,9 @@ impl Pen {
                 return true;
             }
             if self.active.is_some() {
-                self.flush();
+                if self.flush().is_err() {
+                    return false;
+                }
                 self.seal();
             }
             if !self.open_next() {
@@ -266,37 +271,39 @@ impl Pen {
         self.batch.start = 0;
         self.batch.add_front(|fronts| fronts.extend_from_slice(&head.encode()));
         self.batch.bytes = HEAD_BYTES;
-        self.active =
-            Some(Active { segment, sequence, filled: HEAD_BYTES, records: Vec::new(), epoch_min: u64::MAX, id_max: 0 });
+        self.active = Some(Active {
+            segment,
+            sequence,
+            filled: HEAD_BYTES,
+            records: Vec::new(),
+            epoch_min: u64::MAX,
+            id_max: 0,
+            closing: false,
+        });
         self.on_disk.insert(sequence, u64::MAX);
         self.shelf.set_sequence(segment, sequence);
     }
 
     /// Writes the batch; what is in it is found from then on.
-    pub fn flush(&mut self) {
-        if self.batch.bytes == 0 {
-            return;
-        }
-        let Some(active) = &self.active else { return };
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        let Some(active) = self.active.as_ref().filter(|_| self.batch.bytes > 0) else {
+            // Whose records were all written by an earlier flush.
+            self.batch.waiting.drain(..).for_each(|waiting| waiting.give(Put::Stored));
+            return Ok(());
+        };
         let segment = active.segment;
         self.on_disk.insert(active.sequence, active.epoch_min);
         let mut batch = std::mem::take(&mut self.batch);
-        let outcome = self.write(segment, batch.start, &batch.slices());
-        let put = match outcome {
-            Ok(()) => {
-                self.adopt(segment, &batch);
-                Put::Stored
-            }
-            Err(_) => {
-                self.give_up(&batch);
-                count(&self.shelf.counters.refused_bypass, batch.waiting.len() as u64);
-                Put::Refused(Refusal::Bypass)
-            }
-        };
-        for waiting in batch.waiting.drain(..) {
-            waiting.give(put);
+        let outcome = self.write(segment, batch.start, &batch.slices()).map_err(|_| Refusal::Bypass);
+        match outcome {
+            Ok(()) => self.adopt(segment, &batch),
+            Err(_) => self.give_up(&batch),
         }
+        count(&self.shelf.counters.refused_bypass, if outcome.is_err() { batch.waiting.len() as u64 } else { 0 });
+        let put = outcome.map_or_else(Put::Refused, |()| Put::Stored);
+        batch.waiting.drain(..).for_each(|waiting| waiting.give(put));
         self.batch.reuse(batch, self.active.as_ref().map_or(0, |active| active.filled));
+        outcome
     }
 
     /// The batch is written: its records enter the index.
@@ -314,7 +321,12 @@ impl Pen {
 
     fn enter(&mut self, written: Written) {
         let location = written.location;
-        while self.shelf.locations.would_pass(location.name(), self.settings.index_bytes_max) && self.recycle_oldest() {
+        while self.shelf.locations.would_pass(location.name(), self.settings.index_bytes_max) {
+            if !self.recycle_oldest() {
+                // The active segment alone is too much for the index: the next one makes it the oldest.
+                self.active.iter_mut().for_each(|active| active.closing = true);
+                break;
+            }
         }
         let before = self.shelf.insert(location);
         match (before, location.kind()) {
@@ -404,7 +416,7 @@ impl Pen {
 
     /// Writes the batch; all that was written is on disk when this returns without an error.
     pub fn sync(&mut self) -> io::Result<()> {
-        self.flush();
+        let _ = self.flush();
         for file in self.dirty.clone() {
             self.sync_file(file)?;
             self.dirty.remove(&file);
@@ -417,7 +429,7 @@ impl Pen {
 
     /// Seals and syncs: the next start has nothing to read record by record.
     pub fn close(&mut self) {
-        self.flush();
+        let _ = self.flush();
         self.seal();
         let _ = self.sync();
     }
@@ -434,7 +446,7 @@ impl Pen {
 
     /// Takes heads of a key out of the index, one representation's or all; says which went, and how many were this key's.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
-        self.flush();
+        let _ = self.flush();
         let mut killed = Killed::default();
         for location in self.shelf.head_locations(self.shelf.key_hash(key)) {
             if id.is_some_and(|id| !location.may_be_of(id)) {

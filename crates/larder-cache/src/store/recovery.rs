@@ -2,7 +2,7 @@
 //! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -68,14 +68,14 @@ impl Recovery {
 
     fn read_all(&self, lives: &[Life], threads: usize) -> Vec<Option<Content>> {
         let next = AtomicUsize::new(0);
+        // This life and all older ones found no room in the index.
+        let cut = AtomicU64::new(0);
         let contents: Mutex<Progress> =
             Mutex::new(Progress { done: 0, contents: lives.iter().map(|_| None).collect() });
         let work = || {
             while let Some(life) = lives.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let content = self.read_segment(*life);
-                for location in &content.records {
-                    self.shelf.insert(*location);
-                }
+                self.enter_all(life, &content.records, &cut);
                 let content = Content { records: if content.sealed { Vec::new() } else { content.records }, ..content };
                 contents.lock().note(lives, life, content, &self.shelf);
             }
@@ -88,7 +88,31 @@ impl Recovery {
             }
             work();
         });
+        self.leave_out(lives, cut.into_inner());
         contents.into_inner().contents
+    }
+
+    fn enter_all(&self, life: &Life, records: &[Location], cut: &AtomicU64) {
+        for location in records {
+            if self.shelf.locations.would_pass(location.name(), self.settings.index_bytes_max) {
+                cut.fetch_max(life.sequence, Ordering::Relaxed);
+            }
+            if life.sequence <= cut.load(Ordering::Relaxed) {
+                return;
+            }
+            self.shelf.insert(*location);
+        }
+    }
+
+    /// What does not fit into the index goes as if it had been recycled.
+    fn leave_out(&self, lives: &[Life], cut: u64) {
+        if cut == 0 {
+            return;
+        }
+        self.shelf.remove_segments(|segment| self.shelf.sequence(segment) <= cut);
+        for life in lives.iter().filter(|life| life.sequence <= cut) {
+            self.shelf.set_sequence(life.segment, 0);
+        }
     }
 
     fn read_segment(&self, life: Life) -> Content {
@@ -157,9 +181,14 @@ impl Recovery {
         }
         pen.file_segments = self.file_segments;
         for (life, content) in lives.iter().zip(contents).rev() {
-            pen.sealed.push_back(life.segment);
             let epoch_min = content.as_ref().map_or(0, |content| content.epoch_min);
             pen.on_disk.insert(life.sequence, epoch_min);
+            if pen.shelf.sequence(life.segment) == 0 {
+                pen.left_behind.entry(life.segment).or_default().push(life.sequence);
+                pen.free.push_back(life.segment);
+                continue;
+            }
+            pen.sealed.push_back(life.segment);
             if let Some(content) = content.filter(|content| !content.sealed) {
                 pen.seal_as(life.segment, life.sequence, content.epoch_min, content.id_max, &content.records);
             }

@@ -95,7 +95,8 @@ impl Pen {
                 room -= kept;
             }
         }
-        self.flush();
+        // Lost is what could not be moved; its old place is given up all the same.
+        let _ = self.flush();
         self.release(victim, &records);
     }
 

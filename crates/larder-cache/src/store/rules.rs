@@ -84,13 +84,13 @@ impl Rules {
     }
 
     /// The number of the newest rule, 0 without one: the epoch of a fetch that begins now.
-    pub fn epoch(&self) -> u64 {
+    pub fn current_epoch(&self) -> u64 {
         self.newest.load(Ordering::Acquire)
     }
 
     /// The number that the next rule is to have.
     pub fn next_number(&self) -> u64 {
-        self.epoch() + 1
+        self.current_epoch() + 1
     }
 
     /// Puts a rule in force. Rules may come in any order (after a restart they do).
@@ -112,7 +112,7 @@ impl Rules {
 
     /// What the rules say of a response with this key and these tags that was fetched at `epoch`.
     pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
-        if epoch >= self.epoch() { Verdict::Valid } else { self.inner.read().mark(key, tags).verdict(epoch) }
+        if epoch >= self.current_epoch() { Verdict::Valid } else { self.inner.read().mark(key, tags).verdict(epoch) }
     }
 
     /// Takes out rules that nothing is older than: every stored response has an epoch of at least `epoch`.
@@ -137,7 +137,7 @@ impl Rules {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.epoch() == 0
+        self.current_epoch() == 0
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(rules.verdict(b"http://a/x", &[7], 0), Verdict::Gone, "hard counts more");
         add(&rules, Scope::All, Force::Soft);
         assert_eq!(rules.verdict(b"http://b/", &[], two), Verdict::Stale);
-        assert_eq!((rules.epoch(), rules.len()), (3, 3));
+        assert_eq!((rules.current_epoch(), rules.len()), (3, 3));
         rules.retire(two);
         assert_eq!(rules.len(), 1);
     }
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(rules.verdict(b"http://other/", &[tag], 0), Verdict::Gone, "{number}");
             let key = format!("http://host{number}.example/a/b");
             assert_eq!(rules.verdict(key.as_bytes(), &[], 0), Verdict::Gone, "{number}");
-            assert_eq!(rules.verdict(key.as_bytes(), &[tag], rules.epoch()), Verdict::Valid);
+            assert_eq!(rules.verdict(key.as_bytes(), &[tag], rules.current_epoch()), Verdict::Valid);
         }
         let spared = (0..1000).filter(|number| {
             let key = format!("http://elsewhere{number}.example/");
@@ -356,6 +356,6 @@ mod tests {
             });
         }
         assert!(rules.len() <= 1_001);
-        assert_eq!(rules.epoch(), 1_000_000);
+        assert_eq!(rules.current_epoch(), 1_000_000);
     }
 }

@@ -268,9 +268,9 @@ impl Shelf {
         Some(removed)
     }
 
-    /// Takes all of a segment out of the index by looking at all slots.
-    pub fn remove_segment(&self, segment: u32) {
-        self.locations.remove_segment(segment, |each| self.unaccount(each));
+    /// Takes all of some segments out of the index by looking at all slots.
+    pub(super) fn remove_segments(&self, are: impl Fn(u32) -> bool) {
+        self.locations.remove_where(|each| are(each.segment()), |each| self.unaccount(each));
     }
 
     fn account(&self, location: Location) {
