@@ -295,7 +295,7 @@ impl Cache {
     pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
         let object = self.index.find(key)?;
         let (entry, kept) = choose(&object.state.lock(), request)?;
-        if !entry.is_judged(self.rules.epoch()) {
+        if !entry.is_judged(self.rules.current_epoch()) {
             return None;
         }
         let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
@@ -312,7 +312,7 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.epoch(), Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.current_epoch(), Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
@@ -355,7 +355,7 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.rules.epoch()))
+        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.rules.current_epoch()))
     }
 
     /// Forgets one stored response.
@@ -405,7 +405,7 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Some(Found::Pass(reader, writer));
         }
-        follow(state, look.joins, self.rules.epoch()).map(Found::InFlight)
+        follow(state, look.joins, self.rules.current_epoch()).map(Found::InFlight)
     }
 
     fn find_invalid(
@@ -448,7 +448,7 @@ impl Cache {
         unattended: bool,
     ) -> (Reader, Writer) {
         let hash = self.index.hash_of(key.text());
-        let entry = Arc::new(Entry::new(key.clone(), hash, self.rules.epoch(), Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(key.clone(), hash, self.rules.current_epoch(), Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
         state.pending.push(Pending { entry: Arc::clone(&entry), followed });
         let candidates = state

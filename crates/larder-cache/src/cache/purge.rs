@@ -87,7 +87,7 @@ impl Cache {
 
     /// Applies rules that are newer than an entry's last look at them.
     pub(super) fn judge(&self, state: &mut ObjectState, now: Stamp) {
-        let epoch = self.rules.epoch();
+        let epoch = self.rules.current_epoch();
         if state.variants.iter().all(|entry| entry.is_judged(epoch)) {
             return;
         }
