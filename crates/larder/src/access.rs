@@ -82,6 +82,8 @@ pub enum Verdict {
     Tunnel(Host, u16),
     /// Larder answers by itself.
     Answer(Page),
+    /// What is stored of it is made void.
+    Purge(Ask),
     /// The message itself comes back (TRACE with `Max-Forwards: 0`).
     Echo,
 }
@@ -113,9 +115,21 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
             ));
         }
     };
-    match &session.inside {
+    let verdict = match &session.inside {
         Some((host, port)) => judge_inside(url, host, *port),
         None => judge_url(session, request, url),
+    };
+    match verdict {
+        Verdict::Allow(ask) if request.method.as_str() == "PURGE" => judge_purge(session, ask),
+        verdict => verdict,
+    }
+}
+
+fn judge_purge(session: &Session, ask: Ask) -> Verdict {
+    match session.worker.config().access.may_purge(session.peer.ip()) {
+        None => Verdict::Allow(ask),
+        Some(true) => Verdict::Purge(ask),
+        Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
     }
 }
 

@@ -16,6 +16,7 @@ pub mod log;
 pub mod obtain;
 pub mod outbox;
 pub mod page;
+pub mod purge;
 pub mod record;
 pub mod reload;
 pub mod respond;

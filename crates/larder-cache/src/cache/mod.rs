@@ -24,6 +24,7 @@ mod passes;
 mod purge;
 mod tier;
 
+pub use purge::{Purged, Purging};
 pub use tier::Load;
 
 /// What a cache is made with. All sizes are in bytes.
@@ -312,7 +313,8 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.current_epoch(), Arc::clone(&self.budget)));
+        let entry =
+            Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.current_epoch(), Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
@@ -355,7 +357,8 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.rules.current_epoch()))
+        choose(&self.index.find(key)?.state.lock(), request)
+            .filter(|(entry, _)| entry.is_judged(self.rules.current_epoch()))
     }
 
     /// Forgets one stored response.

@@ -3,6 +3,7 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod purge;
 mod reload;
 mod serve;
 
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check(&flags),
         Some(Command::Config(flags)) => config(&flags),
+        Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ca(flags)) => ca(&flags),
     };
@@ -78,6 +80,8 @@ enum Command {
     Check(Flags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
+    /// Have the running Larder forget a URL, a prefix, a tag or everything
+    Purge(purge::PurgeFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Show the local CA that interception uses; clients must trust it

@@ -335,6 +335,8 @@ pub struct Access {
     pub clients: Vec<IpNet>,
     /// Ports that CONNECT may reach; empty: any.
     pub connect_ports: Vec<u16>,
+    /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
+    pub purge: Vec<IpNet>,
 }
 
 impl Default for Access {
@@ -343,7 +345,7 @@ impl Default for Access {
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
         let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
         let clients = [nets(&loopback), nets(&private)].concat();
-        Access { clients, connect_ports: Vec::new() }
+        Access { clients, connect_ports: Vec::new(), purge: Vec::new() }
     }
 }
 
@@ -351,6 +353,11 @@ impl Access {
     /// Whether a client at `address` may use the forward proxy.
     pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
         contains(&self.clients, address)
+    }
+
+    /// Whether a client at `address` may purge; `None` when nobody is asked, for the method is one of the origin.
+    pub fn may_purge(&self, address: std::net::IpAddr) -> Option<bool> {
+        (!self.purge.is_empty()).then(|| contains(&self.purge, address))
     }
 
     /// Whether CONNECT may reach `port`.

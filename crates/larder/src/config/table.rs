@@ -177,6 +177,13 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
     })
     .about("Ports that CONNECT may reach; an empty list means any."),
+    Whole::new("access.purge", Field::Texts {
+        form: "networks",
+        read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.purge.clear(),
+        push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
+    })
+    .about("Client addresses that may use the method PURGE, on the URL of the request or, with `Surrogate-Key`, on tags; others are answered 403. An empty list leaves PURGE to the origins."),
     Whole::new("log.to", Field::Text {
         form: "stdout, stderr, syslog, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),

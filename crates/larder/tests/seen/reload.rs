@@ -72,7 +72,10 @@ fn a_reload_changes_what_it_may_and_says_what_waits() {
     let kept = ask(proxy, "a.example");
     assert!(kept.contains("; hit"), "objects stay: {kept}");
     stand::wait_for("the log", || fs::read_to_string(&log).unwrap_or_default().contains("b.example"));
-    assert_eq!(steered.reload(&more).unwrap(), (vec![], vec!["memory".to_owned(), "memory_object_bytes_max".to_owned()]));
+    assert_eq!(
+        steered.reload(&more).unwrap(),
+        (vec![], vec!["memory".to_owned(), "memory_object_bytes_max".to_owned()])
+    );
 }
 
 #[test]
