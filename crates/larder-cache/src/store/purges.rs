@@ -11,12 +11,15 @@ use super::medium::{Medium, MediumFile};
 use super::rules::{Force, Rule, Scope};
 
 /// A head record that was removed: its segment, as the segment was numbered when it was written, and its place there.
+/// It stands for all older records of its name too: a newer one that is lost in a power cut must not bring back those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tombstone {
     /// The sequence number of the segment.
     pub sequence: u64,
     /// The offset of the record in the segment.
     pub offset: u32,
+    /// The name in the index.
+    pub name: u64,
 }
 
 /// One line of the log.
@@ -37,9 +40,12 @@ pub struct PurgeLog {
     entries: u64,
 }
 
-const NAME: &str = "purges.log";
-const NEW_NAME: &str = "purges.new";
-const MAGIC: &[u8; 8] = b"LdrPrg\x01\n";
+/// The file of the log.
+pub const NAME: &str = "purges.log";
+/// The file that is to take its place.
+pub const NEW_NAME: &str = "purges.new";
+/// How the file begins.
+pub const MAGIC: &[u8; 8] = b"LdrPrg\x01\n";
 /// A prefix longer than this is no URL's.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Kind, body length, checksum of both and the body.
@@ -143,6 +149,7 @@ fn write_entry(out: &mut Vec<u8>, purge: &Purge) -> io::Result<()> {
         Purge::Tombstone(tombstone) => {
             body.extend_from_slice(&tombstone.sequence.to_le_bytes());
             body.extend_from_slice(&tombstone.offset.to_le_bytes());
+            body.extend_from_slice(&tombstone.name.to_le_bytes());
             1
         }
         Purge::Rule(rule) => {
@@ -189,7 +196,7 @@ fn read_entry(bytes: &[u8], at: usize) -> Option<(Purge, usize)> {
     let purge = match frame[0] {
         1 => {
             let offset = u32::from_le_bytes(body.get(8..12)?.try_into().ok()?);
-            Purge::Tombstone(Tombstone { sequence: number(0)?, offset })
+            Purge::Tombstone(Tombstone { sequence: number(0)?, offset, name: number(12)? })
         }
         2 => rule(Scope::All)?,
         3 => rule(Scope::Tag(number(9)?))?,
@@ -215,7 +222,7 @@ mod tests {
     fn samples() -> Vec<Purge> {
         let rule = |number, scope, force| Purge::Rule(Rule { number, scope, force });
         vec![
-            Purge::Tombstone(Tombstone { sequence: 3, offset: 4096 }),
+            Purge::Tombstone(Tombstone { sequence: 3, offset: 4096, name: 7 }),
             rule(1, Scope::All, Force::Soft),
             rule(2, Scope::Tag(u64::MAX), Force::Hard),
             rule(3, Scope::Prefix(b"http://a/b".as_slice().into()), Force::Hard),
