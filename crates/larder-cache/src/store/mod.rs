@@ -9,6 +9,8 @@
 pub mod medium;
 pub mod purges;
 pub mod rules;
+#[doc(hidden)]
+pub mod sim;
 pub mod sketch;
 
 mod fetching;
