@@ -565,7 +565,7 @@ mod tests {
         log.append(&samples()[..1]).unwrap();
         let everything = rule(3, Scope::All, Force::Hard);
         let (again, read) = open(&device.crash(1));
-        assert_eq!(read, [&samples()[1..3], &[everything.clone()], &samples()[..1]].concat());
+        assert_eq!(read, [&samples()[1..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
         assert_eq!(again.entries(), 4);
         again.compact(|_| false).unwrap();
         assert_eq!(open(&device.crash(2)).1.last(), Some(&samples()[0]), "another device");
