@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::locations::Name;
 use super::medium::{Medium, MediumFile};
 use super::record::{u32_at, u64_at};
 use super::rules::{Force, Rule, Scope};
@@ -24,12 +23,12 @@ use super::rules::{Force, Rule, Scope};
 /// A head record that was removed; no older record of its name may come back either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// What the record is called in the index.
-    pub name: Name,
     /// The life of its segment.
     pub sequence: u64,
     /// Its place in the segment.
-    pub offset: u64,
+    pub offset: u32,
+    /// Its name in the index.
+    pub name: u64,
 }
 
 /// One entry of the log.
@@ -74,8 +73,10 @@ struct End {
 
 /// The file.
 pub const NAME: &str = "purges.log";
-const NEW_NAME: &str = "purges.new";
-const MAGIC: [u8; 8] = *b"LdrPrg\x01\n";
+/// The file that is to take its place.
+pub const NEW_NAME: &str = "purges.new";
+/// How the file begins.
+pub const MAGIC: &[u8; 8] = b"LdrPrg\x01\n";
 /// The same for every version.
 const MAGIC_STEM_BYTES: usize = 6;
 const FRAME_MAGIC: u32 = 0x4650_644c;
@@ -197,7 +198,7 @@ impl PurgeLog {
         let mut end = self.end.lock();
         let file = self.medium.open(NEW_NAME)?;
         file.truncate(0)?;
-        file.write_at(0, &[IoSlice::new(&MAGIC)])?;
+        file.write_at(0, &[IoSlice::new(MAGIC)])?;
         let mut new = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: true };
         let mut kept = Vec::new();
         let mut gone = 0;
@@ -247,7 +248,7 @@ impl End {
         }
         if !begun {
             self.file.truncate(0)?;
-            self.file.write_at(0, &[IoSlice::new(&MAGIC)])?;
+            self.file.write_at(0, &[IoSlice::new(MAGIC)])?;
         }
         self.file.truncate(self.at)?;
         self.file.sync()
@@ -295,7 +296,7 @@ impl End {
 fn check_magic(file: &dyn MediumFile) -> io::Result<bool> {
     let mut magic = [0; MAGIC.len()];
     let count = file.read_at(0, &mut magic)?;
-    if magic == MAGIC {
+    if magic == *MAGIC {
         return Ok(true);
     }
     // A beginning that was cut short holds no entry yet.
@@ -398,9 +399,9 @@ fn write_entry(out: &mut Vec<u8>, purge: &Purge) {
     match purge {
         Purge::Tombstone(tombstone) => {
             entry[0] = KIND_TOMBSTONE;
-            entry[4..8].copy_from_slice(&(tombstone.offset as u32).to_le_bytes());
+            entry[4..8].copy_from_slice(&tombstone.offset.to_le_bytes());
             entry[8..16].copy_from_slice(&tombstone.sequence.to_le_bytes());
-            entry[16..].copy_from_slice(&tombstone.name.0.to_le_bytes());
+            entry[16..].copy_from_slice(&tombstone.name.to_le_bytes());
             out.extend_from_slice(&entry);
         }
         Purge::Rule(rule) => {
@@ -435,7 +436,7 @@ fn each_entry(mut body: &[u8], mut each: impl FnMut(Purge)) {
             KIND_TAG => Scope::Tag(word),
             KIND_PREFIX => Scope::Prefix(prefix.into()),
             KIND_TOMBSTONE => {
-                let tombstone = Tombstone { name: Name(word), sequence: number, offset: u64::from(small) };
+                let tombstone = Tombstone { sequence: number, offset: small, name: word };
                 each(Purge::Tombstone(tombstone));
                 continue;
             }
@@ -469,7 +470,7 @@ mod tests {
     }
 
     fn tombstone(number: u64) -> Purge {
-        Purge::Tombstone(Tombstone { name: Name(number << 20), sequence: number, offset: 4096 })
+        Purge::Tombstone(Tombstone { sequence: number, offset: 4096, name: number << 20 })
     }
 
     fn samples() -> Vec<Purge> {
