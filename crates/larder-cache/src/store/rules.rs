@@ -93,7 +93,8 @@ impl Rules {
         self.current_epoch() + 1
     }
 
-    /// Puts a rule in force. Rules may come in any order (after a restart they do).
+    /// Puts a rule in force. At a start rules may come in any order; later they come in that of their numbers, or a fetch
+    /// that began between two of them would be taken to be younger than both.
     pub fn add(&self, rule: &Rule) {
         let mut inner = self.inner.write();
         let mark = Mark::of(rule);
@@ -115,18 +116,26 @@ impl Rules {
         if epoch >= self.current_epoch() { Verdict::Valid } else { self.inner.read().mark(key, tags).verdict(epoch) }
     }
 
-    /// Takes out rules that nothing is older than: every stored response has an epoch of at least `epoch`.
+    /// Takes out rules that nothing stored is older than: every stored response has an epoch of at least `epoch`. One
+    /// that is stored later and is older all the same (its fetch began long ago) is taken to be gone.
     pub fn retire(&self, epoch: u64) {
         let mut inner = self.inner.write();
-        inner.tags.retain(|_, mark| mark.newest() > epoch);
-        let Inner { prefixes, lengths, .. } = &mut *inner;
-        prefixes.retain(|text, mark| {
+        let mut retired = 0;
+        let mut keep = |mark: &Mark| {
             let keep = mark.newest() > epoch;
+            retired = if keep { retired } else { mark.newest().max(retired) };
+            keep
+        };
+        inner.tags.retain(|_, mark| keep(mark));
+        let Inner { prefixes, lengths, all, .. } = &mut *inner;
+        prefixes.retain(|text, mark| {
+            let keep = keep(mark);
             if !keep {
                 forget_length(lengths, text.len());
             }
             keep
         });
+        all.hard = all.hard.max(retired);
     }
 
     /// How many rules are kept apart.
@@ -311,6 +320,13 @@ mod tests {
         assert_eq!((rules.current_epoch(), rules.len()), (3, 3));
         rules.retire(two);
         assert_eq!(rules.len(), 1);
+        assert_eq!(
+            rules.verdict(b"http://c/", &[], one),
+            Verdict::Gone,
+            "it may be in the scope of a rule that retired"
+        );
+        assert_eq!(rules.verdict(b"http://c/", &[], two), Verdict::Stale);
+        assert_eq!(rules.verdict(b"http://c/", &[], 3), Verdict::Valid);
     }
 
     #[test]
