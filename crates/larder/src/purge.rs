@@ -5,7 +5,7 @@ use crate::config::HostHeader;
 use crate::page::Page;
 use crate::server::Shared;
 use larder_cache::cache::{Cache, Purged};
-use larder_cache::store::rules::{Force, Scope};
+use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
 use larder_wire::{RequestHead, Url};
 use serde::Serialize;
@@ -152,7 +152,7 @@ pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
         (What::Url(url), Force::Hard) => purge_url(shared, url).await,
         (What::Url(url), Force::Soft) => {
             let url = text_of(url);
-            let count = counted(cache, &Scope::Prefix([url.as_slice(), b"\n"].concat().into()));
+            let count = counted(cache, &Scope::Prefix(rules::whole(&url).into()));
             Purged { count, ..cache.expire_url(&url).finish().await }
         }
         (what, force) => {

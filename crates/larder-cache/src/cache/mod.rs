@@ -167,7 +167,9 @@ pub struct Cache {
     disk: Option<Arc<Store>>,
     /// How often something was made void.
     voided: AtomicU64,
-    rules: Arc<Rules>,
+    /// Without a disk, whose own rules count otherwise.
+    rules: Rules,
+    ruling: Mutex<()>,
 }
 
 /// One key: its stored variants and its fetches under way.
@@ -230,7 +232,8 @@ impl Cache {
             passes: PassMarks::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
-            rules: disk.as_ref().map_or_else(|| Arc::new(Rules::new(RULES_MAX)), |disk| Arc::clone(disk.rules())),
+            rules: Rules::new(RULES_MAX),
+            ruling: Mutex::new(()),
             disk,
             voided: AtomicU64::new(0),
             settings,
@@ -296,7 +299,7 @@ impl Cache {
     pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
         let object = self.index.find(key)?;
         let (entry, kept) = choose(&object.state.lock(), request)?;
-        if !entry.is_judged(self.rules.current_epoch()) {
+        if !entry.is_judged(self.epoch()) {
             return None;
         }
         let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
@@ -313,8 +316,7 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry =
-            Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.rules.current_epoch(), Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.epoch(), Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
@@ -357,8 +359,7 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request)
-            .filter(|(entry, _)| entry.is_judged(self.rules.current_epoch()))
+        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
     }
 
     /// Forgets one stored response.
@@ -408,7 +409,7 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Some(Found::Pass(reader, writer));
         }
-        follow(state, look.joins, self.rules.current_epoch()).map(Found::InFlight)
+        follow(state, look.joins, self.epoch()).map(Found::InFlight)
     }
 
     fn find_invalid(
@@ -451,7 +452,7 @@ impl Cache {
         unattended: bool,
     ) -> (Reader, Writer) {
         let hash = self.index.hash_of(key.text());
-        let entry = Arc::new(Entry::new(key.clone(), hash, self.rules.current_epoch(), Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(key.clone(), hash, self.epoch(), Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
         state.pending.push(Pending { entry: Arc::clone(&entry), followed });
         let candidates = state

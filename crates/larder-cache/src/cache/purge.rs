@@ -5,17 +5,23 @@
 
 use super::{Cache, ObjectState};
 use crate::entry::Kept;
-use crate::key::Key;
-use crate::store::Fetching;
-use crate::store::rules::{Force, Rule, Scope, Verdict};
+use crate::store::rules::{self, Force, Rule, Scope, Verdict};
+use crate::store::{Fetching, NotDurable};
 use larder_wire::date::Stamp;
 use std::sync::atomic::Ordering;
 
 /// An invalidation that is being made durable.
 pub struct Purging {
     in_memory: usize,
-    on_disk: Option<Fetching<usize>>,
-    rule: Option<Fetching<bool>>,
+    /// How many heads went there.
+    on_disk: Option<Fetching<Result<usize, NotDurable>>>,
+    by: By,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Key,
+    Rule,
 }
 
 /// What became of an invalidation.
@@ -30,13 +36,12 @@ pub struct Purged {
 impl Purging {
     /// Waits until it is on disk.
     pub async fn finish(self) -> Purged {
-        if let Some(rule) = self.rule {
-            return Purged { count: None, durable: rule.await };
-        }
-        match self.on_disk {
-            Some(on_disk) => Purged { count: Some(self.in_memory + on_disk.await), durable: true },
-            None => Purged { count: Some(self.in_memory), durable: false },
-        }
+        let on_disk = match self.on_disk {
+            Some(on_disk) => on_disk.await.ok(),
+            None => None,
+        };
+        let count = (self.by == By::Key).then_some(self.in_memory + on_disk.unwrap_or(0));
+        Purged { count, durable: on_disk.is_some() }
     }
 }
 
@@ -44,33 +49,34 @@ impl Cache {
     /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
     pub fn purge_key(&self, key: &[u8]) -> Purging {
         let in_memory = self.forget_in_memory(key).iter().filter(|entry| entry.on_disk().is_none()).count();
-        Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), rule: None }
+        Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), by: By::Key }
     }
 
     /// Makes all variants of a URL stale, wherever they come from.
     pub fn expire_url(&self, url: &[u8]) -> Purging {
-        self.purge(Scope::Prefix(ended(url).into()), Force::Soft)
+        self.purge(Scope::Prefix(rules::whole(url).into()), Force::Soft)
     }
 
     /// Makes void all that is in a scope; a prefix is one of the URL. It takes effect at once; to be awaited before it
     /// is acknowledged.
     pub fn purge(&self, scope: Scope, force: Force) -> Purging {
         self.voided.fetch_add(1, Ordering::SeqCst);
-        let rule = match &self.disk {
-            Some(disk) => Some(disk.purge(scope, force)),
+        let on_disk = match &self.disk {
+            Some(disk) => Some(disk.invalidate(scope, force)),
             None => {
+                let _in_order = self.ruling.lock();
                 self.rules.add(&Rule { number: self.rules.next_number(), scope, force });
                 None
             }
         };
-        Purging { in_memory: 0, on_disk: None, rule }
+        Purging { in_memory: 0, on_disk, by: By::Rule }
     }
 
     /// How many stored responses in memory a scope is about: a walk over all of them.
     pub fn count(&self, scope: &Scope) -> usize {
         let mut count = 0;
         self.index.for_each(|object| {
-            let url = ended(url_of(&object.key));
+            let url = rules::subject(object.key.text());
             let state = object.state.lock();
             count += state
                 .variants
@@ -85,9 +91,21 @@ impl Cache {
         count
     }
 
+    /// The number of the newest rule.
+    pub(super) fn epoch(&self) -> u64 {
+        self.disk.as_ref().map_or_else(|| self.rules.current_epoch(), |disk| disk.current_epoch())
+    }
+
+    fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+        match &self.disk {
+            Some(disk) => disk.verdict(key, tags, epoch),
+            None => self.rules.verdict(key, tags, epoch),
+        }
+    }
+
     /// Applies rules that are newer than an entry's last look at them.
     pub(super) fn judge(&self, state: &mut ObjectState, now: Stamp) {
-        let epoch = self.rules.current_epoch();
+        let epoch = self.epoch();
         if state.variants.iter().all(|entry| entry.is_judged(epoch)) {
             return;
         }
@@ -96,7 +114,7 @@ impl Cache {
             .extract_if(.., |entry| {
                 let Some(kept) = entry.kept().filter(|_| !entry.is_judged(epoch)) else { return false };
                 entry.set_judged(epoch);
-                match self.rules.verdict(&ended(url_of(&entry.key())), &kept.tags, entry.epoch()) {
+                match self.verdict(entry.key().text(), &kept.tags, entry.epoch()) {
                     Verdict::Valid => false,
                     Verdict::Gone => true,
                     Verdict::Stale => {
@@ -114,15 +132,4 @@ impl Cache {
             evict.remove(&entry);
         }
     }
-}
-
-/// The URL of a key: what follows the origin of a site.
-fn url_of(key: &Key) -> &[u8] {
-    let text = key.text();
-    text.iter().rposition(|&byte| byte == b' ').map_or(text, |at| &text[at + 1..])
-}
-
-/// A mark behind a URL, so that a rule can be about the whole of it and not only about its beginning.
-fn ended(url: &[u8]) -> Vec<u8> {
-    [url, b"\n"].concat()
 }
