@@ -86,6 +86,7 @@ pub async fn respond(
             record.status = kept.head.status;
             record.outcome = outcome;
             record.not_stored = kept.not_stored.map(|why| why.as_str());
+            record.typed(&kept.head);
             let mut source = Source { reader, refill };
             let next = deliver(session, delivery, &mut source, upload, record).await;
             if record.complete {
@@ -108,6 +109,7 @@ pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mu
         record.outcome = Outcome::Hit;
         record.bytes = length;
         record.complete = true;
+        record.typed(&hit.kept.head);
     }
     let keep = request.keeps_alive() && !session.is_draining();
     let delivery =
@@ -547,6 +549,7 @@ pub fn respond_page(
     let next = if keep && !page.closes { Next::Continue } else { Next::Close };
     record.status = page.status;
     record.complete = true;
+    record.asked(request);
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }
