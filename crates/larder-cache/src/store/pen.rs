@@ -53,7 +53,7 @@ pub struct Pen {
     retired: u64,
     /// Every life that a power cut now could bring back, with the lowest epoch in it.
     pub(super) on_disk: BTreeMap<u64, u64>,
-    /// The lives that lie in free segments until these are written over.
+    /// Lives that should have ended and could not be: what is purged may come back with them.
     pub(super) left_behind: BTreeMap<u32, Vec<u64>>,
     /// Lives that are written over, and gone with the next sync.
     pub(super) overwritten: Vec<u64>,
@@ -270,7 +270,8 @@ impl Pen {
                 if self.flush().is_err() {
                     return false;
                 }
-                self.seal();
+                // Unsealed it counts as well; it is only slower to read at the next start.
+                let _ = self.seal();
             }
             if !self.open_next() {
                 return false;
@@ -369,9 +370,11 @@ impl Pen {
             self.free.push_back(active.segment);
             return;
         }
+        let (segment, sequence) = (active.segment, active.sequence);
         self.active = Some(active);
-        self.seal();
-        let _ = self.sync();
+        if self.seal().and_then(|()| self.sync()).is_err() {
+            self.left_behind.entry(segment).or_default().push(sequence);
+        }
     }
 
     fn note_overwritten(&mut self, segment: u32) {
@@ -405,20 +408,26 @@ impl Pen {
     }
 
     /// Ends the active segment: its records to disk, then summary and trailer.
-    pub(super) fn seal(&mut self) {
-        let Some(active) = self.active.take() else { return };
+    pub(super) fn seal(&mut self) -> io::Result<()> {
+        let Some(active) = self.active.take() else { return Ok(()) };
         self.sealed.push_back(active.segment);
-        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records);
+        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records)
     }
 
-    /// Without summary and trailer a segment counts as well; it is only slower to read at the next start.
-    pub(super) fn seal_as(&mut self, segment: u32, sequence: u64, epoch_min: u64, id_max: u64, records: &[Location]) {
+    pub(super) fn seal_as(
+        &mut self,
+        segment: u32,
+        sequence: u64,
+        epoch_min: u64,
+        id_max: u64,
+        records: &[Location],
+    ) -> io::Result<()> {
         let (file, _) = self.shelf.geometry.place(segment);
-        if self.dirty.contains(&file) && self.sync_file(file).is_err() {
-            return;
+        if self.dirty.contains(&file) {
+            self.sync_file(file)?;
         }
         let (start, bytes) = Trailer::write(sequence, epoch_min, id_max, records, self.shelf.geometry.segment_bytes);
-        let _ = self.write(segment, start, &[IoSlice::new(&bytes)]);
+        self.write(segment, start, &[IoSlice::new(&bytes)])
     }
 
     fn sync_file(&mut self, file: u32) -> io::Result<()> {
@@ -454,8 +463,15 @@ impl Pen {
         Ok(())
     }
 
-    /// Brings rules and tombstones to disk; without an error they are there.
+    /// Brings rules and tombstones to disk; without an error they are there, and nothing comes back that was not in the
+    /// index when its key was killed.
     pub fn purge(&mut self, purges: &[Purge]) -> io::Result<()> {
+        if !self.overwritten.is_empty() {
+            self.sync()?;
+        }
+        if !self.left_behind.is_empty() {
+            return Err(io::Error::other("a segment could not be recycled"));
+        }
         let Some(log) = self.purge_log.as_mut().filter(|_| !purges.is_empty()) else { return Ok(()) };
         let outcome = log.append(purges);
         match &outcome {
@@ -484,7 +500,7 @@ impl Pen {
     /// Seals and syncs: the next start has nothing to read record by record.
     pub fn close(&mut self) {
         let _ = self.flush();
-        self.seal();
+        let _ = self.seal();
         let _ = self.sync();
     }
 
