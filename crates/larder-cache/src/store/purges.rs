@@ -88,13 +88,13 @@ const BODY_BYTES_WANTED: usize = 64 * 1024;
 /// So no body is longer than this.
 const BODY_BYTES_MAX: usize = BODY_BYTES_WANTED + PREFIX_BYTES_MAX + 64;
 const ALIGN_BYTES: usize = 8;
-/// Lost rules had numbers too, which are not given again.
-const NUMBERS_LEFT_OUT: u64 = 1 << 32;
 
 impl PurgeLog {
     /// Opens the log, or begins one; tells what it holds. A file that is none of ours is an error of the kind
     /// `InvalidData`, one of a later format of the kind `Unsupported`; both are left as they are.
-    pub fn open(medium: Arc<dyn Medium>, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
+    ///
+    /// `rule_next` is above the numbers of all rules that were ever given: what takes the place of lost ones has it.
+    pub fn open(medium: Arc<dyn Medium>, rule_next: u64, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
         let file = medium.open(NAME)?;
         let begun = check_magic(&*file)?;
         let mut end = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: false };
@@ -115,14 +115,14 @@ impl PurgeLog {
         medium.sync_names()?;
         let log = PurgeLog { medium, gathering: Mutex::default(), turned: Condvar::new(), end: Mutex::new(end) };
         if lost {
-            each(log.rule_out_everything()?);
+            each(log.rule_out_everything(rule_next)?);
         }
         Ok(log)
     }
 
     /// What an acknowledged frame said is lost: nothing stored may be trusted.
-    fn rule_out_everything(&self) -> io::Result<Purge> {
-        let number = self.end.lock().highest_rule + NUMBERS_LEFT_OUT;
+    fn rule_out_everything(&self, rule_next: u64) -> io::Result<Purge> {
+        let number = rule_next.max(self.end.lock().highest_rule + 1);
         let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
         self.append(std::slice::from_ref(&everything))?;
         // The broken frame goes, or the next start would find it again.
@@ -484,7 +484,7 @@ mod tests {
 
     fn open(device: &SimDevice) -> (PurgeLog, Vec<Purge>) {
         let mut purges = Vec::new();
-        let log = PurgeLog::open(Arc::new(device.clone()), |purge| purges.push(purge)).unwrap();
+        let log = PurgeLog::open(Arc::new(device.clone()), 100, |purge| purges.push(purge)).unwrap();
         (log, purges)
     }
 
@@ -516,7 +516,7 @@ mod tests {
                 let device = SimDevice::new(ROOM);
                 device.put(NAME, &[&whole[..cut], garbage].concat());
                 let mut read = Vec::new();
-                match PurgeLog::open(Arc::new(device.clone()), |purge| read.push(purge)) {
+                match PurgeLog::open(Arc::new(device.clone()), 100, |purge| read.push(purge)) {
                     Ok(log) => {
                         assert!(samples().starts_with(&read), "cut at {cut}");
                         log.append(&samples()[3..]).unwrap();
@@ -544,7 +544,7 @@ mod tests {
             let device = SimDevice::new(ROOM);
             device.put(NAME, &bytes);
             let (log, read) = open(&device);
-            let everything = rule(3 + NUMBERS_LEFT_OUT, Scope::All, Force::Hard);
+            let everything = rule(100, Scope::All, Force::Hard);
             assert_eq!((read.len(), read.last()), (4, Some(&everything)), "flipped at {at}");
             assert_eq!(open(&device).1, read, "the second start finds a sound file");
             assert_eq!(log.entries(), 4);
@@ -552,7 +552,7 @@ mod tests {
         let mut future = whole;
         future[MAGIC_STEM_BYTES] = 2;
         device.put(NAME, &future);
-        let refused = PurgeLog::open(Arc::new(device.clone()), |_| {}).err().unwrap();
+        let refused = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         assert_eq!(device.bytes(NAME), future);
     }
@@ -578,7 +578,7 @@ mod tests {
             let device = SimDevice::new(ROOM);
             device.power_off_after(crash_at);
             let mut acknowledged = Vec::new();
-            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), |_| {}) {
+            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}) {
                 for number in 1..30 {
                     if log.append(&[tombstone(number)]).is_ok() {
                         acknowledged.push(tombstone(number));
