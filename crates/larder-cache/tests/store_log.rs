@@ -310,7 +310,7 @@ fn ids_and_lives_are_never_given_twice_even_without_the_numbers() {
         }
         let files = Arc::new(Files::take(folder.path()).unwrap());
         let recovery = log::open(files, settings(4 * MIB), folder.path()).unwrap().recovery;
-        let first = recovery.first_id();
+        let first = recovery.numbers().id;
         assert!(first > last, "{first} {last}");
         last = first + 1000;
         let mut pen = recovery.run(1);

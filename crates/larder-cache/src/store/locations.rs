@@ -139,7 +139,7 @@ impl Name {
 
     /// The name of an extent record.
     pub fn of_extent(seed: u64, id: ObjectId, offset: u64) -> Name {
-        Name(Name::of_block(seed, id, offset / BLOCK_BYTES).0 | offset % BLOCK_BYTES)
+        Name(Name::of_block(seed, id, offset / BLOCK_BYTES).0 | (offset % BLOCK_BYTES))
     }
 
     /// The name of a block; its pieces differ in the tag.

@@ -1,6 +1,7 @@
 //! Opening one folder: what is there is judged, taken over, repaired or set aside, and cut to its budget; what comes
 //! out is a [`Recovery`], which reads the index and hands out the write side ([`super::pen::Pen`]).
 
+use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use super::OpenFault;
 use super::medium::Medium;
 use super::pen::LogSettings;
+use super::purges::{self, Purge, PurgeLog};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
 use super::shelf::{Shelf, count};
@@ -67,7 +69,12 @@ fn judge(medium: &dyn Medium, notices: &mut Vec<Notice>) -> io::Result<Judged> {
     let names = medium.list()?;
     let data: Vec<&String> = names.iter().filter(|name| file_number(name).is_some()).collect();
     match Superblock::read(medium, &names)? {
-        Superblock::Known(identity) => return Ok(Judged::Store(identity)),
+        Superblock::Known(identity) if purges_are_sound(medium, &names)? => return Ok(Judged::Store(identity)),
+        // What was purged cannot be told from what was not.
+        Superblock::Known(_) => {
+            notices.push(Notice::SetAside(set_aside(medium, &names)?));
+            return Ok(Judged::Nothing);
+        }
         Superblock::Future(version) => return Ok(Judged::Future(version)),
         // A start that was cut short, or a new folder.
         Superblock::Absent | Superblock::Damaged if data.is_empty() => return Ok(Judged::Nothing),
@@ -76,7 +83,8 @@ fn judge(medium: &dyn Medium, notices: &mut Vec<Notice>) -> io::Result<Judged> {
     for name in &data {
         let mut bytes = [0; HEAD_BYTES as usize];
         medium.open(name)?.read_at(0, &mut bytes)?;
-        if let Some(head) = SegmentHead::decode(&bytes) {
+        let head = SegmentHead::decode(&bytes);
+        if let Some(head) = head.filter(|_| purges_are_sound(medium, &names).unwrap_or(false)) {
             Superblock::write(medium, &head.identity)?;
             notices.push(Notice::Repaired);
             return Ok(Judged::Store(head.identity));
@@ -84,6 +92,15 @@ fn judge(medium: &dyn Medium, notices: &mut Vec<Notice>) -> io::Result<Judged> {
     }
     notices.push(Notice::SetAside(set_aside(medium, &names)?));
     Ok(Judged::Nothing)
+}
+
+fn purges_are_sound(medium: &dyn Medium, names: &[String]) -> io::Result<bool> {
+    if !names.iter().any(|name| name == purges::NAME) {
+        return Ok(true);
+    }
+    let mut start = [0; purges::MAGIC.len()];
+    let count = medium.open(purges::NAME)?.read_at(0, &mut start)?;
+    Ok(count < start.len() || start == *purges::MAGIC)
 }
 
 fn set_aside(medium: &dyn Medium, names: &[String]) -> io::Result<String> {
@@ -97,7 +114,7 @@ fn set_aside(medium: &dyn Medium, names: &[String]) -> io::Result<String> {
 }
 
 fn is_ours(name: &str) -> bool {
-    file_number(name).is_some() || [SUPERBLOCK_NAME, NUMBERS_NAME].contains(&name)
+    file_number(name).is_some() || [SUPERBLOCK_NAME, NUMBERS_NAME, purges::NAME, purges::NEW_NAME].contains(&name)
 }
 
 /// Makes a new store where there is none.
@@ -133,12 +150,25 @@ fn take_over(
         Some(numbers) => numbers,
         None => {
             let lives = survey(&shelf, &file_segments);
-            let id_max = lives.iter().map(|life: &Life| life.ids_below).max().unwrap_or(0);
-            let sequence_max = lives.iter().map(|life| life.sequence).max().unwrap_or(0);
-            Numbers::take_above(&*shelf.medium, id_max, sequence_max)?
+            let highest = |of: fn(&Life) -> u64| lives.iter().map(of).max().unwrap_or(0);
+            let given = Numbers {
+                id: highest(|life| life.ids_below),
+                sequence: highest(|life| life.sequence),
+                rule: highest(|life| life.rules_below),
+            };
+            given.take_above(&*shelf.medium)?
         }
     };
-    Ok(Recovery { shelf, settings, numbers, file_segments })
+    let mut tombstones = HashMap::new();
+    let purge_log = PurgeLog::open(Arc::clone(&shelf.medium), numbers.rule, |purge| match purge {
+        Purge::Rule(rule) => shelf.rules.add(&rule),
+        Purge::Tombstone(each) => {
+            let age = tombstones.entry(each.name).or_insert((0, 0));
+            *age = (*age).max((each.sequence, u64::from(each.offset)));
+        }
+    })?;
+    let numbers = Numbers { rule: numbers.rule.max(shelf.rules.current_epoch() + 1), ..numbers };
+    Ok(Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones })
 }
 
 /// Cuts a data file to whole segments within the budget; says how many.

@@ -12,9 +12,11 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
+use super::purges::{Purge, PurgeLog, Tombstone};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
+use super::superblock::Numbers;
 use super::{BLOCK_BYTES, HeadToStore, ObjectId, Put, Refusal};
 
 /// What the log of one folder may use.
@@ -42,7 +44,13 @@ pub struct Pen {
     /// Segments that each data file has room for today.
     pub(super) file_segments: Vec<u32>,
     pub(super) sequence_next: u64,
-    pub(super) ids_below: u64,
+    /// What this opening gives is below.
+    pub(super) numbers_below: Numbers,
+    pub(super) purge_log: Option<PurgeLog>,
+    /// Entries of the purge log at which the void ones are taken out.
+    compact_at: u64,
+    /// Rules up to this number are gone: heads from before it come too late.
+    retired: u64,
     /// Every life that a power cut now could bring back, with the lowest epoch in it.
     pub(super) on_disk: BTreeMap<u64, u64>,
     /// The lives that lie in free segments until these are written over.
@@ -94,6 +102,8 @@ enum Piece {
     Body(Bytes),
 }
 
+/// A purge log of fewer entries is left as it is.
+const PURGES_COMPACTED_MIN: u64 = 4096;
 /// Puts refused after a write that found no room on the file system.
 const PUTS_RESTED: u32 = 256;
 /// Segments tried for one record, when each fills with what is kept of the one recycled.
@@ -117,7 +127,10 @@ impl Pen {
             free: VecDeque::new(),
             file_segments: Vec::new(),
             sequence_next: 1,
-            ids_below: 0,
+            numbers_below: Numbers::default(),
+            purge_log: None,
+            compact_at: PURGES_COMPACTED_MIN,
+            retired: 0,
             on_disk: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             overwritten: Vec::new(),
@@ -133,6 +146,9 @@ impl Pen {
 
     /// Adds a head to the batch. It is told what became of it when the batch is written.
     pub fn append_head(&mut self, head: HeadToStore, waiting: Giving<Put>) {
+        if head.epoch < self.retired {
+            return self.refuse(Refusal::Outdated, waiting);
+        }
         let key_hash = self.shelf.key_hash(&head.key);
         let Some(header) = record::head_header(&head, key_hash) else {
             return self.refuse(Refusal::TooLarge, waiting);
@@ -267,7 +283,12 @@ impl Pen {
     pub(super) fn activate(&mut self, segment: u32) {
         let sequence = self.sequence_next;
         self.sequence_next += 1;
-        let head = SegmentHead { identity: self.shelf.identity, sequence, ids_below: self.ids_below };
+        let head = SegmentHead {
+            identity: self.shelf.identity,
+            sequence,
+            ids_below: self.numbers_below.id,
+            rules_below: self.numbers_below.rule,
+        };
         self.batch.start = 0;
         self.batch.add_front(|fronts| fronts.extend_from_slice(&head.encode()));
         self.batch.bytes = HEAD_BYTES;
@@ -409,6 +430,11 @@ impl Pen {
         outcome
     }
 
+    /// Whether nothing waits for being written.
+    pub fn batch_is_empty(&self) -> bool {
+        self.batch.waiting.is_empty()
+    }
+
     /// Whether anything was written since the last sync.
     pub fn unsynced(&self) -> bool {
         !self.dirty.is_empty() || self.batch.bytes > 0
@@ -424,7 +450,35 @@ impl Pen {
         for sequence in self.overwritten.drain(..) {
             self.on_disk.remove(&sequence);
         }
+        self.compact_purges();
         Ok(())
+    }
+
+    /// Brings rules and tombstones to disk; without an error they are there.
+    pub fn purge(&mut self, purges: &[Purge]) -> io::Result<()> {
+        let Some(log) = self.purge_log.as_mut().filter(|_| !purges.is_empty()) else { return Ok(()) };
+        let outcome = log.append(purges);
+        match &outcome {
+            Ok(()) => self.shelf.note_success(),
+            Err(error) => self.note_write_error(error),
+        }
+        outcome
+    }
+
+    /// Takes out of the purge log what no power cut can make true again, when it has grown enough.
+    fn compact_purges(&mut self) {
+        let (oldest, epoch_min) = (self.oldest_on_disk(), self.epoch_min_on_disk());
+        let Some(log) = self.purge_log.as_mut().filter(|log| log.entries() >= self.compact_at) else { return };
+        self.shelf.rules.retire(epoch_min);
+        self.retired = self.retired.max(epoch_min.min(self.shelf.rules.current_epoch()));
+        let outcome = log.compact(|purge| match purge {
+            Purge::Rule(rule) => rule.number > epoch_min,
+            Purge::Tombstone(tombstone) => tombstone.sequence >= oldest,
+        });
+        self.compact_at = (log.entries() * 2).max(PURGES_COMPACTED_MIN);
+        if let Err(error) = outcome {
+            self.note_write_error(&error);
+        }
     }
 
     /// Seals and syncs: the next start has nothing to read record by record.
@@ -464,7 +518,8 @@ impl Pen {
                 _ => {}
             }
             self.shelf.remove(location);
-            killed.records.push(KilledRecord { name: location.name(), sequence, offset: location.offset() });
+            let offset = location.offset() as u32;
+            killed.records.push(Purge::Tombstone(Tombstone { sequence, offset, name: location.name().0 }));
         }
         killed
     }
@@ -535,19 +590,8 @@ impl Pen {
 pub struct Killed {
     /// Heads of the key that went.
     pub heads: usize,
-    /// Everything that must not come back.
-    pub records: Vec<KilledRecord>,
-}
-
-/// A record that must not come back, nor any older one of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KilledRecord {
-    /// Its name.
-    pub name: Name,
-    /// The life of its segment.
-    pub sequence: u64,
-    /// Its place there.
-    pub offset: u64,
+    /// Everything that must not come back: for [`Pen::purge`].
+    pub records: Vec<Purge>,
 }
 
 impl Batch {

@@ -1,6 +1,7 @@
 //! What waits for the writer of a folder, in order, and bounded in bytes; and those who wait for room in it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::fetching::Giving;
+use super::removal::Share;
+use super::rules::Rule;
 use super::{HeadToStore, ObjectId, Put, Refusal};
 
 /// What a writer is to do.
@@ -18,9 +21,11 @@ pub(super) enum Task {
     /// Write a piece of a body.
     Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Giving<Put> },
     /// Remove heads of a key.
-    Forget { key: Bytes, id: Option<ObjectId>, waiting: Giving<usize> },
-    /// Bring everything to disk.
-    Sync(Giving<()>),
+    Forget { key: Bytes, id: Option<ObjectId>, share: Share },
+    /// Bring a rule to disk.
+    Rule(Rule, Share),
+    /// Bring everything to disk, and let go of this.
+    Sync(Arc<Giving<()>>),
 }
 
 /// Memory of a task beside the bytes that it carries.
@@ -35,14 +40,14 @@ impl Task {
                 TASK_BYTES + (head.key.len() + head.meta.len() + head.tags.len() * 8) as u64 + body
             }
             Task::Extent { bytes, .. } => TASK_BYTES + sum(bytes),
-            Task::Forget { .. } | Task::Sync(_) => 0,
+            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => 0,
         }
     }
 
     fn refuse(self, why: Refusal) {
         match self {
             Task::Head(_, waiting) | Task::Extent { waiting, .. } => waiting.give(Put::Refused(why)),
-            Task::Forget { .. } | Task::Sync(_) => {}
+            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => {}
         }
     }
 }
@@ -201,13 +206,13 @@ mod tests {
         let large = put(&queue, 20_000);
         assert_eq!(put(&queue, 1).wait(), Put::Refused(Refusal::QueueFull));
         assert_eq!((queue.refused(), queue.bytes()), (1, 20_000 + TASK_BYTES));
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(queue.poll_room(&mut cx).is_pending());
+        let cx = Context::from_waker(Waker::noop());
+        assert!(queue.poll_room(&cx).is_pending());
         let Taken::Task(task, bytes) = queue.take(None) else { panic!("a task") };
         queue.done(bytes);
         drop(task);
         assert_eq!(large.wait(), Put::Refused(Refusal::Closed), "its writer dropped it");
-        assert!(queue.poll_room(&mut cx).is_ready());
+        assert!(queue.poll_room(&cx).is_ready());
         assert!(matches!(queue.take(Some(Duration::from_millis(1))), Taken::Nothing));
     }
 

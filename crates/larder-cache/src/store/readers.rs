@@ -25,6 +25,7 @@ pub(super) struct Reads {
     waited: AtomicU64,
     inner: Mutex<Inner>,
     work: Condvar,
+    recovery_ended: Condvar,
 }
 
 #[derive(Default)]
@@ -59,6 +60,15 @@ impl Reads {
         inner.wanted.extend(parked);
         drop(inner);
         self.work.notify_all();
+        self.recovery_ended.notify_all();
+    }
+
+    /// Waits on this thread until the index is read, or the store closed.
+    pub(super) fn await_recovery(&self, shelf: &Shelf) {
+        let mut inner = self.inner.lock();
+        while shelf.recovering() && !inner.closed {
+            self.recovery_ended.wait(&mut inner);
+        }
     }
 
     pub(super) fn close(&self) {
@@ -69,6 +79,7 @@ impl Reads {
         // Outside the lock: whoever is woken may read again at once.
         drop(left);
         self.work.notify_all();
+        self.recovery_ended.notify_all();
     }
 
     pub(super) fn waited(&self) -> u64 {

@@ -15,6 +15,7 @@
 use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
 
+use super::rules::Verdict;
 use super::{HeadToStore, ObjectId, StoredHead};
 
 /// Bytes before the payload.
@@ -253,6 +254,7 @@ impl Record {
             tags: self.tags(),
             meta: self.payload.slice(meta_end - header.meta_bytes as usize..meta_end),
             body: (header.kind == Kind::WholeHead).then(|| self.body()),
+            verdict: Verdict::Valid,
         }
     }
 

@@ -1,6 +1,8 @@
 //! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
 //! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
 
+use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -10,10 +12,11 @@ use parking_lot::Mutex;
 use super::ObjectId;
 use super::locations::{Location, Name};
 use super::pen::{LogSettings, Pen};
+use super::purges::PurgeLog;
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
 use super::shelf::{Shelf, count};
-use super::superblock::{IDS_PER_OPENING, Numbers};
+use super::superblock::Numbers;
 
 /// A folder whose index is to be read.
 pub struct Recovery {
@@ -23,6 +26,9 @@ pub struct Recovery {
     pub(super) numbers: Numbers,
     /// Segments that each data file has room for.
     pub(super) file_segments: Vec<u32>,
+    pub(super) purge_log: PurgeLog,
+    /// By name, the youngest record that must not come back, nor any older one.
+    pub(super) tombstones: HashMap<u64, (u64, u64)>,
 }
 
 /// What a segment says of itself.
@@ -31,6 +37,7 @@ pub(super) struct Life {
     pub(super) sequence: u64,
     pub(super) segment: u32,
     pub(super) ids_below: u64,
+    pub(super) rules_below: u64,
 }
 
 /// What was read of a segment.
@@ -50,9 +57,19 @@ impl Recovery {
         &self.shelf
     }
 
-    /// The first id that this opening may give.
-    pub fn first_id(&self) -> u64 {
-        self.numbers.id
+    /// The first id and the first rule that this opening may give.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Raises the numbers of this opening to those of another folder of the same store.
+    pub fn raise_numbers(&mut self, other: Numbers) -> io::Result<()> {
+        let raised = self.numbers.max(other);
+        if raised != self.numbers {
+            raised.write(&*self.shelf.medium)?;
+            self.numbers = raised;
+        }
+        Ok(())
     }
 
     /// Reads it all, by so many threads, and hands out the write side.
@@ -100,7 +117,10 @@ impl Recovery {
             if life.sequence <= cut.load(Ordering::Relaxed) {
                 return;
             }
-            self.shelf.insert(*location);
+            let killed = self.tombstones.get(&location.name().0);
+            if killed.is_none_or(|youngest| *youngest < (life.sequence, location.offset())) {
+                self.shelf.insert(*location);
+            }
         }
     }
 
@@ -172,7 +192,8 @@ impl Recovery {
     fn into_pen(self, lives: &[Life], contents: Vec<Option<Content>>) -> Pen {
         let mut pen = Pen::new(Arc::clone(&self.shelf), self.settings);
         pen.sequence_next = self.numbers.sequence;
-        pen.ids_below = self.numbers.id.saturating_add(IDS_PER_OPENING);
+        pen.numbers_below = self.numbers.of_next_opening();
+        pen.purge_log = Some(self.purge_log);
         let alive: std::collections::HashSet<u32> = lives.iter().map(|life| life.segment).collect();
         let per_file = self.shelf.geometry.segments_per_file();
         for (file, segments) in (0..).zip(&self.file_segments) {
@@ -255,5 +276,5 @@ fn read_head(shelf: &Shelf, segment: u32) -> Option<Life> {
         count(&shelf.counters.read_errors, 1);
     }
     let head = SegmentHead::decode(&bytes).filter(|head| head.identity == shelf.identity && head.sequence > 0)?;
-    Some(Life { sequence: head.sequence, segment, ids_below: head.ids_below })
+    Some(Life { sequence: head.sequence, segment, ids_below: head.ids_below, rules_below: head.rules_below })
 }

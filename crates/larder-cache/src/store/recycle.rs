@@ -8,6 +8,7 @@
 use super::locations::Location;
 use super::pen::Pen;
 use super::record::{Kind, Record};
+use super::rules::Verdict;
 use super::segment::{TRAILER_BYTES, Trailer};
 use super::shelf::{Look, Patience, count};
 use super::{ObjectId, record};
@@ -130,9 +131,10 @@ impl Pen {
     /// A head has one while any of its body is here, and a block while its head is.
     fn has_purpose(&self, found: &Record) -> bool {
         let id = ObjectId(found.header.id);
+        let gone = || self.shelf.rules.verdict(found.key(), &found.tags(), found.header.epoch) == Verdict::Gone;
         match found.header.kind {
-            Kind::WholeHead => true,
-            Kind::Head => self.has_blocks(id, found.header.length),
+            Kind::WholeHead => !gone(),
+            Kind::Head => !gone() && self.has_blocks(id, found.header.length),
             Kind::Extent => {
                 let heads = self.shelf.head_locations(found.header.key_hash);
                 heads.into_iter().any(|head| head.kind() == Kind::Head && head.may_be_of(id))

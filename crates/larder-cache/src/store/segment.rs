@@ -99,6 +99,8 @@ pub struct SegmentHead {
     pub sequence: u64,
     /// Ids given while it was written are below.
     pub ids_below: u64,
+    /// So are the numbers of invalidation rules.
+    pub rules_below: u64,
 }
 
 impl SegmentHead {
@@ -109,6 +111,7 @@ impl SegmentHead {
         self.identity.write(&mut bytes[4..36]);
         bytes[36..44].copy_from_slice(&self.sequence.to_le_bytes());
         bytes[44..52].copy_from_slice(&self.ids_below.to_le_bytes());
+        bytes[52..60].copy_from_slice(&self.rules_below.to_le_bytes());
         let crc = crc32c(&bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -121,7 +124,12 @@ impl SegmentHead {
             return None;
         }
         let identity = Identity::read(&bytes[4..36])?;
-        Some(SegmentHead { identity, sequence: u64_at(bytes, 36), ids_below: u64_at(bytes, 44) })
+        Some(SegmentHead {
+            identity,
+            sequence: u64_at(bytes, 36),
+            ids_below: u64_at(bytes, 44),
+            rules_below: u64_at(bytes, 52),
+        })
     }
 }
 
@@ -235,7 +243,7 @@ mod tests {
     #[test]
     fn head_and_trailer_come_back_and_changed_ones_do_not() {
         let identity = Identity { uuid: 1 << 100 | 3, hash_seed: 99, segment_bytes: 8 << 20 };
-        let head = SegmentHead { identity, sequence: 12, ids_below: 1 << 40 };
+        let head = SegmentHead { identity, sequence: 12, ids_below: 1 << 40, rules_below: 9 };
         let mut bytes = head.encode();
         assert_eq!(SegmentHead::decode(&bytes), Some(head));
         bytes[40] ^= 1;

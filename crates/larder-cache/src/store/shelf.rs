@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::locations::{Before, Location, Locations, Name};
 use super::medium::{Medium, MediumFile};
 use super::record::{HEADER_BYTES, Kind, Record};
+use super::rules::{RULES_MAX, Rules, Verdict};
 use super::segment::Geometry;
 use super::superblock::Identity;
 use super::{BLOCK_BYTES, ObjectId, Stats, StoredHead};
@@ -28,6 +29,8 @@ pub struct Shelf {
     pub geometry: Geometry,
     /// The index.
     pub locations: Locations,
+    /// What was invalidated otherwise than one by one.
+    pub rules: Rules,
     /// What is counted.
     pub counters: Counters,
     files: Box<[OnceLock<Arc<dyn MediumFile>>]>,
@@ -104,6 +107,7 @@ impl Shelf {
             identity,
             geometry,
             locations: Locations::new(shards),
+            rules: Rules::new(RULES_MAX),
             counters: Counters::default(),
             files: (0..geometry.files()).map(|_| OnceLock::new()).collect(),
             segments: (0..geometry.segments).map(|_| Segment::default()).collect(),
@@ -135,15 +139,24 @@ impl Shelf {
                 continue;
             }
             match self.read(location, patience) {
-                Look::Ended(Some(record)) if record.key() == key => {
-                    self.count_use(location);
-                    found.push(record.into_head());
-                }
+                Look::Ended(Some(record)) if record.key() == key => found.extend(self.judge(location, record)),
                 Look::Ended(_) => {}
                 wait => return wait.map_none(),
             }
         }
         if found.is_empty() && recovered_from > 0 { Look::Recovering } else { Look::Ended(found) }
+    }
+
+    /// What the rules leave of a head that was read.
+    fn judge(&self, location: Location, record: Record) -> Option<StoredHead> {
+        let mut head = record.into_head();
+        head.verdict = self.rules.verdict(&head.key, &head.tags, head.epoch);
+        if head.verdict == Verdict::Gone {
+            self.remove(location);
+            return None;
+        }
+        self.count_use(location);
+        Some(head)
     }
 
     /// Whether a block of a representation has a piece here.
@@ -337,6 +350,14 @@ impl Shelf {
         }
         let opened = self.medium.open(&super::segment::file_name(file))?;
         Ok(place.get_or_init(|| opened))
+    }
+
+    /// Whether something can be written without something else going.
+    pub fn has_room(&self) -> bool {
+        let allocated = self.counters.allocated_bytes.load(Ordering::Relaxed) / self.geometry.segment_bytes;
+        // The last free segment is always kept.
+        let free = self.counters.segments_free.load(Ordering::Relaxed);
+        free > 1 || allocated < u64::from(self.geometry.segments)
     }
 
     /// Whether the folder is in service.

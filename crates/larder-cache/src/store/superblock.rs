@@ -103,24 +103,28 @@ impl Superblock {
 }
 
 /// Ids and segment sequences that this opening may give; those of the next begin above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
     /// The next id.
     pub id: u64,
     /// The next sequence.
     pub sequence: u64,
+    /// The next invalidation rule.
+    pub rule: u64,
 }
 
 /// Ids set aside for one opening: more than any run gives.
 pub const IDS_PER_OPENING: u64 = 1 << 40;
 const SEQUENCES_PER_OPENING: u64 = 1 << 32;
+/// A rule that was lost before it was acknowledged leaves heads behind that say they are younger than it.
+const RULES_PER_OPENING: u64 = 1 << 32;
 /// Two copies, written in turn, in pages of their own: one is always whole.
 const COPY_BYTES: u64 = 4096;
-const NUMBERS_BYTES: usize = 32;
+const NUMBERS_BYTES: usize = 40;
 const NUMBERS_MAGIC: u32 = 0x4e52_644c;
 
 impl Numbers {
-    /// Sets the numbers of this opening aside: `None` if what is there is damaged, so that [`Numbers::take_above`] is to be used.
+    /// Sets the numbers of this opening aside. `None`: what is there is damaged, and what was given is to be found out.
     pub fn take(medium: &dyn Medium, names: &[String]) -> io::Result<Option<Numbers>> {
         if !names.iter().any(|name| name == NUMBERS_NAME) {
             return Ok(None);
@@ -133,25 +137,48 @@ impl Numbers {
             return Ok(Some(*newest));
         }
         // The other copy may have been the newer one; one opening's numbers are left out.
-        Numbers::take_above(medium, newest.id, newest.sequence).map(Some)
+        newest.take_above(medium).map(Some)
     }
 
     /// Sets numbers aside above all that are known to have been given.
-    pub fn take_above(medium: &dyn Medium, id_max: u64, sequence_max: u64) -> io::Result<Numbers> {
-        let id = id_max.saturating_add(IDS_PER_OPENING);
-        let numbers = Numbers { id, sequence: sequence_max.saturating_add(SEQUENCES_PER_OPENING) };
-        numbers.set_aside(medium, 0)?;
-        numbers.set_aside(medium, 1)?;
+    pub fn take_above(self, medium: &dyn Medium) -> io::Result<Numbers> {
+        let numbers = self.of_next_opening();
+        numbers.write(medium)?;
         Ok(numbers)
     }
 
+    /// The higher of each.
+    pub(super) fn max(self, other: Numbers) -> Numbers {
+        Numbers {
+            id: self.id.max(other.id),
+            sequence: self.sequence.max(other.sequence),
+            rule: self.rule.max(other.rule),
+        }
+    }
+
+    pub(super) fn write(&self, medium: &dyn Medium) -> io::Result<()> {
+        self.set_aside(medium, 0)?;
+        self.set_aside(medium, 1)
+    }
+
+    pub(super) fn of_next_opening(self) -> Numbers {
+        Numbers {
+            id: self.id.saturating_add(IDS_PER_OPENING),
+            sequence: self.sequence.saturating_add(SEQUENCES_PER_OPENING),
+            rule: self.rule.saturating_add(RULES_PER_OPENING),
+        }
+    }
+
+    /// The next opening begins above what this one may give.
     fn set_aside(&self, medium: &dyn Medium, copy: u64) -> io::Result<()> {
+        let next = self.of_next_opening();
         let mut bytes = [0; NUMBERS_BYTES];
         bytes[0..4].copy_from_slice(&NUMBERS_MAGIC.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.id.saturating_add(IDS_PER_OPENING).to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.sequence.saturating_add(SEQUENCES_PER_OPENING).to_le_bytes());
-        let crc = crc32c(&bytes[..28]);
-        bytes[28..].copy_from_slice(&crc.to_le_bytes());
+        bytes[8..16].copy_from_slice(&next.id.to_le_bytes());
+        bytes[16..24].copy_from_slice(&next.sequence.to_le_bytes());
+        bytes[24..32].copy_from_slice(&next.rule.to_le_bytes());
+        let crc = crc32c(&bytes[..36]);
+        bytes[36..].copy_from_slice(&crc.to_le_bytes());
         let file = medium.open(NUMBERS_NAME)?;
         file.write_at(copy * COPY_BYTES, &[IoSlice::new(&bytes)])?;
         file.sync()?;
@@ -163,8 +190,8 @@ fn read_copy(medium: &dyn Medium, copy: u64) -> io::Result<Option<Numbers>> {
     let mut bytes = [0; NUMBERS_BYTES];
     let count = medium.open(NUMBERS_NAME)?.read_at(copy * COPY_BYTES, &mut bytes)?;
     let sound =
-        count == NUMBERS_BYTES && u32_at(&bytes, 0) == NUMBERS_MAGIC && u32_at(&bytes, 28) == crc32c(&bytes[..28]);
-    Ok(sound.then(|| Numbers { id: u64_at(&bytes, 8), sequence: u64_at(&bytes, 16) }))
+        count == NUMBERS_BYTES && u32_at(&bytes, 0) == NUMBERS_MAGIC && u32_at(&bytes, 36) == crc32c(&bytes[..36]);
+    Ok(sound.then(|| Numbers { id: u64_at(&bytes, 8), sequence: u64_at(&bytes, 16), rule: u64_at(&bytes, 24) }))
 }
 
 #[cfg(test)]
@@ -203,7 +230,7 @@ mod tests {
         let files = Files::take(folder.path()).unwrap();
         let take = || Numbers::take(&files, &files.list().unwrap()).unwrap();
         assert_eq!(take(), None);
-        let mut before = Numbers::take_above(&files, 0, 0).unwrap();
+        let mut before = Numbers::default().take_above(&files).unwrap();
         for _ in 0..5 {
             let now = take().unwrap();
             assert!(now.id >= before.id + IDS_PER_OPENING && now.sequence >= before.sequence + SEQUENCES_PER_OPENING);
