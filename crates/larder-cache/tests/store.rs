@@ -191,7 +191,7 @@ fn a_full_queue_refuses_and_tells_when_it_has_room() {
     // With waiting for room nothing is refused.
     for number in 200..400 {
         block_on(|cx| store.queue_room(cx));
-        let _ = store.put_extent(id, b"key", number * 65_536, vec![large.clone()]);
+        drop(store.put_extent(id, b"key", number * 65_536, vec![large.clone()]));
     }
     assert_eq!(store.stats().refused_queue, 200 - stored as u64);
     store.sync().wait();
@@ -257,11 +257,8 @@ fn many_threads_read_while_everything_is_replaced() {
             block_on(|cx| store.queue_room(cx));
             let id = store.new_id();
             let body = Bytes::from(id.0.to_le_bytes().repeat(300));
-            let _ = store.put_head(HeadToStore {
-                id,
-                body: Some(vec![body]),
-                ..head(&store, &format!("key {}", round % 40), "")
-            });
+            let head = head(&store, &format!("key {}", round % 40), "");
+            drop(store.put_head(HeadToStore { id, body: Some(vec![body]), ..head }));
         }
     });
     let stats = store.stats();

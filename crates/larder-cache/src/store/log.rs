@@ -1,7 +1,6 @@
 //! Opening one folder: what is there is judged, taken over, repaired or set aside, and cut to its budget; what comes
 //! out is a [`Recovery`], which reads the index and hands out the write side ([`super::pen::Pen`]).
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use super::OpenFault;
 use super::medium::Medium;
 use super::pen::LogSettings;
-use super::purges::{self, Purge, PurgeLog};
+use super::purges::{self, Purge, PurgeLog, Tombstones};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
 use super::shelf::{Shelf, count};
@@ -40,7 +39,7 @@ pub fn open(medium: Arc<dyn Medium>, settings: LogSettings, place: &Path) -> Res
     let fitting = Geometry::new(settings.disk_bytes, None)
         .ok_or(OpenFault::Settings("the disk budget is too small for a store: give it 2MB or more, or 0 for none"))?;
     let mut notices = Vec::new();
-    let identity = match judge(&*medium, &mut notices).map_err(wrong)? {
+    let identity = match judge(&medium, &mut notices).map_err(wrong)? {
         Judged::Store(identity) => identity,
         Judged::Future(found) => {
             return Err(OpenFault::FutureVersion { folder: place.to_path_buf(), found, known: FORMAT_VERSION });
@@ -65,14 +64,14 @@ enum Judged {
     Nothing,
 }
 
-fn judge(medium: &dyn Medium, notices: &mut Vec<Notice>) -> io::Result<Judged> {
+fn judge(medium: &Arc<dyn Medium>, notices: &mut Vec<Notice>) -> io::Result<Judged> {
     let names = medium.list()?;
     let data: Vec<&String> = names.iter().filter(|name| file_number(name).is_some()).collect();
-    match Superblock::read(medium, &names)? {
+    match Superblock::read(&**medium, &names)? {
         Superblock::Known(identity) if purges_are_sound(medium, &names)? => return Ok(Judged::Store(identity)),
         // What was purged cannot be told from what was not.
         Superblock::Known(_) => {
-            notices.push(Notice::SetAside(set_aside(medium, &names)?));
+            notices.push(Notice::SetAside(set_aside(&**medium, &names)?));
             return Ok(Judged::Nothing);
         }
         Superblock::Future(version) => return Ok(Judged::Future(version)),
@@ -85,22 +84,23 @@ fn judge(medium: &dyn Medium, notices: &mut Vec<Notice>) -> io::Result<Judged> {
         medium.open(name)?.read_at(0, &mut bytes)?;
         let head = SegmentHead::decode(&bytes);
         if let Some(head) = head.filter(|_| purges_are_sound(medium, &names).unwrap_or(false)) {
-            Superblock::write(medium, &head.identity)?;
+            Superblock::write(&**medium, &head.identity)?;
             notices.push(Notice::Repaired);
             return Ok(Judged::Store(head.identity));
         }
     }
-    notices.push(Notice::SetAside(set_aside(medium, &names)?));
+    notices.push(Notice::SetAside(set_aside(&**medium, &names)?));
     Ok(Judged::Nothing)
 }
 
-fn purges_are_sound(medium: &dyn Medium, names: &[String]) -> io::Result<bool> {
+fn purges_are_sound(medium: &Arc<dyn Medium>, names: &[String]) -> io::Result<bool> {
     if !names.iter().any(|name| name == purges::NAME) {
         return Ok(true);
     }
-    let mut start = [0; purges::MAGIC.len()];
-    let count = medium.open(purges::NAME)?.read_at(0, &mut start)?;
-    Ok(count < start.len() || start == *purges::MAGIC)
+    match purges::check(&**medium) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
+        outcome => outcome.map(|()| true),
+    }
 }
 
 fn set_aside(medium: &dyn Medium, names: &[String]) -> io::Result<String> {
@@ -159,13 +159,10 @@ fn take_over(
             given.take_above(&*shelf.medium)?
         }
     };
-    let mut tombstones = HashMap::new();
+    let mut tombstones = Tombstones::default();
     let purge_log = PurgeLog::open(Arc::clone(&shelf.medium), numbers.rule, |purge| match purge {
         Purge::Rule(rule) => shelf.rules.add(&rule),
-        Purge::Tombstone(each) => {
-            let age = tombstones.entry(each.name).or_insert((0, 0));
-            *age = (*age).max((each.sequence, u64::from(each.offset)));
-        }
+        Purge::Tombstone(each) => tombstones.add(&each),
     })?;
     let numbers = Numbers { rule: numbers.rule.max(shelf.rules.current_epoch() + 1), ..numbers };
     Ok(Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones })

@@ -324,6 +324,8 @@ impl Store {
             recoveries.push(opened.recovery);
         }
         let numbers = recoveries.iter().map(|each| each.numbers()).fold(Default::default(), superblock::Numbers::max);
+        let next_rules = recoveries.iter().map(|each| each.shelf().rules.next_number());
+        let next_rule = next_rules.fold(numbers.rule, u64::max);
         let mut started = Vec::new();
         for (number, (mut recovery, place)) in recoveries.into_iter().zip(folders).enumerate() {
             let wrong = |error| OpenFault::Io(place.clone(), error);
@@ -335,7 +337,7 @@ impl Store {
             folders: started,
             notices,
             next_id: AtomicU64::new(numbers.id),
-            next_rule: Mutex::new(numbers.rule),
+            next_rule: Mutex::new(next_rule),
             sketch: Sketch::new(sketched as usize),
             reads_cached: AtomicU64::new(0),
             settings: settings.clone(),

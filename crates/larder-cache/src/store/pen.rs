@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
-use super::purges::{Purge, PurgeLog, Tombstone};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
@@ -498,30 +498,44 @@ impl Pen {
         self.on_disk.values().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Takes heads of a key out of the index, one representation's or all; says which went, and how many were this key's.
+    /// Takes heads of a key out of the index, one representation's or all; says how many were this key's, and what has to
+    /// be remembered. What was written of them lies before the end of the log, be it in the index, recycled and not yet
+    /// written over, or lost with a write that failed: whatever a start finds there is covered.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
         let _ = self.flush();
+        let key_hash = self.shelf.key_hash(key);
         let mut killed = Killed::default();
-        for location in self.shelf.head_locations(self.shelf.key_hash(key)) {
+        for location in self.shelf.head_locations(key_hash) {
             if id.is_some_and(|id| !location.may_be_of(id)) {
                 continue;
             }
-            let sequence = self.shelf.sequence(location.segment());
             match self.shelf.read(location, Patience::Waits) {
                 Look::Ended(Some(record)) if record.key() != key => continue,
                 Look::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
                 Look::Ended(Some(record)) => {
                     killed.heads += 1;
                     self.drop_blocks(ObjectId(record.header.id), record.header.length);
+                    killed.records.extend(id.map(|_| self.tombstone(location.name(), Reach::Variant)));
                 }
                 // What cannot be read today may be readable tomorrow.
-                _ => {}
+                _ => killed.records.push(self.tombstone(location.name(), Reach::Key)),
             }
             self.shelf.remove(location);
-            let offset = location.offset() as u32;
-            killed.records.push(Purge::Tombstone(Tombstone { sequence, offset, name: location.name().0 }));
+        }
+        if killed.records.is_empty() {
+            // All are meant, or one whose variant nobody knows.
+            killed.records.push(self.tombstone(Name::of_head(key_hash, 0), Reach::Key));
         }
         killed
+    }
+
+    /// For what was written until now.
+    fn tombstone(&self, name: Name, reach: Reach) -> Purge {
+        let (sequence, offset) = match &self.active {
+            Some(active) => (active.sequence, active.filled as u32 - 1),
+            None => (self.sequence_next - 1, u32::MAX),
+        };
+        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
     }
 
     fn drop_blocks_of(&self, head: Location) {

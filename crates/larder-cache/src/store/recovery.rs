@@ -1,7 +1,6 @@
 //! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
 //! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +11,7 @@ use parking_lot::Mutex;
 use super::ObjectId;
 use super::locations::{Location, Name};
 use super::pen::{LogSettings, Pen};
-use super::purges::PurgeLog;
+use super::purges::{PurgeLog, Tombstones};
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
 use super::shelf::{Shelf, count};
@@ -27,8 +26,8 @@ pub struct Recovery {
     /// Segments that each data file has room for.
     pub(super) file_segments: Vec<u32>,
     pub(super) purge_log: PurgeLog,
-    /// By name, the youngest record that must not come back, nor any older one.
-    pub(super) tombstones: HashMap<u64, (u64, u64)>,
+    /// What must not come back.
+    pub(super) tombstones: Tombstones,
 }
 
 /// What a segment says of itself.
@@ -117,8 +116,8 @@ impl Recovery {
             if life.sequence <= cut.load(Ordering::Relaxed) {
                 return;
             }
-            let killed = self.tombstones.get(&location.name().0);
-            if killed.is_none_or(|youngest| *youngest < (life.sequence, location.offset())) {
+            let (name, offset) = (location.name().0, location.offset() as u32);
+            if location.kind() == Kind::Extent || !self.tombstones.cover(name, life.sequence, offset) {
                 self.shelf.insert(*location);
             }
         }
