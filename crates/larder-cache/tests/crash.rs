@@ -127,7 +127,7 @@ impl<'a> Play<'a> {
         let repaired = opened.notices.iter().all(|notice| *notice == Notice::Repaired);
         assert!(repaired || device.is_off(), "{:?}", opened.notices);
         let numbers = opened.recovery.numbers();
-        let pen = opened.recovery.run(1);
+        let pen = opened.recovery.run(1, || ());
         let play =
             Play { device, pen, model, habits, next_id: numbers.id, next_rule: numbers.rule, waiting: Vec::new() };
         play.check_size();

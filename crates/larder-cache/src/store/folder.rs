@@ -44,8 +44,7 @@ impl Folder {
         let sync_every = Duration::from_secs(settings.sync_seconds);
         folder.spawn(format!("write-{number}"), move || {
             let closing = Closing { queue: &queue };
-            let pen = recovery.run(RECOVERY_THREADS);
-            reads.recovered();
+            let pen = recovery.run(RECOVERY_THREADS, || reads.look_again());
             Writer {
                 pen,
                 queue: &queue,

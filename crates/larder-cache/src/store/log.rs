@@ -149,7 +149,7 @@ fn take_over(
     let numbers = match Numbers::take(&*shelf.medium, &names)? {
         Some(numbers) => numbers,
         None => {
-            let lives = survey(&shelf, &file_segments);
+            let lives = survey(&shelf, &file_segments, 1).lives;
             let highest = |of: fn(&Life) -> u64| lives.iter().map(of).max().unwrap_or(0);
             let given = Numbers {
                 id: highest(|life| life.ids_below),
