@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
-use super::purges::{Purge, PurgeLog, Tombstone};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
@@ -53,12 +53,16 @@ pub struct Pen {
     retired: u64,
     /// Every life that a power cut now could bring back, with the lowest epoch in it.
     pub(super) on_disk: BTreeMap<u64, u64>,
-    /// Lives that should have ended and could not be: what is purged may come back with them.
+    /// The lives that lie in free segments until these are written over.
     pub(super) left_behind: BTreeMap<u32, Vec<u64>>,
     /// Lives that are written over, and gone with the next sync.
     pub(super) overwritten: Vec<u64>,
+    /// Lives that were begun and whose heads are perhaps not on disk: segment and sequence.
+    begun: Vec<(u32, u64)>,
     /// Data files that were written since the last sync.
     dirty: BTreeSet<u32>,
+    /// Data files whose last sync failed: the system may have forgotten what was written and say so only once.
+    doubted: BTreeSet<u32>,
     /// Puts that are refused before the next write is tried, after one that found no room.
     resting: u32,
 }
@@ -134,7 +138,9 @@ impl Pen {
             on_disk: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             overwritten: Vec::new(),
+            begun: Vec::new(),
             dirty: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             resting: 0,
         }
     }
@@ -280,16 +286,20 @@ impl Pen {
         self.fits(record_bytes)
     }
 
-    /// Begins a life of a segment.
-    pub(super) fn activate(&mut self, segment: u32) {
-        let sequence = self.sequence_next;
-        self.sequence_next += 1;
-        let head = SegmentHead {
+    fn segment_head(&self, sequence: u64) -> SegmentHead {
+        SegmentHead {
             identity: self.shelf.identity,
             sequence,
             ids_below: self.numbers_below.id,
             rules_below: self.numbers_below.rule,
-        };
+        }
+    }
+
+    /// Begins a life of a segment.
+    pub(super) fn activate(&mut self, segment: u32) {
+        let sequence = self.sequence_next;
+        self.sequence_next += 1;
+        let head = self.segment_head(sequence);
         self.batch.start = 0;
         self.batch.add_front(|fronts| fronts.extend_from_slice(&head.encode()));
         self.batch.bytes = HEAD_BYTES;
@@ -331,6 +341,7 @@ impl Pen {
     /// The batch is written: its records enter the index.
     fn adopt(&mut self, segment: u32, batch: &Batch) {
         if batch.start == 0 {
+            self.begun.push((segment, self.shelf.sequence(segment)));
             self.note_overwritten(segment);
         }
         for written in &batch.records {
@@ -366,15 +377,11 @@ impl Pen {
         let Some(active) = self.active.take() else { return };
         if batch.start == 0 {
             self.shelf.set_sequence(active.segment, 0);
-            self.left_behind.entry(active.segment).or_default().push(active.sequence);
-            self.free.push_back(active.segment);
-            return;
+            return self.leave_behind(active.segment, active.sequence);
         }
-        let (segment, sequence) = (active.segment, active.sequence);
         self.active = Some(active);
-        if self.seal().and_then(|()| self.sync()).is_err() {
-            self.left_behind.entry(segment).or_default().push(sequence);
-        }
+        // Where that fails too, what is removed meanwhile is covered by its tombstone.
+        let _ = self.seal().and_then(|()| self.sync());
     }
 
     fn note_overwritten(&mut self, segment: u32) {
@@ -431,12 +438,35 @@ impl Pen {
     }
 
     fn sync_file(&mut self, file: u32) -> io::Result<()> {
-        let outcome = self.shelf.file(file).map_or(Ok(()), |open| open.sync());
+        let outcome =
+            self.begin_lives_again(file).and_then(|()| self.shelf.file(file).map_or(Ok(()), |open| open.sync()));
         match &outcome {
-            Ok(()) => self.shelf.note_success(),
-            Err(error) => self.note_write_error(error),
+            Ok(()) => {
+                self.shelf.note_success();
+                self.doubted.remove(&file);
+                let geometry = self.shelf.geometry;
+                self.begun.retain(|(segment, _)| geometry.place(*segment).0 != file);
+            }
+            Err(error) => {
+                self.note_write_error(error);
+                self.doubted.insert(file);
+            }
         }
         outcome
+    }
+
+    /// After a failed sync the heads of new lives are written once more. Were one lost, the life before it could come back
+    /// at some later start, with what was replaced or purged since.
+    fn begin_lives_again(&mut self, file: u32) -> io::Result<()> {
+        if !self.doubted.contains(&file) {
+            return Ok(());
+        }
+        for (segment, sequence) in self.begun.clone() {
+            if self.shelf.geometry.place(segment).0 == file {
+                self.write(segment, 0, &[IoSlice::new(&self.segment_head(sequence).encode())])?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing waits for being written.
@@ -463,15 +493,8 @@ impl Pen {
         Ok(())
     }
 
-    /// Brings rules and tombstones to disk; without an error they are there, and nothing comes back that was not in the
-    /// index when its key was killed.
+    /// Brings rules and tombstones to disk; without an error they are there.
     pub fn purge(&mut self, purges: &[Purge]) -> io::Result<()> {
-        if !self.overwritten.is_empty() {
-            self.sync()?;
-        }
-        if !self.left_behind.is_empty() {
-            return Err(io::Error::other("a segment could not be recycled"));
-        }
         let Some(log) = self.purge_log.as_mut().filter(|_| !purges.is_empty()) else { return Ok(()) };
         let outcome = log.append(purges);
         match &outcome {
@@ -514,30 +537,44 @@ impl Pen {
         self.on_disk.values().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Takes heads of a key out of the index, one representation's or all; says which went, and how many were this key's.
+    /// Takes heads of a key out of the index, one representation's or all; says how many were this key's, and what has to
+    /// be remembered. What was written of them lies before the end of the log, be it in the index, recycled and not yet
+    /// written over, or lost with a write that failed: whatever a start finds there is covered.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
         let _ = self.flush();
+        let key_hash = self.shelf.key_hash(key);
         let mut killed = Killed::default();
-        for location in self.shelf.head_locations(self.shelf.key_hash(key)) {
+        for location in self.shelf.head_locations(key_hash) {
             if id.is_some_and(|id| !location.may_be_of(id)) {
                 continue;
             }
-            let sequence = self.shelf.sequence(location.segment());
             match self.shelf.read(location, Patience::Waits) {
                 Look::Ended(Some(record)) if record.key() != key => continue,
                 Look::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
                 Look::Ended(Some(record)) => {
                     killed.heads += 1;
                     self.drop_blocks(ObjectId(record.header.id), record.header.length);
+                    killed.records.extend(id.map(|_| self.tombstone(location.name(), Reach::Variant)));
                 }
                 // What cannot be read today may be readable tomorrow.
-                _ => {}
+                _ => killed.records.push(self.tombstone(location.name(), Reach::Key)),
             }
             self.shelf.remove(location);
-            let offset = location.offset() as u32;
-            killed.records.push(Purge::Tombstone(Tombstone { sequence, offset, name: location.name().0 }));
+        }
+        if killed.records.is_empty() {
+            // All are meant, or one whose variant nobody knows.
+            killed.records.push(self.tombstone(Name::of_head(key_hash, 0), Reach::Key));
         }
         killed
+    }
+
+    /// For what was written until now.
+    fn tombstone(&self, name: Name, reach: Reach) -> Purge {
+        let (sequence, offset) = match &self.active {
+            Some(active) => (active.sequence, active.filled as u32 - 1),
+            None => (self.sequence_next - 1, u32::MAX),
+        };
+        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
     }
 
     fn drop_blocks_of(&self, head: Location) {

@@ -1,7 +1,7 @@
 //! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
 //! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::ObjectId;
 use super::locations::{Location, Name};
 use super::pen::{LogSettings, Pen};
-use super::purges::PurgeLog;
+use super::purges::{PurgeLog, Tombstones};
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
 use super::shelf::{Shelf, count};
@@ -27,8 +27,8 @@ pub struct Recovery {
     /// Segments that each data file has room for.
     pub(super) file_segments: Vec<u32>,
     pub(super) purge_log: PurgeLog,
-    /// By name, the youngest record that must not come back, nor any older one.
-    pub(super) tombstones: HashMap<u64, (u64, u64)>,
+    /// What must not come back.
+    pub(super) tombstones: Tombstones,
 }
 
 /// What a segment says of itself.
@@ -166,8 +166,8 @@ impl Recovery {
     }
 
     fn is_alive(&self, life: &Life, location: Location) -> bool {
-        let killed = self.tombstones.get(&location.name().0);
-        killed.is_none_or(|youngest| *youngest < (life.sequence, location.offset()))
+        let (name, offset) = (location.name().0, location.offset() as u32);
+        location.kind() == Kind::Extent || !self.tombstones.cover(name, life.sequence, offset)
     }
 
     /// What does not fit into the index goes as if it had been recycled.
@@ -247,8 +247,7 @@ impl Recovery {
         for segment in &survey.unreadable {
             // Nobody knows what it would bring back. Writing often mends what cannot be read.
             pen.on_disk.insert(0, 0);
-            pen.end_life(*segment, 0);
-            pen.free.push_back(*segment);
+            pen.leave_behind(*segment, 0);
         }
         for (life, content) in survey.lives.iter().zip(contents).rev() {
             pen.on_disk.insert(life.sequence, content.as_ref().map_or(0, |content| content.epoch_min));
@@ -272,8 +271,7 @@ impl Pen {
     }
 
     fn free_left_out(&mut self, life: &Life) {
-        self.end_life(life.segment, life.sequence);
-        self.free.push_back(life.segment);
+        self.leave_behind(life.segment, life.sequence);
     }
 }
 

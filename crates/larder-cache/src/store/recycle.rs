@@ -5,13 +5,11 @@
 //! nothing that was replaced or removed can come back at the next start. One segment is free at any time, as the
 //! place to move to.
 
-use std::io::IoSlice;
-
 use super::locations::Location;
 use super::pen::Pen;
 use super::record::{Kind, Record};
 use super::rules::Verdict;
-use super::segment::{HEAD_BYTES, TRAILER_BYTES, Trailer};
+use super::segment::{TRAILER_BYTES, Trailer};
 use super::shelf::{Look, Patience, count};
 use super::{ObjectId, record};
 
@@ -151,22 +149,16 @@ impl Pen {
         }
         let sequence = self.shelf.sequence(segment);
         self.shelf.set_sequence(segment, 0);
-        self.end_life(segment, sequence);
-        self.free.push_back(segment);
+        self.leave_behind(segment, sequence);
         self.note_free();
         count(&self.shelf.counters.segments_recycled, 1);
     }
 
-    /// Nothing of this life comes back after the next sync. What is removed from now on is not in the index, so
-    /// [`Pen::purge`] waits for that sync.
-    pub(super) fn end_life(&mut self, segment: u32, sequence: u64) {
-        let ended = self.write(segment, 0, &[IoSlice::new(&[0; HEAD_BYTES as usize])]);
-        let lives = self.left_behind.entry(segment).or_default();
-        lives.push(sequence);
-        if ended.is_ok() {
-            self.overwritten.append(lives);
-            self.left_behind.remove(&segment);
-        }
+    /// A segment is free. What is in it may still come back after a power cut, until it is written over: what was moved
+    /// from there is perhaps not on disk yet. What is removed meanwhile is covered by its tombstone or rule.
+    pub(super) fn leave_behind(&mut self, segment: u32, sequence: u64) {
+        self.left_behind.entry(segment).or_default().push(sequence);
+        self.free.push_back(segment);
     }
 
     fn records_of(&self, segment: u32) -> Vec<Location> {
