@@ -328,6 +328,28 @@ impl Shelf {
         before
     }
 
+    /// Enters many records of one shard.
+    pub(super) fn insert_many(&self, shard: usize, locations: &[Location]) {
+        let age = |each: Location| (self.sequence(each.segment()), each.offset());
+        let is_older = |location, old| age(old) > age(location);
+        let (mut heads, mut extents, mut live_bytes) = (0, 0, 0);
+        self.locations.put_many(shard, locations, is_older, |location, before| {
+            if before == Before::Newer {
+                return;
+            }
+            let gauge = if location.kind() == Kind::Extent { &mut extents } else { &mut heads };
+            *gauge += 1;
+            live_bytes += location.bytes();
+            self.segment(location).live_bytes.fetch_add(location.bytes() as u32, Ordering::Relaxed);
+            if let Before::Replaced(old) = before {
+                self.unaccount(old);
+            }
+        });
+        count(&self.counters.heads, heads);
+        count(&self.counters.extents, extents);
+        count(&self.counters.live_bytes, live_bytes);
+    }
+
     /// Takes a record out of the index.
     pub fn remove(&self, location: Location) -> Option<Location> {
         let removed = self.locations.remove(location)?;
