@@ -207,12 +207,11 @@ impl Shelf {
         self.locations.any(name, |each| each.kind() == Kind::Extent && each.may_be_of(id))
     }
 
-    /// Where the pieces of a block lie, sorted, as the index knows them: an end may be up to 63 bytes too far.
+    /// Where the pieces of a block lie, sorted, as the index knows them.
     pub fn extents(&self, id: ObjectId, block: u64) -> Vec<Range<u64>> {
-        let block_end = (block + 1) * BLOCK_BYTES;
         let range = |location: &Location| {
             let start = block * BLOCK_BYTES + location.name().offset_in_block();
-            start..(start + location.bytes() - HEADER_BYTES as u64).min(block_end)
+            start..start + location.extent_bytes() - HEADER_BYTES as u64
         };
         let mut ranges: Vec<Range<u64>> = self.piece_locations(id, block).iter().map(range).collect();
         ranges.sort_by_key(|range| range.start);
