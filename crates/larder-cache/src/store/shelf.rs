@@ -97,6 +97,9 @@ pub enum Look<T> {
 /// Errors of the device in a row that take a folder out of service.
 pub const ERRORS_IN_ROW_MAX: u32 = 8;
 
+/// Variants of one key that a look-up reads, the newest: whoever sends many different requests makes it no slower.
+pub const VARIANTS_READ_MAX: usize = 64;
+
 /// Counters since the start.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "each has its sentence in `Stats`")]
@@ -175,7 +178,12 @@ impl Shelf {
         }
         let recovered_from = self.recovered_from.load(Ordering::Acquire);
         let mut found = Vec::new();
-        for location in self.head_locations(key_hash) {
+        let mut locations = self.head_locations(key_hash);
+        if locations.len() > VARIANTS_READ_MAX {
+            locations.sort_by_key(|each| std::cmp::Reverse((self.sequence(each.segment()), each.offset())));
+            locations.truncate(VARIANTS_READ_MAX);
+        }
+        for location in locations {
             // During recovery an older copy may be seen before the newer one that replaced it.
             if self.sequence(location.segment()) < recovered_from {
                 continue;
