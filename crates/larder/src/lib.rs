@@ -16,6 +16,7 @@ pub mod obtain;
 pub mod outbox;
 pub mod page;
 pub mod record;
+pub mod rehearse;
 pub mod reload;
 pub mod respond;
 pub mod run;

@@ -41,7 +41,6 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-    log_writer: Option<JoinHandle<()>>,
 }
 
 /// What the workers of one server have together.
@@ -194,13 +193,14 @@ impl Server {
         let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
-        let (log, log_writer) = open_log(config)?;
+        // Its thread ends with the last of its senders.
+        let (log, _writer) = open_log(config)?;
         let upstream = upstream_settings(config, client_tls);
         let shared = Arc::new(Shared::new(plan, roots, log, folder));
         let configured = shared.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
         shared.doors.lock().extend(open);
-        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer: Some(log_writer) };
+        let mut server = Server { shared, addresses, admin, threads: Vec::new() };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
         Ok(server)
@@ -257,10 +257,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        // The log's thread ends with the last of its senders.
-        let writer = self.log_writer.take();
-        drop(self);
-        drop(writer);
+        self.shared.log.finish();
     }
 
     fn drain(&self) {
@@ -308,10 +305,7 @@ impl Shared {
                 unlabelled_seconds: config.policy.unlabelled_run.as_secs(),
                 ..cache.settings().policy.clone()
             },
-            site_policy: policy::Settings {
-                targeted: vec!["CDN-Cache-Control".to_owned()],
-                ..cache.settings().policy.clone()
-            },
+            site_policy: site_policy(cache.settings().policy.clone()),
             cache,
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
@@ -492,7 +486,13 @@ fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstrea
     }
 }
 
-fn policy_settings(settings: &PolicySettings) -> policy::Settings {
+/// The rules for what sites bring.
+pub fn site_policy(policy: policy::Settings) -> policy::Settings {
+    policy::Settings { targeted: vec!["CDN-Cache-Control".to_owned()], ..policy }
+}
+
+/// The rules for what a forward proxy brings.
+pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
     policy::Settings {
         mode: match settings.mode {
             crate::config::CacheMode::Shared => policy::Mode::Shared,

@@ -3,6 +3,7 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod check;
 mod reload;
 mod serve;
 
@@ -37,7 +38,7 @@ pub fn main() -> ExitCode {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
-        Some(Command::Check(flags)) => check(&flags),
+        Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ca(flags)) => ca(&flags),
@@ -73,8 +74,8 @@ enum Command {
     Serve(Flags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
-    /// Look for mistakes in the configuration
-    Check(Flags),
+    /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
+    Check(check::CheckFlags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
@@ -211,27 +212,6 @@ fn run(flags: RunFlags) -> u8 {
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
     status(&run::run(&command, prepared(loaded), start_for_a_run).map_err(|error| explain(&error)))
-}
-
-fn check(flags: &Flags) -> u8 {
-    let loaded = match flags.load() {
-        Ok(loaded) => loaded,
-        Err(status) => return status,
-    };
-    let files = crate::tls::roots(&loaded.config.upstream.extra_roots).map(|_| ());
-    let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
-    let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
-    let troubles: Vec<String> =
-        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| explain(&error)).collect();
-    for trouble in &troubles {
-        eprintln!("error: {trouble}");
-    }
-    if !troubles.is_empty() {
-        return WRONG;
-    }
-    let config = &loaded.config;
-    let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
-    print(format!("the configuration is right: listens on {}, {} sites\n", addresses.join(", "), config.sites.len()))
 }
 
 fn config(flags: &ConfigFlags) -> u8 {

@@ -1,6 +1,7 @@
 //! What people see of a running Larder, and what they steer it by.
 
 mod admin;
+mod check;
 mod logs;
 mod reload;
 mod stand;
