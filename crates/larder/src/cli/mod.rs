@@ -4,12 +4,14 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod papers;
 mod reload;
 mod serve;
 
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, Flag, Loaded, Report, descriptors, manual};
+use crate::doctor::{self, State};
 use crate::reload::Again;
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
@@ -41,6 +43,9 @@ pub fn main() -> ExitCode {
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
+        Some(Command::Doctor(flags)) => doctor(&flags),
+        Some(Command::Completions { shell }) => papers::completions(shell),
+        Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
     };
     ExitCode::from(status)
@@ -57,8 +62,9 @@ To begin with:
   larder                                        a proxy on 127.0.0.1:3128 for everything
   larder --listen ADDR:PORT --origin URL        a caching reverse proxy of one site",
     after_help = "\
-Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration; `larder run` ends with that of its
-command. LARDER_LOG=debug says more on standard error.",
+Exit status: 0 all went well; 1 trouble (also: `larder doctor` found something bad, `larder check --request` would be
+refused); 2 a wrong command line or configuration, nothing was changed. `larder run` ends with that of its command, 126
+when it could not be run, 127 when it was not found. LARDER_LOG=debug says more on standard error.",
     args_conflicts_with_subcommands = true
 )]
 struct Cli {
@@ -80,6 +86,18 @@ enum Command {
     Config(ConfigFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
+    /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
+    Doctor(Flags),
+    /// Print completions for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages to a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
     /// Show the local CA that interception uses; clients must trust it
     Ca(CaFlags),
 }
@@ -248,6 +266,21 @@ fn help_of(command: &str) -> String {
     let mut all = Cli::command();
     all.build();
     all.find_subcommand_mut(command).map(|found| found.render_help().to_string()).unwrap_or_default()
+}
+
+fn doctor(flags: &Flags) -> u8 {
+    let loaded = match flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
+    let findings = doctor::examine(&loaded.config);
+    let text: String = findings.iter().map(ToString::to_string).collect();
+    let status = print(format!("ok    configuration          {file}\n{text}"));
+    match doctor::worst(&findings) {
+        State::Bad => TROUBLE,
+        State::Well | State::Poor => status,
+    }
 }
 
 fn ca(flags: &CaFlags) -> u8 {

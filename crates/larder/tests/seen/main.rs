@@ -3,5 +3,6 @@
 mod admin;
 mod check;
 mod logs;
+mod papers;
 mod reload;
 mod stand;
