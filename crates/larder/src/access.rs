@@ -1,6 +1,7 @@
 //! What may be done with a request, before anything is looked up: whose it is, and whether it may.
 
 use crate::config::{Config, HostHeader, Site};
+use crate::control;
 use crate::page::Page;
 use crate::session::Session;
 use crate::upstream::Origin;
@@ -124,8 +125,41 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
         scheme: session.scheme,
         via_name: &session.worker.shared.via_name,
     };
-    scene.judge(request)
+    match scene.judge(request) {
+        Verdict::Answer(page) if page.word == NO_SITE => Verdict::Answer(manager(session, request).unwrap_or(page)),
+        Verdict::Allow(ask) if is_for_manager(&ask) => Verdict::Answer(manager_page(session, &ask.url.path)),
+        verdict => verdict,
+    }
 }
+
+/// The pages of Squid's cache manager are asked for at the proxy's own address.
+fn manager(session: &Session, request: &RequestHead) -> Option<Page> {
+    match &request.target {
+        Target::Origin(path) if path.starts_with(control::SQUID_PREFIX) => Some(manager_page(session, path)),
+        _ => None,
+    }
+}
+
+fn is_for_manager(ask: &Ask) -> bool {
+    ask.url.path.starts_with(control::SQUID_PREFIX)
+        && ask.route == Route::Forward
+        && (ask.url.host.as_str() == "localhost" || ask.url.host.ip().is_some_and(|address| address.is_loopback()))
+}
+
+fn manager_page(session: &Session, path: &str) -> Page {
+    let shared = &session.worker.shared;
+    if !session.peer.ip().to_canonical().is_loopback() || session.worker.config().admin_token.is_some() {
+        let what = "The cache manager answers here to clients of this machine, and only without an `admin_token`.";
+        return Page::new(403, "manager", what, "Ask at the address of the setting `admin`.");
+    }
+    match control::squid_page(shared, path) {
+        Some(text) => Page::text("manager", text),
+        None => Page::new(404, "manager", "The cache manager has no such page.", "`mgr:menu` lists all."),
+    }
+}
+
+/// The word of the answer to what is for no site.
+const NO_SITE: &str = "no-site";
 
 impl Scene<'_> {
     /// The same for a request that nobody sent, in a rehearsal.
@@ -192,7 +226,7 @@ impl Scene<'_> {
         if !matches!(request.target, Target::Absolute(_)) {
             return Verdict::Answer(Page::new(
                 404,
-                "no-site",
+                NO_SITE,
                 format!("This is a web cache. It has no site {}.", url.host),
                 "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
             ));

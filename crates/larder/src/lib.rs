@@ -28,5 +28,6 @@ pub mod tls;
 pub mod tunnel;
 pub mod upload;
 pub mod upstream;
+pub mod visitors;
 pub mod wire;
 pub mod worker;

@@ -3,7 +3,7 @@
 use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
-use crate::control;
+use crate::control::{self, History};
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
 use crate::log::AccessLog;
@@ -17,6 +17,7 @@ use crate::tls::pass::PassList;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
 use crate::upstream::{self, ResolverChoice, SettingsFault};
+use crate::visitors::{self, Visitor};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
@@ -26,7 +27,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,6 +72,10 @@ pub struct Shared {
     pub clients: Clients,
     /// The ways to origins, by worker; a worker stands here from when it serves.
     pub upstream: Mutex<BTreeMap<usize, upstream::Stats>>,
+    /// Who came, by worker.
+    pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
+    /// The totals of the last hour.
+    pub history: History,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -311,6 +316,8 @@ impl Shared {
             connections: AtomicUsize::new(0),
             clients: Clients::default(),
             upstream: Mutex::default(),
+            visitor_lists: Mutex::default(),
+            history: History::default(),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
@@ -345,6 +352,11 @@ impl Shared {
     pub fn boundary(&self) -> String {
         let number = self.boundaries.fetch_add(1, Ordering::Relaxed);
         format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Who came, on all workers together.
+    pub fn visitors(&self) -> BTreeMap<IpAddr, Visitor> {
+        visitors::together(self.visitor_lists.lock().values())
     }
 
     /// Whether requests are served: all workers are there, and the server does not go down.

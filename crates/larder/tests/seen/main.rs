@@ -5,4 +5,5 @@ mod check;
 mod logs;
 mod papers;
 mod reload;
+mod squid;
 mod stand;
