@@ -1,9 +1,11 @@
 //! The cache as a whole: what requests may have, who fetches, what stays within the budget.
 
 use bytes::Bytes;
-use larder_cache::cache::{Absent, Cache, Found, Joins, Settings};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, Storable, Times};
+use larder_cache::store::rules::{Force, Scope};
+use larder_cache::tags;
 use larder_wire::date::Stamp;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{RequestHead, ResponseHead};
@@ -39,7 +41,7 @@ fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
 }
 
 fn find(cache: &Arc<Cache>, key: &[u8], request: &RequestHead, at: Stamp) -> Found {
-    cache.find(key, request, &Asked::of(request), at, Joins::Yes)
+    cache.find(key, request, &Asked::of(request), at, Joins::Yes, Disk::Ask)
 }
 
 fn miss(cache: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
@@ -143,22 +145,22 @@ fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    let cx = Context::from_waker(&waker);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     writer.push(Bytes::from_static(b"0123456789"));
-    assert_eq!(writer.poll_room(&cx), Poll::Pending);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Pending);
     assert_eq!(read(&mut reader, 0), Some(Ok(b"0123456789".to_vec())));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0, "what was handed out is not taken yet");
     assert!(read(&mut reader, 10).is_none());
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     for round in 0..1000u64 {
         writer.push(Bytes::from_static(b"abcdefghij"));
         assert_eq!(read(&mut reader, 10 + round * 10), Some(Ok(b"abcdefghij".to_vec())));
         assert!(cache.stats().memory_bytes < 3000, "{}", cache.stats().memory_bytes);
     }
     drop(reader);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Gone));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Gone));
 }
 
 #[test]
@@ -406,4 +408,60 @@ fn the_rest_is_worth_fetching_when_half_is_here() {
     drop(fill);
     assert_eq!(reader.entry().worthwhile_hole(1000), Some(500..1000));
     assert_eq!(reader.entry().worthwhile_hole(499), None);
+}
+
+#[test]
+fn a_purge_by_key_takes_all_variants_and_says_how_many() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, "Cache-Control: max-age=60\nVary: A", vec![1]);
+    assert_eq!(now(cache.purge_key(KEY).finish()).unwrap().count, Some(1));
+    assert_eq!(now(cache.purge_key(KEY).finish()).unwrap().count, Some(0));
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
+}
+
+#[test]
+fn a_rule_is_about_what_came_before_it() {
+    let other = b"http://a.example/other";
+    for (scope, gone) in [
+        (Scope::All, true),
+        (Scope::Prefix(b"http://a.example/".as_slice().into()), true),
+        (Scope::Prefix(b"http://a.example/y".as_slice().into()), false),
+        (Scope::Tag(tags::hash(b"red")), true),
+        (Scope::Tag(tags::hash(b"blue")), false),
+    ] {
+        let cache = Cache::new(Settings::default());
+        store(&cache, KEY, "Cache-Control: max-age=60\nSurrogate-Key: green red", vec![1]);
+        now(cache.purge(scope.clone(), Force::Hard).finish()).unwrap();
+        let asked = Asked::of(&request(""));
+        assert_eq!(cache.fresh(KEY, &request(""), &asked, NOW).is_none(), true, "{scope:?}: not without a judgement");
+        let found = find(&cache, KEY, &request(""), NOW);
+        assert_eq!(matches!(found, Found::Missing(..)), gone, "{scope:?}: {}", found.as_str());
+        drop(found);
+        store(&cache, other, "Cache-Control: max-age=60\nSurrogate-Key: red blue", vec![1]);
+        assert!(cache.fresh(other, &request(""), &asked, NOW).is_some(), "{scope:?}: what comes later stays");
+    }
+}
+
+#[test]
+fn a_soft_rule_asks_for_a_validation_once() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, STRONG, vec![1]);
+    now(cache.expire_url(KEY).finish()).unwrap();
+    let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), NOW) else { panic!("not stale") };
+    let entry = Arc::clone(hit.reader.entry());
+    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    writer.redirect(&entry, Said::Unchanged);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+}
+
+#[test]
+fn nobody_follows_a_fetch_that_began_before_a_purge() {
+    let cache = Cache::new(Settings::default());
+    let (_reader, mut writer) = miss(&cache, KEY);
+    now(cache.purge(Scope::All, Force::Hard).finish()).unwrap();
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "it asks for itself");
+    writer.store(kept(&cache, &request(""), STRONG), Some(1));
+    writer.push(vec![1].into());
+    writer.finish(None);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
 }

@@ -94,6 +94,8 @@ pub enum Verdict {
     Tunnel(Host, u16),
     /// Larder answers by itself.
     Answer(Page),
+    /// What is stored of it is made void.
+    Purge(Ask),
     /// The message itself comes back (TRACE with `Max-Forwards: 0`).
     Echo,
 }
@@ -189,9 +191,21 @@ impl Scene<'_> {
                 ));
             }
         };
-        match self.inside {
+        let verdict = match self.inside {
             Some((host, port)) => judge_inside(url, host, *port),
             None => self.judge_url(request, url),
+        };
+        match verdict {
+            Verdict::Allow(ask) if request.method.as_str() == "PURGE" => self.judge_purge(ask),
+            verdict => verdict,
+        }
+    }
+
+    fn judge_purge(&self, ask: Ask) -> Verdict {
+        match self.config.access.may_purge(self.client) {
+            None => Verdict::Allow(ask),
+            Some(true) => Verdict::Purge(ask),
+            Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
         }
     }
 

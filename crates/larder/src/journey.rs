@@ -3,6 +3,7 @@
 use crate::access::{self, Verdict};
 use crate::obtain;
 use crate::page::Page;
+use crate::purge;
 use crate::record::Record;
 use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
@@ -52,9 +53,10 @@ pub async fn serve(mut session: Session) {
 }
 
 /// A request that wants to leave HTTP. One of HTTP/1.0 can't, and one with a body would have to be read by two protocols:
-/// there the offer is not taken, and the request is served as any other (RFC 9110 section 7.8).
+/// there the offer is not taken, and the request is served as any other (RFC 9110 section 7.8). PURGE stays here.
 fn upgrades(request: &RequestHead) -> bool {
     request.version == Version::Http11
+        && request.method.as_str() != "PURGE"
         && hop::upgrade(&request.fields).is_some()
         && framing::of_request(request) == Ok(Framing::None)
 }
@@ -104,6 +106,7 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
                     obtain::obtain(session, &request, ask, framing, &mut upload, &mut record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),
+                Verdict::Purge(ask) => Answer::Page(purge::of_request(&session.worker.shared, &request, &ask).await),
                 Verdict::Echo => Answer::Page(echo(&request)),
                 Verdict::Tunnel(..) => Answer::Page(access::fault_page(FaultKind::Target, "not a CONNECT")),
             }

@@ -7,7 +7,7 @@ use crate::record::{Cause, Outcome, Record};
 use crate::respond::{self, Answer};
 use crate::session::{End, Session};
 use crate::upload::Upload;
-use larder_cache::cache::{Absent, Cache, Found, Hit, Joins};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Hit, Joins};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Said, Writer};
 use larder_cache::policy::{self, Asked, ValidateWhy};
 use larder_wire::framing::Framing;
@@ -32,8 +32,16 @@ pub async fn obtain(
     let cache = Arc::clone(&session.worker.shared.cache);
     let mut key = Vec::with_capacity(128);
     ask.key(&cache, &mut key);
+    let mut disk = Disk::Ask;
     for _ in 0..TURNS_MAX {
-        let found = cache.find(&key, request, &asked, record.stamp(), joins);
+        let found = match cache.find(&key, request, &asked, record.stamp(), joins, disk) {
+            Found::OnDisk(load) => {
+                load.finish().await;
+                disk = Disk::Seen;
+                cache.find(&key, request, &asked, record.stamp(), joins, disk)
+            }
+            found => found,
+        };
         let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
@@ -47,6 +55,8 @@ pub async fn obtain(
                 }
                 visit.stored(hit, Outcome::HitRevalidating).await
             }
+            // Said only to who has not looked there.
+            Found::OnDisk(_) => None,
             Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
             Found::InFlight(reader) => visit.follow(reader).await,
             Found::Validate(_, why, reader, writer) => visit.lead(reader, writer, cause_of(why)).await,
@@ -114,6 +124,10 @@ impl Visit<'_> {
                     Gap::Void => return None,
                     Gap::Hole(_) if self.asked.only_if_cached() => return Some(Answer::Page(only_if_cached())),
                     Gap::Hole(hole) => {
+                        if !hit.reader.entry().is_mendable() {
+                            self.cache.drop_entry(hit.reader.entry());
+                            return None;
+                        }
                         let fill = hit.reader.entry().begin_fill(&hole)?;
                         let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
                         let mut order = self.order(Errand::Hole, writer);

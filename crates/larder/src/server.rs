@@ -4,6 +4,7 @@ use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
 use crate::control::{self, History};
+use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
 use crate::log::AccessLog;
@@ -21,6 +22,7 @@ use crate::visitors::{self, Visitor};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
+use larder_cache::store::{OpenFault, Store};
 use larder_wire::{Method, ResponseHead, Version};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
@@ -147,6 +149,8 @@ pub enum StartError {
     Upstream(SettingsFault),
     /// A thread cannot be started.
     Thread(io::Error),
+    /// The disk store.
+    Disk(OpenFault),
 }
 
 impl std::fmt::Display for StartError {
@@ -166,6 +170,7 @@ impl std::fmt::Display for StartError {
             StartError::Tls(_) => f.write_str("the certificates are not usable"),
             StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
+            StartError::Disk(_) => f.write_str("the disk store does not open"),
         }
     }
 }
@@ -177,6 +182,7 @@ impl std::error::Error for StartError {
             StartError::InUse(_) => None,
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
+            StartError::Disk(error) => Some(error),
         }
     }
 }
@@ -200,8 +206,9 @@ impl Server {
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         // Its thread ends with the last of its senders.
         let (log, _writer) = open_log(config)?;
+        let disk = disk::open(config).map_err(StartError::Disk)?;
         let upstream = upstream_settings(config, client_tls);
-        let shared = Arc::new(Shared::new(plan, roots, log, folder));
+        let shared = Arc::new(Shared::new(plan, roots, log, folder, disk));
         let configured = shared.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
         shared.doors.lock().extend(open);
@@ -262,6 +269,9 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(disk) = self.shared.cache.disk() {
+            disk.close();
+        }
         self.shared.log.finish();
     }
 
@@ -293,17 +303,21 @@ fn start_worker(
 }
 
 impl Shared {
-    fn new(plan: Plan, roots: Roots, log: AccessLog, folder: Option<StoreFolder>) -> Shared {
+    fn new(plan: Plan, roots: Roots, log: AccessLog, folder: Option<StoreFolder>, disk: Option<Arc<Store>>) -> Shared {
         let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
-        let cache = Cache::new(cache::Settings {
+        let defaults = cache::Settings::default();
+        let settings = cache::Settings {
             memory_bytes: config.memory_bytes,
+            memory_object_bytes_max: config.memory_object_bytes_max,
             object_bytes_max: config.object_bytes_max,
+            window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
             policy: policy_settings(&config.policy),
             seed,
-            ..cache::Settings::default()
-        });
+            ..defaults
+        };
+        let cache = Cache::over(settings, disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {

@@ -39,7 +39,7 @@ pub async fn connect(mut session: Session, request: RequestHead) {
     let (host, port) = match access::judge(&session, &request) {
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(session, &request, page.closing(), record).await,
-        Verdict::Allow(_) | Verdict::Echo => return,
+        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Echo => return,
     };
     record.url = format!("{host}:{port}");
     if framing::of_request(&request) != Ok(Framing::None) {
@@ -142,7 +142,7 @@ pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Sessi
             answer(session, &request, page.closing(), record).await;
             return None;
         }
-        Verdict::Tunnel(..) | Verdict::Echo => return None,
+        Verdict::Tunnel(..) | Verdict::Purge(_) | Verdict::Echo => return None,
     };
     record.url = ask.url.to_string();
     let _ = session.flush().await;

@@ -128,6 +128,7 @@ impl Worker {
             interval.tick().await;
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
+            self.shared.cache.account_for_disk();
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(UPSTREAM_TICKS) {
                 self.publish_upstream();

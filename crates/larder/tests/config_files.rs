@@ -95,7 +95,7 @@ fn every_kind_of_value_is_taken() {
         host = "origin"
         "#,
     );
-    assert_eq!((config.memory_bytes, config.object_bytes_max), (64_000_000, 16_000_000));
+    assert_eq!((config.memory_bytes, config.memory_object_bytes_max), (64_000_000, 16_000_000));
     assert_eq!((config.admin, config.workers), (None, 3));
     assert_eq!((config.limits.head_bytes_max, config.limits.body_bytes_max), (32 << 10, Some(1_000_000_000)));
     assert_eq!(config.limits.connections_per_client_max, Some(100));
@@ -219,7 +219,7 @@ fn each_mistake_has_its_words() {
             "leave out",
         ),
         ("[[listen]]\naddress = \"127.0.0.1:80\"\ntls = [{ chain = \"a\" }]", "`key` is missing", "private key"),
-        ("object_bytes_max = \"1GB\"", "object_bytes_max: an object may not be larger than `memory`", ""),
+        ("memory_object_bytes_max = \"1GB\"", "memory_object_bytes_max: an object may not be larger than `memory`", ""),
         ("memory = ", "string values must be quoted", ""),
     ] {
         let report = wrong(text);
@@ -243,7 +243,7 @@ fn flags_go_over_the_file() {
     let given = [setting("memory", "128MB"), Flag::Listen("127.0.0.1:2".into()), Flag::Listen("127.0.0.1:3".into())];
     let loaded = Loaded::parse("larder.toml", text, &given).unwrap();
     let config = &loaded.config;
-    assert_eq!((config.memory_bytes, config.object_bytes_max, config.workers), (128_000_000, 32_000_000, 2));
+    assert_eq!((config.memory_bytes, config.memory_object_bytes_max, config.workers), (128_000_000, 32_000_000, 2));
     assert_eq!(config.listens.iter().map(|listen| listen.address.port()).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(loaded.said["memory"], Said::Flag("memory"));
     assert_eq!(loaded.said["workers"], Said::Line("larder.toml".into(), 2));

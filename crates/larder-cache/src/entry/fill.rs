@@ -1,5 +1,6 @@
 //! Brings one hole of a stored response.
 
+use super::spool::Spool;
 use super::{Entry, Failure, Filling, Room, State};
 use crate::cache::Cache;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ pub struct Fill {
     number: u64,
     hole: Range<u64>,
     at: u64,
+    spool: Option<Spool>,
     failure: Failure,
 }
 
@@ -31,7 +33,8 @@ impl Fill {
         let number = state.fill_count;
         state.fills.push(Filling { number, range: hole.clone(), confirmed: false, waker: None });
         let failure = Failure { status: 502, word: "changed", detail: "the object has changed at its origin".into() };
-        Some(Fill { entry: Arc::clone(entry), number, hole: hole.clone(), at: hole.start, failure })
+        let spool = state.disk.clone().map(|disk| Spool::new(disk, hole.start));
+        Some(Fill { entry: Arc::clone(entry), number, hole: hole.clone(), at: hole.start, spool, failure })
     }
 
     /// The entry.
@@ -67,7 +70,10 @@ impl Fill {
 
     /// Says whether the next piece may be pushed; wakes the task when it may. A hole whose clients all left is
     /// filled when little is missing of it.
-    pub fn poll_room(&mut self, cx: &Context<'_>, cache: &Cache) -> Poll<Room> {
+    pub fn poll_room(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Room> {
+        if self.poll_disk(cx, cache).is_pending() {
+            return Poll::Pending;
+        }
         let mut state = self.entry.state.lock();
         let (done, missing) = (self.at - self.hole.start, self.hole.end.saturating_sub(self.at));
         if missing == 0 {
@@ -78,13 +84,30 @@ impl Fill {
             return Poll::Ready(if worth { Room::Go } else { Room::Gone });
         }
         let ahead = self.at.saturating_sub(state.slowest());
-        if state.body.bytes() < cache.settings().object_bytes_max || ahead < cache.settings().window_bytes {
+        if state.body.bytes() < cache.object_bytes_max(false) || ahead < cache.settings().window_bytes {
             return Poll::Ready(Room::Go);
         }
         if let Some(own) = state.filling(self.number) {
             own.waker = Some(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// What does not stay in memory waits for the disk.
+    fn poll_disk(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<()> {
+        let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
+        let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
+        let mut state = self.entry.state.lock();
+        if !state.large || spool.is_refused() {
+            return Poll::Ready(());
+        }
+        written.into_iter().for_each(|range| {
+            state.body.remove(range);
+        });
+        self.entry.settle_charge(&mut state);
+        drop(state);
+        let full = spool.writing_bytes() >= cache.settings().window_bytes;
+        if full || spool.poll_room(cx).is_pending() { Poll::Pending } else { Poll::Ready(()) }
     }
 
     /// Puts a piece in its place and wakes the readers.
@@ -94,6 +117,9 @@ impl Fill {
         let taken = piece.len() as u64;
         // A short piece must not keep the whole buffer alive that it was read into.
         let piece = if piece.len() < OWN_BYTES_MAX { Bytes::copy_from_slice(&piece) } else { piece };
+        if let Some(spool) = &mut self.spool {
+            spool.push(piece.clone());
+        }
         {
             let mut state = self.entry.state.lock();
             state.body.insert(self.at, piece);
@@ -102,7 +128,7 @@ impl Fill {
             if let Some(own) = state.filling(self.number) {
                 own.range.start = at;
             }
-            if state.body.bytes() > cache.settings().object_bytes_max {
+            if state.body.bytes() > cache.object_bytes_max(false) {
                 state.shed();
             }
             self.entry.settle_charge(&mut state);
@@ -142,6 +168,9 @@ impl State {
 
 impl Drop for Fill {
     fn drop(&mut self) {
+        if let Some(spool) = &mut self.spool {
+            spool.flush();
+        }
         let mut state = self.entry.state.lock();
         state.fills.retain(|fill| fill.number != self.number);
         if self.at < self.hole.end {

@@ -14,7 +14,10 @@ use crate::cache::{Budget, Hit};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
-use crate::policy::{NotStored, Terms};
+use crate::policy::{NotStored, Terms, Vary};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Store, StoredHead, meta};
+use crate::tags;
+use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::{Fields, ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
@@ -22,13 +25,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use xxhash_rust::xxh3::xxh3_64;
 
 mod fill;
 mod reader;
+mod spool;
 mod writer;
 
 pub use fill::Fill;
 pub use reader::{Arrival, Gap, Reader, Stop};
+pub(crate) use spool::OnDisk;
 pub use writer::{Room, Writer};
 
 /// A response head ready for use, with what was decided about it when it arrived.
@@ -48,6 +54,13 @@ pub struct Kept {
     pub first: Option<Box<[u8]>>,
     /// When the response arrived here.
     pub received: Stamp,
+    /// Hashes of the tags that its origin gave it, for invalidation.
+    pub tags: Box<[u64]>,
+}
+
+/// What tells the variants of one key apart on disk; 0 for a response that does not vary.
+fn variant(vary: &Vary) -> u64 {
+    if vary.is_empty() { 0 } else { xxh3_64(vary.as_bytes()).max(1) }
 }
 
 impl Kept {
@@ -55,7 +68,8 @@ impl Kept {
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
         head.fields.shrink();
         let plain = plain(&head);
-        Kept { head, terms, not_stored: None, plain, first: None, received }
+        let tags = tags::of(&head.fields);
+        Kept { head, terms, not_stored: None, plain, first: None, received, tags }
     }
 
     /// The same, with another head for the request that caused the fetch.
@@ -71,6 +85,7 @@ impl Kept {
             + self.head.reason.len()
             + self.head.fields.heap_bytes()
             + self.terms.as_ref().map_or(0, Terms::heap_bytes)
+            + size_of_val(&*self.tags)
     }
 }
 
@@ -134,6 +149,10 @@ pub struct Entry {
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    epoch: AtomicU64,
+    /// The number of the last rule that was applied to it.
+    judged: AtomicU64,
     budget: Arc<Budget>,
     state: Mutex<State>,
 }
@@ -155,6 +174,9 @@ struct State {
     writer: Option<Waker>,
     fills: Vec<Filling>,
     fill_count: u64,
+    disk: Option<OnDisk>,
+    /// Its body stays in memory only until it is on disk.
+    large: bool,
 }
 
 /// One reader's place in an entry that is not whole.
@@ -181,13 +203,15 @@ struct Filling {
 pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 512;
 
 impl Entry {
-    pub(crate) fn new(key: Key, id_hash: u64, budget: Arc<Budget>) -> Entry {
+    pub(crate) fn new(key: Key, id_hash: u64, epoch: u64, budget: Arc<Budget>) -> Entry {
         Entry {
             key: Mutex::new(key),
             id_hash,
             seat: Seat::new(),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
+            epoch: AtomicU64::new(epoch),
+            judged: AtomicU64::new(epoch),
             budget,
             state: Mutex::new(State {
                 phase: Phase::Waiting,
@@ -204,8 +228,37 @@ impl Entry {
                 writer: None,
                 fills: Vec::new(),
                 fill_count: 0,
+                disk: None,
+                large: false,
             }),
         }
+    }
+
+    /// A stored response as it lies on disk; `None` when its head can't be read.
+    pub(crate) fn from_disk(
+        head: StoredHead,
+        disk: OnDisk,
+        id_hash: u64,
+        large_bytes_min: u64,
+        budget: Arc<Budget>,
+    ) -> Option<Entry> {
+        let kept = meta::decode(&head.meta).ok()?;
+        let entry = Entry::new(disk.key.clone(), id_hash, head.epoch, budget);
+        {
+            let mut state = entry.state.lock();
+            state.phase = Phase::Settled;
+            state.kept = Some(Arc::new(kept));
+            state.length = head.length;
+            state.large = head.length.is_none_or(|length| length > large_bytes_min);
+            if let Some(body) = head.body {
+                state.length = Some(body.len() as u64);
+                state.body.insert(0, body);
+            }
+            state.disk = Some(disk);
+            entry.settle_charge(&mut state);
+        }
+        entry.listed.store(true, Ordering::Relaxed);
+        Some(entry)
     }
 
     /// The name under which it is found.
@@ -222,11 +275,101 @@ impl Entry {
         self.state.lock().kept.clone()
     }
 
-    /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4).
-    pub fn renew(&self, kept: Kept) {
+    /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
+    /// ([`Writer::epoch`]).
+    pub fn renew(&self, kept: Kept, epoch: u64) {
+        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        let state = self.replace_head_in(kept);
+        if state.disk.is_some() {
+            self.write_head(&state);
+        }
+    }
+
+    /// The same in memory alone.
+    pub(crate) fn replace_head(&self, kept: Kept) {
+        drop(self.replace_head_in(kept));
+    }
+
+    fn replace_head_in(&self, kept: Kept) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         state.kept = Some(Arc::new(kept));
         self.settle_charge(&mut state);
+        state
+    }
+
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// All rules up to this one were applied to it.
+    pub(crate) fn is_judged(&self, epoch: u64) -> bool {
+        self.judged.load(Ordering::Relaxed) >= epoch
+    }
+
+    pub(crate) fn set_judged(&self, epoch: u64) {
+        self.judged.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
+    fn write_head(&self, state: &State) {
+        let (Some(disk), Some(kept)) = (&state.disk, &state.kept) else { return };
+        if !self.listed.load(Ordering::Relaxed) {
+            return;
+        }
+        let body = state.length.filter(|&length| length <= INLINE_BYTES_MAX as u64 && state.body.covers(0..length));
+        let body = body.map(|length| {
+            let mut pieces = Vec::new();
+            state.body.slices(0..length, &mut pieces);
+            pieces
+        });
+        let head = HeadToStore {
+            key: Bytes::copy_from_slice(disk.key.text()),
+            variant: kept.terms.as_ref().map_or(0, |terms| variant(&terms.vary)),
+            id: disk.id,
+            epoch: self.epoch(),
+            length: state.length,
+            tags: kept.tags.to_vec(),
+            meta: meta::encode(kept),
+            body,
+        };
+        drop(disk.store.put_head(head));
+        // Whoever made it void meanwhile may not have seen that head.
+        if !self.listed.load(Ordering::Relaxed) {
+            drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+    }
+
+    /// Where it lies on disk.
+    pub(crate) fn on_disk(&self) -> Option<OnDisk> {
+        self.state.lock().disk.clone()
+    }
+
+    /// Gives the entry a place on disk and writes what is here of it, as far as that is a whole short object.
+    pub(crate) fn keep_on_disk(&self, store: &Arc<Store>) {
+        let mut state = self.state.lock();
+        let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
+        if state.disk.is_none() && state.is_whole() && short {
+            state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
+            self.write_head(&state);
+        }
+    }
+
+    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.
+    fn promote(&self, pieces: &[(u64, Bytes)]) {
+        let mut state = self.state.lock();
+        if state.large {
+            return;
+        }
+        for (at, piece) in pieces {
+            state.body.insert(*at, piece.clone());
+        }
+        self.settle_charge(&mut state);
+    }
+
+    /// Parts of it can be asked for, and put to what is here.
+    pub fn is_mendable(&self) -> bool {
+        self.state.lock().is_mendable()
     }
 
     /// The length of the body, when it is known.
@@ -265,11 +408,19 @@ impl Entry {
     pub fn worthwhile_hole(&self, bytes_max: u64) -> Option<Range<u64>> {
         let state = self.state.lock();
         let length = state.length.filter(|_| state.is_mendable() && matches!(state.phase, Phase::Settled))?;
-        let missing = length.saturating_sub(state.body.bytes());
-        if !state.fills.is_empty() || missing > bytes_max.min(state.body.bytes()) {
+        // More than twice that can't be half here and lack no more; and the look at each block stays short.
+        if !state.fills.is_empty() || length > bytes_max.saturating_mul(2) {
             return None;
         }
-        state.body.holes(0..length).next()
+        let mut missing = 0;
+        let mut first = None;
+        let mut at = 0;
+        while let Some(start) = state.first_missing(&(at..length)) {
+            let hole = state.hole(start, length);
+            (missing, at) = (missing + (hole.end - hole.start), hole.end);
+            first.get_or_insert(hole);
+        }
+        first.filter(|_| missing <= bytes_max.min(length - missing))
     }
 
     /// Takes on the filling of a hole; `None` when somebody did meanwhile, or what is here is not of a kind that can
@@ -286,6 +437,11 @@ impl Entry {
     pub(crate) fn lead(self: &Arc<Entry>) -> Reader {
         let seat = Some(self.state.lock().sit());
         Reader::new(Arc::clone(self), seat, Leads::Yes)
+    }
+
+    /// How often it was used of late.
+    pub(crate) fn uses(&self) -> u8 {
+        self.seat.hits()
     }
 
     /// Counts a use, for eviction; takes no lock.

@@ -1,11 +1,13 @@
 //! What a client sees of an entry.
 
-use super::{Entry, Failure, Kept, Leads, Phase, Said, State};
+use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
+use crate::store::{BLOCK_BYTES, Fetching};
 use bytes::Bytes;
 use larder_wire::Fields;
 use parking_lot::MutexGuard;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -47,11 +49,21 @@ pub struct Reader {
     pub(super) entry: Arc<Entry>,
     seat: Option<usize>,
     leads: Leads,
+    disk: Option<Box<FromDisk>>,
+}
+
+/// What a reader has of the disk: the block that it reads now.
+#[derive(Default)]
+struct FromDisk {
+    reading: Option<Fetching<Vec<(u64, Bytes)>>>,
+    held: Vec<(u64, Bytes)>,
+    /// This byte is not there, though others of its block may be.
+    missed: Option<u64>,
 }
 
 impl Reader {
     pub(super) fn new(entry: Arc<Entry>, seat: Option<usize>, leads: Leads) -> Reader {
-        Reader { entry, seat, leads }
+        Reader { entry, seat, leads, disk: None }
     }
 
     /// Waits for the head.
@@ -124,23 +136,66 @@ impl Reader {
 
     /// Appends to `out` what is present from `range.start` on, up to `range.end`, and says how many bytes
     /// that were; 0 at the end of the body. Bytes before `range.start` will not be asked for again.
-    pub fn poll_read(&mut self, cx: &Context<'_>, range: Range<u64>, out: &mut Vec<Bytes>) -> Poll<Result<u64, Stop>> {
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        range: Range<u64>,
+        out: &mut Vec<Bytes>,
+    ) -> Poll<Result<u64, Stop>> {
+        loop {
+            if let Some(disk) = &mut self.disk
+                && let Some(reading) = &mut disk.reading
+            {
+                let Poll::Ready(pieces) = Pin::new(reading).poll(cx) else { return Poll::Pending };
+                self.entry.promote(&pieces);
+                disk.missed = (!pieces.iter().any(|piece| slice(piece, &range).is_some())).then_some(range.start);
+                (disk.reading, disk.held) = (None, pieces);
+            }
+            match self.look(cx, &range, out) {
+                Look::Answer(answer) => return answer,
+                Look::Disk(from) => {
+                    let disk = self.disk.get_or_insert_default();
+                    disk.reading = Some(from.store.read(from.id, from.key.text(), range.clone()));
+                }
+            }
+        }
+    }
+
+    fn look(&self, cx: &Context<'_>, range: &Range<u64>, out: &mut Vec<Bytes>) -> Look {
         let mut state = self.entry.state.lock();
         self.take_up_to(&mut state, range.start);
         let read = state.body.slices(range.clone(), out);
         if read > 0 || range.is_empty() || state.length.is_some_and(|length| range.start >= length) {
-            return Poll::Ready(Ok(read));
+            return Look::Answer(Poll::Ready(Ok(read)));
+        }
+        let mut missed = false;
+        if let Some(disk) = &self.disk {
+            if let Some(piece) = disk.held.iter().find_map(|piece| slice(piece, range)) {
+                let read = piece.len() as u64;
+                out.push(piece);
+                return Look::Answer(Poll::Ready(Ok(read)));
+            }
+            missed = disk.missed == Some(range.start);
+        }
+        if let Some(disk) = state.disk.as_ref().filter(|disk| !missed && disk.has(range.start)) {
+            return Look::Disk(disk.clone());
         }
         if let Some(failure) = self.failed(&state) {
-            return Poll::Ready(Err(Stop::Failed(failure)));
+            return Look::Answer(Poll::Ready(Err(Stop::Failed(failure))));
         }
-        match state.comes(range.start) {
-            Comes::Never => Poll::Ready(Err(Stop::Hole(state.hole(range.start, range.end)))),
+        Look::Answer(match state.comes(range.start) {
+            Comes::Never => Poll::Ready(Err(Stop::Hole(self.up_to_held(state.hole(range.start, range.end))))),
             Comes::Certain | Comes::Perhaps => {
                 state.wait(self.seat, cx);
                 Poll::Pending
             }
-        }
+        })
+    }
+
+    /// A hole within a block of which pieces are held ends where the next of them begins.
+    fn up_to_held(&self, hole: Range<u64>) -> Range<u64> {
+        let held = self.disk.iter().flat_map(|disk| &disk.held).map(|(at, _)| *at);
+        hole.start..held.filter(|&at| at > hole.start).min().map_or(hole.end, |at| at.min(hole.end))
     }
 
     /// The body was still on its way, or not whole, when this reader was made.
@@ -191,6 +246,18 @@ impl Drop for Reader {
     }
 }
 
+enum Look {
+    Answer(Poll<Result<u64, Stop>>),
+    Disk(OnDisk),
+}
+
+/// What a piece has of a range, from its first byte on.
+fn slice((at, bytes): &(u64, Bytes), range: &Range<u64>) -> Option<Bytes> {
+    let skip = usize::try_from(range.start.checked_sub(*at)?).ok().filter(|&skip| skip < bytes.len())?;
+    let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    Some(bytes.slice(skip..bytes.len().min(skip.saturating_add(wanted))))
+}
+
 /// Whether a byte that is not here is on its way.
 enum Comes {
     /// From the origin's answer that the entry is made of.
@@ -204,11 +271,25 @@ enum Comes {
 const AHEAD_BYTES_MAX: u64 = 1024 * 1024;
 
 impl State {
+    /// How many bytes are here from `at` on, on disk as far as its index tells; 0 for the beginning of a hole.
+    pub(super) fn here_from(&self, at: u64) -> u64 {
+        match (self.body.present_from(at), &self.disk) {
+            (0, Some(disk)) if disk.has(at) => BLOCK_BYTES - at % BLOCK_BYTES,
+            (present, _) => present,
+        }
+    }
+
     /// The first byte of the range that is not here; past the end of the body nothing is missing.
-    fn first_missing(&self, range: &Range<u64>) -> Option<u64> {
+    pub(super) fn first_missing(&self, range: &Range<u64>) -> Option<u64> {
         let end = range.end.min(self.length.unwrap_or(u64::MAX));
-        let first = range.start + self.body.present_from(range.start);
-        (first < end).then_some(first)
+        let mut at = range.start;
+        while at < end {
+            match self.here_from(at) {
+                0 => return Some(at),
+                here => at += here,
+            }
+        }
+        None
     }
 
     fn comes(&self, at: u64) -> Comes {
@@ -229,10 +310,16 @@ impl State {
     }
 
     /// The hole that begins with this byte, up to what is here or on its way, or `end`.
-    fn hole(&self, first: u64, end: u64) -> Range<u64> {
+    pub(super) fn hole(&self, first: u64, end: u64) -> Range<u64> {
         let end = end.min(self.length.unwrap_or(u64::MAX));
         let end = self.body.holes(first..end).next().map_or(end, |hole| hole.end);
         let begun = self.fills.iter().map(|fill| fill.range.start).filter(|&start| start > first);
-        first..begun.min().map_or(end, |start| start.min(end))
+        let end = begun.min().map_or(end, |start| start.min(end));
+        let Some(disk) = &self.disk else { return first..end };
+        let mut block = first / BLOCK_BYTES + 1;
+        while block.saturating_mul(BLOCK_BYTES) < end && !disk.has(block * BLOCK_BYTES) {
+            block += 1;
+        }
+        first..end.min(block.saturating_mul(BLOCK_BYTES))
     }
 }

@@ -1,8 +1,10 @@
 //! The one who fills an entry from its start.
 
+use super::spool::{OnDisk, Spool};
 use super::{Entry, Failure, Fill, Kept, Phase, Retention, Said, State};
 use crate::cache::Cache;
 use crate::key::Key;
+use crate::store::INLINE_BYTES_MAX;
 use bytes::Bytes;
 use larder_wire::Fields;
 use larder_wire::structured::no_vary_search;
@@ -29,6 +31,9 @@ pub struct Writer {
     candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
     /// Fills behind an answer that was already given, so it goes on without readers.
     unattended: bool,
+    /// Whether the disk takes it, once that was asked.
+    admitted: Option<bool>,
+    spool: Option<Spool>,
     done: bool,
 }
 
@@ -39,7 +44,7 @@ impl Writer {
         candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
         unattended: bool,
     ) -> Writer {
-        Writer { cache, entry, candidates, unattended, done: false }
+        Writer { cache, entry, candidates, unattended, admitted: None, spool: None, done: false }
     }
 
     /// Stored responses that a validation may name.
@@ -57,27 +62,68 @@ impl Writer {
         self.entry.key()
     }
 
+    /// The number of the last invalidation rule when this fetch began.
+    pub fn epoch(&self) -> u64 {
+        self.entry.epoch()
+    }
+
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
     pub fn is_unattended(&self) -> bool {
         self.unattended
     }
 
+    /// Whether a body of this length may be kept, in memory or on disk.
+    pub fn takes(&mut self, length: u64) -> bool {
+        length <= self.cache.object_bytes_max(false) || (self.admits() && length <= self.cache.object_bytes_max(true))
+    }
+
+    /// Whether it goes to disk.
+    fn admits(&mut self) -> bool {
+        let (cache, entry) = (&self.cache, &self.entry);
+        *self.admitted.get_or_insert_with(|| cache.disk().is_some_and(|store| store.admits(entry.id_hash)))
+    }
+
     /// Publishes a head whose response is stored and shared; `length` where the origin said it. A body too long
     /// for the store passes through a window instead, and the answer is then for the asking request alone.
     pub fn store(&mut self, kept: Kept, length: Option<u64>) {
-        if length.is_some_and(|length| length > self.cache.settings.object_bytes_max) {
+        if length.is_some_and(|length| !self.takes(length)) {
             return self.pass(kept, length);
         }
+        let admitted = self.admits();
         self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
         {
             let mut state = self.entry.state.lock();
             state.kept = Some(Arc::new(kept));
             state.length = length;
             state.phase = Phase::Filling;
+            state.large = admitted && length.is_some_and(|length| length > self.cache.object_bytes_max(false));
             self.entry.settle_charge(&mut state);
         }
-        self.cache.install(&self.entry);
+        self.cache.install(&self.entry, admitted);
+        if length.is_some_and(|length| length > INLINE_BYTES_MAX as u64) {
+            self.begin_spool();
+        }
         self.entry.state.lock().wake_readers();
+    }
+
+    /// From here on the body goes to disk as it comes.
+    fn begin_spool(&mut self) {
+        let Some(disk) = self.place_on_disk() else { return };
+        let mut spool = Spool::new(disk.clone(), 0);
+        let mut state = self.entry.state.lock();
+        state.disk = Some(disk);
+        self.entry.write_head(&state);
+        let mut here = Vec::new();
+        state.body.slices(0..u64::MAX, &mut here);
+        drop(state);
+        here.into_iter().for_each(|piece| spool.push(piece));
+        self.spool = Some(spool);
+    }
+
+    fn place_on_disk(&mut self) -> Option<OnDisk> {
+        let admitted = self.admits() && self.spool.is_none();
+        let store = self.cache.disk().filter(|_| admitted)?;
+        Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.entry.key() })
     }
 
     /// Publishes the head of a whole of which only this part follows, into the fill that it gives back. The caller has
@@ -85,18 +131,23 @@ impl Writer {
     pub fn store_part(mut self, kept: Kept, part: &Range<u64>, length: u64) -> Option<Fill> {
         self.done = true;
         self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
+        let disk = self.place_on_disk();
         {
             let mut state = self.entry.state.lock();
             state.kept = Some(Arc::new(kept));
             state.length = Some(length);
             state.phase = Phase::Settled;
+            state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
+            state.disk = disk;
+            self.entry.write_head(&state);
             self.entry.settle_charge(&mut state);
         }
         let mut fill = Fill::begin(&self.entry, part);
         if let Some(fill) = &mut fill {
             fill.confirm(part);
         }
-        self.cache.install(&self.entry);
+        let admitted = self.admits();
+        self.cache.install(&self.entry, admitted);
         self.cache.admit(&self.entry);
         self.entry.state.lock().wake_readers();
         fill
@@ -121,7 +172,10 @@ impl Writer {
     }
 
     /// Says whether the next piece may be pushed; wakes the task when it may.
-    pub fn poll_room(&mut self, cx: &Context<'_>) -> Poll<Room> {
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Room> {
+        if self.poll_disk(cx).is_pending() {
+            return Poll::Pending;
+        }
         let mut state = self.entry.state.lock();
         match state.retention {
             Retention::Keep if state.rest_comes_otherwise() => Poll::Ready(Room::Gone),
@@ -140,21 +194,49 @@ impl Writer {
         }
     }
 
+    /// What does not stay in memory waits for the disk.
+    fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
+        let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
+        let mut state = self.entry.state.lock();
+        if !state.large || state.retention != Retention::Keep {
+            return Poll::Ready(());
+        }
+        if spool.is_refused() {
+            drop(state);
+            self.let_pass();
+            return Poll::Ready(());
+        }
+        written.into_iter().for_each(|range| {
+            state.body.remove(range);
+        });
+        self.entry.settle_charge(&mut state);
+        drop(state);
+        let full = spool.writing_bytes() >= self.cache.settings.window_bytes;
+        if full || spool.poll_room(cx).is_pending() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
     /// Appends a piece of the body and wakes the readers.
     pub fn push(&mut self, piece: Bytes) {
-        let keeps = {
+        let (keeps, received) = {
             let mut state = self.entry.state.lock();
             let at = state.received;
             state.received += piece.len() as u64;
-            state.body.insert(at, piece);
+            state.body.insert(at, piece.clone());
             state.slide();
             self.entry.settle_charge(&mut state);
             state.wake_readers();
-            state.retention == Retention::Keep
+            (state.retention == Retention::Keep, state.received)
         };
-        if keeps {
-            self.make_room();
+        if !keeps {
+            return;
         }
+        match &mut self.spool {
+            Some(spool) => spool.push(piece),
+            None if received > INLINE_BYTES_MAX as u64 => self.begin_spool(),
+            None => {}
+        }
+        self.make_room(received);
     }
 
     /// The body is whole.
@@ -176,8 +258,21 @@ impl Writer {
             keeps
         };
         if keeps {
+            self.finish_on_disk();
             self.cache.admit(&self.entry);
         }
+    }
+
+    /// The last block, and the head again when its length was not known; a short body goes with its head.
+    fn finish_on_disk(&mut self) {
+        match &mut self.spool {
+            Some(spool) => spool.flush(),
+            None => {
+                let Some(disk) = self.place_on_disk() else { return };
+                self.entry.state.lock().disk = Some(disk);
+            }
+        }
+        self.entry.write_head(&self.entry.state.lock());
     }
 
     /// A validation said that `entry` is still the answer.
@@ -205,16 +300,27 @@ impl Writer {
         }
     }
 
-    /// The budget holds at once: others go, or, when there is nobody left to go, this body stops being kept.
-    fn make_room(&self) {
-        let cache = &self.cache;
-        let too_long = self.entry.state.lock().received > cache.settings.object_bytes_max;
-        if !too_long && cache.make_room() {
+    /// The budget holds at once: others go, or this body leaves memory as soon as it is on disk, or, without a disk, it
+    /// stops being kept.
+    fn make_room(&mut self, received: u64) {
+        let admitted = self.admits();
+        let has_room = received <= self.cache.object_bytes_max(false) && self.cache.make_room();
+        if has_room || self.entry.state.lock().large {
             return;
         }
-        cache.detach(&self.entry);
+        if !admitted || received > self.cache.object_bytes_max(true) {
+            return self.let_pass();
+        }
+        self.entry.state.lock().large = true;
+        self.begin_spool();
+    }
+
+    /// Keeps the body no more.
+    fn let_pass(&mut self) {
+        self.spool = None;
+        self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.retention = Retention::Window(cache.settings.window_bytes);
+        state.retention = Retention::Window(self.cache.settings.window_bytes);
         state.slide();
         self.entry.settle_charge(&mut state);
     }
@@ -226,7 +332,7 @@ impl Writer {
             let mut state = self.entry.state.lock();
             let filling = matches!(state.phase, Phase::Filling);
             let otherwise = filling && state.rest_comes_otherwise();
-            let keeps = filling && state.is_mendable() && !state.body.is_empty();
+            let keeps = filling && state.is_mendable() && state.received > 0;
             if keeps {
                 state.phase = Phase::Settled;
             }
@@ -236,6 +342,9 @@ impl Writer {
             keeps
         };
         if keeps {
+            if let Some(spool) = &mut self.spool {
+                spool.flush();
+            }
             return self.cache.admit(&self.entry);
         }
         self.cache.detach(&self.entry);
@@ -255,7 +364,7 @@ impl State {
         let enough = length.min(self.received.saturating_add(SPARED_BYTES_MIN));
         let mut next = self.received;
         while next < enough {
-            let present = self.body.present_from(next);
+            let present = self.here_from(next);
             let coming = self.fills.iter().find(|fill| fill.confirmed && fill.range.contains(&next));
             match (present, coming) {
                 (0, None) => return false,

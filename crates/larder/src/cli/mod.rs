@@ -5,12 +5,14 @@
 
 mod check;
 mod papers;
+mod purge;
 mod reload;
 mod serve;
 
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, Flag, Loaded, Report, descriptors, manual};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, descriptors, manual};
+use crate::disk;
 use crate::doctor::{self, State};
 use crate::reload::Again;
 use crate::run::{self, Own};
@@ -42,6 +44,7 @@ pub fn main() -> ExitCode {
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Config(flags)) => config(&flags),
+        Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -84,6 +87,8 @@ enum Command {
     Check(check::CheckFlags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
+    /// Have the running Larder forget a URL, a prefix, a tag or everything
+    Purge(purge::PurgeFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
@@ -229,7 +234,12 @@ fn run(flags: RunFlags) -> u8 {
         }
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
-    status(&run::run(&command, prepared(loaded), start_for_a_run).map_err(|error| explain(&error)))
+    let keeps_all = !loaded.said.contains_key("disk_admission");
+    let mut config = prepared(loaded);
+    if keeps_all {
+        config.disk.admission = DiskAdmission::All;
+    }
+    status(&run::run(&command, config, start_for_a_run).map_err(|error| explain(&error)))
 }
 
 fn config(flags: &ConfigFlags) -> u8 {
@@ -324,8 +334,12 @@ const FEW_CONNECTIONS: usize = 1_000;
 /// What depends on this process and machine is settled here; what was cut is said.
 fn prepared(loaded: Loaded) -> Config {
     let Loaded { mut config, said, .. } = loaded;
-    if config.disk_bytes.is_some_and(|bytes| bytes > 0) {
-        eprintln!("larder: the disk store is not built yet, everything is kept in memory");
+    if config.disk_bytes.is_none() {
+        let bytes = disk::bytes_by_default(&config);
+        config.disk_bytes = Some(bytes);
+        if !said.contains_key("object_bytes_max") {
+            config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
+        }
     }
     let note = descriptors::fit(&mut config);
     let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;

@@ -47,7 +47,11 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Budget of the disk store; 0 keeps everything in memory. `None`: not said.
     pub disk_bytes: Option<u64>,
+    /// The disk store, but for its size.
+    pub disk: DiskSettings,
     /// Largest object that is kept in memory.
+    pub memory_object_bytes_max: u64,
+    /// Largest object that is kept at all.
     pub object_bytes_max: u64,
     /// Worker threads; at least 1.
     pub workers: usize,
@@ -69,6 +73,58 @@ pub struct Config {
     pub policy: PolicySettings,
 }
 
+/// No object is longer.
+const PETABYTE: u64 = 1 << 50;
+
+/// How the disk store is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSettings {
+    /// Folders; empty: `disk` below the store's folder.
+    pub folders: Vec<PathBuf>,
+    /// What stays free on the file system.
+    pub free_bytes_min: u64,
+    /// How much of what was stored last a power cut may lose.
+    pub sync: Duration,
+    /// Which objects go to disk.
+    pub admission: DiskAdmission,
+}
+
+impl Default for DiskSettings {
+    fn default() -> DiskSettings {
+        DiskSettings {
+            folders: Vec::new(),
+            free_bytes_min: 1_000_000_000,
+            sync: Duration::from_secs(5),
+            admission: DiskAdmission::Auto,
+        }
+    }
+}
+
+/// Which objects go to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskAdmission {
+    /// Each.
+    All,
+    /// Those asked for a second time of late.
+    SeenTwice,
+    /// Each while there is free room, then those seen twice.
+    Auto,
+}
+
+impl DiskAdmission {
+    /// All of them.
+    pub const ALL: [DiskAdmission; 3] = [DiskAdmission::All, DiskAdmission::SeenTwice, DiskAdmission::Auto];
+
+    /// The word of the setting.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiskAdmission::All => "all",
+            DiskAdmission::SeenTwice => "seen-twice",
+            DiskAdmission::Auto => "auto",
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         let memory_bytes = 256_000_000;
@@ -80,7 +136,9 @@ impl Default for Config {
             store: None,
             memory_bytes,
             disk_bytes: None,
-            object_bytes_max: Config::object_bytes_max_for(memory_bytes),
+            disk: DiskSettings::default(),
+            memory_object_bytes_max: Config::memory_object_bytes_max_for(memory_bytes),
+            object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Vec::new(),
             limits: Limits::default(),
@@ -96,8 +154,21 @@ impl Default for Config {
 
 impl Config {
     /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
-    pub fn object_bytes_max_for(memory_bytes: u64) -> u64 {
+    pub fn memory_object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4
+    }
+
+    /// The same for the disk.
+    pub fn object_bytes_max_for(disk_bytes: Option<u64>) -> u64 {
+        disk_bytes.filter(|&bytes| bytes > 0).map_or(PETABYTE, |bytes| bytes / 4)
+    }
+
+    /// The folders of the disk store.
+    pub fn disk_folders(&self) -> Vec<PathBuf> {
+        match &*self.disk.folders {
+            [] => self.store_folder().map(|folder| folder.join("disk")).into_iter().collect(),
+            named => named.to_vec(),
+        }
     }
 
     /// The folder of the control socket and of what the disk keeps; `None` when nothing is said and the user has
@@ -264,6 +335,8 @@ pub struct Access {
     pub clients: Vec<IpNet>,
     /// Ports that CONNECT may reach; empty: any.
     pub connect_ports: Vec<u16>,
+    /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
+    pub purge: Vec<IpNet>,
 }
 
 impl Default for Access {
@@ -272,7 +345,7 @@ impl Default for Access {
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
         let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
         let clients = [nets(&loopback), nets(&private)].concat();
-        Access { clients, connect_ports: Vec::new() }
+        Access { clients, connect_ports: Vec::new(), purge: Vec::new() }
     }
 }
 
@@ -280,6 +353,11 @@ impl Access {
     /// Whether a client at `address` may use the forward proxy.
     pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
         contains(&self.clients, address)
+    }
+
+    /// Whether a client at `address` may purge; `None` when nobody is asked, for the method is one of the origin.
+    pub fn may_purge(&self, address: std::net::IpAddr) -> Option<bool> {
+        (!self.purge.is_empty()).then(|| contains(&self.purge, address))
     }
 
     /// Whether CONNECT may reach `port`.

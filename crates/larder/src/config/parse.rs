@@ -341,12 +341,15 @@ impl Parser {
     /// What follows from several values, and what does not go together.
     fn finish(&mut self) {
         let config = &mut self.loaded.config;
-        if !self.loaded.said.contains_key("object_bytes_max") {
-            config.object_bytes_max = Config::object_bytes_max_for(config.memory_bytes);
+        if !self.loaded.said.contains_key("memory_object_bytes_max") {
+            config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
         }
-        let (object, memory) = (config.object_bytes_max, config.memory_bytes);
+        if !self.loaded.said.contains_key("object_bytes_max") {
+            config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
+        }
+        let (object, memory) = (config.memory_object_bytes_max, config.memory_bytes);
         if object > memory {
-            self.conflict("object_bytes_max", "an object may not be larger than `memory`", None);
+            self.conflict("memory_object_bytes_max", "an object may not be larger than `memory`", None);
         }
         let (admin, token) = (self.loaded.config.admin, &self.loaded.config.admin_token);
         if admin.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() {

@@ -5,8 +5,8 @@
 
 use super::setting::{Field, Setting, word};
 use super::{
-    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo, ResolverKind, Site,
-    units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
+    ResolverKind, Site, units, url,
 };
 use std::path::PathBuf;
 
@@ -29,17 +29,54 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
+        .default_words("`20GB`, at most half of what is free")
         .at_restart()
-    .about("Budget of the disk store; `0` keeps everything in memory. The disk store is not built yet: the value is checked and kept."),
+        .about("Budget of the disk store, all folders together; `0` keeps everything in memory."),
+    Whole::new("disk_folders", Field::Texts {
+        form: "folders",
+        read: |c| c.disk.folders.iter().map(|folder| folder.display().to_string()).collect(),
+        clear: |c| c.disk.folders.clear(),
+        push: |c, text| {
+            c.disk.folders.push(text.into());
+            !text.is_empty()
+        },
+    })
+    .default_words("`disk` below `store`")
+    .at_restart()
+    .about("Folders of the disk store, best each on a disk of its own: an object lies on one of them, `disk` is divided evenly, and one that fails is left out."),
+    Whole::new("disk_free_min", Field::Size(|c| &mut c.disk.free_bytes_min))
+        .between(0, PB)
+        .at_restart()
+        .about("What stays free on the file system of the disk store: its files stop growing there."),
+    Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))
+        .between(SECOND, 3_600 * SECOND)
+        .at_restart()
+        .about("How much of what was stored last a power cut may lose. (A kill of the process loses only what was not yet handed to the system.)"),
+    Whole::new("disk_admission", Field::Text {
+        form: "all, seen-twice or auto",
+        read: |c| c.disk.admission.as_str().to_owned(),
+        write: |c, text| {
+            let found = DiskAdmission::ALL.into_iter().find(|each| each.as_str() == text);
+            c.disk.admission = found.unwrap_or(c.disk.admission);
+            found.is_some()
+        },
+    })
+    .at_restart()
+    .about("Which objects go to disk: `all`, those asked for a second time of late (`seen-twice`), or `auto`: all while there is free room, then those seen twice. A `larder run` keeps all."),
     Whole::new("store", Field::PathIfAny(|c| &mut c.store))
         .default_words("`larder` in the user's cache folder")
         .at_restart()
-    .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
-    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+        .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
+    Whole::new("memory_object_bytes_max", Field::Size(|c| &mut c.memory_object_bytes_max))
         .between(0, PB)
         .default_words("a quarter of `memory`")
         .at_restart()
-    .about("Largest object that is kept in memory."),
+        .about("Largest object that is kept in memory; longer ones are read from disk block by block."),
+    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+        .between(0, PB)
+        .default_words("a quarter of `disk`; without a disk all that memory takes")
+        .at_restart()
+        .about("Largest object that is kept at all."),
     Whole::new("workers", Field::Count(|c| &mut c.workers))
         .between(1, 1_024)
         .default_words("one per core")
@@ -140,6 +177,13 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
     })
     .about("Ports that CONNECT may reach; an empty list means any."),
+    Whole::new("access.purge", Field::Texts {
+        form: "networks",
+        read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.purge.clear(),
+        push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
+    })
+    .about("Client addresses that may use the method PURGE, on the URL of the request or, with `Surrogate-Key`, on tags; others are answered 403. An empty list leaves PURGE to the origins."),
     Whole::new("log.to", Field::Text {
         form: "stdout, stderr, syslog, none or a file",
         read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),

@@ -15,6 +15,7 @@ pub use page::size;
 pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
 use crate::clock;
+use crate::purge::{self, Wanted};
 use crate::server::{Command, Shared};
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Method, RequestHead, ResponseHead, Target, date, encode};
@@ -136,7 +137,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         match parse::request(&read, &LIMITS) {
             Ok(Parsed::Complete { head, .. }) => {
                 let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
-                break (answer(shared, &head, through), carriage);
+                break (answer(shared, &head, through).await, carriage);
             }
             Ok(Parsed::Partial) => {}
             Err(fault) => match squid::translated(&read) {
@@ -202,11 +203,11 @@ impl Reply {
     }
 }
 
-fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
+async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
     let Target::Origin(target) = &request.target else {
         return Reply::text(400, "this is the admin address, not the proxy");
     };
-    let path = target.split('?').next().unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if let Err(refused) = guard::admit(shared, request, path, through) {
         return refused;
     }
@@ -224,7 +225,13 @@ fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
             "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
         );
     }
-    (route.answer)(shared, path)
+    match route.answer {
+        Answering::Now(answer) => answer(shared, path),
+        Answering::Purge => match Wanted::of_query(query) {
+            Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
+            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+        },
+    }
 }
 
 /// A question that is answered.
@@ -237,20 +244,28 @@ pub struct Route {
     changes: bool,
     /// Whether it is only for the owner of the store folder.
     socket_only: bool,
-    answer: fn(&Shared, &str) -> Reply,
+    answer: Answering,
+}
+
+/// How a question is answered.
+enum Answering {
+    /// On the spot.
+    Now(fn(&Shared, &str) -> Reply),
+    /// When something is void, and that is on disk.
+    Purge,
 }
 
 impl Route {
     const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
-        Route { method: "GET", path, changes: false, socket_only: false, answer }
+        Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
     }
 
     const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
-        Route { method, path, changes: true, socket_only: true, answer }
+        Route { method, path, changes: true, socket_only: true, answer: Answering::Now(answer) }
     }
 
     const fn changes(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
-        Route { method: "POST", path, changes: true, socket_only: false, answer }
+        Route { method: "POST", path, changes: true, socket_only: false, answer: Answering::Now(answer) }
     }
 
     /// Whether it is asked over TCP too.
@@ -293,6 +308,7 @@ pub static ROUTES: &[Route] = &[
         shared.reopen_log();
         Reply::json(200, &api::Done { done: true })
     }),
+    Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
     Route::of_socket("POST", "/runs", |shared, _| match shared.open_run() {
         Ok(started) => Reply::json(201, &started),
         Err(error) => Reply::text(500, error.to_string()),

@@ -120,7 +120,7 @@ async fn run(mut order: Order) {
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
                 drop(answer);
-                (order.errand, requested) = (Errand::Share, clock::now());
+                (order.errand, requested) = (Errand::Part, clock::now());
                 answer = match order.ask_origin(&order.fields_for_origin()).await {
                     Ok(answer) => answer,
                     Err(fault) => return give_up(order, &fault),
@@ -220,12 +220,12 @@ impl Order {
             HeadSays::Invalidates => {
                 let mut terms = terms.clone();
                 terms.expire(times.received);
-                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received));
+                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
             HeadSays::Freshens => {
                 if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
                 {
-                    entry.renew(Kept::new(head, Some(terms), times.received));
+                    entry.renew(Kept::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
         }
@@ -287,11 +287,11 @@ fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Arc<Entry
 
 fn renew(order: &Order, entry: &Arc<Entry>, stored: (&ResponseHead, &Terms), head: &ResponseHead, times: Times) {
     match policy::renew(&order.request, stored, head, times, order.policy()) {
-        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
+        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch()),
         // The 304 forbids to keep it; it is the answer to those who asked before all the same.
         Err(_) => {
             order.worker.shared.cache.drop_entry(entry);
-            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received));
+            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received), 0);
         }
     }
 }
@@ -306,6 +306,7 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
 /// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
 fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
     let shared = Arc::clone(&order.worker.shared);
+    let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();
     policy::dated(&mut head, times.received);
     let storable = match order.errand {
@@ -314,7 +315,6 @@ fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, time
         Errand::Share | Errand::Hole if head.status == 206 => Storable::No(NotStored::Partial),
         _ => policy::storable(&order.request, &head, times, settings),
     };
-    let too_long = declared.is_some_and(|length| length > shared.cache.settings().object_bytes_max);
     match storable {
         Storable::Yes(_) if too_long => pass(&mut order, head, declared, NotStored::TooLong, times),
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {

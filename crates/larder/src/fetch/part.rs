@@ -44,7 +44,7 @@ pub(super) fn ask_first(fields: &mut Fields) {
     fields.set("Range", first);
 }
 
-/// The bytes of a hole, as long as they are of the same representation (RFC 9110 section 13.1.5).
+/// The bytes of a hole, as long as they are of the same representation (RFC 9110 sections 13.1.1 and 13.1.5).
 pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
     let Some(terms) = fill.entry().kept().and_then(|kept| kept.terms.clone()) else { return };
     let hole = fill.hole();
@@ -53,6 +53,8 @@ pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
         (Some(etag), _) => {
             let mut tag = Vec::new();
             etag.write_to(&mut tag);
+            // An origin that knows `If-Match` says 412 to it when the object has changed, rather than sending all of it.
+            fields.set("If-Match", &tag);
             fields.set("If-Range", tag);
         }
         (None, Some(modified)) => fields.set("If-Range", format_date(modified)),
@@ -76,6 +78,9 @@ pub(super) enum Filled {
     AskAgain,
 }
 
+/// A new object that is not longer is taken whole where a part of it was asked for.
+const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
+
 /// Reads the answer to a request for a hole.
 pub(super) fn fill(order: &Order, mut fill: Fill, head: &ResponseHead, times: Times) -> Filled {
     let entry = Arc::clone(fill.entry());
@@ -90,11 +95,18 @@ pub(super) fn fill(order: &Order, mut fill: Fill, head: &ResponseHead, times: Ti
             cache.drop_entry(&entry);
             Filled::AskAgain
         }
-        416 => {
+        412 | 416 => {
             cache.drop_entry(&entry);
             Filled::AskAgain
         }
-        200 | 404 | 410 => {
+        200 => {
+            cache.drop_entry(&entry);
+            // A part of the new one is enough for who asks for a part, unless all of it is short.
+            let short = head.fields.text("Content-Length").and_then(|length| length.parse().ok());
+            let short = short.is_some_and(|length: u64| length <= WHOLE_BYTES_MAX);
+            if short || !asks_part(&order.request) { Filled::ByAnother } else { Filled::AskAgain }
+        }
+        404 | 410 => {
             cache.drop_entry(&entry);
             Filled::ByAnother
         }
@@ -122,7 +134,9 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) {
     policy::dated(&mut combined, times.received);
     let settings = order.policy();
     match policy::storable(&order.request, &combined, times, settings) {
-        Storable::Yes(terms) => entry.renew(super::kept(combined, terms, settings, times)),
+        Storable::Yes(terms) => {
+            entry.renew(super::kept(combined, terms, settings, times), order.writer.epoch());
+        }
         // It is the answer to those who asked before; nobody else gets it.
         Storable::No(_) => order.worker.shared.cache.drop_entry(entry),
     }

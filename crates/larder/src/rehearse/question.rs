@@ -159,6 +159,13 @@ impl Rehearsal<'_> {
                 self.store(request, &ask, out);
                 true
             }
+            Verdict::Purge(ask) => {
+                out.line("rule", "permitted by access.purge: what is stored is forgotten");
+                let mut key = Vec::new();
+                ask.key_at_first(&mut key);
+                out.line("key", String::from_utf8_lossy(&key));
+                true
+            }
             Verdict::Tunnel(host, port) => {
                 out.line(
                     "rule",

@@ -115,6 +115,7 @@ impl<'a> Side<'a> {
                 fate.origin = Some(origin);
                 if matches!(ask.route, crate::access::Route::Forward) { "forward" } else { "site" }
             }
+            Verdict::Purge(_) => "purge",
             Verdict::Tunnel(..) => "tunnel",
             Verdict::Answer(page) => page.word,
             Verdict::Echo => "trace",

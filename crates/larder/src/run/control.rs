@@ -83,7 +83,12 @@ impl Client {
 
     /// Has the server read its configuration again. The inner `Err` is the server's word why it did not.
     pub fn reload(&self) -> io::Result<Result<Reloaded, String>> {
-        let answer = self.ask("POST", "/reload")?;
+        self.change("/reload")
+    }
+
+    /// Has the server change something. The inner `Err` is the server's word why it did not.
+    pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
+        let answer = self.ask("POST", path)?;
         if answer.starts_with(b"HTTP/1.1 422") {
             let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
             let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;

@@ -67,12 +67,15 @@ fn a_reload_changes_what_it_may_and_says_what_waits() {
     );
     let (changed, waits) = steered.reload(&more).unwrap();
     assert_eq!(changed, ["timeouts.idle", "log.to", "log.format", "site"]);
-    assert_eq!(waits, ["memory", "object_bytes_max"]);
+    assert_eq!(waits, ["memory", "memory_object_bytes_max"]);
     assert!(ask(proxy, "b.example").starts_with("HTTP/1.1 200"));
     let kept = ask(proxy, "a.example");
     assert!(kept.contains("; hit"), "objects stay: {kept}");
     stand::wait_for("the log", || fs::read_to_string(&log).unwrap_or_default().contains("b.example"));
-    assert_eq!(steered.reload(&more).unwrap(), (vec![], vec!["memory".to_owned(), "object_bytes_max".to_owned()]));
+    assert_eq!(
+        steered.reload(&more).unwrap(),
+        (vec![], vec!["memory".to_owned(), "memory_object_bytes_max".to_owned()])
+    );
 }
 
 #[test]
