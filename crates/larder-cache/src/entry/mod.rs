@@ -15,16 +15,18 @@ use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
 use crate::policy::{NotStored, Terms, Vary};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Store, StoredHead, meta};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Putting, Store, StoredHead, meta};
 use crate::tags;
 use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::{Fields, ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
+use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use xxhash_rust::xxh3::xxh3_64;
 
 mod fill;
@@ -175,6 +177,8 @@ struct State {
     fills: Vec<Filling>,
     fill_count: u64,
     disk: Option<OnDisk>,
+    /// What is on its way there.
+    puts: Vec<Putting>,
     /// Its body stays in memory only until it is on disk.
     large: bool,
 }
@@ -229,6 +233,7 @@ impl Entry {
                 fills: Vec::new(),
                 fill_count: 0,
                 disk: None,
+                puts: Vec::new(),
                 large: false,
             }),
         }
@@ -279,9 +284,9 @@ impl Entry {
     /// ([`Writer::epoch`]).
     pub fn renew(&self, kept: Kept, epoch: u64) {
         self.epoch.fetch_max(epoch, Ordering::Relaxed);
-        let state = self.replace_head_in(kept);
+        let mut state = self.replace_head_in(kept);
         if state.disk.is_some() {
-            self.write_head(&state);
+            self.write_head(&mut state);
         }
     }
 
@@ -312,8 +317,8 @@ impl Entry {
     }
 
     /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
-    fn write_head(&self, state: &State) {
-        let (Some(disk), Some(kept)) = (&state.disk, &state.kept) else { return };
+    fn write_head(&self, state: &mut State) {
+        let (Some(disk), Some(kept)) = (state.disk.clone(), &state.kept) else { return };
         if !self.listed.load(Ordering::Relaxed) {
             return;
         }
@@ -333,7 +338,7 @@ impl Entry {
             meta: meta::encode(kept),
             body,
         };
-        drop(disk.store.put_head(head));
+        state.puts.push(disk.store.put_head(head));
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
@@ -351,8 +356,27 @@ impl Entry {
         let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
         if state.disk.is_none() && state.is_whole() && short {
             state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
-            self.write_head(&state);
+            self.write_head(&mut state);
         }
+    }
+
+    /// It is on its way to the disk and not to be found there yet.
+    pub(crate) fn is_being_written(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut refused = false;
+        let mut cx = Context::from_waker(Waker::noop());
+        state.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
+            Poll::Pending => true,
+            Poll::Ready(put) => {
+                refused |= put != Put::Stored;
+                false
+            }
+        });
+        // What the disk did not take is in memory alone.
+        if refused && !state.large {
+            state.disk = None;
+        }
+        !state.puts.is_empty()
     }
 
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.

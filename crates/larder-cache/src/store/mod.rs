@@ -377,6 +377,11 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
     }
 
+    /// Where the pieces of a block lie, sorted: a probe of the index, by which an end may be up to 63 bytes too far.
+    pub fn extents(&self, id: ObjectId, key: &[u8], block: u64) -> Vec<Range<u64>> {
+        self.folder(key).map_or_else(Vec::new, |folder| folder.shelf.extents(id, block))
+    }
+
     /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
     pub fn read(self: &Arc<Self>, id: ObjectId, key: &[u8], range: Range<u64>) -> Fetching<Vec<(u64, Bytes)>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };

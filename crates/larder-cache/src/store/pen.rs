@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
-use super::purges::{Purge, PurgeLog, Tombstone};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
@@ -57,8 +57,12 @@ pub struct Pen {
     pub(super) left_behind: BTreeMap<u32, Vec<u64>>,
     /// Lives that are written over, and gone with the next sync.
     pub(super) overwritten: Vec<u64>,
+    /// Lives that were begun and whose heads are perhaps not on disk: segment and sequence.
+    begun: Vec<(u32, u64)>,
     /// Data files that were written since the last sync.
     dirty: BTreeSet<u32>,
+    /// Data files whose last sync failed: the system may have forgotten what was written and say so only once.
+    doubted: BTreeSet<u32>,
     /// Puts that are refused before the next write is tried, after one that found no room.
     resting: u32,
 }
@@ -134,7 +138,9 @@ impl Pen {
             on_disk: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             overwritten: Vec::new(),
+            begun: Vec::new(),
             dirty: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             resting: 0,
         }
     }
@@ -270,7 +276,8 @@ impl Pen {
                 if self.flush().is_err() {
                     return false;
                 }
-                self.seal();
+                // Unsealed it counts as well; it is only slower to read at the next start.
+                let _ = self.seal();
             }
             if !self.open_next() {
                 return false;
@@ -279,16 +286,20 @@ impl Pen {
         self.fits(record_bytes)
     }
 
-    /// Begins a life of a segment.
-    pub(super) fn activate(&mut self, segment: u32) {
-        let sequence = self.sequence_next;
-        self.sequence_next += 1;
-        let head = SegmentHead {
+    fn segment_head(&self, sequence: u64) -> SegmentHead {
+        SegmentHead {
             identity: self.shelf.identity,
             sequence,
             ids_below: self.numbers_below.id,
             rules_below: self.numbers_below.rule,
-        };
+        }
+    }
+
+    /// Begins a life of a segment.
+    pub(super) fn activate(&mut self, segment: u32) {
+        let sequence = self.sequence_next;
+        self.sequence_next += 1;
+        let head = self.segment_head(sequence);
         self.batch.start = 0;
         self.batch.add_front(|fronts| fronts.extend_from_slice(&head.encode()));
         self.batch.bytes = HEAD_BYTES;
@@ -330,6 +341,7 @@ impl Pen {
     /// The batch is written: its records enter the index.
     fn adopt(&mut self, segment: u32, batch: &Batch) {
         if batch.start == 0 {
+            self.begun.push((segment, self.shelf.sequence(segment)));
             self.note_overwritten(segment);
         }
         for written in &batch.records {
@@ -365,13 +377,11 @@ impl Pen {
         let Some(active) = self.active.take() else { return };
         if batch.start == 0 {
             self.shelf.set_sequence(active.segment, 0);
-            self.left_behind.entry(active.segment).or_default().push(active.sequence);
-            self.free.push_back(active.segment);
-            return;
+            return self.leave_behind(active.segment, active.sequence);
         }
         self.active = Some(active);
-        self.seal();
-        let _ = self.sync();
+        // Where that fails too, what is removed meanwhile is covered by its tombstone.
+        let _ = self.seal().and_then(|()| self.sync());
     }
 
     fn note_overwritten(&mut self, segment: u32) {
@@ -405,29 +415,58 @@ impl Pen {
     }
 
     /// Ends the active segment: its records to disk, then summary and trailer.
-    pub(super) fn seal(&mut self) {
-        let Some(active) = self.active.take() else { return };
+    pub(super) fn seal(&mut self) -> io::Result<()> {
+        let Some(active) = self.active.take() else { return Ok(()) };
         self.sealed.push_back(active.segment);
-        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records);
+        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records)
     }
 
-    /// Without summary and trailer a segment counts as well; it is only slower to read at the next start.
-    pub(super) fn seal_as(&mut self, segment: u32, sequence: u64, epoch_min: u64, id_max: u64, records: &[Location]) {
+    pub(super) fn seal_as(
+        &mut self,
+        segment: u32,
+        sequence: u64,
+        epoch_min: u64,
+        id_max: u64,
+        records: &[Location],
+    ) -> io::Result<()> {
         let (file, _) = self.shelf.geometry.place(segment);
-        if self.dirty.contains(&file) && self.sync_file(file).is_err() {
-            return;
+        if self.dirty.contains(&file) {
+            self.sync_file(file)?;
         }
         let (start, bytes) = Trailer::write(sequence, epoch_min, id_max, records, self.shelf.geometry.segment_bytes);
-        let _ = self.write(segment, start, &[IoSlice::new(&bytes)]);
+        self.write(segment, start, &[IoSlice::new(&bytes)])
     }
 
     fn sync_file(&mut self, file: u32) -> io::Result<()> {
-        let outcome = self.shelf.file(file).map_or(Ok(()), |open| open.sync());
+        let outcome =
+            self.begin_lives_again(file).and_then(|()| self.shelf.file(file).map_or(Ok(()), |open| open.sync()));
         match &outcome {
-            Ok(()) => self.shelf.note_success(),
-            Err(error) => self.note_write_error(error),
+            Ok(()) => {
+                self.shelf.note_success();
+                self.doubted.remove(&file);
+                let geometry = self.shelf.geometry;
+                self.begun.retain(|(segment, _)| geometry.place(*segment).0 != file);
+            }
+            Err(error) => {
+                self.note_write_error(error);
+                self.doubted.insert(file);
+            }
         }
         outcome
+    }
+
+    /// After a failed sync the heads of new lives are written once more. Were one lost, the life before it could come back
+    /// at some later start, with what was replaced or purged since.
+    fn begin_lives_again(&mut self, file: u32) -> io::Result<()> {
+        if !self.doubted.contains(&file) {
+            return Ok(());
+        }
+        for (segment, sequence) in self.begun.clone() {
+            if self.shelf.geometry.place(segment).0 == file {
+                self.write(segment, 0, &[IoSlice::new(&self.segment_head(sequence).encode())])?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing waits for being written.
@@ -484,7 +523,7 @@ impl Pen {
     /// Seals and syncs: the next start has nothing to read record by record.
     pub fn close(&mut self) {
         let _ = self.flush();
-        self.seal();
+        let _ = self.seal();
         let _ = self.sync();
     }
 
@@ -498,30 +537,44 @@ impl Pen {
         self.on_disk.values().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Takes heads of a key out of the index, one representation's or all; says which went, and how many were this key's.
+    /// Takes heads of a key out of the index, one representation's or all; says how many were this key's, and what has to
+    /// be remembered. What was written of them lies before the end of the log, be it in the index, recycled and not yet
+    /// written over, or lost with a write that failed: whatever a start finds there is covered.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
         let _ = self.flush();
+        let key_hash = self.shelf.key_hash(key);
         let mut killed = Killed::default();
-        for location in self.shelf.head_locations(self.shelf.key_hash(key)) {
+        for location in self.shelf.head_locations(key_hash) {
             if id.is_some_and(|id| !location.may_be_of(id)) {
                 continue;
             }
-            let sequence = self.shelf.sequence(location.segment());
             match self.shelf.read(location, Patience::Waits) {
                 Look::Ended(Some(record)) if record.key() != key => continue,
                 Look::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
                 Look::Ended(Some(record)) => {
                     killed.heads += 1;
                     self.drop_blocks(ObjectId(record.header.id), record.header.length);
+                    killed.records.extend(id.map(|_| self.tombstone(location.name(), Reach::Variant)));
                 }
                 // What cannot be read today may be readable tomorrow.
-                _ => {}
+                _ => killed.records.push(self.tombstone(location.name(), Reach::Key)),
             }
             self.shelf.remove(location);
-            let offset = location.offset() as u32;
-            killed.records.push(Purge::Tombstone(Tombstone { sequence, offset, name: location.name().0 }));
+        }
+        if killed.records.is_empty() {
+            // All are meant, or one whose variant nobody knows.
+            killed.records.push(self.tombstone(Name::of_head(key_hash, 0), Reach::Key));
         }
         killed
+    }
+
+    /// For what was written until now.
+    fn tombstone(&self, name: Name, reach: Reach) -> Purge {
+        let (sequence, offset) = match &self.active {
+            Some(active) => (active.sequence, active.filled as u32 - 1),
+            None => (self.sequence_next - 1, u32::MAX),
+        };
+        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
     }
 
     fn drop_blocks_of(&self, head: Location) {

@@ -207,6 +207,18 @@ impl Shelf {
         self.locations.any(name, |each| each.kind() == Kind::Extent && each.may_be_of(id))
     }
 
+    /// Where the pieces of a block lie, sorted, as the index knows them: an end may be up to 63 bytes too far.
+    pub fn extents(&self, id: ObjectId, block: u64) -> Vec<Range<u64>> {
+        let block_end = (block + 1) * BLOCK_BYTES;
+        let range = |location: &Location| {
+            let start = block * BLOCK_BYTES + location.name().offset_in_block();
+            start..(start + location.bytes() - HEADER_BYTES as u64).min(block_end)
+        };
+        let mut ranges: Vec<Range<u64>> = self.piece_locations(id, block).iter().map(range).collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
+    }
+
     /// The pieces of a representation that overlap a range within its first block.
     pub fn pieces(&self, id: ObjectId, range: &Range<u64>, patience: Patience) -> Look<Vec<(u64, Bytes)>> {
         let block = range.start / BLOCK_BYTES;
@@ -314,6 +326,28 @@ impl Shelf {
             self.unaccount(old);
         }
         before
+    }
+
+    /// Enters many records of one shard.
+    pub(super) fn insert_many(&self, shard: usize, locations: &[Location]) {
+        let age = |each: Location| (self.sequence(each.segment()), each.offset());
+        let is_older = |location, old| age(old) > age(location);
+        let (mut heads, mut extents, mut live_bytes) = (0, 0, 0);
+        self.locations.put_many(shard, locations, is_older, |location, before| {
+            if before == Before::Newer {
+                return;
+            }
+            let gauge = if location.kind() == Kind::Extent { &mut extents } else { &mut heads };
+            *gauge += 1;
+            live_bytes += location.bytes();
+            self.segment(location).live_bytes.fetch_add(location.bytes() as u32, Ordering::Relaxed);
+            if let Before::Replaced(old) = before {
+                self.unaccount(old);
+            }
+        });
+        count(&self.counters.heads, heads);
+        count(&self.counters.extents, extents);
+        count(&self.counters.live_bytes, live_bytes);
     }
 
     /// Takes a record out of the index.
