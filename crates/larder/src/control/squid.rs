@@ -102,19 +102,24 @@ fn connections(shared: &Shared, now: &Sample, out: &mut String) {
 fn cache(shared: &Shared, five: &Sample, sixty: &Sample, out: &mut String) {
     let stats = shared.cache.stats();
     let memory = percent(stats.memory_bytes, shared.config.memory_bytes);
+    let disk = shared.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
+    let disk_budget = shared.config.disk_bytes.unwrap_or(0);
+    let swap = percent(disk.live_bytes, disk_budget);
     let mean = if stats.objects == 0 { 0.0 } else { stats.memory_bytes as f64 / 1024.0 / stats.objects as f64 };
     let _ = write!(
         out,
         "Cache information for larder:\n\
          \tHits as % of all requests:\t5min: {:.1}%, 60min: {:.1}%\n\
          \tHits as % of bytes sent:\t5min: {:.1}%, 60min: {:.1}%\n\
-         \tStorage Swap size:\t0 KB\n\tStorage Swap capacity:\t 0.0% used,  0.0% free\n\
+         \tStorage Swap size:\t{} KB\n\tStorage Swap capacity:\t{swap:4.1}% used, {:4.1}% free\n\
          \tStorage Mem size:\t{} KB\n\tStorage Mem capacity:\t{memory:4.1}% used, {:4.1}% free\n\
          \tMean Object Size:\t{mean:.2} KB\n\tRequests given to unlinkd:\t0\n",
         five.hit_percent(),
         sixty.hit_percent(),
         five.byte_percent(),
         sixty.byte_percent(),
+        disk.live_bytes.div_ceil(1024),
+        if disk_budget == 0 { 0.0 } else { (100.0 - swap).max(0.0) },
         stats.memory_bytes.div_ceil(1024),
         (100.0 - memory).max(0.0),
     );
@@ -142,6 +147,7 @@ fn resources(shared: &Shared, [now, five, sixty]: [&Sample; 3], out: &mut String
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(0);
     let objects = shared.cache.stats().objects;
+    let on_disk = shared.cache.disk().map_or(0, |disk| disk.stats().heads);
     let _ = write!(
         out,
         "Resource usage for larder:\n\tUP Time:\t{up:.3} seconds\n\tCPU Time:\t{:.3} seconds\n\tCPU Usage:\t{:.2}%\n\
@@ -149,7 +155,7 @@ fn resources(shared: &Shared, [now, five, sixty]: [&Sample; 3], out: &mut String
          File descriptor usage for larder:\n\tMaximum number of file descriptors:   {limit}\n\
          \tNumber of file desc currently in use: {open:4}\n\
          Internal Data Structures:\n\t{objects:6} StoreEntries\n\t{objects:6} StoreEntries with MemObjects\n\
-         \t     0 on-disk objects\n",
+         \t{on_disk:6} on-disk objects\n",
         now.cpu_seconds,
         100.0 * now.cpu_seconds / up,
         usage(five),

@@ -29,7 +29,11 @@ pub(super) fn store(config: &Config) -> Vec<Finding> {
             format!("cannot be written: {error}"),
             "change its owner, or choose another with `store`",
         )],
-        Ok(speed) => vec![pace(speed), room(&folder, config.disk_bytes.unwrap_or(0))],
+        Ok(speed) => {
+            let folders = config.disk_folders();
+            let share = config.disk_bytes.unwrap_or(0) / folders.len().max(1) as u64;
+            [pace(speed)].into_iter().chain(folders.iter().map(|folder| room(folder, share))).collect()
+        }
     }
 }
 
@@ -64,15 +68,17 @@ fn pace(bytes_per_second: f64) -> Finding {
     }
 }
 
+/// Whether the budget fits beside what is there; the folder may be one that is yet to be made.
 fn room(folder: &Path, budget: u64) -> Finding {
-    let stat = match rustix::fs::statvfs(folder) {
+    let existing = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
+    let stat = match rustix::fs::statvfs(existing) {
         Ok(stat) => stat,
         Err(error) => return Finding::poor("disk space", format!("not known: {error}"), "look at `df`"),
     };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let held: u64 = fs::read_dir(folder)
         .map_or(0, |entries| entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|data| data.len()).sum());
-    let says = format!("{} free, the budget is {}", rounded(free), show_size(budget));
+    let says = format!("{} free at {}, the budget is {}", rounded(free), folder.display(), show_size(budget));
     match budget > free.saturating_add(held) {
         true => {
             Finding::bad("disk space", says, format!("set `disk` to {} or less, or make room", rounded(free / 10 * 9)))

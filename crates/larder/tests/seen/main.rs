@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod logs;
 mod papers;
+mod process;
 mod reload;
 mod squid;
 mod stand;
