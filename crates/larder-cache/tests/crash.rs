@@ -254,7 +254,7 @@ impl<'a> Play<'a> {
         let id = present.map(|present| present.id).filter(|_| draw.one_in(2));
         let killed = self.pen.kill(&key_text(key), id);
         let outcome = self.pen.purge(&killed.records);
-        self.model.killed(key, id, outcome.is_ok());
+        self.model.killed(key, id, outcome.is_ok(), killed.heads > 0);
     }
 
     fn rule(&mut self, draw: &mut Draw) {

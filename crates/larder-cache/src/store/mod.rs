@@ -377,7 +377,7 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
     }
 
-    /// Where the pieces of a block lie, sorted: a probe of the index, by which an end may be up to 63 bytes too far.
+    /// Where the pieces of a block lie, sorted: a probe of the index.
     pub fn extents(&self, id: ObjectId, key: &[u8], block: u64) -> Vec<Range<u64>> {
         self.folder(key).map_or_else(Vec::new, |folder| folder.shelf.extents(id, block))
     }

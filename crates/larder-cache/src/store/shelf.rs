@@ -97,6 +97,9 @@ pub enum Look<T> {
 /// Errors of the device in a row that take a folder out of service.
 pub const ERRORS_IN_ROW_MAX: u32 = 8;
 
+/// Variants of one key that a look-up reads, the newest: whoever sends many different requests makes it no slower.
+pub const VARIANTS_READ_MAX: usize = 64;
+
 /// Counters since the start.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "each has its sentence in `Stats`")]
@@ -175,7 +178,12 @@ impl Shelf {
         }
         let recovered_from = self.recovered_from.load(Ordering::Acquire);
         let mut found = Vec::new();
-        for location in self.head_locations(key_hash) {
+        let mut locations = self.head_locations(key_hash);
+        if locations.len() > VARIANTS_READ_MAX {
+            locations.sort_by_key(|each| std::cmp::Reverse((self.sequence(each.segment()), each.offset())));
+            locations.truncate(VARIANTS_READ_MAX);
+        }
+        for location in locations {
             // During recovery an older copy may be seen before the newer one that replaced it.
             if self.sequence(location.segment()) < recovered_from {
                 continue;
@@ -207,12 +215,11 @@ impl Shelf {
         self.locations.any(name, |each| each.kind() == Kind::Extent && each.may_be_of(id))
     }
 
-    /// Where the pieces of a block lie, sorted, as the index knows them: an end may be up to 63 bytes too far.
+    /// Where the pieces of a block lie, sorted, as the index knows them.
     pub fn extents(&self, id: ObjectId, block: u64) -> Vec<Range<u64>> {
-        let block_end = (block + 1) * BLOCK_BYTES;
         let range = |location: &Location| {
             let start = block * BLOCK_BYTES + location.name().offset_in_block();
-            start..(start + location.bytes() - HEADER_BYTES as u64).min(block_end)
+            start..start + location.extent_bytes() - HEADER_BYTES as u64
         };
         let mut ranges: Vec<Range<u64>> = self.piece_locations(id, block).iter().map(range).collect();
         ranges.sort_by_key(|range| range.start);

@@ -214,8 +214,12 @@ impl Model {
         self.unsettled.clear();
     }
 
-    /// A removal by key, of one representation or all.
-    pub fn killed(&mut self, key: u64, id: Option<ObjectId>, acknowledged: bool) {
+    /// A removal by key, of one representation or all. Where one was not found, a start may do without the others too.
+    pub fn killed(&mut self, key: u64, id: Option<ObjectId>, acknowledged: bool, found: bool) {
+        if !found {
+            let others = self.attempts.values().filter(|each| each.key == key);
+            self.perhaps_dead.extend(others.map(|each| each.order));
+        }
         let hit = |each: &Attempt| each.key == key && id.is_none_or(|id| each.id == id);
         let orders: Vec<u64> = self.attempts.values().filter(|each| hit(each)).map(|each| each.order).collect();
         self.perhaps_dead.extend(&orders);
