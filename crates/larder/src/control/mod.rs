@@ -4,11 +4,15 @@
 
 mod api;
 mod guard;
+mod history;
 mod metrics;
 mod page;
+mod squid;
 
+pub use history::History;
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
+pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
 use crate::clock;
 use crate::purge::{self, Wanted};
@@ -66,8 +70,10 @@ async fn serve(
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
     let asking = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let mut noting = tokio::time::interval(history::EVERY);
     loop {
         tokio::select! {
+            _ = noting.tick() => shared.history.note(shared),
             command = commands.recv() => match command {
                 Some(Command::Open(..)) => {}
                 Some(Command::Drain) | None => return,
@@ -134,7 +140,13 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 break (answer(shared, &head, through).await, carriage);
             }
             Ok(Parsed::Partial) => {}
-            Err(fault) => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+            Err(fault) => match squid::translated(&read) {
+                Some(asked) => {
+                    read = asked;
+                    continue;
+                }
+                None => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+            },
         }
         if stream.read_buf(&mut read).await? == 0 {
             return Ok(());
@@ -284,6 +296,10 @@ pub static ROUTES: &[Route] = &[
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
     Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
+        Some(text) => Reply::text(200, text),
+        None => Reply::text(404, "there is no such page: mgr:menu lists all"),
+    }),
     Route::changes("/reload", |shared, _| match shared.reload() {
         Ok(reloaded) => Reply::json(200, &reloaded),
         Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
