@@ -25,6 +25,7 @@ pub mod respond;
 pub mod run;
 pub mod server;
 pub mod session;
+pub mod store;
 pub mod ticker;
 pub mod tls;
 pub mod tunnel;

@@ -14,7 +14,7 @@ use crate::cache::{Budget, Hit};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
-use crate::policy::{NotStored, Terms, Vary};
+use crate::policy::{NotStored, Terms};
 use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Putting, Store, StoredHead, meta};
 use crate::tags;
 use bytes::Bytes;
@@ -60,11 +60,6 @@ pub struct Kept {
     pub tags: Box<[u64]>,
 }
 
-/// What tells the variants of one key apart on disk; 0 for a response that does not vary.
-fn variant(vary: &Vary) -> u64 {
-    if vary.is_empty() { 0 } else { xxh3_64(vary.as_bytes()).max(1) }
-}
-
 impl Kept {
     /// Prepares a head; the caller has taken out what must not be forwarded.
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
@@ -77,6 +72,12 @@ impl Kept {
     /// The same, with another head for the request that caused the fetch.
     pub fn with_first(self, head: &ResponseHead) -> Kept {
         Kept { first: Some(plain(head)), ..self }
+    }
+
+    /// What tells the variants of one key apart on disk; 0 for a response that does not vary.
+    pub fn variant(&self) -> u64 {
+        let vary = self.terms.as_ref().map(|terms| &terms.vary).filter(|vary| !vary.is_empty());
+        vary.map_or(0, |vary| xxh3_64(vary.as_bytes()).max(1))
     }
 
     /// Bytes this head holds in memory, itself included.
@@ -330,7 +331,7 @@ impl Entry {
         });
         let head = HeadToStore {
             key: Bytes::copy_from_slice(disk.key.text()),
-            variant: kept.terms.as_ref().map_or(0, |terms| variant(&terms.vary)),
+            variant: kept.variant(),
             id: disk.id,
             epoch: self.epoch(),
             length: state.length,

@@ -8,6 +8,7 @@ mod papers;
 mod purge;
 mod reload;
 mod serve;
+mod store;
 
 use crate::clock;
 use crate::config::places::{self, Here};
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Purge(flags)) => purge::purge(&flags),
+        Some(Command::Store(command)) => store::store(&command),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -89,6 +91,9 @@ enum Command {
     Config(ConfigFlags),
     /// Have the running Larder forget a URL, a prefix, a tag or everything
     Purge(purge::PurgeFlags),
+    /// Look at what lies on disk, check it, archive it
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
