@@ -9,6 +9,7 @@ mod metrics;
 mod page;
 mod squid;
 
+pub use guard::names_an_address;
 pub use history::History;
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
