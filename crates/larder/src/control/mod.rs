@@ -1,6 +1,6 @@
 //! The admin listener and the control socket: the page, the metrics, the API, and what `larder run` joins by.
 //!
-//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in [`guard`] first.
+//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
 mod guard;
