@@ -421,7 +421,9 @@ impl Store {
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of heads that went.
+    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of
+    /// heads that went. An id that is not there may cost the key its other representations at the next start: more is
+    /// removed rather than less.
     pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
         // While a folder was out of service its objects went to others: all are told.
         self.in_all_folders(|folder, share| {
