@@ -137,7 +137,9 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
 /// The pages of Squid's cache manager are asked for at the proxy's own address.
 fn manager(session: &Session, request: &RequestHead) -> Option<Page> {
     match &request.target {
-        Target::Origin(path) if path.starts_with(control::SQUID_PREFIX) => Some(manager_page(session, path)),
+        Target::Origin(path) if path.starts_with(control::SQUID_PREFIX) && control::names_an_address(request) => {
+            Some(manager_page(session, path))
+        }
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The admin listener and the control socket: the page, the metrics, the API, and what `larder run` joins by.
 //!
-//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in [`guard`] first.
+//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
 mod guard;
@@ -9,6 +9,7 @@ mod metrics;
 mod page;
 mod squid;
 
+pub use guard::names_an_address;
 pub use history::History;
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;

@@ -65,6 +65,8 @@ fn the_manager_answers_this_machine_and_nobody_with_a_token_set() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("Content-Type: text/plain"), "{answer}");
     }
     assert!(ask(proxy, "/squid-internal-mgr/shutdown").starts_with("HTTP/1.1 404"));
+    let rebound = stand::exchange(proxy, "GET /squid-internal-mgr/info HTTP/1.0\r\nHost: evil.example\r\n\r\n");
+    assert!(rebound.starts_with("HTTP/1.1 404"), "DNS rebinding: {rebound}");
     let other = tempfile::tempdir().unwrap();
     let closed = stand::server(other.path(), "admin_token = \"correct horse\"");
     assert!(ask(closed.addresses()[0], "/squid-internal-mgr/info").starts_with("HTTP/1.1 403"));
