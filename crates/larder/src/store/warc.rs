@@ -163,10 +163,14 @@ impl Record {
     }
 }
 
+const PIECE_BYTES: usize = 256 * 1024;
+
 fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) -> bool {
     let Some(url) = Url::parse(&record.target).filter(|_| record.is_response) else { return false };
     let limits = HeadLimits::default();
-    let Ok(Parsed::Complete { mut head, len: consumed }) = parse::response(&record.content, &limits) else { return false };
+    let Ok(Parsed::Complete { mut head, len: consumed }) = parse::response(&record.content, &limits) else {
+        return false;
+    };
     // A coding of the transfer would have to be undone first.
     if head.fields.contains("Transfer-Encoding") || head.status != 200 {
         return false;
@@ -200,8 +204,13 @@ fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) 
         body: inline.then(|| Vec::from([body.clone()])),
     };
     let mut stored = store.put_head(head).wait() == Put::Stored;
-    if !inline {
-        stored &= store.put_extent(id, key.text(), 0, Vec::from([body])).wait() == Put::Stored;
+    // In pieces that the queue before the disk takes.
+    let mut at = 0;
+    while !inline && stored && at < body.len() {
+        let end = body.len().min(at + PIECE_BYTES);
+        let piece = Vec::from([body.slice(at..end)]);
+        stored = store.put_extent(id, key.text(), at as u64, piece).wait() == Put::Stored;
+        at = end;
     }
     stored
 }
@@ -214,10 +223,7 @@ mod tests {
     fn times_are_written_as_the_standard_wants() {
         assert_eq!(timestamp(Stamp(0)), "1970-01-01T00:00:00Z");
         assert_eq!(timestamp(Stamp(951_782_400)), "2000-02-29T00:00:00Z");
-        assert_eq!(
-            timestamp(Stamp(1_795_248_896)),
-            "2026-11-21T06:54:56Z".replace("06:54:56", &timestamp(Stamp(1_795_248_896))[11..19])
-        );
+        assert_eq!(timestamp(Stamp(1_795_248_896)), "2026-11-21T08:14:56Z");
     }
 
     #[test]
