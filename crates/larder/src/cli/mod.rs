@@ -12,7 +12,7 @@ mod store;
 
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, descriptors, manual};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, container, descriptors, manual};
 use crate::disk;
 use crate::doctor::{self, State};
 use crate::reload::Again;
@@ -345,6 +345,9 @@ fn prepared(loaded: Loaded) -> Config {
         if !said.contains_key("object_bytes_max") {
             config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
         }
+    }
+    if let Some(note) = container::fit(&mut config, said.contains_key("memory")) {
+        eprintln!("larder: {note}");
     }
     let note = descriptors::fit(&mut config);
     let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;

@@ -1,10 +1,12 @@
 //! `larder store`: what lies on disk.
 
 use super::{Flags, TROUBLE, WRONG, explain};
+use crate::run::control;
 use crate::store::{self, Item, warc};
 use crate::{disk, server};
 use clap::Subcommand;
 use larder_cache::store::{OpenFault, Store};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
@@ -76,6 +78,16 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             eprintln!("error: there is no disk store: `disk` is 0, or no folder is known; name one with --store DIR");
             return WRONG;
         }
+        Err(OpenFault::Busy(_)) if matches!(command, Stat(_)) => {
+            let socket = config.store_folder().map(|folder| control::socket(&folder)).unwrap_or_default();
+            return match control::Client::new(socket).read::<BTreeMap<String, String>>("/store") {
+                Ok(lines) => print_lines(lines.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
+                Err(error) => {
+                    eprintln!("error: a larder uses the store and does not tell: {error}");
+                    TROUBLE
+                }
+            };
+        }
         Err(fault @ OpenFault::Busy(_)) => {
             eprintln!("error: {fault}");
             eprintln!(
@@ -109,9 +121,12 @@ fn stat(store: &Arc<Store>) -> Done {
     // The totals count what was read from disk so far: wait for all of it.
     store.for_each_head(|_| std::ops::ControlFlow::Break(()));
     let lines = store::summary(&store.stats());
-    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    lines.iter().try_for_each(|(name, value)| writeln!(io::stdout(), "{name:width$}  {value}"))?;
-    Ok(0)
+    Ok(print_lines(lines.iter().map(|(name, value)| (*name, value.as_str()))))
+}
+
+fn print_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> u8 {
+    let width = lines.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+    super::print(lines.map(|(name, value)| format!("{name:width$}  {value}\n")).collect::<String>())
 }
 
 fn list(opened: &Arc<Store>, prefix: &str, json: bool) -> Done {

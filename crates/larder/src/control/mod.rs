@@ -21,6 +21,7 @@ use crate::server::{Command, Shared};
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Method, RequestHead, ResponseHead, Target, date, encode};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -296,6 +297,10 @@ pub static ROUTES: &[Route] = &[
     }),
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
+    Route::reads("/store", |shared, _| match shared.cache.disk() {
+        Some(disk) => Reply::json(200, &crate::store::summary(&disk.stats()).into_iter().collect::<BTreeMap<_, _>>()),
+        None => Reply::text(404, "there is no disk store: `disk` is 0"),
+    }),
     Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
     Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
         Some(text) => Reply::text(200, text),
