@@ -138,6 +138,18 @@ impl Rules {
         all.hard = all.hard.max(retired);
     }
 
+    /// Whether a later rule of the same scope, or one for everything, does what this one does. Of folded rules nobody knows.
+    pub fn supersede(&self, rule: &Rule) -> bool {
+        let inner = self.inner.read();
+        let same = match &rule.scope {
+            Scope::All => None,
+            Scope::Tag(tag) => inner.tags.get(tag),
+            Scope::Prefix(text) => inner.prefixes.get(text),
+        };
+        let mark = same.copied().unwrap_or_default().max(inner.all);
+        mark.hard > rule.number || (rule.force == Force::Soft && mark.soft > rule.number)
+    }
+
     /// How many rules are kept apart.
     pub fn len(&self) -> usize {
         let inner = self.inner.read();
@@ -327,6 +339,25 @@ mod tests {
         );
         assert_eq!(rules.verdict(b"http://c/", &[], two), Verdict::Stale);
         assert_eq!(rules.verdict(b"http://c/", &[], 3), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_later_rule_of_the_same_scope_supersedes() {
+        let rules = Rules::new(100);
+        let numbered = |number, scope, force| Rule { number, scope, force };
+        add(&rules, Scope::Tag(1), Force::Soft);
+        add(&rules, Scope::Tag(1), Force::Hard);
+        add(&rules, Scope::Tag(1), Force::Soft);
+        add(&rules, prefix("http://a/"), Force::Hard);
+        let of_tag = [Force::Soft, Force::Hard, Force::Soft].into_iter().zip(1..);
+        let superseded: Vec<bool> =
+            of_tag.map(|(force, number)| rules.supersede(&numbered(number, Scope::Tag(1), force))).collect();
+        assert_eq!(superseded, [true, false, false]);
+        assert!(!rules.supersede(&numbered(4, prefix("http://a/"), Force::Hard)));
+        add(&rules, Scope::All, Force::Soft);
+        assert!(!rules.supersede(&numbered(2, Scope::Tag(1), Force::Hard)), "soft is less than hard");
+        add(&rules, Scope::All, Force::Hard);
+        assert!((1..5).all(|number| rules.supersede(&numbered(number, Scope::Tag(1), Force::Hard))));
     }
 
     #[test]
