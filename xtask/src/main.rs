@@ -7,6 +7,8 @@ mod crowd;
 mod fuzz;
 mod http;
 mod lab;
+mod law;
+mod parts;
 mod same_bytes;
 mod shell;
 mod tidy;
@@ -37,6 +39,8 @@ enum Chore {
     SameBytes(same_bytes::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
+    /// Ranges out of a long object: the right bytes, and how many move from the origin.
+    Parts(parts::Args),
     /// Power cuts and killed processes: everything is read back and judged.
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
         Chore::Crash(args) => crash::run(&args),
         Chore::CrashChild(args) => crash::child(&args),
         Chore::Crowd(args) => crowd::run(&args),
+        Chore::Parts(args) => parts::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {

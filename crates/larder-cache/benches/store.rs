@@ -1,7 +1,7 @@
 //! What the disk tier costs: `cargo bench -p larder-cache --bench store [-- recover N | -- FOLDER]`.
 //!
-//! Without arguments: appending, reading what the page cache has, index bytes an object, recovery of a million
-//! objects. `recover N` measures recovery alone. The store of the recovery is sparse: heads, summaries and trailers of
+//! Without arguments: appending, reading what the page cache has, index bytes an object, hits while a full store is
+//! filled on, recovery of a million objects. `recover N` measures recovery alone. The store of the recovery is sparse: heads, summaries and trailers of
 //! its segments are real, and so is one record in each; the other records are holes, which recovery does not read.
 
 use std::collections::VecDeque;
@@ -12,6 +12,7 @@ use std::io::{BufRead, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,7 @@ fn main() -> Outcome<()> {
     }
     thread_hop()?;
     index();
+    latency_under_fill()?;
     recovery(1_000_000)
 }
 
@@ -156,6 +158,63 @@ fn read_at_random(store: &Arc<Store>, objects: u64, reads: u64, inline: bool, le
         }
     }
     (started.elapsed().as_secs_f64(), moved)
+}
+
+/// Hits on a small hot set, alone, and while another thread fills a store that has to recycle for it.
+fn latency_under_fill() -> Outcome<()> {
+    let folder = tempfile::tempdir()?;
+    let store = Store::open(&[folder.path().to_path_buf()], &settings(256 * MIB))?;
+    let hot = 2_000;
+    let body = Bytes::from(vec![0x5a; 1024]);
+    for number in 0..hot {
+        expect_stored(Some(store.put_head(head(number, Some(body.clone()), 1024))))?;
+    }
+    for what in ["alone", "filling"] {
+        let stop = AtomicBool::new(false);
+        let recycled = store.stats().segments_recycled;
+        let (mut waits, mut misses) = (Vec::new(), 0);
+        std::thread::scope(|scope| {
+            if what == "filling" {
+                scope.spawn(|| fill(&store, hot, &stop));
+            }
+            let (started, mut number) = (Instant::now(), 0u64);
+            while started.elapsed() < Duration::from_secs(5) {
+                number = (number + 7919) % hot;
+                let key = key(number);
+                let asked = Instant::now();
+                misses += usize::from(store.heads(&key).wait().is_empty());
+                waits.push(asked.elapsed());
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        waits.sort();
+        let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+        println!(
+            "hits {what:>7}: {:>8} reads, p50 {:.1} us, p99.9 {:.0} us, longest {:.0} us; {misses} missed, {} segments recycled",
+            waits.len(),
+            at(0.5),
+            at(0.999),
+            at(1.0),
+            store.stats().segments_recycled - recycled
+        );
+    }
+    Ok(())
+}
+
+/// Puts as fast as the queue has room.
+fn fill(store: &Arc<Store>, first: u64, stop: &AtomicBool) {
+    let body = Bytes::from(vec![0x5a; 11 << 10]);
+    let mut last = None;
+    for number in first.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let putting = store.put_head(head(number, Some(body.clone()), 11 << 10));
+        if number % 1000 == 0 {
+            // What is waited for is one of a while ago.
+            last.replace(putting).map(Putting::wait);
+        }
+    }
 }
 
 /// What a read pays for going through another thread and back, without the read.

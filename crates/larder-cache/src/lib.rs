@@ -14,3 +14,4 @@ pub mod key;
 pub mod policy;
 pub mod search;
 pub mod store;
+pub mod tags;

@@ -1,5 +1,6 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
+use crate::control;
 use crate::listen::Door;
 use crate::outbox::Outbox;
 use crate::ticker::{Over, Timer, Wait};
@@ -40,6 +41,8 @@ pub struct Session {
     inbox: BytesMut,
     scan: HeadScan,
     served: u64,
+    /// How many of them the worker's list of clients knows of.
+    noted: u64,
     uploaded: u64,
     flushes: u64,
     /// The client said that its last request is the last one.
@@ -73,6 +76,9 @@ pub enum Piece {
 /// Bytes that may wait to be written before a connection stops collecting pipelined answers.
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
+/// After so many requests a connection that stays open is noted in between.
+const NOTED_REQUESTS: u64 = 32;
+
 impl Session {
     /// A connection on which nothing was read yet but `inbox`.
     pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Session {
@@ -90,6 +96,7 @@ impl Session {
             inbox,
             scan: HeadScan::new(),
             served: 0,
+            noted: 0,
             uploaded: 0,
             flushes: 0,
             last_said: false,
@@ -103,10 +110,20 @@ impl Session {
         loop {
             if !self.inbox.is_empty() {
                 match self.scan.request(&self.inbox, &self.worker.head_limits) {
-                    Err(fault) => return Err(End::Fault(fault)),
+                    Err(fault) => match control::translated(&self.inbox) {
+                        Some(asked) => {
+                            self.inbox = BytesMut::from(&asked[..]);
+                            self.scan = HeadScan::new();
+                            continue;
+                        }
+                        None => return Err(End::Fault(fault)),
+                    },
                     Ok(Parsed::Complete { head, len }) => {
                         self.inbox.advance(len);
                         self.served += 1;
+                        if self.served - self.noted >= NOTED_REQUESTS {
+                            self.note();
+                        }
                         self.uploaded = 0;
                         self.last_said = !head.keeps_alive();
                         self.head_began = None;
@@ -120,16 +137,33 @@ impl Session {
         }
     }
 
+    /// Tells the worker's list of clients what came since it was told last.
+    fn note(&mut self) {
+        self.worker.visitors.requests(self.peer.ip(), self.served - self.noted);
+        self.noted = self.served;
+    }
+
     async fn read_head_bytes(&mut self) -> Result<(), End> {
-        let timeouts = &self.worker.shared.config.timeouts;
+        let read = self.read_head_bytes_in_time().await;
+        if read.is_err() {
+            self.note();
+        }
+        read
+    }
+
+    async fn read_head_bytes_in_time(&mut self) -> Result<(), End> {
+        let (head, idle) = {
+            let timeouts = &self.worker.config().timeouts;
+            (timeouts.head, timeouts.idle)
+        };
         let waits_for_next = self.inbox.is_empty() && self.served > 0;
         let (limit, wait) = match (waits_for_next, self.inbox.is_empty()) {
-            (true, _) => (timeouts.idle, Wait::Idle),
-            (false, true) => (timeouts.head, Wait::Idle),
+            (true, _) => (idle, Wait::Idle),
+            (false, true) => (head, Wait::Idle),
             // For the head as a whole: a client that sends a byte now and then gains nothing.
             (false, false) => {
                 let began = *self.head_began.get_or_insert_with(Instant::now);
-                (timeouts.head.saturating_sub(began.elapsed()), Wait::Busy)
+                (head.saturating_sub(began.elapsed()), Wait::Busy)
             }
         };
         if self.inbox.is_empty() {
@@ -163,7 +197,7 @@ impl Session {
                     taken.truncate(range.end);
                     taken.advance(range.start);
                     self.uploaded += taken.len() as u64;
-                    let max = self.worker.shared.config.limits.body_bytes_max;
+                    let max = self.worker.config().limits.body_bytes_max;
                     if max.is_some_and(|max| self.uploaded > max) {
                         return Err(End::Fault(Fault::client(
                             FaultKind::BodyTooLong,
@@ -179,7 +213,7 @@ impl Session {
                 }
                 Event::NeedMore => self.inbox.advance(step.consumed),
             }
-            let limit = self.worker.shared.config.timeouts.body;
+            let limit = self.worker.config().timeouts.body;
             let read = read_some(&self.worker, &mut self.wire, &mut self.inbox);
             match self.timer.limit(limit, Wait::Busy, read).await {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
@@ -216,7 +250,7 @@ impl Session {
             return Ok(());
         }
         self.send_at_once();
-        let limit = self.worker.shared.config.timeouts.write;
+        let limit = self.worker.config().timeouts.write;
         while !self.outbox.is_empty() {
             let write = self.outbox.write_some(&mut self.wire);
             match self.timer.limit(limit, Wait::Busy, write).await {
@@ -242,7 +276,7 @@ impl Session {
     async fn flush_tls(&mut self) -> io::Result<()> {
         match &mut self.wire {
             Wire::TlsServer(stream) => {
-                let limit = self.worker.shared.config.timeouts.write;
+                let limit = self.worker.config().timeouts.write;
                 let flush = self.timer.limit(limit, Wait::Busy, stream.flush()).await;
                 flush.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             }
@@ -265,6 +299,7 @@ impl Session {
     pub async fn close(mut self) {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
+        self.note();
         let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return;
@@ -286,7 +321,8 @@ impl Session {
     }
 
     /// The bare stream and what was read from it: what follows is no HTTP.
-    pub fn into_parts(self) -> (Wire, BytesMut) {
+    pub fn into_parts(mut self) -> (Wire, BytesMut) {
+        self.note();
         (self.wire, self.inbox)
     }
 

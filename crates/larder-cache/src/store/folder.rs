@@ -151,8 +151,9 @@ impl Writer<'_> {
             Task::Extent { id, key_hash, at, bytes, waiting } => {
                 self.pen.append_extent(id, key_hash, at, bytes, waiting);
             }
-            Task::Forget { key, id, share } => {
+            Task::Forget { key, id, share, hiding } => {
                 let killed = self.pen.kill(&key, id);
+                drop(hiding);
                 self.await_purge_log(killed.heads, killed.records, share);
             }
             Task::Rule(rule, share) => self.await_purge_log(0, vec![Purge::Rule(rule)], share),

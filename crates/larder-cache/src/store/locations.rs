@@ -18,8 +18,11 @@ use super::{BLOCK_BYTES, ObjectId};
 ///
 /// ```text
 /// name:  hash 48 | tag 16
-/// place: segment 20 | offset 20 (8-byte units) | size 12 (64-byte units, up) | kind 2 | uses 2 | id 8
+/// place: segment 20 | offset 20 (8-byte units) | size 12 (64-byte units, up) | kind 2 | uses 2 | low 8
 /// ```
+///
+/// The low byte of a head is of its id; that of an extent is 6 bits of what the size says too much and 2 of the id, so
+/// that the index alone tells which bytes of a body are here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
     name: u64,
@@ -45,9 +48,17 @@ impl Location {
         };
         let size = bytes.div_ceil(SIZE_UNIT);
         debug_assert!(size < 1 << 12 && offset / OFFSET_UNIT < 1 << 20 && u64::from(segment) < SEGMENTS_MAX);
-        let place =
-            u64::from(segment) << 44 | (offset / OFFSET_UNIT) << 24 | size << 12 | kind << 10 | u64::from(id_hash(id));
+        let low = match kind {
+            2 => (size * SIZE_UNIT - bytes) << 2 | u64::from(id_hash(id) & 3),
+            _ => u64::from(id_hash(id)),
+        };
+        let place = u64::from(segment) << 44 | (offset / OFFSET_UNIT) << 24 | size << 12 | kind << 10 | low;
         Location { name: name.0, place }
+    }
+
+    /// The length of an extent's record, exactly.
+    pub fn extent_bytes(self) -> u64 {
+        self.bytes() - (self.place >> 2 & 0x3f)
     }
 
     /// The name.
@@ -84,14 +95,19 @@ impl Location {
         ((self.place & USES_MASK) >> USES_SHIFT) as u8
     }
 
-    /// Whether it can be of this representation: an other one passes once in 256.
+    /// Whether it can be of this representation: a head of another one passes once in 256, an extent of a block with the
+    /// same name once in 4.
     pub fn may_be_of(self, id: ObjectId) -> bool {
-        self.place as u8 == id_hash(id.0)
+        (self.place as u8 ^ id_hash(id.0)) & self.id_mask() == 0
     }
 
     /// Whether both can be of one representation.
     pub fn may_be_of_same_id(self, other: Location) -> bool {
-        self.place as u8 == other.place as u8
+        (self.place as u8 ^ other.place as u8) & self.id_mask() & other.id_mask() == 0
+    }
+
+    fn id_mask(self) -> u8 {
+        if self.kind() == Kind::Extent { 3 } else { u8::MAX }
     }
 
     /// For a summary on disk: without segment and uses.

@@ -141,7 +141,8 @@ fn take_over(
 ) -> io::Result<Recovery> {
     remove_data(&*medium, |file| file >= geometry.files())?;
     let names = medium.list()?;
-    let shelf = Arc::new(Shelf::new(medium, identity, geometry, shards_for(settings.index_bytes_max)));
+    let shelf =
+        Arc::new(Shelf::new(medium, identity, geometry, shards_for(settings.disk_bytes, settings.index_bytes_max)));
     let mut file_segments = vec![0; geometry.files() as usize];
     for file in names.iter().filter_map(|name| file_number(name)).filter(|file| *file < geometry.files()) {
         file_segments[file as usize] = cut_file(&shelf, file)?;
@@ -185,9 +186,10 @@ fn cut_file(shelf: &Shelf, file: u32) -> io::Result<u32> {
     Ok(segments as u32)
 }
 
-/// A small index has few shards, since each has room for some slots at least.
-fn shards_for(index_bytes_max: u64) -> usize {
-    if index_bytes_max < 4 << 20 { 16 } else { 256 }
+/// One for so much of the disk: a shard that is nearly empty costs more for each object than it saves in waiting.
+fn shards_for(disk_bytes: u64, index_bytes_max: u64) -> usize {
+    let by_disk = (disk_bytes / (64 << 20)).next_power_of_two().clamp(16, 256);
+    if index_bytes_max < 4 << 20 { 16 } else { by_disk as usize }
 }
 
 /// The name of a data file, for tests and tools.

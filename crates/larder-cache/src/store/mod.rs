@@ -7,6 +7,7 @@
 //! [`medium`] is what it stands on.
 
 pub mod medium;
+pub mod meta;
 pub mod purges;
 pub mod rules;
 #[doc(hidden)]
@@ -376,6 +377,11 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
     }
 
+    /// Where the pieces of a block lie, sorted: a probe of the index.
+    pub fn extents(&self, id: ObjectId, key: &[u8], block: u64) -> Vec<Range<u64>> {
+        self.folder(key).map_or_else(Vec::new, |folder| folder.shelf.extents(id, block))
+    }
+
     /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
     pub fn read(self: &Arc<Self>, id: ObjectId, key: &[u8], range: Range<u64>) -> Fetching<Vec<(u64, Bytes)>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
@@ -415,10 +421,15 @@ impl Store {
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Removes one representation of a key or all; on disk when it resolves, with the number of heads that went.
+    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of
+    /// heads that went. An id that is not there may cost the key its other representations at the next start: more is
+    /// removed rather than less.
     pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
         // While a folder was out of service its objects went to others: all are told.
-        self.in_all_folders(|share| Task::Forget { key: Bytes::copy_from_slice(key), id, share })
+        self.in_all_folders(|folder, share| {
+            let hiding = folder.shelf.hide(key);
+            Task::Forget { key: Bytes::copy_from_slice(key), id, share, hiding }
+        })
     }
 
     /// Puts a rule in force, at once; it is on disk when it resolves.
@@ -428,16 +439,16 @@ impl Store {
         *next += 1;
         self.folders.iter().for_each(|folder| folder.shelf.rules.add(&rule));
         drop(next);
-        self.in_all_folders(|share| Task::Rule(rule.clone(), share))
+        self.in_all_folders(|_, share| Task::Rule(rule.clone(), share))
     }
 
     /// A folder out of service makes it not durable.
-    fn in_all_folders(&self, task: impl Fn(Share) -> Task) -> Fetching<Result<usize, NotDurable>> {
+    fn in_all_folders(&self, task: impl Fn(&Folder, Share) -> Task) -> Fetching<Result<usize, NotDurable>> {
         let (fetching, first) = Share::first();
         for folder in &self.folders {
             let share = first.another();
             if folder.shelf.healthy() {
-                folder.queue.push(task(share));
+                folder.queue.push(task(folder, share));
             }
         }
         first.tell(Ok(0));
@@ -447,6 +458,12 @@ impl Store {
     /// The number of the newest rule: the epoch of a fetch that begins now.
     pub fn current_epoch(&self) -> u64 {
         self.folders.iter().map(|folder| folder.shelf.rules.current_epoch()).max().unwrap_or(0)
+    }
+
+    /// What the rules say of a response with this key and these tags that was fetched at this epoch.
+    pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+        let verdicts = self.folders.iter().map(|folder| folder.shelf.rules.verdict(key, tags, epoch));
+        verdicts.max().unwrap_or(Verdict::Valid)
     }
 
     /// Counts a use of an object that was answered from memory and lies here too.

@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::fetching::Giving;
 use super::removal::Share;
 use super::rules::Rule;
+use super::shelf::Hiding;
 use super::{HeadToStore, ObjectId, Put, Refusal};
 
 /// What a writer is to do.
@@ -21,7 +22,7 @@ pub(super) enum Task {
     /// Write a piece of a body.
     Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Giving<Put> },
     /// Remove heads of a key.
-    Forget { key: Bytes, id: Option<ObjectId>, share: Share },
+    Forget { key: Bytes, id: Option<ObjectId>, share: Share, hiding: Hiding },
     /// Bring a rule to disk.
     Rule(Rule, Share),
     /// Bring everything to disk, and let go of this.

@@ -113,7 +113,10 @@ impl Rules {
 
     /// What the rules say of a response with this key and these tags that was fetched at `epoch`.
     pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
-        if epoch >= self.current_epoch() { Verdict::Valid } else { self.inner.read().mark(key, tags).verdict(epoch) }
+        if epoch >= self.current_epoch() {
+            return Verdict::Valid;
+        }
+        self.inner.read().mark(&subject(key), tags).verdict(epoch)
     }
 
     /// Takes out rules that nothing stored is older than: every stored response has an epoch of at least `epoch`. One
@@ -160,6 +163,18 @@ impl Rules {
     pub fn is_empty(&self) -> bool {
         self.current_epoch() == 0
     }
+}
+
+/// What prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space), with the mark
+/// of [`whole`] behind it.
+pub fn subject(key: &[u8]) -> Vec<u8> {
+    let url = key.iter().rposition(|&byte| byte == b' ').map_or(key, |at| &key[at + 1..]);
+    whole(url)
+}
+
+/// A prefix that one URL alone has: the URL with a mark behind it that no URL holds.
+pub fn whole(url: &[u8]) -> Vec<u8> {
+    [url, b"\n"].concat()
 }
 
 /// The newest rules of each force for one scope.

@@ -3,12 +3,14 @@
 //! A look-up probes the index, reads the place and verifies what it finds; no lock is held meanwhile. A segment may
 //! be recycled during a read: its slots went first and its sequence changed, so such a read finds nothing.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::locations::{Before, Location, Locations, Name};
@@ -39,6 +41,9 @@ pub struct Shelf {
     recovered_from: AtomicU64,
     errors_in_row: AtomicU32,
     failed: AtomicBool,
+    /// Keys whose heads are being removed, and how often.
+    hidden: Mutex<HashMap<u64, usize>>,
+    hidden_count: AtomicUsize,
 }
 
 /// What is known of a segment in memory.
@@ -57,6 +62,25 @@ pub enum Patience {
     Cached,
     /// It waits for the device.
     Waits,
+}
+
+/// While it lives, the heads of a key are not found.
+pub struct Hiding {
+    shelf: Arc<Shelf>,
+    key_hash: u64,
+}
+
+impl Drop for Hiding {
+    fn drop(&mut self) {
+        let mut hidden = self.shelf.hidden.lock();
+        if let Some(count) = hidden.get_mut(&self.key_hash) {
+            *count -= 1;
+            if *count == 0 {
+                hidden.remove(&self.key_hash);
+            }
+        }
+        self.shelf.hidden_count.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// What became of a look.
@@ -117,7 +141,21 @@ impl Shelf {
             recovered_from: AtomicU64::new(u64::MAX),
             errors_in_row: AtomicU32::new(0),
             failed: AtomicBool::new(false),
+            hidden: Mutex::default(),
+            hidden_count: AtomicUsize::new(0),
         }
+    }
+
+    /// Hides the heads of a key until the guard is dropped: they are being removed.
+    pub fn hide(self: &Arc<Shelf>, key: &[u8]) -> Hiding {
+        let key_hash = self.key_hash(key);
+        *self.hidden.lock().entry(key_hash).or_default() += 1;
+        self.hidden_count.fetch_add(1, Ordering::SeqCst);
+        Hiding { shelf: Arc::clone(self), key_hash }
+    }
+
+    fn is_hidden(&self, key_hash: u64) -> bool {
+        self.hidden_count.load(Ordering::SeqCst) > 0 && self.hidden.lock().contains_key(&key_hash)
     }
 
     /// The hash of a key in this store.
@@ -127,13 +165,17 @@ impl Shelf {
 
     /// Whether a key may have heads here.
     pub fn may_have(&self, key: &[u8]) -> bool {
-        self.recovering()
-            || self.locations.any(Name::of_head(self.key_hash(key), 0), |each| each.kind() != Kind::Extent)
+        let key_hash = self.key_hash(key);
+        let there = || self.locations.any(Name::of_head(key_hash, 0), |each| each.kind() != Kind::Extent);
+        !self.is_hidden(key_hash) && (self.recovering() || there())
     }
 
     /// The heads of all variants of a key.
     pub fn heads(&self, key: &[u8], patience: Patience) -> Look<Vec<StoredHead>> {
         let key_hash = self.key_hash(key);
+        if self.is_hidden(key_hash) {
+            return Look::Ended(Vec::new());
+        }
         let recovered_from = self.recovered_from.load(Ordering::Acquire);
         let mut found = Vec::new();
         let mut locations = self.head_locations(key_hash);
@@ -171,6 +213,17 @@ impl Shelf {
     pub fn has_block(&self, id: ObjectId, block: u64) -> bool {
         let name = Name::of_block(self.identity.hash_seed, id, block);
         self.locations.any(name, |each| each.kind() == Kind::Extent && each.may_be_of(id))
+    }
+
+    /// Where the pieces of a block lie, sorted, as the index knows them.
+    pub fn extents(&self, id: ObjectId, block: u64) -> Vec<Range<u64>> {
+        let range = |location: &Location| {
+            let start = block * BLOCK_BYTES + location.name().offset_in_block();
+            start..start + location.extent_bytes() - HEADER_BYTES as u64
+        };
+        let mut ranges: Vec<Range<u64>> = self.piece_locations(id, block).iter().map(range).collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
     }
 
     /// The pieces of a representation that overlap a range within its first block.
