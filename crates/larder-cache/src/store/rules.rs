@@ -12,6 +12,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -131,7 +133,7 @@ impl Rules {
         };
         inner.tags.retain(|_, mark| keep(mark));
         let Inner { prefixes, lengths, all, .. } = &mut *inner;
-        prefixes.retain(|text, mark| {
+        prefixes.retain(|(text, mark)| {
             let keep = keep(mark);
             if !keep {
                 forget_length(lengths, text.len());
@@ -147,7 +149,7 @@ impl Rules {
         let same = match &rule.scope {
             Scope::All => None,
             Scope::Tag(tag) => inner.tags.get(tag),
-            Scope::Prefix(text) => inner.prefixes.get(text),
+            Scope::Prefix(text) => inner.prefix(text),
         };
         let mark = same.copied().unwrap_or_default().max(inner.all);
         mark.hard > rule.number || (rule.force == Force::Soft && mark.soft > rule.number)
@@ -216,7 +218,7 @@ const FOLDED_PLACES: usize = 1 << 14;
 struct Inner {
     all: Mark,
     tags: HashMap<u64, Mark>,
-    prefixes: HashMap<Box<[u8]>, Mark>,
+    prefixes: HashTable<(Box<[u8]>, Mark)>,
     /// How many prefixes have which length.
     lengths: BTreeMap<usize, usize>,
     /// Made when the first tag is folded, and the first prefix.
@@ -226,16 +228,23 @@ struct Inner {
 
 impl Inner {
     fn add_prefix(&mut self, text: &[u8], mark: Mark) {
-        if !self.prefixes.contains_key(text) {
-            *self.lengths.entry(text.len()).or_default() += 1;
+        let same = |held: &(Box<[u8]>, Mark)| *held.0 == *text;
+        match self.prefixes.entry(xxh3_64(text), same, |held| xxh3_64(&held.0)) {
+            Entry::Occupied(mut held) => held.get_mut().1 = held.get().1.max(mark),
+            Entry::Vacant(place) => {
+                place.insert((text.into(), mark));
+                *self.lengths.entry(text.len()).or_default() += 1;
+            }
         }
-        let held = self.prefixes.entry(text.into()).or_default();
-        *held = held.max(mark);
+    }
+
+    fn prefix(&self, text: &[u8]) -> Option<&Mark> {
+        self.prefixes.find(xxh3_64(text), |held| *held.0 == *text).map(|held| &held.1)
     }
 
     fn mark(&self, key: &[u8], tags: &[u64]) -> Mark {
         let mut mark = self.all;
-        let known = |length: &usize| self.prefixes.get(&key[..*length]);
+        let known = |length: &usize| self.prefix(&key[..*length]);
         for held in self.lengths.range(..=key.len()).filter_map(|(length, _)| known(length)) {
             mark = mark.max(*held);
         }
@@ -270,10 +279,10 @@ impl Inner {
 
     /// A prefix that is shorter than an origin can't be folded by origin: it becomes a rule for everything.
     fn fold_prefixes(&mut self) {
-        let limit = median(self.prefixes.values());
+        let limit = median(self.prefixes.iter().map(|held| &held.1));
         let folded = self.folded_origins.get_or_insert_with(|| vec![Mark::default(); FOLDED_PLACES].into());
         let (lengths, all) = (&mut self.lengths, &mut self.all);
-        self.prefixes.retain(|text, mark| {
+        self.prefixes.retain(|(text, mark)| {
             let keep = mark.newest() > limit;
             if !keep {
                 forget_length(lengths, text.len());
