@@ -166,6 +166,7 @@ impl<'a> Play<'a> {
             87..91 => self.rule(draw),
             91..95 => self.pen.shelf().used(&key_text(draw.below(KEYS))),
             95..99 => self.read(draw.below(KEYS), false),
+            _ if draw.one_in(2) => self.storm(draw),
             _ => self.read_all(false),
         }
     }
@@ -270,6 +271,20 @@ impl<'a> Play<'a> {
         self.pen.shelf().rules.add(&rule);
         let outcome = self.pen.purge(&[Purge::Rule(rule.clone())]);
         self.model.ruled(rule, outcome.is_ok());
+    }
+
+    /// So many purges that the log of them is written anew.
+    fn storm(&mut self, draw: &mut Draw) {
+        for _ in 0..150 {
+            if draw.one_in(4) {
+                self.kill(draw)
+            } else {
+                self.rule(draw)
+            }
+            if self.device.is_off() {
+                return;
+            }
+        }
     }
 
     fn read_all(&mut self, started: bool) {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
-use super::purges::{Purge, PurgeLog, Reach, Tombstone};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone, Worth};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
@@ -106,8 +106,6 @@ enum Piece {
     Body(Bytes),
 }
 
-/// A purge log of fewer entries is left as it is.
-const PURGES_COMPACTED_MIN: u64 = 4096;
 /// Puts refused after a write that found no room on the file system.
 const PUTS_RESTED: u32 = 256;
 /// Segments tried for one record, when each fills with what is kept of the one recycled.
@@ -133,7 +131,7 @@ impl Pen {
             sequence_next: 1,
             numbers_below: Numbers::default(),
             purge_log: None,
-            compact_at: PURGES_COMPACTED_MIN,
+            compact_at: purges_compacted_min(&settings),
             retired: 0,
             on_disk: BTreeMap::new(),
             left_behind: BTreeMap::new(),
@@ -501,6 +499,7 @@ impl Pen {
             Ok(()) => self.shelf.note_success(),
             Err(error) => self.note_write_error(error),
         }
+        self.compact_purges();
         outcome
     }
 
@@ -510,11 +509,14 @@ impl Pen {
         let Some(log) = self.purge_log.as_mut().filter(|log| log.entries() >= self.compact_at) else { return };
         self.shelf.rules.retire(epoch_min);
         self.retired = self.retired.max(epoch_min.min(self.shelf.rules.current_epoch()));
+        let rules = &self.shelf.rules;
         let outcome = log.compact(|purge| match purge {
-            Purge::Rule(rule) => rule.number > epoch_min,
-            Purge::Tombstone(tombstone) => tombstone.sequence >= oldest,
+            Purge::Rule(rule) if rule.number <= epoch_min => Worth::Void,
+            Purge::Rule(rule) if rules.supersede(rule) => Worth::Superseded,
+            Purge::Tombstone(tombstone) if tombstone.sequence < oldest => Worth::Void,
+            _ => Worth::Needed,
         });
-        self.compact_at = (log.entries() * 2).max(PURGES_COMPACTED_MIN);
+        self.compact_at = (log.entries() * 2).max(purges_compacted_min(&self.settings));
         if let Err(error) = outcome {
             self.note_write_error(&error);
         }
@@ -561,20 +563,44 @@ impl Pen {
             }
             self.shelf.remove(location);
         }
-        if killed.records.is_empty() {
-            // All are meant, or one whose variant nobody knows.
-            killed.records.push(self.tombstone(Name::of_head(key_hash, 0), Reach::Key));
+        let name = Name::of_head(key_hash, 0);
+        if killed.heads > 0 && id.is_none() {
+            killed.records.push(self.tombstone(name, Reach::Key));
+        } else if let (true, Some((sequence, offset))) = (killed.records.is_empty(), self.hidden_until()) {
+            // Of one that is not found nobody knows the variant: all are meant.
+            let tombstone = Tombstone { sequence, offset, name: name.0, reach: Reach::Key };
+            killed.records.push(Purge::Tombstone(tombstone));
         }
         killed
     }
 
     /// For what was written until now.
     fn tombstone(&self, name: Name, reach: Reach) -> Purge {
-        let (sequence, offset) = match &self.active {
+        let (sequence, offset) = self.end_of_log();
+        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
+    }
+
+    fn end_of_log(&self) -> (u64, u32) {
+        match &self.active {
             Some(active) => (active.sequence, active.filled as u32 - 1),
             None => (self.sequence_next - 1, u32::MAX),
-        };
-        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
+        }
+    }
+
+    /// How far what is on disk is perhaps not in the index: lives in free segments; after an error of the device, all. So
+    /// a purge of what was never here costs an entry that is soon void, or none.
+    fn hidden_until(&self) -> Option<(u64, u32)> {
+        let counters = &self.shelf.counters;
+        let troubles = [&counters.bad_records, &counters.read_errors, &counters.write_errors];
+        if troubles.into_iter().any(|count| count.load(std::sync::atomic::Ordering::Relaxed) > 0) {
+            return Some(self.end_of_log());
+        }
+        let hidden = self.left_behind.values().flatten().chain(&self.overwritten);
+        // A life that could not be read may have any number.
+        if hidden.clone().any(|sequence| *sequence == 0) {
+            return Some(self.end_of_log());
+        }
+        hidden.max().map(|sequence| (*sequence, u32::MAX))
     }
 
     fn drop_blocks_of(&self, head: Location) {
@@ -637,6 +663,14 @@ impl Pen {
         covered.into_iter().for_each(|each| _ = self.shelf.remove(each));
     }
 }
+
+/// A purge log of fewer entries is left as it is: the small files have a sixty-fourth of the folder.
+fn purges_compacted_min(settings: &LogSettings) -> u64 {
+    (settings.disk_bytes / 64 / 4 / PURGE_BYTES).clamp(64, 4096)
+}
+
+/// What a purge takes in the log, frame included.
+const PURGE_BYTES: u64 = 40;
 
 /// What [`Pen::kill`] did.
 #[derive(Debug, Default)]

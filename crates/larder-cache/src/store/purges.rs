@@ -81,6 +81,17 @@ pub enum Purge {
     Tombstone(Tombstone),
 }
 
+/// What an entry is still good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// Something stored may be in its scope.
+    Needed,
+    /// Nothing stored is as old as what it is about.
+    Void,
+    /// A later entry says the same and more.
+    Superseded,
+}
+
 /// The log, open for appending by any number of threads. It keeps nothing in memory of what it holds.
 pub struct PurgeLog {
     medium: Arc<dyn Medium>,
@@ -167,7 +178,7 @@ impl PurgeLog {
         let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
         self.append(std::slice::from_ref(&everything))?;
         // The broken frame goes, or the next start would find it again.
-        self.compact(|_| true)?;
+        self.compact(|_| Worth::Needed)?;
         Ok(everything)
     }
 
@@ -232,10 +243,10 @@ impl PurgeLog {
         self.end.lock().at
     }
 
-    /// Writes the entries that are still of use anew; the old file stays in force until the new one is whole on disk. In
-    /// place of the rules that go stands one hard rule for everything with the highest of their numbers: nothing stored
-    /// is that old, or they would be of use, and the number is never given again.
-    pub fn compact(&self, keep: impl Fn(&Purge) -> bool) -> io::Result<()> {
+    /// Writes the entries that are still needed anew; the old file stays in force until the new one is whole on disk. In
+    /// place of the void rules stands one hard rule for everything with the highest of their numbers: nothing stored is
+    /// that old, and the number is never given again.
+    pub fn compact(&self, judge: impl Fn(&Purge) -> Worth) -> io::Result<()> {
         let mut end = self.end.lock();
         let file = self.medium.open(NEW_NAME)?;
         file.truncate(0)?;
@@ -247,13 +258,13 @@ impl PurgeLog {
         let mut frames = Frames::of(&*end.file)?;
         frames.length = frames.length.min(end.at);
         while let Some(frame) = frames.next_sound()? {
-            each_entry(&frame.body, |purge| {
-                if keep(&purge) {
+            each_entry(&frame.body, |purge| match (judge(&purge), &purge) {
+                (Worth::Needed, _) => {
                     entries += 1;
                     write_entry(&mut kept, &purge);
-                } else if let Purge::Rule(rule) = &purge {
-                    gone = rule.number.max(gone);
                 }
+                (Worth::Void, Purge::Rule(rule)) => gone = rule.number.max(gone),
+                _ => {}
             });
             if kept.len() > BODY_BYTES_WANTED {
                 new.put_frame(&kept, entries)?;
@@ -622,13 +633,18 @@ mod tests {
         let device = SimDevice::new(ROOM);
         let (log, _) = open(&device);
         log.append(&samples()).unwrap();
-        log.compact(|purge| matches!(purge, Purge::Rule(rule) if rule.number < 3)).unwrap();
+        log.compact(|purge| match purge {
+            Purge::Rule(rule) if rule.number == 1 => Worth::Superseded,
+            Purge::Rule(rule) if rule.number == 2 => Worth::Needed,
+            _ => Worth::Void,
+        })
+        .unwrap();
         log.append(&samples()[..1]).unwrap();
         let everything = rule(3, Scope::All, Force::Hard);
         let (again, read) = open(&device.crash(1));
-        assert_eq!(read, [&samples()[1..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
-        assert_eq!(again.entries(), 4);
-        again.compact(|_| false).unwrap();
+        assert_eq!(read, [&samples()[2..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
+        assert_eq!(again.entries(), 3);
+        again.compact(|_| Worth::Void).unwrap();
         assert_eq!(open(&device.crash(2)).1.last(), Some(&samples()[0]), "another device");
     }
 
@@ -644,7 +660,7 @@ mod tests {
                         acknowledged.push(tombstone(number));
                     }
                     if number % 10 == 0 {
-                        let _ = log.compact(|_| true);
+                        let _ = log.compact(|_| Worth::Needed);
                     }
                 }
             }
@@ -712,7 +728,11 @@ mod tests {
         assert_eq!(device.operations() - operations, 200);
         assert_eq!(log.entries(), 100_000);
         assert!(log.bytes() < 100_000 * (ENTRY_BYTES as u64 + 1));
-        log.compact(|purge| matches!(purge, Purge::Tombstone(tombstone) if tombstone.sequence > 999)).unwrap();
+        log.compact(|purge| match purge {
+            Purge::Tombstone(tombstone) if tombstone.sequence > 999 => Worth::Needed,
+            _ => Worth::Void,
+        })
+        .unwrap();
         assert_eq!(log.entries(), 100);
         assert_eq!(open(&device.crash(1)).1.len(), 100);
     }
