@@ -547,6 +547,8 @@ impl Cache {
             state.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
             let before = state.variants.len();
             state.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
+            // It may lie on disk still: whoever wants it looks there again.
+            state.loaded &= state.variants.len() == before;
             (state.variants.len() < before, state.variants.is_empty() && state.pending.is_empty())
         };
         if was_stored {

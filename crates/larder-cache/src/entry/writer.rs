@@ -196,6 +196,11 @@ impl Writer {
 
     /// What does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // With little memory, what the queue before the disk refuses would soon be nowhere.
+        let waits = self.admitted == Some(true) && self.cache.is_short_of_memory();
+        if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
+            return Poll::Pending;
+        }
         let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
         let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
         let mut state = self.entry.state.lock();
