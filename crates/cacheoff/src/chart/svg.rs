@@ -10,7 +10,7 @@ const LINE_HEIGHT: f64 = 15.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 34.0;
 /// Points of a line beyond twice this are thinned to the extremes of each column.
-const COLUMNS: usize = 400;
+const COLUMNS: usize = 200;
 
 /// Rectangle of the plot and the two axes.
 struct Frame {
