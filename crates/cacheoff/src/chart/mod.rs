@@ -1,7 +1,7 @@
 //! Charts as SVG text: lines, steps, areas, histograms, percentile curves, bars with their spread.
 //!
 //! No script and no font file. Colours are told apart by people with any colour vision, on white, on dark and, by
-//! the dash patterns, on a grey print. Text is sized for a figure of 460 units, which is a phone's width and a third
+//! the dash patterns, on a grey print. Text is sized for a figure of 400 units, which is a phone's width and a third
 //! of a desk's. The colours are CSS variables ([`STYLE`]), so that a page can be light or dark around its figures.
 
 mod bars;

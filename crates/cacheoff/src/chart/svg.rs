@@ -4,8 +4,8 @@ use super::scale::Span;
 use super::{Chart, Series, Shape, Tone};
 use std::fmt::Write;
 
-pub(super) const WIDTH: f64 = 460.0;
-const HEIGHT: f64 = 270.0;
+pub(super) const WIDTH: f64 = 400.0;
+const HEIGHT: f64 = 250.0;
 const LINE_HEIGHT: f64 = 15.0;
 const RIGHT: f64 = 20.0;
 const BOTTOM: f64 = 34.0;
@@ -57,7 +57,7 @@ fn last_x(chart: &Chart) -> Option<f64> {
 
 pub(super) fn draw(chart: &Chart, style: &str) -> String {
     let mut out = opening(&chart.title, HEIGHT, style);
-    let top = legend(&mut out, chart) + 10.0;
+    let top = legend(&mut out, chart) + if chart.bands.is_empty() { 10.0 } else { 18.0 };
     let frame = Frame::of(chart, top);
     bands(&mut out, chart, &frame);
     axes(&mut out, chart, &frame);
@@ -137,7 +137,7 @@ fn bands(out: &mut String, chart: &Chart, frame: &Frame) {
             );
         }
         if text_width(&band.name) * 0.9 + 4.0 <= to - from {
-            let (x, y) = (n((from + to) / 2.0), n(frame.top + 10.0));
+            let (x, y) = (n((from + to) / 2.0), n(frame.top - 3.0));
             let _ = write!(out, "<text class=\"phase mid\" x=\"{x}\" y=\"{y}\">{}</text>", escaped(&band.name));
         }
     }

@@ -187,10 +187,10 @@ metrics! {
         "origin.again" "bytes fetched again" Bytes Less "Bytes of unchanged objects that had been sent whole before." |s| Some(s.phase.origin.bytes_again as f64).filter(|bytes| *bytes > 0.0);
     }
     Trust {
-        "lateness.p99" "lateness of the referee, 99 %" Micros Less "From the intended to the real start of a request that had nothing to wait for." |s| quantile(&s.phase.lateness, 0.99);
+        "lateness.p99" "lateness of the referee, 99 %" Micros Neither "From the intended to the real start of a request that had nothing to wait for." |s| quantile(&s.phase.lateness, 0.99);
         "own_cpu" "CPU of the referee, cores" Cores Neither "Cores that the referee kept busy." |s| s.load.map(|l| f64::from(l.own_cpu));
-        "steal" "stolen, cores" Cores Less "Cores that the hypervisor gave to somebody else." |s| s.load.map(|l| f64::from(l.steal));
-        "others" "other processes, cores" Cores Less "Cores that other processes used." |s| s.load.map(|l| f64::from(l.others_cpu));
+        "steal" "stolen, cores" Cores Neither "Cores that the hypervisor gave to somebody else." |s| s.load.map(|l| f64::from(l.steal));
+        "others" "other processes, cores" Cores Neither "Cores that other processes used." |s| s.load.map(|l| f64::from(l.others_cpu));
     }
 }
 

@@ -15,6 +15,34 @@ type Fact = fn(&Ledger) -> String;
 const BARS: [&str; 6] = ["rps", "mean", "p99", "dhr", "cpu_us", "memory"];
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
+/// Metrics of the executive table; the whole list stands folded below it.
+const EXECUTIVE: [&str; 25] = [
+    "rps",
+    "bps",
+    "mean",
+    "hit.mean",
+    "miss.mean",
+    "p50",
+    "p99",
+    "p99.9",
+    "max",
+    "dhr",
+    "dhr.offered",
+    "bhr",
+    "urls",
+    "recurrence",
+    "errors",
+    "errors.share",
+    "lies",
+    "cpu_us",
+    "memory",
+    "rps_per_price",
+    "hits_per_price",
+    "rps_per_watt",
+    "downtime.miss",
+    "downtime.hit",
+    "duration",
+];
 /// A value that differs less than this from the best is as good.
 const SAME: f64 = 0.02;
 
@@ -129,31 +157,58 @@ fn round(run: &Summary<'_>) -> String {
     }
 }
 
-/// Every metric that any entry has, entries as columns.
+/// The executive table, entries as columns; below it every metric that any entry has.
 fn executive(comparison: &Comparison<'_>) -> String {
+    let short = |metric: &Metric| EXECUTIVE.contains(&metric.key);
+    if let [only] = comparison.entries.as_slice() {
+        return alone(comparison, only);
+    }
+    let mut table = Table::new(&headings(comparison));
+    for group in Group::ALL {
+        group_rows(&mut table, comparison, group, short);
+    }
+    facts(&mut table, comparison);
+    let mut whole = Table::new(&headings(comparison));
+    for group in Group::ALL {
+        group_rows(&mut whole, comparison, group, |_| true);
+    }
+    table.html() + &folded("Every figure", &whole.html())
+}
+
+/// One entry: its groups beside each other instead of one long column.
+fn alone(comparison: &Comparison<'_>, only: &Rounds<'_>) -> String {
+    let mut out = "<div class=\"groups\">".to_owned();
+    for group in Group::ALL {
+        let mut table = Table::plain(&[group.as_str(), ""]);
+        for metric in METRICS.iter().filter(|metric| metric.group == group && only.spread(metric).is_some()) {
+            row(&mut table, comparison, metric);
+        }
+        out.push_str(&table.html());
+    }
+    let mut table = Table::plain(&["Run", ""]);
+    facts(&mut table, comparison);
+    out + &table.html() + "</div>"
+}
+
+fn headings(comparison: &Comparison<'_>) -> Vec<String> {
     let mut headings = vec![String::new()];
     for (place, entry) in comparison.entries.iter().enumerate() {
-        let colour = if comparison.entries.len() > 1 { key(place) } else { String::new() };
         let badge = match entry.counts() {
             true => String::new(),
             false => format!("<br><span class=\"badge {0}\">{0}</span>", worst(entry)),
         };
-        headings.push(format!("{colour}{}{badge}", escaped(&entry.label)));
+        headings.push(format!("{}{}{badge}", key(place), escaped(&entry.label)));
     }
-    let mut table = Table::new(&headings);
-    for group in Group::ALL {
-        let of_group = METRICS.iter().filter(|metric| metric.group == group);
-        let shown: Vec<&Metric> =
-            of_group.filter(|m| comparison.entries.iter().any(|e| e.spread(m).is_some())).collect();
-        if !shown.is_empty() {
-            table.heading(group.as_str(), comparison.entries.len() + 1);
-        }
-        for metric in shown {
-            row(&mut table, comparison, metric);
-        }
+    headings
+}
+
+fn group_rows(table: &mut Table, comparison: &Comparison<'_>, group: Group, wanted: impl Fn(&Metric) -> bool) {
+    let of_group = METRICS.iter().filter(|metric| metric.group == group && wanted(metric));
+    let shown: Vec<&Metric> = of_group.filter(|m| comparison.entries.iter().any(|e| e.spread(m).is_some())).collect();
+    if !shown.is_empty() {
+        table.heading(group.as_str(), comparison.entries.len() + 1);
     }
-    facts(&mut table, comparison);
-    table.html()
+    shown.into_iter().for_each(|metric| row(table, comparison, metric));
 }
 
 fn worst(entry: &Rounds<'_>) -> &'static str {
@@ -176,7 +231,7 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
         let text = if entry.counts() { text } else { format!("<span class=\"out\">{text}</span>") };
         cells.push(match spread.rounds > 1 && spread.low != spread.high {
             true => {
-                format!("{text}<small>{} to {}</small>", metric.unit.text(spread.low), metric.unit.text(spread.high))
+                format!("{text}<small>{}</small>", range(metric.unit, spread.low, spread.high))
             }
             false => text,
         });
@@ -190,16 +245,30 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
     }
 }
 
-/// The best median of the entries that count, if at least two have one.
+/// Two numbers that share their unit: `116–118 ms`.
+fn range(unit: Unit, low: f64, high: f64) -> String {
+    let (low, high) = (unit.text(low), unit.text(high));
+    let split = |text: &str| text.rfind(|c: char| c.is_ascii_digit()).map_or(0, |place| place + 1);
+    let same = low[split(&low)..] == high[split(&high)..];
+    let low = if same { &low[..split(&low)] } else { &low };
+    format!("{low}–{high}")
+}
+
+/// The best median of the entries that count, if they differ. A rate that was asked for is no merit.
 fn best(comparison: &Comparison<'_>, metric: &Metric) -> Option<f64> {
-    let counting = comparison.entries.iter().filter(|entry| entry.counts());
-    let medians: Vec<f64> = counting.filter_map(|entry| Some(entry.spread(metric)?.median)).collect();
-    if medians.len() < 2 {
+    let counting = || comparison.entries.iter().filter(|entry| entry.counts());
+    let paced = counting().filter_map(Rounds::typical).any(|run| run.phase.due > 0);
+    if paced && metric.group == Group::Throughput {
+        return None;
+    }
+    let medians: Vec<f64> = counting().filter_map(|entry| Some(entry.spread(metric)?.median)).collect();
+    let (low, high) = (medians.iter().copied().reduce(f64::min)?, medians.iter().copied().reduce(f64::max)?);
+    if high - low <= high.abs() * SAME {
         return None;
     }
     match metric.better {
-        Better::More => medians.into_iter().reduce(f64::max),
-        Better::Less => medians.into_iter().reduce(f64::min),
+        Better::More => Some(high),
+        Better::Less => Some(low),
         Better::Neither => None,
     }
 }
@@ -218,7 +287,9 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         }),
         ("begun", |ledger| if ledger.run.started_unix > 0 { date(ledger.run.started_unix) } else { String::new() }),
     ];
-    table.heading("Runs", comparison.entries.len() + 1);
+    if comparison.entries.len() > 1 {
+        table.heading("Runs", comparison.entries.len() + 1);
+    }
     let rounds = |entry: &Rounds<'_>| match (entry.used().len(), entry.runs.len()) {
         (used, all) if used == all => all.to_string(),
         (used, all) => format!("{used} of {all}"),
@@ -228,7 +299,11 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         |entry: &Rounds<'_>| entry.runs.first().map_or(String::new(), |run| Unit::Elapsed.text(run.run_seconds()));
     table.row(&row_of("length of a run", comparison, length));
     for (name, of) in rows {
-        let cells = row_of(name, comparison, |entry| of_first(entry, of));
+        let mut cells = row_of(name, comparison, |entry| of_first(entry, of));
+        if name == "begun" {
+            let second_line = |cell: &mut String| *cell = cell.replacen(' ', "<small>", 1) + "</small>";
+            cells.iter_mut().skip(1).filter(|cell| !cell.is_empty()).for_each(second_line);
+        }
         if cells[1..].iter().any(|cell| !cell.is_empty()) {
             table.row(&cells);
         }
