@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// How long an ended cache may take before it is killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long what it started may live on after it.
+const ORPHANS: Duration = Duration::from_millis(500);
 /// A command before the start may take this long.
 const PREPARE_MAX: Duration = Duration::from_secs(60);
 /// Of a failed cache's own words, this much is kept for the reason.
@@ -259,7 +261,8 @@ impl Running {
             std::thread::sleep(POLL);
         }
         if first != Signal::KILL {
-            while self.family.iter().any(|pid| *pid != root && alive(*pid)) && begun.elapsed() < GRACE {
+            let parted = Instant::now();
+            while self.family.iter().any(|pid| *pid != root && alive(*pid)) && parted.elapsed() < ORPHANS {
                 std::thread::sleep(POLL);
             }
             self.signal(Signal::KILL);
