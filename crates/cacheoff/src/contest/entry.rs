@@ -293,6 +293,7 @@ mod tests {
             "group",
             "program",
             "cache_dir",
+            "connections_max",
         ];
         names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
     }

@@ -3,7 +3,7 @@
 use super::entry::{EntrySpec, Stop, Values};
 use crate::ledger;
 use crate::proc;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +23,10 @@ const ORPHANS: Duration = Duration::from_millis(500);
 const PREPARE_MAX: Duration = Duration::from_secs(60);
 /// Of a failed cache's own words, this much is kept for the reason.
 const SAID_BYTES_MAX: usize = 600;
+/// Open files that a cache should be allowed.
+const DESCRIPTORS_WISHED: u64 = 65_536;
+/// Of those, what it needs beside connections.
+const DESCRIPTORS_SPARE: u64 = 200;
 const POLL: Duration = Duration::from_millis(10);
 
 /// Where and how an entry runs.
@@ -88,6 +92,7 @@ impl Prepared {
                 ("memory_mb", post.memory_mb.to_string()),
                 ("disk_mb", post.disk_mb.to_string()),
                 ("workers", post.cores.len().max(1).to_string()),
+                ("connections_max", connections_max().to_string()),
                 ("user", owner.user.clone()),
                 ("group", owner.group.clone()),
             ]
@@ -318,6 +323,21 @@ fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
     let mut start = [0; 12];
     stream.read_exact(&mut start).ok()?;
     std::str::from_utf8(&start).ok()?.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
+}
+
+/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections with their origin's
+/// side it allows.
+fn connections_max() -> u64 {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(DESCRIPTORS_WISHED), maximum: Some(DESCRIPTORS_WISHED) };
+    let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
+    let wanted = before.maximum.is_some_and(|maximum| maximum < DESCRIPTORS_WISHED);
+    if !wanted || setrlimit(Resource::Nofile, raised).is_err() {
+        // What is not allowed stays as it was.
+        let _ = setrlimit(Resource::Nofile, allowed);
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_WISHED);
+    (now.min(DESCRIPTORS_WISHED) / 2).saturating_sub(DESCRIPTORS_SPARE).max(16)
 }
 
 /// The program's path.
