@@ -6,6 +6,8 @@ mod crowd;
 mod fuzz;
 mod http;
 mod lab;
+mod law;
+mod parts;
 mod same_bytes;
 mod shell;
 mod tidy;
@@ -36,6 +38,8 @@ enum Chore {
     SameBytes(same_bytes::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
+    /// Ranges out of a long object: the right bytes, and how many move from the origin.
+    Parts(parts::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
+        Chore::Parts(args) => parts::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {

@@ -114,6 +114,27 @@ impl Extents {
         gone
     }
 
+    /// Frees the bytes of the range. A piece that reaches out of it keeps its buffer alive for the rest. Returns how
+    /// many bytes went.
+    pub fn remove(&mut self, range: Range<u64>) -> u64 {
+        let before = self.bytes;
+        let first = self.first_ending_after(range.start);
+        let after = self.pieces.partition_point(|piece| piece.at < range.end);
+        if first >= after || range.is_empty() {
+            return 0;
+        }
+        let gone: Vec<Piece> = self.pieces.drain(first..after).collect();
+        let (head, tail) = (&gone[0], &gone[gone.len() - 1]);
+        let head = (head.at < range.start).then(|| head.part(head.at..range.start));
+        let tail = (tail.end() > range.end).then(|| tail.part(range.end..tail.end()));
+        self.bytes -= gone.iter().map(|piece| piece.bytes.len() as u64).sum::<u64>();
+        for (place, kept) in head.into_iter().chain(tail).enumerate() {
+            self.bytes += kept.bytes.len() as u64;
+            self.pieces.insert(first + place, kept);
+        }
+        before - self.bytes
+    }
+
     /// The offset after the last present byte.
     pub fn end(&self) -> u64 {
         self.pieces.back().map_or(0, Piece::end)
@@ -210,6 +231,11 @@ struct Piece {
 impl Piece {
     fn end(&self) -> u64 {
         self.at + self.bytes.len() as u64
+    }
+
+    fn part(&self, range: Range<u64>) -> Piece {
+        let bytes = self.bytes.slice((range.start - self.at) as usize..(range.end - self.at) as usize);
+        Piece { at: range.start, bytes, exact: false }
     }
 }
 

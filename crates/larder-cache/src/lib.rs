@@ -3,7 +3,7 @@
 //! [`key`] names an object, [`policy`] is RFC 9111 as pure functions of values and `now`, [`entry`] is
 //! where the client side and the server side meet ([`entry::Reader`], [`entry::Writer`]), [`extents`]
 //! are the byte ranges that are present, [`index`] finds, [`evict`] makes room, and [`cache`] puts
-//! them together: `find` answers what a request may have.
+//! them together: `find` answers what a request may have. [`store`] is the disk tier below: keys, ids and bytes.
 
 pub mod cache;
 pub mod entry;
@@ -13,3 +13,5 @@ pub mod index;
 pub mod key;
 pub mod policy;
 pub mod search;
+pub mod store;
+pub mod tags;

@@ -1,9 +1,11 @@
 //! The cache as a whole: what requests may have, who fetches, what stays within the budget.
 
 use bytes::Bytes;
-use larder_cache::cache::{Absent, Cache, Found, Joins, Settings};
-use larder_cache::entry::{Arrival, Failure, Kept, Reader, Room, Said, Writer};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
+use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, Storable, Times};
+use larder_cache::store::rules::{Force, Scope};
+use larder_cache::tags;
 use larder_wire::date::Stamp;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{RequestHead, ResponseHead};
@@ -39,7 +41,7 @@ fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
 }
 
 fn find(cache: &Arc<Cache>, key: &[u8], request: &RequestHead, at: Stamp) -> Found {
-    cache.find(key, request, &Asked::of(request), at, Joins::Yes)
+    cache.find(key, request, &Asked::of(request), at, Joins::Yes, Disk::Ask)
 }
 
 fn miss(cache: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
@@ -73,7 +75,7 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-fn read(reader: &mut Reader, from: u64) -> Option<Result<Vec<u8>, Failure>> {
+fn read(reader: &mut Reader, from: u64) -> Option<Result<Vec<u8>, Stop>> {
     let mut out = Vec::new();
     now(reader.read(from..u64::MAX, &mut out)).map(|read| read.map(|_| out.concat()))
 }
@@ -143,22 +145,22 @@ fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
-    let cx = Context::from_waker(&waker);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     writer.push(Bytes::from_static(b"0123456789"));
-    assert_eq!(writer.poll_room(&cx), Poll::Pending);
+    assert_eq!(writer.poll_room(&mut cx), Poll::Pending);
     assert_eq!(read(&mut reader, 0), Some(Ok(b"0123456789".to_vec())));
     assert_eq!(bell.0.load(Ordering::Relaxed), 0, "what was handed out is not taken yet");
     assert!(read(&mut reader, 10).is_none());
     assert_eq!(bell.0.load(Ordering::Relaxed), 1);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Go));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Go));
     for round in 0..1000u64 {
         writer.push(Bytes::from_static(b"abcdefghij"));
         assert_eq!(read(&mut reader, 10 + round * 10), Some(Ok(b"abcdefghij".to_vec())));
         assert!(cache.stats().memory_bytes < 3000, "{}", cache.stats().memory_bytes);
     }
     drop(reader);
-    assert_eq!(writer.poll_room(&cx), Poll::Ready(Room::Gone));
+    assert_eq!(writer.poll_room(&mut cx), Poll::Ready(Room::Gone));
 }
 
 #[test]
@@ -275,4 +277,191 @@ fn what_a_client_still_reads_is_not_counted_as_free() {
         assert!(cache.stats().memory_bytes <= 100_000, "{}", cache.stats().memory_bytes);
     }
     drop(held);
+}
+
+const STRONG: &str = "Cache-Control: max-age=60\nETag: \"v1\"";
+
+fn law(range: std::ops::Range<u64>) -> Vec<u8> {
+    range.map(|at| (at.wrapping_mul(0x9e37_79b9) >> 7) as u8).collect()
+}
+
+fn part(cache: &Arc<Cache>, range: std::ops::Range<u64>, length: u64) -> Reader {
+    let (reader, writer) = miss(cache, KEY);
+    let head = kept(cache, &request(""), STRONG);
+    let mut fill = writer.store_part(head, &range, length).expect("a part of a strong answer begins a fill");
+    fill.push(cache, law(range).into());
+    reader
+}
+
+fn fresh(cache: &Arc<Cache>) -> Reader {
+    match find(cache, KEY, &request(""), NOW) {
+        Found::Fresh(hit) => hit.reader,
+        other => panic!("{}", other.as_str()),
+    }
+}
+
+#[test]
+fn a_part_is_kept_and_its_holes_are_named() {
+    let cache = Cache::new(Settings::default());
+    drop(part(&cache, 100..200, 1000));
+    let mut reader = fresh(&cache);
+    assert_eq!(reader.length(), Some(1000));
+    assert_eq!(read(&mut reader, 100), Some(Ok(law(100..200))));
+    assert_eq!(read(&mut reader, 0), Some(Err(Stop::Hole(0..100))));
+    assert_eq!(read(&mut reader, 200), Some(Err(Stop::Hole(200..1000))));
+    assert_eq!(read(&mut reader, 1000), Some(Ok(Vec::new())));
+    assert_eq!(now(reader.gap(120..130)), Some(Gap::None));
+    assert_eq!(now(reader.gap(150..300)), Some(Gap::Hole(200..300)));
+}
+
+#[test]
+fn of_two_who_need_a_hole_one_fills_it_and_the_other_waits_until_it_is_certain() {
+    let cache = Cache::new(Settings::default());
+    drop(part(&cache, 0..100, 1000));
+    let (mut one, mut two) = (fresh(&cache), fresh(&cache));
+    let mut fill = one.entry().begin_fill(&(100..300)).unwrap();
+    assert!(two.entry().begin_fill(&(200..400)).is_none(), "overlaps");
+    assert_eq!(now(two.gap(150..200)), None, "not confirmed yet");
+    assert!(!fill.confirm(&(120..300)), "another place");
+    assert!(fill.confirm(&(100..250)));
+    assert_eq!(now(two.gap(150..200)), Some(Gap::None));
+    assert_eq!(now(two.gap(260..300)), Some(Gap::Hole(260..300)), "the origin sends less than was asked");
+    assert_eq!(read(&mut two, 100), None);
+    fill.push(&cache, law(100..180).into());
+    assert_eq!(read(&mut two, 100), Some(Ok(law(100..180))));
+    fill.push(&cache, law(180..260).into());
+    drop(fill);
+    assert_eq!(read(&mut one, 170), Some(Ok(law(170..250))), "no byte past the confirmed part");
+}
+
+#[test]
+fn a_fill_that_breaks_off_fails_who_waits_for_the_rest_and_nobody_else() {
+    let cache = Cache::new(Settings::default());
+    drop(part(&cache, 0..100, 1000));
+    let (mut here, mut there) = (fresh(&cache), fresh(&cache));
+    let mut fill = here.entry().begin_fill(&(100..300)).unwrap();
+    fill.confirm(&(100..300));
+    assert_eq!(read(&mut there, 200), None);
+    fill.push(&cache, law(100..150).into());
+    fill.fail(Failure { status: 502, word: "reset", detail: "x".into() });
+    assert!(matches!(read(&mut there, 200), Some(Err(Stop::Failed(failure))) if failure.word == "reset"));
+    assert_eq!(read(&mut here, 0), Some(Ok(law(0..150))));
+    assert_eq!(read(&mut here, 150), Some(Err(Stop::Hole(150..1000))), "it may be asked for again");
+}
+
+#[test]
+fn a_broken_stream_leaves_its_part_when_the_rest_can_be_asked_for() {
+    let cache = Cache::new(Settings::default());
+    let (mut waiting, mut writer) = miss(&cache, KEY);
+    writer.store(kept(&cache, &request(""), STRONG), Some(1000));
+    writer.push(law(0..600).into());
+    writer.fail(Failure { status: 502, word: "reset", detail: "x".into() });
+    assert_eq!(read(&mut waiting, 0), Some(Ok(law(0..600))));
+    assert!(matches!(read(&mut waiting, 600), Some(Err(Stop::Failed(_)))), "who was there when it broke is told");
+    let mut later = fresh(&cache);
+    assert_eq!(read(&mut later, 600), Some(Err(Stop::Hole(600..1000))));
+}
+
+#[test]
+fn a_broken_stream_without_a_strong_validator_leaves_nothing() {
+    for fields in ["Cache-Control: max-age=60", "Cache-Control: max-age=60\nETag: W/\"v1\""] {
+        let cache = Cache::new(Settings::default());
+        let (_reader, mut writer) = miss(&cache, KEY);
+        writer.store(kept(&cache, &request(""), fields), Some(1000));
+        writer.push(law(0..600).into());
+        drop(writer);
+        assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "{fields}");
+    }
+}
+
+#[test]
+fn a_reader_far_ahead_of_the_stream_gets_a_hole_and_the_stream_ends_where_the_rest_is_here() {
+    let cache = Cache::new(Settings::default());
+    let (_first, mut writer) = miss(&cache, KEY);
+    let length = 8_000_000;
+    writer.store(kept(&cache, &request(""), STRONG), Some(length));
+    writer.push(law(0..1000).into());
+    let mut ahead = fresh(&cache);
+    assert_eq!(now(ahead.gap(2000..3000)), Some(Gap::None), "the stream comes there soon");
+    assert_eq!(now(ahead.gap(4_000_000..length)), Some(Gap::Hole(4_000_000..length)));
+    let mut fill = ahead.entry().begin_fill(&(4_000_000..length)).unwrap();
+    fill.confirm(&(4_000_000..length));
+    writer.push(law(1000..3_999_999).into());
+    assert_eq!(now(writer.room()), Some(Room::Go));
+    writer.push(law(3_999_999..4_000_000).into());
+    assert_eq!(now(writer.room()), Some(Room::Gone), "the other fetch brings the rest");
+    drop(writer);
+    fill.push(&cache, law(4_000_000..length).into());
+    assert!(fill.is_full());
+    drop(fill);
+    assert!(ahead.entry().is_whole());
+}
+
+#[test]
+fn the_rest_is_worth_fetching_when_half_is_here() {
+    let cache = Cache::new(Settings::default());
+    let reader = part(&cache, 0..400, 1000);
+    assert_eq!(reader.entry().worthwhile_hole(1000), None);
+    let mut fill = reader.entry().begin_fill(&(400..500)).unwrap();
+    fill.push(&cache, law(400..500).into());
+    assert_eq!(reader.entry().worthwhile_hole(1000), None, "somebody is at it");
+    drop(fill);
+    assert_eq!(reader.entry().worthwhile_hole(1000), Some(500..1000));
+    assert_eq!(reader.entry().worthwhile_hole(499), None);
+}
+
+#[test]
+fn a_purge_by_key_takes_all_variants_and_says_how_many() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, "Cache-Control: max-age=60\nVary: A", vec![1]);
+    assert_eq!(now(cache.purge_key(KEY).finish()).unwrap().count, Some(1));
+    assert_eq!(now(cache.purge_key(KEY).finish()).unwrap().count, Some(0));
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
+}
+
+#[test]
+fn a_rule_is_about_what_came_before_it() {
+    let other = b"http://a.example/other";
+    for (scope, gone) in [
+        (Scope::All, true),
+        (Scope::Prefix(b"http://a.example/".as_slice().into()), true),
+        (Scope::Prefix(b"http://a.example/y".as_slice().into()), false),
+        (Scope::Tag(tags::hash(b"red")), true),
+        (Scope::Tag(tags::hash(b"blue")), false),
+    ] {
+        let cache = Cache::new(Settings::default());
+        store(&cache, KEY, "Cache-Control: max-age=60\nSurrogate-Key: green red", vec![1]);
+        now(cache.purge(scope.clone(), Force::Hard).finish()).unwrap();
+        let asked = Asked::of(&request(""));
+        assert_eq!(cache.fresh(KEY, &request(""), &asked, NOW).is_none(), true, "{scope:?}: not without a judgement");
+        let found = find(&cache, KEY, &request(""), NOW);
+        assert_eq!(matches!(found, Found::Missing(..)), gone, "{scope:?}: {}", found.as_str());
+        drop(found);
+        store(&cache, other, "Cache-Control: max-age=60\nSurrogate-Key: red blue", vec![1]);
+        assert!(cache.fresh(other, &request(""), &asked, NOW).is_some(), "{scope:?}: what comes later stays");
+    }
+}
+
+#[test]
+fn a_soft_rule_asks_for_a_validation_once() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, STRONG, vec![1]);
+    now(cache.expire_url(KEY).finish()).unwrap();
+    let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), NOW) else { panic!("not stale") };
+    let entry = Arc::clone(hit.reader.entry());
+    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    writer.redirect(&entry, Said::Unchanged);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+}
+
+#[test]
+fn nobody_follows_a_fetch_that_began_before_a_purge() {
+    let cache = Cache::new(Settings::default());
+    let (_reader, mut writer) = miss(&cache, KEY);
+    now(cache.purge(Scope::All, Force::Hard).finish()).unwrap();
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "it asks for itself");
+    writer.store(kept(&cache, &request(""), STRONG), Some(1));
+    writer.push(vec![1].into());
+    writer.finish(None);
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
 }

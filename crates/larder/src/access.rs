@@ -82,6 +82,8 @@ pub enum Verdict {
     Tunnel(Host, u16),
     /// Larder answers by itself.
     Answer(Page),
+    /// What is stored of it is made void.
+    Purge(Ask),
     /// The message itself comes back (TRACE with `Max-Forwards: 0`).
     Echo,
 }
@@ -113,14 +115,27 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
             ));
         }
     };
-    match &session.inside {
+    let verdict = match &session.inside {
         Some((host, port)) => judge_inside(url, host, *port),
         None => judge_url(session, request, url),
+    };
+    match verdict {
+        Verdict::Allow(ask) if request.method.as_str() == "PURGE" => judge_purge(session, ask),
+        verdict => verdict,
+    }
+}
+
+fn judge_purge(session: &Session, ask: Ask) -> Verdict {
+    match session.worker.config().access.may_purge(session.peer.ip()) {
+        None => Verdict::Allow(ask),
+        Some(true) => Verdict::Purge(ask),
+        Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
     }
 }
 
 fn judge_connect(session: &Session, host: &Host, port: u16) -> Verdict {
-    let access = &session.worker.shared.config.access;
+    let config = session.worker.config();
+    let access = &config.access;
     if session.inside.is_some() {
         return Verdict::Answer(denied("nested-connect", "A tunnel inside an opened tunnel is not offered.").closing());
     }
@@ -153,7 +168,7 @@ fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
 }
 
 fn judge_url(session: &Session, request: &RequestHead, url: Url) -> Verdict {
-    let config = &session.worker.shared.config;
+    let config = session.worker.config();
     if let Some(origin) = &session.door.origin {
         let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
         return Verdict::Allow(Ask { url, route });

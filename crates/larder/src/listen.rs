@@ -18,8 +18,8 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -37,7 +37,8 @@ pub struct Door {
     /// The `larder run` that this listener belongs to.
     pub run: Option<Arc<Run>>,
     closed: AtomicBool,
-    closing: Notify,
+    changing: Notify,
+    successor: OnceLock<Arc<Door>>,
 }
 
 impl Door {
@@ -54,16 +55,24 @@ impl Door {
     /// Lets nobody in any more, on any worker.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        self.closing.notify_waiters();
+        self.changing.notify_waiters();
     }
 
-    async fn wait_closed(&self) {
-        let closing = self.closing.notified();
-        tokio::pin!(closing);
-        closing.as_mut().enable();
-        if !self.closed.load(Ordering::Acquire) {
-            closing.await;
+    /// From now on those who come to this door enter by the other one; the sockets stay.
+    pub fn give_way_to(&self, other: Arc<Door>) {
+        let _ = self.successor.set(other);
+        self.changing.notify_waiters();
+    }
+
+    /// Waits until this door closes (`None`) or gives way to another one.
+    async fn wait_changed(&self) -> Option<Arc<Door>> {
+        let changing = self.changing.notified();
+        tokio::pin!(changing);
+        changing.as_mut().enable();
+        if !self.closed.load(Ordering::Acquire) && self.successor.get().is_none() {
+            changing.await;
         }
+        self.successor.get().cloned()
     }
 }
 
@@ -105,7 +114,7 @@ fn probe(address: SocketAddr) -> io::Result<()> {
 }
 
 /// Lets clients in until the door closes or the worker drains.
-pub async fn accept(worker: Rc<Worker>, socket: TcpListener, door: Arc<Door>) {
+pub async fn accept(worker: Rc<Worker>, socket: TcpListener, mut door: Arc<Door>) {
     let listener = match tokio::net::TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -114,7 +123,13 @@ pub async fn accept(worker: Rc<Worker>, socket: TcpListener, door: Arc<Door>) {
     loop {
         let accepted = tokio::select! {
             accepted = timer.limit(Duration::MAX, Wait::Idle, listener.accept()) => accepted,
-            _ = door.wait_closed() => return,
+            changed = door.wait_changed() => match changed {
+                Some(successor) => {
+                    door = successor;
+                    continue;
+                }
+                None => return,
+            },
         };
         let Ok(accepted) = accepted else { return };
         match accepted {
@@ -146,7 +161,8 @@ enum Full {
 impl Guest {
     /// Counts a connection, and says whether it is one too many.
     fn enter(worker: &Rc<Worker>, address: IpAddr) -> (Guest, Option<Full>) {
-        let (shared, limits) = (&worker.shared, &worker.shared.config.limits);
+        let (shared, config) = (&worker.shared, worker.config());
+        let limits = &config.limits;
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         worker.sessions.set(worker.sessions.get() + 1);
         let of_client = limits.connections_per_client_max.map(|max| (shared.clients.enter(address), max));
@@ -230,7 +246,7 @@ pub async fn shake_hands(
     stream: Rewound,
 ) -> Result<Wire, HandshakeTrouble> {
     let timer = worker.ticker.timer();
-    let limit = worker.shared.config.timeouts.head;
+    let limit = worker.config().timeouts.head;
     let accept = TlsAcceptor::from(config).accept(stream);
     match timer.limit(limit, Wait::Busy, accept).await {
         Ok(Ok(stream)) => Ok(Wire::TlsServer(Box::new(stream))),

@@ -3,13 +3,14 @@
 //! Stored, followed and passed answers come through the same code; what differs is the reader's origin,
 //! and the outcome that says so.
 
+use crate::fetch::Refill;
 use crate::page::Page;
 use crate::record::{Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
 use larder_cache::cache::Hit;
-use larder_cache::entry::{Kept, Reader};
+use larder_cache::entry::{Kept, Reader, Stop};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
@@ -17,6 +18,7 @@ use larder_wire::{Fields, Method, RequestHead, Version, encode, head};
 use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 
 /// What a request is answered with.
 pub enum Answer {
@@ -32,6 +34,8 @@ pub enum Answer {
         outcome: Outcome,
         /// The origin has answered this very request, conditions and ranges included.
         verbatim: bool,
+        /// How to get what is missing of it.
+        refill: Option<Box<Refill>>,
     },
 }
 
@@ -77,12 +81,18 @@ pub async fn respond(
     let keep = request.keeps_alive() && !session.is_draining() && session.upload_is_over();
     match answer {
         Answer::Page(page) => respond_page(session, request, &page, keep, record),
-        Answer::Entry { reader, kept, outcome, verbatim } => {
+        Answer::Entry { reader, kept, outcome, verbatim, refill } => {
             let delivery = Delivery { request, kept: &kept, outcome, verbatim, keep, now: record.stamp() };
             record.status = kept.head.status;
             record.outcome = outcome;
             record.not_stored = kept.not_stored.map(|why| why.as_str());
-            deliver(session, delivery, reader, upload, record).await
+            record.typed(&kept.head);
+            let mut source = Source { reader, refill };
+            let next = deliver(session, delivery, &mut source, upload, record).await;
+            if record.complete {
+                source.fetch_rest();
+            }
+            next
         }
     }
 }
@@ -99,6 +109,7 @@ pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mu
         record.outcome = Outcome::Hit;
         record.bytes = length;
         record.complete = true;
+        record.typed(&hit.kept.head);
     }
     let keep = request.keeps_alive() && !session.is_draining();
     let delivery =
@@ -124,41 +135,87 @@ struct Delivery<'a> {
     now: Stamp,
 }
 
+/// Where a body comes from.
+struct Source {
+    reader: Reader,
+    refill: Option<Box<Refill>>,
+}
+
+impl Source {
+    /// Has the hole filled that the reader met; false when that is not possible.
+    fn begin_fill(&self, hole: &Range<u64>) -> bool {
+        self.refill.as_ref().is_some_and(|refill| refill.begin(self.reader.entry(), hole))
+    }
+
+    fn fetch_rest(self) {
+        if let Some(refill) = self.refill {
+            refill.begin_rest(Arc::clone(self.reader.entry()));
+        }
+    }
+}
+
+/// What a request gets of a response that is stored.
+enum Share {
+    Whole,
+    Ranges(Vec<Range<u64>>),
+    NotModified,
+    PreconditionFailed,
+    Unsatisfiable(u64),
+}
+
+fn share(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Share {
+    if kept.head.status != 200 {
+        return Share::Whole;
+    }
+    if has_conditions(&request.fields) {
+        match policy::precondition(request, &kept.head) {
+            Precondition::Proceed => {}
+            Precondition::NotModified => return Share::NotModified,
+            Precondition::Failed => return Share::PreconditionFailed,
+        }
+    }
+    let (Some(length), Method::Get) = (length, &request.method) else { return Share::Whole };
+    match wanted_ranges(request, kept).map(|specs| range::resolve(&specs, length)) {
+        None => Share::Whole,
+        Some(Some(ranges)) => Share::Ranges(ranges),
+        Some(None) => Share::Unsatisfiable(length),
+    }
+}
+
+/// The bytes of a stored response that the answer to this request needs.
+pub fn needed(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Vec<Range<u64>> {
+    let all = 0..length.unwrap_or(u64::MAX);
+    match share(request, kept, length) {
+        Share::Whole if request.method == Method::Get => Vec::from([all]),
+        Share::Ranges(ranges) => ranges,
+        Share::Whole | Share::NotModified | Share::PreconditionFailed | Share::Unsatisfiable(_) => Vec::new(),
+    }
+}
+
 async fn deliver(
     session: &mut Session,
     delivery: Delivery<'_>,
-    mut reader: Reader,
+    source: &mut Source,
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Next {
     let Delivery { request, kept, .. } = delivery;
-    let length = reader.length();
-    let answerable = !delivery.verbatim && kept.head.status == 200;
-    if answerable && has_conditions(&request.fields) {
-        match policy::precondition(request, &kept.head) {
-            Precondition::Proceed => {}
-            Precondition::NotModified => return not_modified(session, &delivery, record),
-            Precondition::Failed => {
-                let page =
-                    Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
-                return respond_page(session, request, &page, delivery.keep, record);
-            }
+    let length = source.reader.length();
+    match if delivery.verbatim { Share::Whole } else { share(request, kept, length) } {
+        Share::Whole => {}
+        Share::NotModified => return not_modified(session, &delivery, record),
+        Share::PreconditionFailed => {
+            let page = Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
+            return respond_page(session, request, &page, delivery.keep, record);
         }
-    }
-    if answerable
-        && request.method == Method::Get
-        && let (Some(length), Some(specs)) = (length, wanted_ranges(request, kept))
-    {
-        return match range::resolve(&specs, length) {
-            Some(mut ranges) => {
-                // What passes through a window can't be read backwards.
-                if !reader.entry().is_complete() {
-                    ranges.sort_by_key(|range| range.start);
-                }
-                deliver_ranges(session, delivery, reader, &ranges, length, record).await
+        Share::Unsatisfiable(length) => return unsatisfiable(session, &delivery, length, record),
+        Share::Ranges(mut ranges) => {
+            // What passes through a window can't be read backwards.
+            if !source.reader.entry().is_whole() {
+                ranges.sort_by_key(|range| range.start);
             }
-            None => unsatisfiable(session, &delivery, length, record),
-        };
+            return deliver_ranges(session, delivery, source, &ranges, length.unwrap_or(0), record).await;
+        }
     }
     let carriage = carriage(&delivery, length);
     let next = begin(session, &delivery, length, carriage);
@@ -166,14 +223,14 @@ async fn deliver(
         record.complete = true;
         return next;
     }
-    if !reader.entry().is_complete() && first_bytes(session).await.is_err() {
+    if !source.reader.entry().is_whole() && first_bytes(session).await.is_err() {
         return Next::Cut;
     }
     let end = length.unwrap_or(u64::MAX);
-    match stream(session, &mut reader, 0..end, carriage, upload, record).await {
+    match stream(session, source, 0..end, carriage, upload, record).await {
         Ok(()) => {
             if carriage == Carriage::Chunked {
-                let trailers = reader.trailers().unwrap_or_default();
+                let trailers = source.reader.trailers().unwrap_or_default();
                 session.outbox.own(|own| encode::last_chunk(own, &trailers));
             }
             record.complete = true;
@@ -286,7 +343,7 @@ fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
 /// Carries body bytes from the entry to the client. An error means that the answer cannot be completed.
 async fn stream(
     session: &mut Session,
-    reader: &mut Reader,
+    source: &mut Source,
     range: Range<u64>,
     carriage: Carriage,
     upload: &mut Option<Upload>,
@@ -296,7 +353,7 @@ async fn stream(
     let mut pieces: Vec<Bytes> = Vec::new();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(READ_BYTES_MAX));
-        let read = match next_pieces(session, reader, wanted, upload, &mut pieces).await {
+        let read = match next_pieces(session, source, wanted, upload, &mut pieces).await {
             Ok(0) if range.end == u64::MAX => return Ok(()),
             Ok(0) | Err(()) => return Err(()),
             Ok(read) => read,
@@ -318,29 +375,42 @@ async fn stream(
     Ok(())
 }
 
-/// Waits for body bytes; a request body that is still on its way is carried on meanwhile.
+/// Waits for body bytes; where there is a hole, it is filled. A request body that is still on its way is carried on
+/// meanwhile.
 async fn next_pieces(
     session: &mut Session,
-    reader: &mut Reader,
+    source: &mut Source,
     range: Range<u64>,
     upload: &mut Option<Upload>,
     pieces: &mut Vec<Bytes>,
 ) -> Result<u64, ()> {
     loop {
-        let now = std::future::poll_fn(|cx| std::task::Poll::Ready(reader.poll_read(cx, range.clone(), pieces))).await;
-        match now {
-            std::task::Poll::Ready(read) => return read.map_err(|_| ()),
-            std::task::Poll::Pending => session.flush().await.map_err(|_| ())?,
-        }
-        let Some(uploading) = upload else { return reader.read(range, pieces).await.map_err(|_| ()) };
-        tokio::select! {
-            biased;
-            read = reader.read(range.clone(), pieces) => return read.map_err(|_| ()),
-            step = uploading.step(session) => match step {
-                Ok(true) => {}
-                Ok(false) => *upload = None,
-                Err(_) => return Err(()),
-            },
+        let now = std::future::poll_fn(|cx| Poll::Ready(source.reader.poll_read(cx, range.clone(), pieces))).await;
+        let read = match now {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                session.flush().await.map_err(|_| ())?;
+                match upload {
+                    None => source.reader.read(range.clone(), pieces).await,
+                    Some(uploading) => tokio::select! {
+                        biased;
+                        read = source.reader.read(range.clone(), pieces) => read,
+                        step = uploading.step(session) => {
+                            match step {
+                                Ok(true) => {}
+                                Ok(false) => *upload = None,
+                                Err(_) => return Err(()),
+                            }
+                            continue;
+                        }
+                    },
+                }
+            }
+        };
+        match read {
+            Ok(read) => return Ok(read),
+            Err(Stop::Hole(hole)) if source.begin_fill(&hole) => {}
+            Err(_) => return Err(()),
         }
     }
 }
@@ -348,7 +418,7 @@ async fn next_pieces(
 async fn deliver_ranges(
     session: &mut Session,
     delivery: Delivery<'_>,
-    mut reader: Reader,
+    source: &mut Source,
     ranges: &[Range<u64>],
     length: u64,
     record: &mut Record,
@@ -359,9 +429,9 @@ async fn deliver_ranges(
         [one] => {
             let content_range = ContentRange::of(one, Some(length)).to_string();
             begin_partial(session, &delivery, None, &content_range, one.end - one.start, next);
-            stream(session, &mut reader, one.clone(), Carriage::Length, &mut None, record).await
+            stream(session, source, one.clone(), Carriage::Length, &mut None, record).await
         }
-        several => deliver_parts(session, &delivery, reader, several, length, next, record).await,
+        several => deliver_parts(session, &delivery, source, several, length, next, record).await,
     };
     match result {
         Ok(()) => {
@@ -376,7 +446,7 @@ async fn deliver_ranges(
 async fn deliver_parts(
     session: &mut Session,
     delivery: &Delivery<'_>,
-    mut reader: Reader,
+    source: &mut Source,
     ranges: &[Range<u64>],
     length: u64,
     next: Next,
@@ -402,7 +472,7 @@ async fn deliver_parts(
     begin_partial(session, delivery, Some(&multipart), "", total, next);
     for (head, range) in heads.iter().zip(ranges) {
         session.outbox.own(|own| own.extend_from_slice(head));
-        stream(session, &mut reader, range.clone(), Carriage::Length, &mut None, record).await?;
+        stream(session, source, range.clone(), Carriage::Length, &mut None, record).await?;
     }
     session.outbox.own(|own| own.extend_from_slice(closing.as_bytes()));
     Ok(())
@@ -479,6 +549,7 @@ pub fn respond_page(
     let next = if keep && !page.closes { Next::Continue } else { Next::Close };
     record.status = page.status;
     record.complete = true;
+    record.asked(request);
     if !matches!(record.outcome, Outcome::Failed(_)) {
         record.outcome = Outcome::Own(page.word);
     }

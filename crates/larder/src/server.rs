@@ -2,12 +2,15 @@
 
 use crate::access::Ask;
 use crate::clock;
-use crate::config::{Config, Listen, PolicySettings, ResolverKind};
+use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
 use crate::control;
+use crate::disk;
 use crate::listen::{self, Clients, Door};
+use crate::live::Live;
 use crate::log::AccessLog;
 use crate::page::Page;
 use crate::record::{Counters, Record, Run, Tally};
+use crate::reload::{self, Again};
 use crate::run::control::{RunStarted, RunStats};
 use crate::session::Session;
 use crate::tls::ca::Authority;
@@ -18,9 +21,10 @@ use crate::upstream::{self, ResolverChoice, SettingsFault};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
+use larder_cache::store::{OpenFault, Store};
 use larder_wire::{Method, ResponseHead, Version};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -28,8 +32,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A running server. Dropping it stops it at once; [`Server::stop`] lets requests end first.
@@ -43,8 +48,16 @@ pub struct Server {
 
 /// What the workers of one server have together.
 pub struct Shared {
-    /// All settings.
+    /// The settings that the server was started with.
     pub config: Config,
+    /// The settings that hold; what a reload may change is looked up here, by a worker through [`Worker::config`].
+    pub live: Live<Config>,
+    /// Where they were said.
+    pub said: Mutex<SaidPlaces>,
+    /// How often they were reloaded.
+    pub reloads: reload::Counts,
+    pub(crate) again: Option<Again>,
+    pub(crate) doors: Mutex<Vec<OpenDoor>>,
     /// The store.
     pub cache: Arc<Cache>,
     /// The rules for what sites bring: a site is close to its origin, so `CDN-Cache-Control` is meant for it.
@@ -59,19 +72,49 @@ pub struct Shared {
     pub connections: AtomicUsize,
     /// The same by client, where that is limited.
     pub clients: Clients,
+    /// The ways to origins, by worker; a worker stands here from when it serves.
+    pub upstream: Mutex<BTreeMap<usize, upstream::Stats>>,
+    /// When the server started.
+    pub started: Duration,
+    draining: AtomicBool,
     /// The name of this server in `Via`.
     pub via_name: String,
     via: [String; 2],
     boundary_seed: u64,
     boundaries: AtomicU64,
-    log: Option<AccessLog>,
+    pub(crate) log: AccessLog,
     roots: Roots,
     authority: Mutex<Option<Arc<Authority>>>,
     runs: Mutex<HashMap<String, OpenRun>>,
     runs_opened: AtomicU64,
-    commands: Mutex<Vec<UnboundedSender<Command>>>,
+    pub(crate) commands: Mutex<Vec<UnboundedSender<Command>>>,
     /// Held for as long as the server lives, so that no other takes the same folder.
     _folder: Option<StoreFolder>,
+}
+
+/// Where settings were said, by name.
+pub type SaidPlaces = BTreeMap<&'static str, Said>;
+
+/// What a server is started with.
+pub struct Plan {
+    /// The settings.
+    pub config: Config,
+    /// Where they were said.
+    pub said: SaidPlaces,
+    /// How they are read again; without it there is no reload.
+    pub again: Option<Again>,
+}
+
+impl From<Config> for Plan {
+    fn from(config: Config) -> Plan {
+        Plan { config, said: SaidPlaces::new(), again: None }
+    }
+}
+
+/// A configured listener that is open.
+pub(crate) struct OpenDoor {
+    pub(crate) configured: SocketAddr,
+    pub(crate) door: Arc<Door>,
 }
 
 struct OpenRun {
@@ -102,6 +145,8 @@ pub enum StartError {
     Upstream(SettingsFault),
     /// A thread cannot be started.
     Thread(io::Error),
+    /// The disk store.
+    Disk(OpenFault),
 }
 
 impl std::fmt::Display for StartError {
@@ -121,6 +166,7 @@ impl std::fmt::Display for StartError {
             StartError::Tls(_) => f.write_str("the certificates are not usable"),
             StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
+            StartError::Disk(_) => f.write_str("the disk store does not open"),
         }
     }
 }
@@ -132,13 +178,16 @@ impl std::error::Error for StartError {
             StartError::InUse(_) => None,
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
+            StartError::Disk(error) => Some(error),
         }
     }
 }
 
 impl Server {
     /// Opens everything that can fail, then starts the workers.
-    pub fn start(config: Config) -> Result<Server, StartError> {
+    pub fn start(plan: impl Into<Plan>) -> Result<Server, StartError> {
+        let plan: Plan = plan.into();
+        let config = &plan.config;
         let folder = config.store_folder().map(StoreFolder::take).transpose()?;
         let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
@@ -151,10 +200,14 @@ impl Server {
         let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
-        let (log, log_writer) = open_log(&config)?.unzip();
-        let upstream = upstream_settings(&config, client_tls);
-        let shared = Arc::new(Shared::new(config, roots, log, folder));
-        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer };
+        let (log, log_writer) = open_log(config)?;
+        let disk = disk::open(config).map_err(StartError::Disk)?;
+        let upstream = upstream_settings(config, client_tls);
+        let shared = Arc::new(Shared::new(plan, roots, log, folder, disk));
+        let configured = shared.config.listens.iter().map(|listen| listen.address);
+        let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
+        shared.doors.lock().extend(open);
+        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer: Some(log_writer) };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
         Ok(server)
@@ -172,7 +225,7 @@ impl Server {
             let own = sockets.iter_mut().zip(doors).filter_map(|(each, door)| Some((each.pop()?, Arc::clone(door))));
             let own: Vec<_> = own.collect();
             let (shared, upstream) = (Arc::clone(&self.shared), upstream.clone());
-            let work = move || start_worker(shared, upstream, own, told);
+            let work = move || start_worker(shared, number, upstream, own, told);
             let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(work);
             self.threads.push(thread.map_err(StartError::Thread)?);
         }
@@ -211,6 +264,9 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(disk) = self.shared.cache.disk() {
+            disk.close();
+        }
         // The log's thread ends with the last of its senders.
         let writer = self.log_writer.take();
         drop(self);
@@ -218,6 +274,7 @@ impl Server {
     }
 
     fn drain(&self) {
+        self.shared.draining.store(true, Ordering::Relaxed);
         for worker in self.shared.commands.lock().iter() {
             let _ = worker.send(Command::Drain);
         }
@@ -232,27 +289,33 @@ impl Drop for Server {
 
 fn start_worker(
     shared: Arc<Shared>,
+    number: usize,
     upstream: upstream::Settings,
     doors: Vec<(TcpListener, Arc<Door>)>,
     commands: UnboundedReceiver<Command>,
 ) {
-    match Worker::new(shared, upstream) {
+    match Worker::new(shared, number, upstream) {
         Ok(worker) => worker.run(doors, commands),
         Err(error) => tracing::error!(%error, "a worker cannot start"),
     }
 }
 
 impl Shared {
-    fn new(config: Config, roots: Roots, log: Option<AccessLog>, folder: Option<StoreFolder>) -> Shared {
+    fn new(plan: Plan, roots: Roots, log: AccessLog, folder: Option<StoreFolder>, disk: Option<Arc<Store>>) -> Shared {
+        let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
-        let cache = Cache::new(cache::Settings {
+        let defaults = cache::Settings::default();
+        let settings = cache::Settings {
             memory_bytes: config.memory_bytes,
+            memory_object_bytes_max: config.memory_object_bytes_max,
             object_bytes_max: config.object_bytes_max,
+            window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
             policy: policy_settings(&config.policy),
             seed,
-            ..cache::Settings::default()
-        });
+            ..defaults
+        };
+        let cache = Cache::over(settings, disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {
@@ -267,6 +330,9 @@ impl Shared {
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
             clients: Clients::default(),
+            upstream: Mutex::default(),
+            started: clock::wall(),
+            draining: AtomicBool::new(false),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
             via_name,
             boundary_seed: RandomState::new().hash_one("boundary"),
@@ -278,6 +344,11 @@ impl Shared {
             runs_opened: AtomicU64::new(0),
             commands: Mutex::default(),
             _folder: folder,
+            live: Live::new(config.clone()),
+            said: Mutex::new(said),
+            reloads: reload::Counts::default(),
+            again,
+            doors: Mutex::default(),
             config,
         }
     }
@@ -296,9 +367,14 @@ impl Shared {
         format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
+    /// Whether requests are served: all workers are there, and the server does not go down.
+    pub fn is_ready(&self) -> bool {
+        !self.draining.load(Ordering::Relaxed) && self.upstream.lock().len() == self.config.workers
+    }
+
     /// Whether somebody reads the access log.
     pub fn logs(&self) -> bool {
-        self.log.is_some()
+        self.log.is_on()
     }
 
     /// Puts a finished record where its readers look.
@@ -307,8 +383,8 @@ impl Shared {
         if let Some(run) = run {
             run.count(&record);
         }
-        if let Some(log) = &self.log {
-            log.line(&record, &mut tally.lines.borrow_mut());
+        if self.log.is_on() {
+            self.log.line(&record, &tally.lines);
         }
     }
 
@@ -318,19 +394,19 @@ impl Shared {
         self.tell(&session.worker.tally, session.door.run.as_deref(), record);
     }
 
-    /// Bundles of log lines that were lost.
-    pub fn log_bundles_dropped(&self) -> u64 {
-        self.log.as_ref().map_or(0, AccessLog::dropped)
+    /// Log lines that were lost.
+    pub fn log_lines_dropped(&self) -> u64 {
+        self.log.dropped()
+    }
+
+    /// Opens the file of the access log anew, for those who moved it away.
+    pub fn reopen_log(&self) {
+        self.log.reopen();
     }
 
     /// Hands a worker's log lines on.
     pub fn log_out(&self, tally: &Tally) {
-        if let Some(log) = &self.log {
-            let lines = std::mem::take(&mut *tally.lines.borrow_mut());
-            if !lines.is_empty() {
-                log.hand_over(lines);
-            }
-        }
+        self.log.hand_over(&tally.lines);
     }
 
     /// After an unsafe method that succeeded, what it may have changed is forgotten (RFC 9111 section 4.4).
@@ -370,9 +446,7 @@ impl Shared {
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
         let run = Arc::new(Run::new(id.clone()));
         let door = Arc::new(Door::of_run(Arc::clone(&run)));
-        for (worker, socket) in self.commands.lock().iter().zip(sockets) {
-            let _ = worker.send(Command::Open(socket, Arc::clone(&door)));
-        }
+        self.open_on_workers(sockets, &door);
         self.runs.lock().insert(id.clone(), OpenRun { run, door });
         Ok(RunStarted { id, proxy, ca_bundle })
     }
@@ -385,7 +459,7 @@ impl Shared {
     }
 }
 
-fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {
+pub(crate) fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {
     let tls = match listen.tls.as_slice() {
         [] => None,
         files => {
@@ -401,13 +475,12 @@ fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(sockets.remove(0))
 }
 
-fn open_log(config: &Config) -> Result<Option<(AccessLog, JoinHandle<()>)>, StartError> {
-    let Some(log) = &config.log else { return Ok(None) };
-    let path = match &log.path {
-        crate::config::LogPath::File(path) => path.clone(),
+fn open_log(config: &Config) -> Result<(AccessLog, JoinHandle<()>), StartError> {
+    let path = match config.log.as_ref().map(|log| &log.to) {
+        Some(LogTo::File(path) | LogTo::Syslog(path)) => path.clone(),
         _ => PathBuf::from("the log"),
     };
-    AccessLog::open(log).map(Some).map_err(|error| StartError::File(path, error))
+    AccessLog::open(config.log.as_ref()).map_err(|error| StartError::File(path, error))
 }
 
 fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {

@@ -121,15 +121,18 @@ impl Session {
     }
 
     async fn read_head_bytes(&mut self) -> Result<(), End> {
-        let timeouts = &self.worker.shared.config.timeouts;
+        let (head, idle) = {
+            let timeouts = &self.worker.config().timeouts;
+            (timeouts.head, timeouts.idle)
+        };
         let waits_for_next = self.inbox.is_empty() && self.served > 0;
         let (limit, wait) = match (waits_for_next, self.inbox.is_empty()) {
-            (true, _) => (timeouts.idle, Wait::Idle),
-            (false, true) => (timeouts.head, Wait::Idle),
+            (true, _) => (idle, Wait::Idle),
+            (false, true) => (head, Wait::Idle),
             // For the head as a whole: a client that sends a byte now and then gains nothing.
             (false, false) => {
                 let began = *self.head_began.get_or_insert_with(Instant::now);
-                (timeouts.head.saturating_sub(began.elapsed()), Wait::Busy)
+                (head.saturating_sub(began.elapsed()), Wait::Busy)
             }
         };
         if self.inbox.is_empty() {
@@ -163,7 +166,7 @@ impl Session {
                     taken.truncate(range.end);
                     taken.advance(range.start);
                     self.uploaded += taken.len() as u64;
-                    let max = self.worker.shared.config.limits.body_bytes_max;
+                    let max = self.worker.config().limits.body_bytes_max;
                     if max.is_some_and(|max| self.uploaded > max) {
                         return Err(End::Fault(Fault::client(
                             FaultKind::BodyTooLong,
@@ -179,7 +182,7 @@ impl Session {
                 }
                 Event::NeedMore => self.inbox.advance(step.consumed),
             }
-            let limit = self.worker.shared.config.timeouts.body;
+            let limit = self.worker.config().timeouts.body;
             let read = read_some(&self.worker, &mut self.wire, &mut self.inbox);
             match self.timer.limit(limit, Wait::Busy, read).await {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
@@ -216,7 +219,7 @@ impl Session {
             return Ok(());
         }
         self.send_at_once();
-        let limit = self.worker.shared.config.timeouts.write;
+        let limit = self.worker.config().timeouts.write;
         while !self.outbox.is_empty() {
             let write = self.outbox.write_some(&mut self.wire);
             match self.timer.limit(limit, Wait::Busy, write).await {
@@ -242,7 +245,7 @@ impl Session {
     async fn flush_tls(&mut self) -> io::Result<()> {
         match &mut self.wire {
             Wire::TlsServer(stream) => {
-                let limit = self.worker.shared.config.timeouts.write;
+                let limit = self.worker.config().timeouts.write;
                 let flush = self.timer.limit(limit, Wait::Busy, stream.flush()).await;
                 flush.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             }

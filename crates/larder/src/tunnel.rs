@@ -39,7 +39,7 @@ pub async fn connect(mut session: Session, request: RequestHead) {
     let (host, port) = match access::judge(&session, &request) {
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(session, &request, page.closing(), record).await,
-        Verdict::Allow(_) | Verdict::Echo => return,
+        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Echo => return,
     };
     record.url = format!("{host}:{port}");
     if framing::of_request(&request) != Ok(Framing::None) {
@@ -142,7 +142,7 @@ pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Sessi
             answer(session, &request, page.closing(), record).await;
             return None;
         }
-        Verdict::Tunnel(..) | Verdict::Echo => return None,
+        Verdict::Tunnel(..) | Verdict::Purge(_) | Verdict::Echo => return None,
     };
     record.url = ask.url.to_string();
     let _ = session.flush().await;
@@ -210,7 +210,7 @@ async fn stay(
     session.worker.shared.forget_unsafe(&request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
     let Arrival::Head(kept) = reader.arrival().await else { return None };
-    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true };
+    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true, refill: None };
     let next = respond::respond(&mut session, &request, entry, &mut None, &mut record).await;
     tell(&session, record);
     match next {
@@ -264,7 +264,7 @@ async fn splice(
         moved.set(moved.get() + bytes);
         down.set(down.get() + bytes);
     });
-    let idle = worker.shared.config.timeouts.tunnel_idle;
+    let idle = worker.config().timeouts.tunnel_idle;
     let watch = async {
         let timer = worker.ticker.timer();
         loop {

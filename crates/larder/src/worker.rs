@@ -1,6 +1,8 @@
 //! A worker: one thread, one runtime, its own sockets. A connection lives and dies on its worker.
 
+use crate::config::Config;
 use crate::listen::{self, Door};
+use crate::live::{self, Held};
 use crate::record::Tally;
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
@@ -33,18 +35,24 @@ pub struct Worker {
     pub pieces: Cell<Vec<Bytes>>,
     /// What was counted here.
     pub tally: Tally,
+    /// Which one of the workers this is, from 0.
+    number: usize,
+    settings: live::Copy<Config>,
     /// Connections that are open here.
     pub sessions: Cell<usize>,
 }
 
 const SCRATCH_BYTES: usize = 64 * 1024;
 
+/// After how many ticks it is told how the ways to origins are.
+const UPSTREAM_TICKS: u32 = 10;
+
 /// How often the end of all connections is looked for while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 impl Worker {
     /// Prepares what a worker needs; opens nothing.
-    pub fn new(shared: Arc<Shared>, settings: upstream::Settings) -> Result<Rc<Worker>, StartError> {
+    pub fn new(shared: Arc<Shared>, number: usize, settings: upstream::Settings) -> Result<Rc<Worker>, StartError> {
         let upstreams = Upstreams::new(settings).map_err(StartError::Upstream)?;
         let limits = &shared.config.limits;
         let head_limits = HeadLimits {
@@ -60,9 +68,16 @@ impl Worker {
             keys: Cell::default(),
             pieces: Cell::default(),
             tally: Tally::default(),
+            number,
+            settings: live::Copy::default(),
             sessions: Cell::new(0),
             shared,
         }))
+    }
+
+    /// The settings that hold at this moment.
+    pub fn config(&self) -> Rc<Held<Config>> {
+        self.settings.of(&self.shared.live)
     }
 
     /// Serves until told to stop.
@@ -77,6 +92,7 @@ impl Worker {
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
         tokio::task::spawn_local(Rc::clone(&self.ticker).run());
         tokio::task::spawn_local(Rc::clone(&self).publish_tally());
+        self.publish_upstream();
         for (socket, door) in doors {
             tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
         }
@@ -91,7 +107,7 @@ impl Worker {
                 }
             }
         }
-        let deadline = tokio::time::Instant::now() + self.shared.config.timeouts.drain;
+        let deadline = tokio::time::Instant::now() + self.config().timeouts.drain;
         while self.sessions.get() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
@@ -103,10 +119,20 @@ impl Worker {
     async fn publish_tally(self: Rc<Worker>) {
         let mut interval = tokio::time::interval(crate::ticker::TICK);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut ticks = 0u32;
         loop {
             interval.tick().await;
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
+            self.shared.cache.account_for_disk();
+            ticks = ticks.wrapping_add(1);
+            if ticks.is_multiple_of(UPSTREAM_TICKS) {
+                self.publish_upstream();
+            }
         }
+    }
+
+    fn publish_upstream(&self) {
+        self.shared.upstream.lock().insert(self.number, self.upstreams.stats());
     }
 }

@@ -1,6 +1,6 @@
 //! Configuration files: what they mean, and what is said about wrong ones.
 
-use larder::config::{Config, Flag, HostHeader, Loaded, LogFormat, LogPath, Said, manual};
+use larder::config::{Config, Flag, HostHeader, Loaded, LogField, LogFormat, LogTo, Said, manual};
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn every_kind_of_value_is_taken() {
         connect_ports = [443, 8443]
 
         [log]
-        path = "/var/log/larder.log"
+        to = "/var/log/larder.log"
         format = "json"
 
         [intercept]
@@ -95,7 +95,7 @@ fn every_kind_of_value_is_taken() {
         host = "origin"
         "#,
     );
-    assert_eq!((config.memory_bytes, config.object_bytes_max), (64_000_000, 16_000_000));
+    assert_eq!((config.memory_bytes, config.memory_object_bytes_max), (64_000_000, 16_000_000));
     assert_eq!((config.admin, config.workers), (None, 3));
     assert_eq!((config.limits.head_bytes_max, config.limits.body_bytes_max), (32 << 10, Some(1_000_000_000)));
     assert_eq!(config.limits.connections_per_client_max, Some(100));
@@ -106,7 +106,7 @@ fn every_kind_of_value_is_taken() {
     assert!(!config.access.may_proxy("127.0.0.1".parse().unwrap()));
     assert!(config.access.may_connect(8_443) && !config.access.may_connect(22));
     let log = config.log.unwrap();
-    assert_eq!((log.path, log.format), (LogPath::File("/var/log/larder.log".into()), LogFormat::Json));
+    assert_eq!((log.to, log.format), (LogTo::File("/var/log/larder.log".into()), LogFormat::Json));
     assert_eq!(config.intercept.pass[0].to_string(), "*.bank.example");
     assert_eq!(config.listens[0].tls.len(), 2);
     assert!(config.listens[0].intercept && config.listens[1].origin.is_some());
@@ -177,7 +177,7 @@ error: there is no setting listen.adress
    | ^^^^^^
    = did you mean listen.address?
 
-7 errors: nothing was started
+7 errors: nothing was changed
 "#;
     assert_eq!(wrong(text), expected);
 }
@@ -198,7 +198,7 @@ fn each_mistake_has_its_words() {
         ("origin = \"http://a\"", "there is no setting origin", "did you mean listen.origin?"),
         ("[access]\nclients = [\"10.0.0.0/8\", \"lan\"]", "access.clients: \"lan\" is not a network", "192.168.0.0/16"),
         ("[access]\nconnect_ports = [70000]", "access.connect_ports: \"70000\" is not a port", ""),
-        ("[log]\nformat = \"squid\"", "log.format: \"squid\" is not combined or json", ""),
+        ("[log]\nformat = \"{who}\"", "log.format: \"{who}\" is not combined, squid, json or a format", "docs/logs.md"),
         ("[[site]]\norigin = \"http://a\"", "`hosts` is missing", "www.example.org"),
         ("[[site]]\nhosts = []\norigin = \"http://a\"", "a site without a host is never reached", ""),
         ("[[site]]\nhosts = \"a\"\norigin = \"a:80\"", "site.origin: \"a:80\" is not an http or https URL", "http://"),
@@ -219,7 +219,7 @@ fn each_mistake_has_its_words() {
             "leave out",
         ),
         ("[[listen]]\naddress = \"127.0.0.1:80\"\ntls = [{ chain = \"a\" }]", "`key` is missing", "private key"),
-        ("object_bytes_max = \"1GB\"", "object_bytes_max: an object may not be larger than `memory`", ""),
+        ("memory_object_bytes_max = \"1GB\"", "memory_object_bytes_max: an object may not be larger than `memory`", ""),
         ("memory = ", "string values must be quoted", ""),
     ] {
         let report = wrong(text);
@@ -243,10 +243,10 @@ fn flags_go_over_the_file() {
     let given = [setting("memory", "128MB"), Flag::Listen("127.0.0.1:2".into()), Flag::Listen("127.0.0.1:3".into())];
     let loaded = Loaded::parse("larder.toml", text, &given).unwrap();
     let config = &loaded.config;
-    assert_eq!((config.memory_bytes, config.object_bytes_max, config.workers), (128_000_000, 32_000_000, 2));
+    assert_eq!((config.memory_bytes, config.memory_object_bytes_max, config.workers), (128_000_000, 32_000_000, 2));
     assert_eq!(config.listens.iter().map(|listen| listen.address.port()).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(loaded.said["memory"], Said::Flag("memory"));
-    assert_eq!(loaded.said["workers"], Said::Line(2));
+    assert_eq!(loaded.said["workers"], Said::Line("larder.toml".into(), 2));
 }
 
 #[test]
@@ -263,8 +263,78 @@ fn wrong_flags_are_named() {
     let error = flags(&[Flag::Listen("8080".into()), Flag::Setting("memory", "lots".into())]).unwrap_err();
     let expected = "error: --listen: \"8080\" is not an ADDR:PORT\n = write it as 127.0.0.1:3128\n\n\
                     error: --memory: \"lots\" is not a size\n = write it as 400kB, 64MB, 10GB or 64KiB\n\n\
-                    2 errors: nothing was started\n";
+                    2 errors: nothing was changed\n";
     assert_eq!(error, expected);
+}
+
+#[test]
+fn included_files_add_up_and_may_not_repeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let site = |name: &str| format!("[[site]]\nhosts = [\"{name}\"]\norigin = \"http://127.0.0.1:9000\"\n");
+    let main = write("larder.toml", "include = [\"conf.d/*.toml\", \"none.d/*.toml\"]\nmemory = \"64MB\"\n");
+    let second = write("conf.d/b.toml", &format!("workers = 3\n{}", site("b")));
+    write("conf.d/a.toml", &format!("[[listen]]\naddress = \"127.0.0.1:1\"\n{}", site("a")));
+    write("conf.d/c.toml.old", "nonsense");
+    let loaded = Loaded::read(Some(&main), &[]).unwrap_or_else(|report| panic!("{report}"));
+    assert_eq!((loaded.config.workers, loaded.config.sites.len(), loaded.config.listens.len()), (3, 2, 1));
+    assert_eq!(loaded.said["workers"], Said::Line(second.display().to_string().into(), 1));
+    assert_eq!(loaded.file.as_deref(), Some(&*main));
+
+    write(
+        "conf.d/c.toml",
+        &format!("memory = \"1MB\"\ninclude = [\"x\"]\n[[listen]]\naddress = \"127.0.0.1:1\"\n{}", site("a")),
+    );
+    let report = Loaded::read(Some(&main), &[]).unwrap_err().to_string();
+    for part in [
+        "memory is said twice",
+        "c.toml:1:1",
+        &format!("the other place is {}:2", main.display()),
+        "a file that is included includes no others",
+        "127.0.0.1:1 is listened on twice",
+        "a with the prefix / is in an earlier site already",
+    ] {
+        assert!(report.contains(part), "{part} in\n{report}");
+    }
+
+    let main = write("other.toml", "include = [\"gone.toml\"]");
+    let report = Loaded::read(Some(&main), &[]).unwrap_err().to_string();
+    assert!(report.contains("other.toml:1:11") && report.contains("gone.toml: No such file"), "{report}");
+}
+
+#[test]
+fn an_open_admin_address_needs_a_token_that_nobody_sees() {
+    assert!(wrong("admin = \"0.0.0.0:3129\"").contains("needs `admin_token`"));
+    assert!(wrong("admin_token = \"short\"").contains("at least 12 letters"));
+    assert!(wrong("admin_token = \"${ENV:NO_SUCH_VARIABLE}\"").contains("no variable NO_SUCH_VARIABLE"));
+    let text = "admin = \"0.0.0.0:3129\"\nadmin_token = \"correct horse battery\"";
+    let loaded = Loaded::parse("larder.toml", text, &[]).unwrap();
+    assert_eq!(loaded.config.admin_token.as_ref().unwrap().reveal(), "correct horse battery");
+    for shown in [manual::dump(&loaded), manual::explain("admin_token", &loaded).unwrap(), format!("{loaded:?}")] {
+        assert!(!shown.contains("horse"), "{shown}");
+    }
+}
+
+#[test]
+fn a_misspelled_name_is_recognised() {
+    assert_eq!(manual::nearest("head_byte_max"), Some("limits.head_bytes_max"));
+    assert_eq!(manual::nearest("timeouts.iddle"), Some("timeouts.idle"));
+    assert_eq!(manual::nearest("banana"), None);
+}
+
+#[test]
+fn every_field_of_the_log_is_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/logs.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for field in LogField::ALL {
+        let row = format!("| `{}` | {} |", field.as_str(), field.about());
+        assert!(text.contains(&row), "docs/logs.md lacks {row}");
+    }
 }
 
 #[test]
@@ -278,7 +348,7 @@ fn a_missing_file_is_said() {
 
 #[test]
 fn what_is_dumped_means_the_same() {
-    let text = "memory = \"64MB\"\ndisk = \"1GB\"\nstore = \"/a\"\n[log]\npath = \"stderr\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
+    let text = "memory = \"64MB\"\ndisk = \"1GB\"\nstore = \"/a\"\n[log]\nto = \"stderr\"\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
                 tls = [{ chain = \"a\", key = \"b\" }]\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\nhost = \"origin\"";
     for text in ["", text] {
         let loaded = Loaded::parse("larder.toml", text, &[]).unwrap();
@@ -289,7 +359,7 @@ fn what_is_dumped_means_the_same() {
         assert_eq!(again.config, config, "{dump}");
     }
     let loaded = Loaded::parse("larder.toml", text, &[]).unwrap();
-    assert!(manual::dump(&loaded).starts_with("memory = \"64MB\" # line 1\n"), "{}", manual::dump(&loaded));
+    assert!(manual::dump(&loaded).starts_with("memory = \"64MB\" # larder.toml:1\n"), "{}", manual::dump(&loaded));
 }
 
 #[test]
@@ -298,7 +368,7 @@ fn a_setting_explains_itself() {
     let text = manual::explain("head_bytes_max", &loaded).unwrap();
     assert_eq!(text, manual::explain("limits.head_bytes_max", &loaded).unwrap());
     assert!(
-        text.contains("takes    size, 1KiB to 16MiB\n  default  \"64KiB\"\n  now      \"64KiB\" (default)"),
+        text.contains("takes    size, 1KiB to 16MiB\n  default  \"64KiB\"\n  changes  at a restart\n  now      \"64KiB\" (default)"),
         "{text}"
     );
     assert!(manual::explain("nonsense", &loaded).is_none());

@@ -2,8 +2,11 @@
 
 use super::parse::{Loaded, Said, any_site};
 use super::setting::Setting;
+use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
-use super::{CertificateFiles, Config, Listen};
+use super::{CertificateFiles, Config, Listen, Site};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -13,12 +16,16 @@ const INTRODUCTION: &str = "# Settings
 
 This page is made from the table that the parser uses; `larder config --markdown` prints it.
 
-Larder reads one TOML file (`larder --config FILE`). Nothing in it is required: what is left out has its default.
-`larder check --config FILE` shows everything that is wrong with it, `larder config` prints what holds and where it was
-said, `larder config NAME` explains a setting. Flags go over the file.
+Larder reads one TOML file: the one of `--config FILE`, else the first of `./larder.toml`,
+`$XDG_CONFIG_HOME/larder/larder.toml` (`~/.config/larder/larder.toml`) and `/etc/larder/larder.toml`; `--config none` reads
+none, and `larder run` passes over the one in the current folder. Nothing in it is required: what is left out has its default.
+`larder check` shows everything that is wrong with it, `larder config` prints what holds and where it was said,
+`larder config NAME` explains a setting. Flags go over the file.
 
 Sizes: `kB`, `MB`, `GB`, `TB` are powers of 1000, `KiB`, `MiB`, `GiB`, `TiB` powers of 1024, a number alone is bytes.
 Durations: `250ms`, `30s`, `5m`, `2h`, `1d`. `none` stands for no limit.
+A change takes effect at a reload (`larder reload`, or SIGHUP) or at a restart, as the table says.
+Secrets are best kept elsewhere: `${ENV:NAME}` takes one from the environment, `${FILE:/path}` from a file.
 ";
 
 /// The whole reference, as it stands in `docs/settings.md`.
@@ -45,12 +52,22 @@ pub fn markdown() -> String {
 }
 
 fn section<T: Clone>(out: &mut String, title: &str, settings: &[Setting<T>], like: &T, only: impl Fn(&str) -> bool) {
-    let _ = write!(out, "\n## {title}\n\n| setting | takes | default | |\n|---|---|---|---|\n");
+    let _ = write!(out, "\n## {title}\n\n| setting | takes | default | changes at | |\n|---|---|---|---|---|\n");
     for setting in settings.iter().filter(|setting| only(setting.name)) {
         let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
         let (key, form, default, about) = (setting.key(), setting.form(), setting.default(like), setting.about);
-        let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {about} |");
+        let changes = setting.changes_at.as_str();
+        let _ = writeln!(out, "| `{key}` | {form}{range} | {default} | {changes} | {about} |");
     }
+}
+
+/// The name of a setting that was probably meant.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let names = SETTINGS.iter().map(|setting| setting.name).chain(LISTEN.iter().map(|setting| setting.name));
+    let names =
+        names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
+    let whole = closest(name, names.clone());
+    whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
 
 /// All there is to say about the setting `name`: a whole name, or the last part of it. `None` when there is none.
@@ -75,8 +92,51 @@ fn entry<T: Clone>(out: &mut String, setting: &Setting<T>, like: &T) {
     let range = setting.range().map_or_else(String::new, |(low, high)| format!(", {low} to {high}"));
     let gap = if out.is_empty() { "" } else { "\n" };
     let _ = writeln!(out, "{gap}{}\n  {}", setting.name, setting.about);
-    let _ =
-        writeln!(out, "  takes    {}{range}\n  default  {}", setting.form(), setting.default(like).replace('`', ""));
+    let (form, default) = (setting.form(), setting.default(like).replace('`', ""));
+    let _ = writeln!(
+        out,
+        "  takes    {form}{range}\n  default  {default}\n  changes  at a {}",
+        setting.changes_at.as_str()
+    );
+}
+
+/// A setting that holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct InForce {
+    /// Its name.
+    pub name: String,
+    /// Its value, as TOML.
+    pub value: String,
+    /// Where it was said.
+    pub said: String,
+    /// When a change of it takes effect: `reload` or `restart`.
+    pub changes_at: &'static str,
+}
+
+/// All settings that hold. Those of listeners and sites have a number in their name.
+pub fn in_force(config: &Config, said: &BTreeMap<&'static str, Said>) -> Vec<InForce> {
+    let mut all = Vec::new();
+    for setting in SETTINGS {
+        all.push(one(setting, setting.name.to_owned(), config, place(said.get(setting.name))));
+    }
+    for (number, listen) in config.listens.iter().enumerate() {
+        let name = |setting: &Setting<Listen>| format!("listen.{number}.{}", setting.key());
+        all.extend(LISTEN.iter().map(|each| one(each, name(each), listen, place(said.get("listen")))));
+    }
+    for (number, site) in config.sites.iter().enumerate() {
+        let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
+        all.extend(SITE.iter().map(|each| one(each, name(each), site, place(said.get("site")))));
+    }
+    all
+}
+
+fn one<T: Clone>(setting: &Setting<T>, name: String, of: &T, said: String) -> InForce {
+    InForce { name, value: setting.show(of), said, changes_at: setting.changes_at.as_str() }
+}
+
+/// Settings whose values differ.
+pub fn differences(old: &Config, new: &Config) -> Vec<&'static Setting<Config>> {
+    SETTINGS.iter().filter(|setting| !setting.is_equal(old, new)).collect()
 }
 
 /// What holds, as a TOML file that says the same, each line with the place where it was said.
@@ -115,7 +175,10 @@ pub fn dump(loaded: &Loaded) -> String {
 fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let value = setting.show(&loaded.config);
     let place = place(loaded.said.get(setting.name));
-    let silent = value == "\"\"" || setting.name == "log.format" && loaded.config.log.is_none();
+    let silent = value == "\"\""
+        || setting.is_secret()
+        || setting.name == "include"
+        || setting.name.starts_with("log.") && loaded.config.log.is_none();
     let comment = if silent { "# " } else { "" };
     let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
 }
@@ -129,7 +192,7 @@ fn entries<T: Clone>(out: &mut String, settings: &[Setting<T>], of: &T, only: im
 fn place(said: Option<&Said>) -> String {
     match said {
         None => "default".to_owned(),
-        Some(Said::Line(line)) => format!("line {line}"),
+        Some(Said::Line(file, line)) => format!("{file}:{line}"),
         Some(Said::Flag(flag)) => format!("--{flag}"),
     }
 }

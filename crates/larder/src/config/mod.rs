@@ -6,17 +6,23 @@
 
 pub mod descriptors;
 mod hosts;
+mod log_format;
 pub mod manual;
 mod parse;
+pub mod places;
 mod report;
+mod secret;
 pub mod setting;
+pub mod spelling;
 pub mod table;
 pub mod units;
 pub mod url;
 
 pub use hosts::HostPattern;
+pub use log_format::{LogField, LogFormat, Part, Template};
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
+pub use secret::Secret;
 
 use ipnet::IpNet;
 use larder_wire::Url;
@@ -31,13 +37,21 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
+    /// What a client of the page must know; required unless `admin` is of this machine alone.
+    pub admin_token: Option<Secret>,
+    /// Patterns of further files.
+    pub include: Vec<String>,
     /// The folder for the local CA, the control socket and what the disk keeps; `None`: the user's cache folder.
     pub store: Option<PathBuf>,
     /// Budget of the memory store, bookkeeping included.
     pub memory_bytes: u64,
     /// Budget of the disk store; 0 keeps everything in memory. `None`: not said.
     pub disk_bytes: Option<u64>,
+    /// The disk store, but for its size.
+    pub disk: DiskSettings,
     /// Largest object that is kept in memory.
+    pub memory_object_bytes_max: u64,
+    /// Largest object that is kept at all.
     pub object_bytes_max: u64,
     /// Worker threads; at least 1.
     pub workers: usize,
@@ -59,16 +73,72 @@ pub struct Config {
     pub policy: PolicySettings,
 }
 
+/// No object is longer.
+const PETABYTE: u64 = 1 << 50;
+
+/// How the disk store is used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiskSettings {
+    /// Folders; empty: `disk` below the store's folder.
+    pub folders: Vec<PathBuf>,
+    /// What stays free on the file system.
+    pub free_bytes_min: u64,
+    /// How much of what was stored last a power cut may lose.
+    pub sync: Duration,
+    /// Which objects go to disk.
+    pub admission: DiskAdmission,
+}
+
+impl Default for DiskSettings {
+    fn default() -> DiskSettings {
+        DiskSettings {
+            folders: Vec::new(),
+            free_bytes_min: 1_000_000_000,
+            sync: Duration::from_secs(5),
+            admission: DiskAdmission::Auto,
+        }
+    }
+}
+
+/// Which objects go to disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskAdmission {
+    /// Each.
+    All,
+    /// Those asked for a second time of late.
+    SeenTwice,
+    /// Each while there is free room, then those seen twice.
+    Auto,
+}
+
+impl DiskAdmission {
+    /// All of them.
+    pub const ALL: [DiskAdmission; 3] = [DiskAdmission::All, DiskAdmission::SeenTwice, DiskAdmission::Auto];
+
+    /// The word of the setting.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DiskAdmission::All => "all",
+            DiskAdmission::SeenTwice => "seen-twice",
+            DiskAdmission::Auto => "auto",
+        }
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         let memory_bytes = 256_000_000;
         Config {
             listens: vec![Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)))],
             admin: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 3129))),
+            admin_token: None,
+            include: Vec::new(),
             store: None,
             memory_bytes,
             disk_bytes: None,
-            object_bytes_max: Config::object_bytes_max_for(memory_bytes),
+            disk: DiskSettings::default(),
+            memory_object_bytes_max: Config::memory_object_bytes_max_for(memory_bytes),
+            object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Vec::new(),
             limits: Limits::default(),
@@ -84,8 +154,21 @@ impl Default for Config {
 
 impl Config {
     /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
-    pub fn object_bytes_max_for(memory_bytes: u64) -> u64 {
+    pub fn memory_object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4
+    }
+
+    /// The same for the disk.
+    pub fn object_bytes_max_for(disk_bytes: Option<u64>) -> u64 {
+        disk_bytes.filter(|&bytes| bytes > 0).map_or(PETABYTE, |bytes| bytes / 4)
+    }
+
+    /// The folders of the disk store.
+    pub fn disk_folders(&self) -> Vec<PathBuf> {
+        match &*self.disk.folders {
+            [] => self.store_folder().map(|folder| folder.join("disk")).into_iter().collect(),
+            named => named.to_vec(),
+        }
     }
 
     /// The folder of the control socket and of what the disk keeps; `None` when nothing is said and the user has
@@ -103,7 +186,7 @@ impl Config {
 }
 
 /// Larder's folder by the rules of the XDG base directories, where a relative path in the variable is void.
-fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
+pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(below_home));
     named.or_else(home).map(|folder| folder.join("larder"))
@@ -252,6 +335,8 @@ pub struct Access {
     pub clients: Vec<IpNet>,
     /// Ports that CONNECT may reach; empty: any.
     pub connect_ports: Vec<u16>,
+    /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
+    pub purge: Vec<IpNet>,
 }
 
 impl Default for Access {
@@ -260,7 +345,7 @@ impl Default for Access {
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
         let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
         let clients = [nets(&loopback), nets(&private)].concat();
-        Access { clients, connect_ports: Vec::new() }
+        Access { clients, connect_ports: Vec::new(), purge: Vec::new() }
     }
 }
 
@@ -268,6 +353,11 @@ impl Access {
     /// Whether a client at `address` may use the forward proxy.
     pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
         contains(&self.clients, address)
+    }
+
+    /// Whether a client at `address` may purge; `None` when nobody is asked, for the method is one of the origin.
+    pub fn may_purge(&self, address: std::net::IpAddr) -> Option<bool> {
+        (!self.purge.is_empty()).then(|| contains(&self.purge, address))
     }
 
     /// Whether CONNECT may reach `port`.
@@ -286,45 +376,30 @@ fn contains(nets: &[IpNet], address: std::net::IpAddr) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// Where to.
-    pub path: LogPath,
+    pub to: LogTo,
     /// What a line looks like.
     pub format: LogFormat,
+    /// Bytes of lines that wait for a slow sink; further lines are dropped and counted.
+    pub queue_bytes_max: usize,
 }
 
 impl Log {
     pub(crate) fn to_stdout() -> Log {
-        Log { path: LogPath::Stdout, format: LogFormat::Combined }
+        Log { to: LogTo::Stdout, format: LogFormat::Combined, queue_bytes_max: 16_000_000 }
     }
 }
 
 /// Where an access log goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogPath {
+pub enum LogTo {
     /// Standard error.
     Stderr,
     /// Standard output.
     Stdout,
     /// A file that is appended to.
     File(PathBuf),
-}
-
-/// What a line of the access log looks like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    /// The format that web servers share, with the outcome words behind it.
-    Combined,
-    /// One JSON object.
-    Json,
-}
-
-impl LogFormat {
-    /// The word in the configuration.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogFormat::Combined => "combined",
-            LogFormat::Json => "json",
-        }
-    }
+    /// The system's log, by its datagram socket.
+    Syslog(PathBuf),
 }
 
 /// What an intercepting listener leaves closed.

@@ -1,7 +1,9 @@
 //! A TOML file and flags to a [`Config`], with everything that is wrong collected on the way.
 
-use super::report::{Problem, Report};
+use super::places;
+use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
+use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
 use super::{CertificateFiles, Config, HostHeader, Listen, Site, url};
 use larder_wire::{Host, Scheme, Url};
@@ -9,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
@@ -19,13 +22,15 @@ pub struct Loaded {
     pub config: Config,
     /// Settings of the table that do not have their default, by name, and `listen` and `site` as wholes.
     pub said: BTreeMap<&'static str, Said>,
+    /// The file that was read first, if any.
+    pub file: Option<PathBuf>,
 }
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// From this line of the file.
-    Line(usize),
+    /// From this line of this file.
+    Line(Arc<str>, usize),
     /// From this flag.
     Flag(&'static str),
 }
@@ -42,54 +47,73 @@ pub enum Flag {
 }
 
 impl Loaded {
-    /// Reads `file`, if any, and puts `flags` over it. `Err` has everything that is wrong.
+    /// Reads `file`, if any, with what it includes, and puts `flags` over it. `Err` has everything that is wrong.
     pub fn read(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded, Report> {
         let Some(path) = file else {
             return Loaded::parse("", "", flags);
         };
         let name = path.display().to_string();
         let unreadable = |error| {
-            let hint = Some("give the file with --config FILE".to_owned());
             let message = format!("cannot read the configuration {name}: {error}");
-            Report::new(&name, "", vec![Problem { at: None, message, hint }])
+            Report::of(message, "give the file with --config FILE")
         };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        Loaded::parse(&name, &text, flags)
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let mut loaded = Parser::new(Some(folder)).parse(&name, text, flags)?;
+        loaded.file = Some(path.to_owned());
+        Ok(loaded)
     }
 
-    /// The same for the text of a file that is called `name`.
+    /// The same for the text of a file that is called `name` and includes nothing.
     pub fn parse(name: &str, text: &str, flags: &[Flag]) -> Result<Loaded, Report> {
-        let mut parser = Parser { text, problems: Vec::new(), loaded: Loaded::blank(), spans: BTreeMap::new() };
-        parser.file();
-        flags.iter().for_each(|flag| parser.flag(flag));
-        parser.finish();
-        match parser.problems.is_empty() {
-            true => Ok(parser.loaded),
-            false => Err(Report::new(name, text, parser.problems)),
+        Parser::new(None).parse(name, text.to_owned(), flags)
+    }
+}
+
+struct Parser {
+    sources: Vec<Arc<Source>>,
+    /// The source that is being read.
+    current: usize,
+    /// Where includes are looked for.
+    folder: Option<PathBuf>,
+    problems: Vec<Problem>,
+    loaded: Loaded,
+    /// Where values of the files stand, for what is found wrong with several of them.
+    spans: BTreeMap<String, (usize, Range<usize>)>,
+}
+
+impl Parser {
+    fn new(folder: Option<PathBuf>) -> Parser {
+        let loaded = Loaded { config: Config::default(), said: BTreeMap::new(), file: None };
+        Parser { sources: Vec::new(), current: 0, folder, problems: Vec::new(), loaded, spans: BTreeMap::new() }
+    }
+
+    fn parse(mut self, name: &str, text: String, flags: &[Flag]) -> Result<Loaded, Report> {
+        self.file(name, text);
+        self.included();
+        flags.iter().for_each(|flag| self.flag(flag));
+        self.finish();
+        match self.problems.is_empty() {
+            true => Ok(self.loaded),
+            false => Err(Report::new(self.sources, self.problems)),
         }
     }
 
-    fn blank() -> Loaded {
-        Loaded { config: Config::default(), said: BTreeMap::new() }
-    }
-}
-
-struct Parser<'t> {
-    text: &'t str,
-    problems: Vec<Problem>,
-    loaded: Loaded,
-    /// Where values of the file stand, for what is found wrong with several of them.
-    spans: BTreeMap<String, Range<usize>>,
-}
-
-impl Parser<'_> {
-    fn file(&mut self) {
-        let (document, errors) = DeTable::parse_recoverable(self.text);
+    fn file(&mut self, name: &str, text: String) {
+        let source = Arc::new(Source { name: name.into(), text });
+        self.current = self.sources.len();
+        self.sources.push(Arc::clone(&source));
+        let (document, errors) = DeTable::parse_recoverable(&source.text);
         for error in errors {
-            self.problems.push(Problem { at: error.span(), message: error.message().to_owned(), hint: None });
+            let (source, message) = (self.current, error.message().to_owned());
+            self.problems.push(Problem { source, at: error.span(), message, hint: None });
         }
         for (key, value) in document.get_ref() {
             match (&**key.get_ref(), value.get_ref()) {
+                ("include", _) if self.current > 0 => {
+                    let message = "a file that is included includes no others".to_owned();
+                    self.problem(key.span(), message, Some("name all in the first file".to_owned()));
+                }
                 ("listen", _) => self.listens(value),
                 ("site", _) => self.sites(value),
                 (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
@@ -100,6 +124,35 @@ impl Parser<'_> {
                 (name, _) => self.setting(name, key, value),
             }
         }
+    }
+
+    /// Reads what the first file includes, as if it stood behind it.
+    fn included(&mut self) {
+        let (Some(folder), Some((_, span))) = (self.folder.clone(), self.spans.get("include").cloned()) else {
+            if let Some((_, span)) = self.spans.get("include").cloned() {
+                self.problem(span, "include: only a file can include others".to_owned(), None);
+            }
+            return;
+        };
+        for pattern in self.loaded.config.include.clone() {
+            match places::matching(&folder, &pattern) {
+                Ok(paths) => paths.into_iter().for_each(|path| self.include(&path, &span)),
+                Err(trouble) => self.include_problem(&span, trouble),
+            }
+        }
+    }
+
+    fn include(&mut self, path: &Path, span: &Range<usize>) {
+        match std::fs::read_to_string(path) {
+            Ok(text) => self.file(&path.display().to_string(), text),
+            Err(error) => self.include_problem(span, format!("cannot read {}: {error}", path.display())),
+        }
+    }
+
+    fn include_problem(&mut self, span: &Range<usize>, trouble: String) {
+        let hint = Some("paths begin at the folder of this file; `*` may stand in the last part".to_owned());
+        let message = format!("include: {trouble}");
+        self.problems.push(Problem { source: 0, at: Some(span.clone()), message, hint });
     }
 
     fn section(&mut self, section: &str, table: &DeTable<'_>) {
@@ -113,16 +166,22 @@ impl Parser<'_> {
             let section = name.split_once('.').map_or("", |(section, _)| section);
             return self.unknown(section, SETTINGS, key);
         };
-        self.spans.insert(name.to_owned(), value.span());
-        let line = self.line(value.span().start);
-        self.loaded.said.insert(setting.name, Said::Line(line));
+        if let Some(Said::Line(file, line)) = self.loaded.said.get(setting.name) {
+            let (message, hint) = (format!("{name} is said twice"), format!("the other place is {file}:{line}"));
+            self.problem(key.span(), message, Some(hint));
+        }
+        self.spans.insert(name.to_owned(), (self.current, value.span()));
+        self.said_in_file(setting.name, value);
         let taken = setting.take(&mut self.loaded.config, value.get_ref());
         self.taken(setting.name, value.span(), taken);
     }
 
     fn listens(&mut self, value: &Spanned<DeValue<'_>>) {
+        let mut listens = match self.loaded.said.contains_key("listen") {
+            true => std::mem::take(&mut self.loaded.config.listens),
+            false => Vec::new(),
+        };
         self.said_in_file("listen", value);
-        let mut listens = Vec::new();
         for (span, table) in self.tables("listen", value) {
             let mut listen = Listen::at(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
             let missing = self.entry("listen", LISTEN, &span, table, &mut listen, &["tls"]);
@@ -159,7 +218,7 @@ impl Parser<'_> {
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("site", value);
-        let mut sites: Vec<Site> = Vec::new();
+        let mut sites: Vec<Site> = std::mem::take(&mut self.loaded.config.sites);
         for (span, table) in self.tables("site", value) {
             let mut site = any_site();
             let missing = self.entry("site", SITE, &span, table, &mut site, &[]);
@@ -282,23 +341,38 @@ impl Parser<'_> {
     /// What follows from several values, and what does not go together.
     fn finish(&mut self) {
         let config = &mut self.loaded.config;
-        if !self.loaded.said.contains_key("object_bytes_max") {
-            config.object_bytes_max = Config::object_bytes_max_for(config.memory_bytes);
+        if !self.loaded.said.contains_key("memory_object_bytes_max") {
+            config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
         }
-        let (object, memory) = (config.object_bytes_max, config.memory_bytes);
+        if !self.loaded.said.contains_key("object_bytes_max") {
+            config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
+        }
+        let (object, memory) = (config.memory_object_bytes_max, config.memory_bytes);
         if object > memory {
-            self.conflict("object_bytes_max", "an object may not be larger than `memory`");
+            self.conflict("memory_object_bytes_max", "an object may not be larger than `memory`", None);
+        }
+        let (admin, token) = (self.loaded.config.admin, &self.loaded.config.admin_token);
+        if admin.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() {
+            let remedy = "write admin_token = \"${ENV:LARDER_ADMIN_TOKEN}\", or choose an address of 127.0.0.1";
+            self.conflict("admin", "an address that others can reach needs `admin_token`", Some(remedy));
         }
     }
 
-    fn conflict(&mut self, name: &str, message: &str) {
-        let at = self.spans.get(name).cloned();
-        self.problems.push(Problem { at, message: format!("{name}: {message}"), hint: None });
+    fn conflict(&mut self, name: &str, message: &str, hint: Option<&str>) {
+        let (source, at) = self.spans.get(name).cloned().unzip();
+        let source = source.unwrap_or_default();
+        self.problems.push(Problem {
+            source,
+            at,
+            message: format!("{name}: {message}"),
+            hint: hint.map(str::to_owned),
+        });
     }
 
     fn said_in_file(&mut self, name: &'static str, value: &Spanned<DeValue<'_>>) {
-        let line = self.line(value.span().start);
-        self.loaded.said.insert(name, Said::Line(line));
+        let source = &self.sources[self.current];
+        let line = source.line(value.span().start);
+        self.loaded.said.insert(name, Said::Line(Arc::clone(&source.name), line));
     }
 
     fn taken(&mut self, name: &str, span: Range<usize>, taken: Result<(), Refusal>) {
@@ -318,15 +392,11 @@ impl Parser<'_> {
     }
 
     fn problem(&mut self, at: Range<usize>, message: String, hint: Option<String>) {
-        self.problems.push(Problem { at: Some(at), message, hint });
+        self.problems.push(Problem { source: self.current, at: Some(at), message, hint });
     }
 
     fn flag_problem(&mut self, flag: &str, message: String, hint: Option<String>) {
-        self.problems.push(Problem { at: None, message: format!("--{flag}: {message}"), hint });
-    }
-
-    fn line(&self, at: usize) -> usize {
-        1 + self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|&&byte| byte == b'\n').count()
+        self.problems.push(Problem { source: 0, at: None, message: format!("--{flag}: {message}"), hint });
     }
 }
 
@@ -363,29 +433,4 @@ fn nearest_section(word: &str) -> Option<String> {
     let brackets =
         if ["listen", "site"].contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
     Some(format!("did you mean {brackets}?"))
-}
-
-/// The candidate that takes the fewest changes, when these are few for the word's length.
-fn closest(word: &str, candidates: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    let distances = candidates.map(|candidate| (distance(word, candidate), candidate));
-    let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance <= 1 + word.len() / 4).then_some(candidate)
-}
-
-/// Letters to insert, delete or replace (Levenshtein); a long word is no misspelling of anything.
-fn distance(left: &str, right: &str) -> usize {
-    if left.len() > 64 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, a) in left.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in right.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
 }

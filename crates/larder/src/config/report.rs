@@ -2,10 +2,28 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
+
+/// A file of the configuration, or a text that stands for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    /// What people call it.
+    pub(super) name: Arc<str>,
+    pub(super) text: String,
+}
+
+impl Source {
+    /// The line of a byte, counted from 1.
+    pub(super) fn line(&self, at: usize) -> usize {
+        1 + self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|&&byte| byte == b'\n').count()
+    }
+}
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// The file that it is about, in the order of reading.
+    pub source: usize,
     /// Bytes of the file that it is about; `None` for a flag.
     pub at: Option<Range<usize>>,
     /// What is wrong.
@@ -14,18 +32,23 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// Everything wrong with a file and the flags beside it, in the order of the file.
+/// Everything wrong with the files and the flags beside them, in the order of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    name: String,
-    text: String,
+    sources: Vec<Arc<Source>>,
     problems: Vec<Problem>,
 }
 
 impl Report {
-    pub(super) fn new(name: &str, text: &str, mut problems: Vec<Problem>) -> Report {
-        problems.sort_by_key(|problem| problem.at.as_ref().map_or((usize::MAX, 0), |at| (at.start, at.end)));
-        Report { name: name.to_owned(), text: text.to_owned(), problems }
+    pub(super) fn new(sources: Vec<Arc<Source>>, mut problems: Vec<Problem>) -> Report {
+        let last = (usize::MAX, 0, 0);
+        problems.sort_by_key(|each| each.at.as_ref().map_or(last, |at| (each.source, at.start, at.end)));
+        Report { sources, problems }
+    }
+
+    /// A report of one thing that stands in no file.
+    pub(super) fn of(message: String, hint: &str) -> Report {
+        Report::new(Vec::new(), vec![Problem { source: 0, at: None, message, hint: Some(hint.to_owned()) }])
     }
 
     /// The problems; at least one.
@@ -34,14 +57,14 @@ impl Report {
     }
 
     fn show(&self, problem: &Problem, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(at) = &problem.at else {
+        let (Some(at), Some(source)) = (&problem.at, self.sources.get(problem.source)) else {
             writeln!(f, "error: {}", problem.message)?;
             return hint(problem, "", f);
         };
-        let place = Place::of(&self.text, at);
+        let place = Place::of(&source.text, at);
         let margin = " ".repeat(place.line.to_string().len());
         writeln!(f, "error: {}", problem.message)?;
-        writeln!(f, "{margin}--> {}:{}:{}", self.name, place.line, place.column)?;
+        writeln!(f, "{margin}--> {}:{}:{}", source.name, place.line, place.column)?;
         writeln!(f, "{margin} |")?;
         writeln!(f, "{} | {}", place.line, place.content)?;
         writeln!(f, "{margin} | {}{}", " ".repeat(place.column - 1), "^".repeat(place.carets))?;
@@ -63,8 +86,8 @@ impl fmt::Display for Report {
             writeln!(f)?;
         }
         match self.problems.len() {
-            1 => writeln!(f, "1 error: nothing was started"),
-            count => writeln!(f, "{count} errors: nothing was started"),
+            1 => writeln!(f, "1 error: nothing was changed"),
+            count => writeln!(f, "{count} errors: nothing was changed"),
         }
     }
 }

@@ -1,10 +1,14 @@
 //! One row of the settings table: how a value is read from text or TOML, checked and shown.
 
+use super::secret::{self, Secret};
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 use toml::de::DeValue;
+
+/// The shortest secret.
+const SECRET_LETTERS_MIN: usize = 12;
 
 /// A setting of a `T`.
 pub struct Setting<T> {
@@ -14,10 +18,31 @@ pub struct Setting<T> {
     pub about: &'static str,
     /// Must it be given?
     pub required: bool,
+    /// When a change of it takes effect.
+    pub changes_at: ChangesAt,
     default_words: Option<&'static str>,
     field: Field<T>,
     low: u64,
     high: u64,
+}
+
+/// When a change of a setting takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangesAt {
+    /// At a reload; requests under way end as they began.
+    Reload,
+    /// When the server is started again.
+    Restart,
+}
+
+impl ChangesAt {
+    /// The word of pages and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ChangesAt::Reload => "reload",
+            ChangesAt::Restart => "restart",
+        }
+    }
 }
 
 /// What kind of value it is, and where in `T` it is kept.
@@ -44,6 +69,8 @@ pub enum Field<T> {
     Path(fn(&mut T) -> &mut PathBuf),
     /// A file or folder, if any.
     PathIfAny(fn(&mut T) -> &mut Option<PathBuf>),
+    /// A text that is shown nowhere; a file names where it is found.
+    Secret(fn(&mut T) -> &mut Option<Secret>),
     /// true or false.
     Flag(fn(&mut T) -> &mut bool),
     /// A text with a form of its own; `write` says whether it had that form.
@@ -70,7 +97,16 @@ pub enum Field<T> {
 
 impl<T: Clone> Setting<T> {
     pub(super) const fn new(name: &'static str, field: Field<T>) -> Setting<T> {
-        Setting { name, about: "", required: false, default_words: None, field, low: 0, high: u64::MAX }
+        Setting {
+            name,
+            about: "",
+            required: false,
+            changes_at: ChangesAt::Reload,
+            default_words: None,
+            field,
+            low: 0,
+            high: u64::MAX,
+        }
     }
 
     pub(super) const fn about(mut self, about: &'static str) -> Setting<T> {
@@ -86,6 +122,11 @@ impl<T: Clone> Setting<T> {
 
     pub(super) const fn required(mut self) -> Setting<T> {
         self.required = true;
+        self
+    }
+
+    pub(super) const fn at_restart(mut self) -> Setting<T> {
+        self.changes_at = ChangesAt::Restart;
         self
     }
 
@@ -111,6 +152,7 @@ impl<T: Clone> Setting<T> {
             Field::TimeOrNone(_) => "duration or none",
             Field::Path(_) => "file",
             Field::PathIfAny(_) => "folder",
+            Field::Secret(_) => "secret or none",
             Field::Flag(_) => "true or false",
             Field::Text { form, .. } | Field::Texts { form, .. } => form,
         }
@@ -147,6 +189,7 @@ impl<T: Clone> Setting<T> {
             Field::PathIfAny(slot) => {
                 quoted(slot(&mut of).as_ref().map_or_else(String::new, |path| path.display().to_string()))
             }
+            Field::Secret(slot) => quoted(slot(&mut of).as_ref().map_or("none", |_| "(hidden)")),
             Field::Flag(slot) => slot(&mut of).to_string(),
             Field::Text { read, .. } => quoted(read(&of)),
             Field::Texts { read, .. } => {
@@ -202,6 +245,12 @@ impl<T: Clone> Setting<T> {
                 clear(to);
                 return if push(to, text) { Ok(()) } else { Err(self.refuse(text)) };
             }
+            (Field::Secret(slot), _) => {
+                *slot(to) = match text {
+                    "none" => None,
+                    text => Some(Secret::new(self.resolve(text)?)),
+                };
+            }
             (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
             (Field::PathIfAny(slot), _) if !text.is_empty() => *slot(to) = Some(PathBuf::from(text)),
             (_, Some(Number::Of(value))) if !(self.low..=self.high).contains(&value) => {
@@ -230,11 +279,60 @@ impl<T: Clone> Setting<T> {
             Field::Count(_) | Field::CountOrNone(_) => text.parse().ok()?,
             Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
             Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
-            Field::Path(_) | Field::PathIfAny(_) | Field::Flag(_) | Field::Text { .. } | Field::Texts { .. } => {
-                return None;
-            }
+            Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) => return None,
+            Field::Text { .. } | Field::Texts { .. } => return None,
         };
         Some(Number::Of(value))
+    }
+
+    /// Long enough that nobody finds it by trying.
+    fn resolve(&self, text: &str) -> Result<String, Refusal> {
+        let hint = || Some("write \"${ENV:NAME}\" or \"${FILE:/path}\"".to_owned());
+        let value = secret::resolve(text).map_err(|trouble| Refusal::new(trouble, hint()))?;
+        match value.len() {
+            SECRET_LETTERS_MIN.. => Ok(value),
+            _ => Err(Refusal::new(format!("a secret has at least {SECRET_LETTERS_MIN} letters"), hint())),
+        }
+    }
+
+    /// Gives `to` the value that `from` has.
+    pub fn copy(&self, from: &T, to: &mut T) {
+        let mut from = from.clone();
+        match &self.field {
+            Field::Size(slot) => *slot(to) = *slot(&mut from),
+            Field::SizeIfAny(slot) | Field::SizeOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Buffer(slot) | Field::Count(slot) => *slot(to) = *slot(&mut from),
+            Field::CountOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Percent(slot) => *slot(to) = *slot(&mut from),
+            Field::Time(slot) => *slot(to) = *slot(&mut from),
+            Field::TimeOrNone(slot) => *slot(to) = *slot(&mut from),
+            Field::Path(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::PathIfAny(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::Secret(slot) => slot(to).clone_from(slot(&mut from)),
+            Field::Flag(slot) => *slot(to) = *slot(&mut from),
+            Field::Text { read, write, .. } => {
+                write(to, &read(&from));
+            }
+            Field::Texts { read, clear, push, .. } => {
+                clear(to);
+                read(&from).iter().for_each(|text| {
+                    push(to, text);
+                });
+            }
+        }
+    }
+
+    /// Whether both have the same value.
+    pub fn is_equal(&self, one: &T, other: &T) -> bool {
+        match &self.field {
+            Field::Secret(slot) => *slot(&mut one.clone()) == *slot(&mut other.clone()),
+            _ => self.show(one) == self.show(other),
+        }
+    }
+
+    /// Whether its value is shown nowhere.
+    pub fn is_secret(&self) -> bool {
+        matches!(self.field, Field::Secret(_))
     }
 
     fn takes_integers(&self) -> bool {
@@ -275,6 +373,7 @@ impl<T: Clone> Setting<T> {
             "ports" => "a port".to_owned(),
             "files" => "a file".to_owned(),
             "host patterns" => "a host".to_owned(),
+            "file patterns" => "a file".to_owned(),
             form if form.contains(" or ") || form == "percent" => form.to_owned(),
             form => format!("a {form}"),
         }
@@ -286,6 +385,8 @@ impl<T: Clone> Setting<T> {
             form if form.starts_with("duration") => "write it as 250ms, 30s, 5m or 2h",
             form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
             "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
+            "file patterns" => "write it as conf.d/*.toml",
+            form if form.ends_with("or a format") => "docs/logs.md lists the fields that may stand in braces",
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
             "host patterns" => "write it as www.example.org or *.example.org",
             _ => return None,

@@ -5,8 +5,8 @@
 
 use super::setting::{Field, Setting, word};
 use super::{
-    CacheMode, CertificateFiles, Config, HostHeader, HostPattern, Listen, Log, LogFormat, LogPath, ResolverKind, Site,
-    url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
+    ResolverKind, Site, units, url,
 };
 use std::path::PathBuf;
 
@@ -25,21 +25,63 @@ const DAY: u64 = 86_400_000;
 pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("memory", Field::Size(|c| &mut c.memory_bytes))
         .between(100 * KB, PB)
-        .about("Budget of the memory store, its bookkeeping included."),
+        .at_restart()
+    .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
-        .about("Budget of the disk store; `0` keeps everything in memory. The disk store is not built yet: the value is checked and kept."),
+        .default_words("`20GB`, at most half of what is free")
+        .at_restart()
+        .about("Budget of the disk store, all folders together; `0` keeps everything in memory."),
+    Whole::new("disk_folders", Field::Texts {
+        form: "folders",
+        read: |c| c.disk.folders.iter().map(|folder| folder.display().to_string()).collect(),
+        clear: |c| c.disk.folders.clear(),
+        push: |c, text| {
+            c.disk.folders.push(text.into());
+            !text.is_empty()
+        },
+    })
+    .default_words("`disk` below `store`")
+    .at_restart()
+    .about("Folders of the disk store, best each on a disk of its own: an object lies on one of them, `disk` is divided evenly, and one that fails is left out."),
+    Whole::new("disk_free_min", Field::Size(|c| &mut c.disk.free_bytes_min))
+        .between(0, PB)
+        .at_restart()
+        .about("What stays free on the file system of the disk store: its files stop growing there."),
+    Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))
+        .between(SECOND, 3_600 * SECOND)
+        .at_restart()
+        .about("How much of what was stored last a power cut may lose. (A kill of the process loses only what was not yet handed to the system.)"),
+    Whole::new("disk_admission", Field::Text {
+        form: "all, seen-twice or auto",
+        read: |c| c.disk.admission.as_str().to_owned(),
+        write: |c, text| {
+            let found = DiskAdmission::ALL.into_iter().find(|each| each.as_str() == text);
+            c.disk.admission = found.unwrap_or(c.disk.admission);
+            found.is_some()
+        },
+    })
+    .at_restart()
+    .about("Which objects go to disk: `all`, those asked for a second time of late (`seen-twice`), or `auto`: all while there is free room, then those seen twice. A `larder run` keeps all."),
     Whole::new("store", Field::PathIfAny(|c| &mut c.store))
         .default_words("`larder` in the user's cache folder")
+        .at_restart()
         .about("Folder for the control socket, the local CA (in `ca/`) and what the disk store keeps. Without it the CA lies in the user's data folder."),
-    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+    Whole::new("memory_object_bytes_max", Field::Size(|c| &mut c.memory_object_bytes_max))
         .between(0, PB)
         .default_words("a quarter of `memory`")
-        .about("Largest object that is kept in memory."),
+        .at_restart()
+        .about("Largest object that is kept in memory; longer ones are read from disk block by block."),
+    Whole::new("object_bytes_max", Field::Size(|c| &mut c.object_bytes_max))
+        .between(0, PB)
+        .default_words("a quarter of `disk`; without a disk all that memory takes")
+        .at_restart()
+        .about("Largest object that is kept at all."),
     Whole::new("workers", Field::Count(|c| &mut c.workers))
         .between(1, 1_024)
         .default_words("one per core")
-        .about("Worker threads."),
+        .at_restart()
+    .about("Worker threads."),
     Whole::new("admin", Field::Text {
         form: "ADDR:PORT or none",
         read: |c| c.admin.map_or("none".to_owned(), |address| address.to_string()),
@@ -48,16 +90,32 @@ pub static SETTINGS: &[Setting<Config>] = &[
             text == "none" || c.admin.is_some()
         },
     })
-    .about("Where the status page and the metrics are served."),
+    .at_restart()
+    .about("Where the page, the metrics and the API are served."),
+    Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
+        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` is an address of this machine alone. Write `${ENV:NAME}` or `${FILE:PATH}`."),
+    Whole::new("include", Field::Texts {
+        form: "file patterns",
+        read: |c| c.include.clone(),
+        clear: |c| c.include.clear(),
+        push: |c, text| {
+            c.include.push(text.to_owned());
+            !text.is_empty()
+        },
+    })
+    .about("Further files, in the order of their names, from the folder of this file: `conf.d/*.toml`. Listeners and sites add up; a setting that two files say is a mistake."),
     Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
         .between(KB, 16 * MB)
-        .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
+        .at_restart()
+    .about("Start line and fields of a message, also trailers. More is answered 431; from an origin it is a 502."),
     Whole::new("limits.target_bytes_max", Field::Buffer(|c| &mut c.limits.target_bytes_max))
         .between(256, 16 * MB)
-        .about("Length of a request target. More is answered 414."),
+        .at_restart()
+    .about("Length of a request target. More is answered 414."),
     Whole::new("limits.fields_max", Field::Count(|c| &mut c.limits.fields_max))
         .between(1, 10_000)
-        .about("Fields in a head. More is answered 431; from an origin it is a 502."),
+        .at_restart()
+    .about("Fields in a head. More is answered 431; from an origin it is a 502."),
     Whole::new("limits.body_bytes_max", Field::SizeOrNone(|c| &mut c.limits.body_bytes_max))
         .between(0, PB)
         .about("Length of a request body. More is answered 413."),
@@ -66,10 +124,12 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Open client connections. Further ones are answered 503 and closed."),
     Whole::new("limits.connections_per_client_max", Field::CountOrNone(|c| &mut c.limits.connections_per_client_max))
         .between(1, 10_000_000)
-        .about("Open connections of one client address. Further ones are answered 503 and closed."),
+        .at_restart()
+    .about("Open connections of one client address. Further ones are answered 503 and closed."),
     Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
         .between(0, 10_000_000)
-        .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
+        .at_restart()
+    .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
     Whole::new("timeouts.head", Field::Time(|c| &mut c.timeouts.head))
         .between(100, DAY)
         .about("From a request's first byte (on a new connection from its opening, TLS included) to the end of its head; then 408."),
@@ -84,13 +144,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Without progress in writing to a client; then the connection is closed."),
     Whole::new("timeouts.connect", Field::Time(|c| &mut c.timeouts.connect))
         .between(10, DAY)
-        .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
+        .at_restart()
+    .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
     Whole::new("timeouts.first_byte", Field::Time(|c| &mut c.timeouts.first_byte))
         .between(10, DAY)
-        .about("From the end of a request to the head of the origin's answer; then 504."),
+        .at_restart()
+    .about("From the end of a request to the head of the origin's answer; then 504."),
     Whole::new("timeouts.origin_idle", Field::Time(|c| &mut c.timeouts.origin_idle))
         .between(10, DAY)
-        .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
+        .at_restart()
+    .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
     Whole::new("timeouts.request", Field::TimeOrNone(|c| &mut c.timeouts.request))
         .between(SECOND, 365 * DAY)
         .about("For a request as a whole, from its first byte to the last one of the answer."),
@@ -114,21 +177,42 @@ pub static SETTINGS: &[Setting<Config>] = &[
         push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
     })
     .about("Ports that CONNECT may reach; an empty list means any."),
-    Whole::new("log.path", Field::Text {
-        form: "stdout, stderr, none or a file",
-        read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_path(&log.path)),
-        write: write_log_path,
+    Whole::new("access.purge", Field::Texts {
+        form: "networks",
+        read: |c| c.access.purge.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.purge.clear(),
+        push: |c, text| network(text).map(|net| c.access.purge.push(net)).is_some(),
     })
-    .about("Where the access log goes. A file is appended to."),
+    .about("Client addresses that may use the method PURGE, on the URL of the request or, with `Surrogate-Key`, on tags; others are answered 403. An empty list leaves PURGE to the origins."),
+    Whole::new("log.to", Field::Text {
+        form: "stdout, stderr, syslog, none or a file",
+        read: |c| c.log.as_ref().map_or("none".to_owned(), |log| log_to(&log.to)),
+        write: write_log_to,
+    })
+    .about("Where the access log goes. A file is appended to, and opened anew on SIGUSR1 or when it was moved away; `syslog` is `/dev/log`, `syslog:/path` another datagram socket."),
     Whole::new("log.format", Field::Text {
-        form: "combined or json",
-        read: |c| c.log.as_ref().map_or(LogFormat::Combined, |log| log.format).as_str().to_owned(),
+        form: "combined, squid, json or a format",
+        read: |c| c.log.as_ref().map_or(LogFormat::Combined, |log| log.format.clone()).to_string(),
         write: |c, text| {
-            let format = word(&[LogFormat::Combined, LogFormat::Json], LogFormat::as_str, text);
+            let format = LogFormat::parse(text);
             format.map(|format| c.log.get_or_insert_with(Log::to_stdout).format = format).is_some()
         },
     })
-    .about("What a line of the access log looks like; given alone it logs to standard output."),
+    .about("What a line of the access log looks like: a known format, or a text like `{client} {method} {url} {status}` ([docs/logs.md](logs.md) has the fields). Given alone it logs to standard output."),
+    Whole::new("log.queue_bytes_max", Field::Text {
+        form: "size",
+        read: |c| units::show_size(c.log.as_ref().map_or(Log::to_stdout().queue_bytes_max, |log| log.queue_bytes_max) as u64),
+        write: |c, text| {
+            let bytes = units::parse_size(text).and_then(|bytes| usize::try_from(bytes).ok());
+            match (&mut c.log, bytes) {
+                (Some(log), Some(bytes)) => log.queue_bytes_max = bytes,
+                (None, Some(bytes)) => c.log = Some(Log { queue_bytes_max: bytes, ..Log::to_stdout() }),
+                (_, None) => return false,
+            }
+            true
+        },
+    })
+    .about("Lines that may wait for a slow sink; what comes beyond is dropped and counted, for no request waits for its log."),
     Whole::new("intercept.pass", Field::Texts {
         form: "host patterns",
         read: |c| c.intercept.pass.iter().map(ToString::to_string).collect(),
@@ -138,13 +222,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Hosts whose tunnels an intercepting listener never opens: `www.example.org`, `*.example.org` (all names below)."),
     Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
         .between(1, 1_000_000)
-        .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
+        .at_restart()
+    .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
     Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
         .between(0, 1_000_000)
-        .about("Unused connections kept open to one origin."),
+        .at_restart()
+    .about("Unused connections kept open to one origin."),
     Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
         .between(0, DAY)
-        .about("How long an unused connection to an origin is kept."),
+        .at_restart()
+    .about("How long an unused connection to an origin is kept."),
     Whole::new("upstream.resolver", Field::Text {
         form: "dns or system",
         read: |c| c.upstream.resolver.as_str().to_owned(),
@@ -153,6 +240,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             kind.map(|kind| c.upstream.resolver = kind).is_some()
         },
     })
+    .at_restart()
     .about("Who resolves names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
     Whole::new("upstream.extra_roots", Field::Texts {
         form: "files",
@@ -163,6 +251,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             !text.is_empty()
         },
     })
+    .at_restart()
     .about("PEM files with certificates to trust besides those of the system. Origins are always verified."),
     Whole::new("policy.mode", Field::Text {
         form: "shared or private",
@@ -172,19 +261,24 @@ pub static SETTINGS: &[Setting<Config>] = &[
             mode.map(|mode| c.policy.mode = mode).is_some()
         },
     })
+    .at_restart()
     .about("Whom the cache serves: `shared` keeps nothing private, `private` is for one user (RFC 9111 section 1)."),
     Whole::new("policy.heuristic_percent", Field::Percent(|c| &mut c.policy.heuristic_percent))
         .between(0, 100)
-        .about("Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2)."),
+        .at_restart()
+    .about("Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2)."),
     Whole::new("policy.heuristic_max", Field::Time(|c| &mut c.policy.heuristic_max))
         .between(0, 365 * DAY)
-        .about("The longest such lifetime."),
+        .at_restart()
+    .about("The longest such lifetime."),
     Whole::new("policy.unlabelled", Field::Time(|c| &mut c.policy.unlabelled))
         .between(0, 365 * DAY)
-        .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
+        .at_restart()
+    .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
     Whole::new("policy.unlabelled_run", Field::Time(|c| &mut c.policy.unlabelled_run))
         .between(0, 365 * DAY)
-        .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
+        .at_restart()
+    .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
 ];
 
 /// Settings of one `[[listen]]`.
@@ -280,25 +374,33 @@ fn network(text: &str) -> Option<ipnet::IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(ipnet::IpNet::from))
 }
 
-fn log_path(path: &LogPath) -> String {
-    match path {
-        LogPath::Stderr => "stderr".to_owned(),
-        LogPath::Stdout => "stdout".to_owned(),
-        LogPath::File(file) => file.display().to_string(),
+const SYSLOG: &str = "/dev/log";
+
+fn log_to(to: &LogTo) -> String {
+    match to {
+        LogTo::Stderr => "stderr".to_owned(),
+        LogTo::Stdout => "stdout".to_owned(),
+        LogTo::File(file) => file.display().to_string(),
+        LogTo::Syslog(socket) if socket.as_os_str() == SYSLOG => "syslog".to_owned(),
+        LogTo::Syslog(socket) => format!("syslog:{}", socket.display()),
     }
 }
 
-fn write_log_path(config: &mut Config, text: &str) -> bool {
-    let path = match text {
+fn write_log_to(config: &mut Config, text: &str) -> bool {
+    let to = match text {
         "" => return false,
         "none" => {
             config.log = None;
             return true;
         }
-        "stderr" => LogPath::Stderr,
-        "stdout" => LogPath::Stdout,
-        file => LogPath::File(PathBuf::from(file)),
+        "stderr" => LogTo::Stderr,
+        "stdout" => LogTo::Stdout,
+        "syslog" => LogTo::Syslog(PathBuf::from(SYSLOG)),
+        other => match other.strip_prefix("syslog:") {
+            Some(socket) => LogTo::Syslog(PathBuf::from(socket)),
+            None => LogTo::File(PathBuf::from(other)),
+        },
     };
-    config.log.get_or_insert_with(Log::to_stdout).path = path;
+    config.log.get_or_insert_with(Log::to_stdout).to = to;
     true
 }

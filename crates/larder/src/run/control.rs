@@ -32,6 +32,15 @@ pub struct RunStarted {
     pub ca_bundle: PathBuf,
 }
 
+/// What a reload changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// Settings that have another value now; `listen` and `site` as wholes.
+    pub changed: Vec<String>,
+    /// Settings whose new value waits for a restart.
+    pub needs_restart: Vec<String>,
+}
+
 /// What came through a run's listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStats {
@@ -69,6 +78,26 @@ impl Client {
     }
 
     fn call<A: DeserializeOwned>(&self, method: &str, path: &str) -> io::Result<A> {
+        serde_json::from_slice(body(&self.ask(method, path)?)?).map_err(io::Error::from)
+    }
+
+    /// Has the server read its configuration again. The inner `Err` is the server's word why it did not.
+    pub fn reload(&self) -> io::Result<Result<Reloaded, String>> {
+        self.change("/reload")
+    }
+
+    /// Has the server change something. The inner `Err` is the server's word why it did not.
+    pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
+        let answer = self.ask("POST", path)?;
+        if answer.starts_with(b"HTTP/1.1 422") {
+            let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
+            let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;
+            return Ok(Err(refused["error"].as_str().unwrap_or_default().to_owned()));
+        }
+        serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
+    }
+
+    fn ask(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
@@ -77,7 +106,7 @@ impl Client {
         stream.write_all(head.as_bytes())?;
         let mut answer = Vec::new();
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        serde_json::from_slice(body(&answer)?).map_err(io::Error::from)
+        Ok(answer)
     }
 }
 

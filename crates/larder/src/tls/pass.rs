@@ -5,7 +5,7 @@ use super::recent::Recent;
 use crate::config::HostPattern;
 use larder_wire::Host;
 use larder_wire::date::Stamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 /// Hosts that are remembered at most.
 pub const LEARNED_MAX: usize = 4_096;
@@ -34,19 +34,24 @@ impl PassReason {
 
 /// The list, shared by all workers.
 pub struct PassList {
-    patterns: Vec<HostPattern>,
+    patterns: RwLock<Vec<HostPattern>>,
     learned: Mutex<Recent<Stamp>>,
 }
 
 impl PassList {
     /// Begins with what is configured.
     pub fn new(patterns: Vec<HostPattern>) -> PassList {
-        PassList { patterns, learned: Mutex::new(Recent::new(LEARNED_MAX)) }
+        PassList { patterns: RwLock::new(patterns), learned: Mutex::new(Recent::new(LEARNED_MAX)) }
+    }
+
+    /// Goes on with other patterns; what was learned stays.
+    pub fn configure(&self, patterns: Vec<HostPattern>) {
+        *self.patterns.write() = patterns;
     }
 
     /// Whether tunnels to `host` stay closed, and why.
     pub fn find(&self, host: &Host, now: Stamp) -> Option<PassReason> {
-        if self.patterns.iter().any(|pattern| pattern.matches(host)) {
+        if self.patterns.read().iter().any(|pattern| pattern.matches(host)) {
             return Some(PassReason::Configured);
         }
         let mut learned = self.learned.lock();

@@ -6,19 +6,26 @@
 use crate::access::{Ask, Route};
 use crate::clock;
 use crate::session::Piece;
-use crate::upstream::{Connection, Fresh, Receiver, Retry, Sender, UpstreamFault, UpstreamFaultKind};
+use crate::upstream::{Connection, UpstreamFault};
 use crate::worker::Worker;
-use bytes::{Buf, Bytes};
-use larder_cache::entry::{Entry, Failure, Kept, Room, Said, Writer};
+use ask::Answer;
+use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, Scheme, Version, encode, hop};
+use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, hop};
+use pour::{Sink, pour};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+mod ask;
+mod part;
+mod pour;
+
+pub use part::{Refill, asks_part};
 
 /// One request to an origin.
 pub struct Order {
@@ -38,6 +45,8 @@ pub struct Order {
     pub errand: Errand,
     /// Where the answer goes.
     pub writer: Writer,
+    /// The hole of a stored response that the answer is to fill.
+    pub fill: Option<Fill>,
     /// The request's body.
     pub body: Option<mpsc::Receiver<Piece>>,
     /// Where interim heads go.
@@ -49,8 +58,24 @@ pub struct Order {
 pub enum Errand {
     /// The whole object, for the store and whoever follows: ranges and conditions of the client stay here.
     Share,
+    /// The part that the client asked for first, for the store and whoever follows.
+    Part,
+    /// What is missing of a stored response; the answer may also be a new one, for the store.
+    Hole,
     /// What the client asked, word for word; the answer is for it alone.
     Relay,
+}
+
+impl Errand {
+    /// The answer may be stored.
+    fn is_shared(self) -> bool {
+        self != Errand::Relay
+    }
+
+    /// What is stored may stand in for the answer; what is missing of it can't stand in for itself.
+    fn is_for_whole(self) -> bool {
+        matches!(self, Errand::Share | Errand::Part)
+    }
 }
 
 /// Begins a fetch on this worker.
@@ -61,7 +86,7 @@ pub fn lead(order: Order) {
 async fn run(mut order: Order) {
     let plain = order.fields_for_origin();
     let mut fields = plain.clone();
-    let validates = order.errand == Errand::Share && {
+    let validates = order.errand.is_for_whole() && {
         let about = order.asked_about();
         policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
     };
@@ -84,9 +109,28 @@ async fn run(mut order: Order) {
             Err(fault) => return give_up(order, &fault),
         };
     }
+    if let Some(fill) = order.fill.take() {
+        let times = Times { requested, received: clock::now() };
+        match part::fill(&order, fill, &answer.head, times) {
+            part::Filled::By(fill) => {
+                order.writer.redirect(fill.entry(), Said::Unchanged);
+                let sink = Sink::Hole(fill, Arc::clone(&order.worker.shared.cache));
+                return pour(sink, answer.connection, None).await;
+            }
+            part::Filled::ByAnother => {}
+            part::Filled::AskAgain => {
+                drop(answer);
+                (order.errand, requested) = (Errand::Part, clock::now());
+                answer = match order.ask_origin(&order.fields_for_origin()).await {
+                    Ok(answer) => answer,
+                    Err(fault) => return give_up(order, &fault),
+                };
+            }
+        }
+    }
     let Answer { head, connection, uplink } = answer;
     let times = Times { requested, received: clock::now() };
-    if order.errand == Errand::Share
+    if order.errand.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = order.stale_instead(policy::stale_if_error)
     {
@@ -94,156 +138,15 @@ async fn run(mut order: Order) {
     }
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
-    publish(&mut order, head, declared, times);
-    if order.writer.readers() > 1 {
+    let Some(sink) = publish(order, head, declared, times) else { return };
+    if sink.readers() > 1 {
         // Everybody gets the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
-    pour(order.writer, connection, uplink).await;
-}
-
-/// A final head, the connection on which the body follows, and what is left of the request's body.
-struct Answer {
-    head: ResponseHead,
-    connection: Connection,
-    uplink: Option<Uplink>,
-}
-
-/// The part of a request's body that is still to be sent.
-struct Uplink {
-    pieces: mpsc::Receiver<Piece>,
-    chunked: bool,
-    /// Taken from the client and not yet sent.
-    unsent: Unsent,
-    over: bool,
-}
-
-/// A piece with its framing, or the request's head.
-type Unsent = bytes::buf::Chain<bytes::buf::Chain<Bytes, Bytes>, Bytes>;
-
-impl Uplink {
-    fn new(head: Vec<u8>, pieces: mpsc::Receiver<Piece>, chunked: bool) -> Uplink {
-        Uplink { pieces, chunked, unsent: framed(head, Bytes::new(), b""), over: false }
-    }
-
-    /// Sends until the body is over. Cancel-safe: what was not sent is sent by the next call.
-    async fn send(&mut self, sender: &mut Sender<'_>) -> Result<(), UpstreamFault> {
-        loop {
-            sender.send(&mut self.unsent).await?;
-            if self.over {
-                return Ok(());
-            }
-            self.unsent = match self.pieces.recv().await {
-                Some(Piece::Data(data)) if self.chunked => {
-                    let mut size = Vec::with_capacity(16);
-                    encode::chunk_head(&mut size, data.len());
-                    framed(size, data, encode::CHUNK_END)
-                }
-                Some(Piece::Data(data)) => framed(Vec::new(), data, b""),
-                Some(Piece::End(trailers)) => {
-                    self.over = true;
-                    let mut last = Vec::new();
-                    if self.chunked {
-                        encode::last_chunk(&mut last, &trailers);
-                    }
-                    framed(last, Bytes::new(), b"")
-                }
-                None => {
-                    return Err(UpstreamFault::new(
-                        UpstreamFaultKind::ClientGone,
-                        "the client left before its request was complete",
-                    ));
-                }
-            };
-        }
-    }
-}
-
-fn framed(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Unsent {
-    Bytes::from(before).chain(data).chain(Bytes::from_static(after))
+    pour(sink, connection, uplink).await;
 }
 
 impl Order {
-    /// Sends the request and waits for the final head. One retry, on a new connection, where RFC 9110 section
-    /// 9.2.2 allows it: an idempotent request without a body whose kept-alive connection was closed unanswered.
-    async fn ask_origin(&mut self, fields: &Fields) -> Result<Answer, UpstreamFault> {
-        let method = self.request.method.clone();
-        let repeatable = method.is_idempotent() && self.body.is_none();
-        let first = if repeatable { Fresh::ReuseAllowed } else { Fresh::NewOnly };
-        match self.attempt(fields, first).await {
-            Err(fault) if fault.retry == Retry::Safe && repeatable => self.attempt(fields, Fresh::NewOnly).await,
-            other => other,
-        }
-    }
-
-    async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
-        let mut connection = self.worker.upstreams.connection(&self.ask.origin(), fresh).await?;
-        let mut bytes = Vec::with_capacity(512);
-        encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);
-        match self.body.take() {
-            None => {
-                connection.send(&bytes).await?;
-                let head = self.final_head(&mut connection).await?;
-                Ok(Answer { head, connection, uplink: None })
-            }
-            Some(pieces) => {
-                let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
-                let mut uplink = Uplink::new(bytes, pieces, chunked);
-                let head = self.exchange(&mut connection, &mut uplink).await?;
-                let uplink = Some(uplink).filter(|uplink| !uplink.over);
-                Ok(Answer { head, connection, uplink })
-            }
-        }
-    }
-
-    async fn final_head(&self, connection: &mut Connection) -> Result<ResponseHead, UpstreamFault> {
-        loop {
-            let head = connection.response(&self.request.method).await?;
-            if !head.is_interim() {
-                return usable_head(head);
-            }
-            self.tell_interim(head);
-        }
-    }
-
-    /// Sends the body while watching for an early answer (RFC 9112 section 9.3). What is not sent by then is sent
-    /// while the answer's body comes.
-    async fn exchange(&self, connection: &mut Connection, uplink: &mut Uplink) -> Result<ResponseHead, UpstreamFault> {
-        let (sender, mut receiver) = connection.split_mut();
-        let mut sender = Some(sender);
-        let mut broken = None;
-        loop {
-            tokio::select! {
-                sent = send_all(uplink, sender.as_mut()), if sender.is_some() => match sent {
-                    Ok(()) => {
-                        if let Some(sender) = sender.take() {
-                            sender.end();
-                        }
-                    }
-                    Err(fault) if fault.kind == UpstreamFaultKind::ClientGone => return Err(fault),
-                    // An origin that refuses a body answers and then closes: its answer counts more.
-                    Err(fault) => {
-                        broken = Some(fault);
-                        sender = None;
-                    }
-                },
-                head = receiver.response(&self.request.method) => match head {
-                    Ok(head) if head.is_interim() => self.tell_interim(head),
-                    Ok(head) => return usable_head(head),
-                    Err(fault) => return Err(broken.unwrap_or(fault)),
-                },
-            }
-        }
-    }
-
-    fn tell_interim(&self, mut head: ResponseHead) {
-        hop::strip(&mut head.fields);
-        if let Some(interim) = &self.interim {
-            // A client that does not take them loses some: they are hints.
-            let _ = interim.try_send(head);
-        }
-    }
-
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
         let mut fields = self.request.fields.clone();
@@ -254,10 +157,13 @@ impl Order {
         if framing == Framing::Chunked {
             fields.push("Transfer-Encoding", "chunked");
         }
-        if self.errand == Errand::Share {
-            for name in ["Range", "If-Range", "If-None-Match", "If-Modified-Since"] {
-                fields.remove(name);
-            }
+        match self.errand {
+            Errand::Relay => {}
+            Errand::Part => part::ask_first(&mut fields),
+            Errand::Share | Errand::Hole => part::ask_whole(&mut fields),
+        }
+        if let Some(fill) = &self.fill {
+            part::ask_hole(&mut fields, fill);
         }
         lower_max_forwards(&self.request.method, &mut fields);
         if let Route::Site { .. } = self.ask.route {
@@ -314,12 +220,12 @@ impl Order {
             HeadSays::Invalidates => {
                 let mut terms = terms.clone();
                 terms.expire(times.received);
-                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received));
+                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
             HeadSays::Freshens => {
                 if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
                 {
-                    entry.renew(Kept::new(head, Some(terms), times.received));
+                    entry.renew(Kept::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
         }
@@ -335,24 +241,8 @@ impl Order {
     }
 }
 
-async fn send_all(uplink: &mut Uplink, sender: Option<&mut Sender<'_>>) -> Result<(), UpstreamFault> {
-    match sender {
-        Some(sender) => uplink.send(sender).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Nobody asked for another protocol here; an origin that switches all the same is at fault (RFC 9110 section 15.2.2).
-fn usable_head(head: ResponseHead) -> Result<ResponseHead, UpstreamFault> {
-    if head.status != 101 {
-        return Ok(head);
-    }
-    let fault = Fault::origin(FaultKind::StatusLine, "101 was not asked for");
-    Err(UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched protocols though nobody asked"))
-}
-
 fn give_up(order: Order, fault: &UpstreamFault) {
-    if order.errand == Errand::Share {
+    if order.errand.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
             policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
         };
@@ -361,6 +251,9 @@ fn give_up(order: Order, fault: &UpstreamFault) {
         }
     }
     tracing::debug!(url = %order.ask.url, %fault, "fetch failed");
+    if let Some(fill) = order.fill {
+        fill.fail(failure(fault));
+    }
     order.writer.fail(failure(fault));
 }
 
@@ -394,11 +287,11 @@ fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Arc<Entry
 
 fn renew(order: &Order, entry: &Arc<Entry>, stored: (&ResponseHead, &Terms), head: &ResponseHead, times: Times) {
     match policy::renew(&order.request, stored, head, times, order.policy()) {
-        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received)),
+        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch()),
         // The 304 forbids to keep it; it is the answer to those who asked before all the same.
         Err(_) => {
             order.worker.shared.cache.drop_entry(entry);
-            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received));
+            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received), 0);
         }
     }
 }
@@ -410,37 +303,54 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
     said.is_some_and(|said| terms.etag.as_ref().is_some_and(|own| own.weak_eq(&said)))
 }
 
-/// Publishes the head: stored and shared, or for the one who asked.
-fn publish(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, times: Times) {
-    let shared = &order.worker.shared;
+/// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
+fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
+    let shared = Arc::clone(&order.worker.shared);
+    let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();
     policy::dated(&mut head, times.received);
     let storable = match order.errand {
-        Errand::Share if head.status != 206 => policy::storable(&order.request, &head, times, settings),
-        Errand::Share => Storable::No(NotStored::Partial),
         Errand::Relay => Storable::No(NotStored::Method),
+        // Nobody asked for a part.
+        Errand::Share | Errand::Hole if head.status == 206 => Storable::No(NotStored::Partial),
+        _ => policy::storable(&order.request, &head, times, settings),
     };
-    let too_long = declared.is_some_and(|length| length > shared.cache.settings().object_bytes_max);
     match storable {
-        Storable::Yes(_) if too_long => pass(order, head, declared, NotStored::TooLong, times),
-        Storable::Yes(terms) => {
-            let mut kept = policy::kept_head(&head, settings);
-            hop::strip(&mut head.fields);
-            for name in ["Content-Length", "Age"] {
-                kept.fields.remove(name);
-                head.fields.remove(name);
+        Storable::Yes(_) if too_long => pass(&mut order, head, declared, NotStored::TooLong, times),
+        Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
+            Some((range, length)) => {
+                let head = policy::whole_head(&head);
+                let kept = kept(head, terms, settings, times);
+                let fill = order.writer.store_part(kept, &range, length);
+                return fill.map(|fill| Sink::Hole(fill, Arc::clone(&shared.cache)));
             }
-            let withheld = kept.fields.len() < head.fields.len();
-            let kept = Kept::new(kept, Some(terms), times.received);
-            order.writer.store(if withheld { kept.with_first(&head) } else { kept }, declared);
+            None => pass(&mut order, head, declared, NotStored::Partial, times),
+        },
+        Storable::Yes(terms) => {
+            let kept = kept(head, terms, settings, times);
+            order.writer.store(kept, declared);
         }
-        Storable::No(why) => pass(order, head, declared, why, times),
+        Storable::No(why) => pass(&mut order, head, declared, why, times),
     }
+    Some(Sink::Entry(order.writer))
+}
+
+/// The head as it is kept, and as the first client gets it.
+fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> Kept {
+    let mut kept = policy::kept_head(&head, settings);
+    hop::strip(&mut head.fields);
+    for name in ["Content-Length", "Age"] {
+        kept.fields.remove(name);
+        head.fields.remove(name);
+    }
+    let withheld = kept.fields.len() < head.fields.len();
+    let kept = Kept::new(kept, Some(terms), times.received);
+    if withheld { kept.with_first(&head) } else { kept }
 }
 
 /// Publishes a head whose answer is for the one who asked, and remembers that.
 fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
-    if order.errand == Errand::Share {
+    if order.errand.is_shared() {
         order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received);
         if head.status < 500 {
             order.forget_selected();
@@ -451,58 +361,8 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
     let mut kept = Kept::new(head, None, times.received);
-    kept.not_stored = (order.errand == Errand::Share).then_some(why);
+    kept.not_stored = order.errand.is_shared().then_some(why);
     order.writer.pass(kept, declared);
-}
-
-/// Carries the body from the connection to the entry, at the pace that the entry allows; what is left of the
-/// request's body goes the other way meanwhile.
-async fn pour(mut writer: Writer, mut connection: Connection, uplink: Option<Uplink>) {
-    if let Some(uplink) = uplink {
-        return pour_both(writer, connection, uplink).await;
-    }
-    loop {
-        if writer.room().await == Room::Gone {
-            return;
-        }
-        match connection.body().await {
-            Ok(Some(piece)) => writer.push(piece),
-            Ok(None) => {
-                writer.finish(connection.trailers());
-                return connection.release();
-            }
-            Err(fault) => return writer.fail(failure(&fault)),
-        }
-    }
-}
-
-/// The connection is not used again: whether the origin read the whole request, nobody knows.
-async fn pour_both(mut writer: Writer, mut connection: Connection, mut uplink: Uplink) {
-    let (sender, mut receiver) = connection.split_mut();
-    let mut sender = Some(sender);
-    loop {
-        tokio::select! {
-            sent = send_all(&mut uplink, sender.as_mut()), if sender.is_some() => {
-                if let (Ok(()), Some(sender)) = (sent, sender.take()) {
-                    sender.end();
-                }
-            }
-            piece = next_piece(&mut writer, &mut receiver) => match piece {
-                Ok(Some(piece)) => writer.push(piece),
-                Ok(None) => return writer.finish(receiver.trailers()),
-                Err(Some(fault)) => return writer.fail(failure(&fault)),
-                Err(None) => return,
-            },
-        }
-    }
-}
-
-/// Cancel-safe. `Err(None)`: nobody wants any more.
-async fn next_piece(writer: &mut Writer, receiver: &mut Receiver<'_>) -> Result<Option<Bytes>, Option<UpstreamFault>> {
-    if writer.room().await == Room::Gone {
-        return Err(None);
-    }
-    receiver.body().await.map_err(Some)
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.
@@ -538,5 +398,5 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
     writer.pass(Kept::new(head, None, received), declared);
-    tokio::task::spawn_local(pour(writer, connection, None));
+    tokio::task::spawn_local(pour(Sink::Entry(writer), connection, None));
 }

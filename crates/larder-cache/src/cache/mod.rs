@@ -8,21 +8,33 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy};
+use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
+use crate::store::Store;
+use crate::store::rules::{RULES_MAX, Rules};
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
 use parking_lot::Mutex;
+use passes::PassMarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod passes;
+mod purge;
+mod tier;
+
+pub use purge::{Purged, Purging};
+pub use tier::Load;
 
 /// What a cache is made with. All sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Heads, bodies and bookkeeping together stay below this.
     pub memory_bytes: u64,
-    /// A longer body is not kept.
+    /// A longer body is not kept in memory.
+    pub memory_object_bytes_max: u64,
+    /// A longer body is not kept at all.
     pub object_bytes_max: u64,
     /// How much of a body that is not kept may wait for its reader.
     pub window_bytes: u64,
@@ -42,7 +54,8 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             memory_bytes: 256_000_000,
-            object_bytes_max: 64_000_000,
+            memory_object_bytes_max: 64_000_000,
+            object_bytes_max: u64::MAX,
             window_bytes: 128 * 1024,
             abandoned_bytes_max: 16_000_000,
             variants_max: 64,
@@ -58,6 +71,8 @@ impl Default for Settings {
 pub struct Budget {
     used: AtomicU64,
     max: u64,
+    /// What others hold of it: the index of the disk tier.
+    reserved: AtomicU64,
 }
 
 impl Budget {
@@ -76,7 +91,7 @@ impl Budget {
 
     /// Bytes that may be held.
     pub fn max(&self) -> u64 {
-        self.max
+        self.max.saturating_sub(self.reserved.load(Ordering::Relaxed))
     }
 }
 
@@ -110,6 +125,8 @@ pub enum Found {
     Pass(Reader, Writer),
     /// Nothing usable is stored and the client wants nothing else (`only-if-cached`).
     Unsatisfiable,
+    /// Something under this key may lie on disk: see there, and ask again.
+    OnDisk(Load),
 }
 
 /// What exactly is not there.
@@ -133,6 +150,7 @@ impl Found {
             Found::Missing(..) => "missing",
             Found::Pass(..) => "pass",
             Found::Unsatisfiable => "unsatisfiable",
+            Found::OnDisk(_) => "on-disk",
         }
     }
 }
@@ -146,6 +164,12 @@ pub struct Cache {
     passes: PassMarks,
     searches: Searches,
     evictions: AtomicU64,
+    disk: Option<Arc<Store>>,
+    /// How often something was made void.
+    voided: AtomicU64,
+    /// Without a disk, whose own rules count otherwise.
+    rules: Rules,
+    ruling: Mutex<()>,
 }
 
 /// One key: its stored variants and its fetches under way.
@@ -164,6 +188,8 @@ impl Object {
 struct ObjectState {
     variants: Vec<Arc<Entry>>,
     pending: Vec<Pending>,
+    /// All that lies on disk under this key is among the variants.
+    loaded: bool,
     /// Taken out of the index: whoever still holds it must look again.
     dead: bool,
 }
@@ -191,17 +217,38 @@ pub struct Stats {
 }
 
 impl Cache {
-    /// An empty cache.
+    /// An empty cache in memory.
     pub fn new(settings: Settings) -> Arc<Cache> {
+        Cache::over(settings, None)
+    }
+
+    /// A cache in memory over a disk, where there is one.
+    pub fn over(settings: Settings, disk: Option<Arc<Store>>) -> Arc<Cache> {
+        let budget = Budget { used: AtomicU64::new(0), max: settings.memory_bytes, reserved: AtomicU64::new(0) };
         Arc::new(Cache {
-            budget: Arc::new(Budget { used: AtomicU64::new(0), max: settings.memory_bytes }),
+            budget: Arc::new(budget),
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
+            rules: Rules::new(RULES_MAX),
+            ruling: Mutex::new(()),
+            disk,
+            voided: AtomicU64::new(0),
             settings,
         })
+    }
+
+    /// The disk tier.
+    pub fn disk(&self) -> Option<&Arc<Store>> {
+        self.disk.as_ref()
+    }
+
+    /// The longest body that is kept: in memory, or on disk.
+    pub(crate) fn object_bytes_max(&self, on_disk: bool) -> u64 {
+        let max = self.settings.object_bytes_max;
+        if on_disk { max } else { max.min(self.settings.memory_object_bytes_max) }
     }
 
     /// What this cache was made with.
@@ -226,13 +273,17 @@ impl Cache {
         asked: &Asked,
         now: Stamp,
         joins: Joins,
+        disk: Disk,
     ) -> Found {
-        let look = Look { key, request, asked, now, joins };
+        let look = Look { key, request, asked, now, joins, disk };
         if let Some(object) = self.index.find(key) {
             let mut state = object.state.lock();
             if !state.dead {
                 return self.find_in(&object.key, &mut state, &look);
             }
+        }
+        if let Some(load) = self.load(&look) {
+            return Found::OnDisk(load);
         }
         if asked.only_if_cached() {
             return Found::Unsatisfiable;
@@ -248,6 +299,9 @@ impl Cache {
     pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
         let object = self.index.find(key)?;
         let (entry, kept) = choose(&object.state.lock(), request)?;
+        if !entry.is_judged(self.epoch()) {
+            return None;
+        }
         let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
         let hit = self.open(&entry).filter(|hit| usable == Usable::Fresh && !hit.filling)?;
         entry.used();
@@ -262,13 +316,26 @@ impl Cache {
 
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
-        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.epoch(), Arc::clone(&self.budget)));
         (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
     }
 
-    /// Forgets all variants of a key and what is being fetched for it; says how many variants there were.
+    /// A writer for an answer that takes the place of what is stored, and a reader on it; nobody follows.
+    pub fn beside(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
+        self.with_object(key, |key, state| self.begin(key, state, Followed::ByNobody, false))
+    }
+
+    /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
-        let Some(object) = self.index.find(key) else { return 0 };
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_have(key)) {
+            drop(disk.forget(key, None));
+        }
+        self.forget_in_memory(key).len()
+    }
+
+    fn forget_in_memory(&self, key: &[u8]) -> Vec<Arc<Entry>> {
+        self.voided.fetch_add(1, Ordering::SeqCst);
+        let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
             let mut state = object.state.lock();
             state.dead = true;
@@ -282,22 +349,23 @@ impl Cache {
         for entry in &variants {
             evict.remove(entry);
         }
-        variants.len()
+        variants
     }
 
     /// What an entry says of a request that looks for it: a reader on it as it is now.
     pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
-        entry.open().map(|(kept, length, reader)| Hit { filling: reader.is_filling(), reader, kept, length })
+        entry.open()
     }
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request)
+        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
     }
 
     /// Forgets one stored response.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
         self.detach(entry);
+        self.forget_on_disk(entry);
     }
 
     /// Remembers that answers for this key are for one request alone.
@@ -306,7 +374,13 @@ impl Cache {
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        let Some((entry, kept)) = choose(state, look.request) else { return self.find_missing(key, state, look) };
+        self.judge(state, look.now);
+        let Some((entry, kept)) = choose(state, look.request) else {
+            if let Some(load) = self.load(look).filter(|_| !state.loaded) {
+                return Found::OnDisk(load);
+            }
+            return self.find_missing(key, state, look);
+        };
         let Some(terms) = kept.terms.as_ref() else { return self.find_missing(key, state, look) };
         let usable = policy::usable(terms, look.asked, look.now, &self.settings.policy);
         if let Usable::Validate(why) = usable {
@@ -335,7 +409,7 @@ impl Cache {
             let (reader, writer) = self.alone(look.key);
             return Some(Found::Pass(reader, writer));
         }
-        follow(state, look.joins).map(Found::InFlight)
+        follow(state, look.joins, self.epoch()).map(Found::InFlight)
     }
 
     fn find_invalid(
@@ -378,13 +452,13 @@ impl Cache {
         unattended: bool,
     ) -> (Reader, Writer) {
         let hash = self.index.hash_of(key.text());
-        let entry = Arc::new(Entry::new(key.clone(), hash, Arc::clone(&self.budget)));
+        let entry = Arc::new(Entry::new(key.clone(), hash, self.epoch(), Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
         state.pending.push(Pending { entry: Arc::clone(&entry), followed });
         let candidates = state
             .variants
             .iter()
-            .filter(|variant| variant.is_complete())
+            .filter(|variant| variant.is_settled())
             .filter_map(|variant| Some((Arc::clone(variant), variant.kept()?)))
             .collect();
         let reader = entry.lead();
@@ -426,32 +500,29 @@ impl Cache {
 
     /// A head arrived and may be shared: the entry becomes a variant of its key, in the place of the one
     /// that the same requests selected.
-    pub(crate) fn install(&self, entry: &Arc<Entry>) {
+    pub(crate) fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
         let Some(object) = self.index.find(entry.key().text()) else { return };
         let mut state = object.state.lock();
         let Some(at) = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry)) else { return };
         state.pending.swap_remove(at);
-        let vary = entry.kept();
-        let same = |old: &Arc<Entry>| {
-            old.kept().zip(vary.as_ref()).is_some_and(|(old, new)| {
-                old.terms.as_ref().map(|terms| &terms.vary) == new.terms.as_ref().map(|terms| &terms.vary)
-            })
-        };
-        let mut gone: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| same(old)).collect();
-        if state.variants.len() >= self.settings.variants_max {
-            gone.push(state.variants.remove(0));
-        }
+        let vary = vary_of(entry);
+        let replaced: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| vary_of(old) == vary).collect();
+        let too_many = state.variants.len() >= self.settings.variants_max;
+        let crowded_out = too_many.then(|| state.variants.remove(0));
         state.variants.push(Arc::clone(entry));
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
-        let mut evict = self.evict.lock();
-        for old in &gone {
+        for old in replaced.iter().chain(&crowded_out) {
             old.listed.store(false, Ordering::Relaxed);
-            evict.remove(old);
+            self.evict.lock().remove(old);
+        }
+        // On disk a new head of the same variant replaces the old one by itself.
+        for old in replaced.iter().filter(|_| !on_disk).chain(&crowded_out) {
+            self.forget_on_disk(old);
         }
     }
 
-    /// A stored body is whole: from now on it may be evicted.
+    /// The stream of a stored body is over: from now on it may be evicted.
     pub(crate) fn admit(&self, entry: &Arc<Entry>) {
         if let Some(object) = self.index.find(entry.key().text()) {
             let state = object.state.lock();
@@ -503,7 +574,7 @@ impl Cache {
                 continue;
             }
             self.evictions.fetch_add(1, Ordering::Relaxed);
-            self.detach(&victim);
+            self.leave_memory(&victim);
         }
         true
     }
@@ -541,12 +612,26 @@ impl Joins {
     }
 }
 
+/// Whether a request has been told what lies on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// It has not: [`Found::OnDisk`] may be the answer.
+    Ask,
+    /// It has looked there.
+    Seen,
+}
+
 struct Look<'a> {
     key: &'a [u8],
     request: &'a RequestHead,
     asked: &'a Asked,
     now: Stamp,
     joins: Joins,
+    disk: Disk,
+}
+
+fn vary_of(entry: &Entry) -> Option<Vary> {
+    Some(entry.kept()?.terms.as_ref()?.vary.clone())
 }
 
 /// The stored response that this request selects (RFC 9111 section 4.1).
@@ -566,44 +651,11 @@ fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc
 }
 
 /// A reader on a fetch under way that others may follow.
-fn follow(state: &ObjectState, joins: Joins) -> Option<Reader> {
+fn follow(state: &ObjectState, joins: Joins, epoch: u64) -> Option<Reader> {
     if joins != Joins::Yes {
         return None;
     }
     let pending = state.pending.iter().find(|pending| pending.followed == Followed::ByAll)?;
-    pending.entry.is_useful().then(|| pending.entry.follow())
-}
-
-/// Which keys turned out uncachable, in constant memory: a table of fingerprints with an expiry time.
-/// A lost or a mistaken mark costs a little waiting or a little coalescing, never a wrong answer.
-struct PassMarks {
-    slots: Box<[AtomicU64]>,
-}
-
-impl PassMarks {
-    const SLOTS: usize = 1 << 14;
-
-    fn new() -> PassMarks {
-        PassMarks { slots: (0..PassMarks::SLOTS).map(|_| AtomicU64::new(0)).collect() }
-    }
-
-    fn slot(&self, hash: u64) -> &AtomicU64 {
-        &self.slots[hash as usize % PassMarks::SLOTS]
-    }
-
-    /// Upper half: fingerprint; lower half: end of the mark in seconds since 1970 (good until 2106).
-    fn set(&self, hash: u64, until: Stamp) {
-        self.slot(hash).store(hash & !0xffff_ffff | until.0 & 0xffff_ffff, Ordering::Relaxed);
-    }
-
-    fn holds(&self, hash: u64, now: Stamp) -> bool {
-        let mark = self.slot(hash).load(Ordering::Relaxed);
-        (mark ^ hash) >> 32 == 0 && mark & 0xffff_ffff > now.0
-    }
-
-    fn clear(&self, hash: u64) {
-        if self.slot(hash).load(Ordering::Relaxed) != 0 {
-            self.slot(hash).store(0, Ordering::Relaxed);
-        }
-    }
+    // What was asked for before something was made void may be that.
+    (pending.entry.is_useful() && pending.entry.epoch() == epoch).then(|| pending.entry.follow())
 }

@@ -1,13 +1,18 @@
 //! One record per request, many readers: access log, counters, run totals and `Cache-Status` all say
 //! the same words.
 
+mod measures;
+
+pub use measures::{BOUNDS_MICROS, Measures, Sums as OutcomeSums};
+
 use crate::clock;
+use crate::log::Lines;
 use crate::page::Page;
 use crate::run::control::RunStats;
 use larder_wire::date::Stamp;
-use larder_wire::{RequestHead, Version};
+use larder_wire::{RequestHead, ResponseHead, Version};
 use parking_lot::Mutex;
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,13 +58,25 @@ pub enum Cause {
     Method,
     /// The answers for this URL are for one request alone.
     Pass,
-    /// A range far into an object that is not stored.
-    Range,
+    /// Some of it is stored, and some of what was asked is not.
+    Partial,
     /// The request asks not to be stored, or carries conditions for the origin.
     Bypass,
 }
 
 impl Cause {
+    /// All causes, in the order of their numbers.
+    pub const ALL: &[Cause] = &[
+        Cause::Uri,
+        Cause::Vary,
+        Cause::Stale,
+        Cause::Request,
+        Cause::Method,
+        Cause::Pass,
+        Cause::Partial,
+        Cause::Bypass,
+    ];
+
     /// The word of logs and pages.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +86,7 @@ impl Cause {
             Cause::Request => "request",
             Cause::Method => "method",
             Cause::Pass => "pass",
-            Cause::Range => "range",
+            Cause::Partial => "partial",
             Cause::Bypass => "bypass",
         }
     }
@@ -78,8 +95,6 @@ impl Cause {
     pub fn forward_reason(self) -> &'static str {
         match self {
             Cause::Pass | Cause::Bypass => "bypass",
-            // `partial` would say that another part of it is stored.
-            Cause::Range => Cause::Uri.as_str(),
             other => other.as_str(),
         }
     }
@@ -125,6 +140,8 @@ pub struct Record {
     pub referer: Option<Box<str>>,
     /// See `referer`.
     pub agent: Option<Box<str>>,
+    /// The media type of the answer, where it is known and somebody reads it.
+    pub content_type: Option<Box<str>>,
     /// The status of the answer.
     pub status: u16,
     /// Body bytes that were handed to the client's socket.
@@ -135,6 +152,7 @@ pub struct Record {
     pub not_stored: Option<&'static str>,
     /// The answer went out to its end.
     pub complete: bool,
+    logged: bool,
     started: Instant,
 }
 
@@ -150,11 +168,13 @@ impl Record {
             version: request.version,
             referer: text("Referer"),
             agent: text("User-Agent"),
+            content_type: None,
             status: 0,
             bytes: 0,
             outcome: Outcome::Own("unfinished"),
             not_stored: None,
             complete: false,
+            logged,
             started: Instant::now(),
         }
     }
@@ -169,12 +189,28 @@ impl Record {
             version: Version::Http11,
             referer: None,
             agent: None,
+            content_type: None,
             status: page.status,
             bytes: 0,
             outcome: Outcome::Own(page.word),
             not_stored: None,
             complete: true,
+            logged: true,
             started: Instant::now(),
+        }
+    }
+
+    /// Notes the media type of the answer.
+    pub fn typed(&mut self, head: &ResponseHead) {
+        if self.logged {
+            self.content_type = head.fields.text("Content-Type").and_then(|text| text.split(';').next()).map(Box::from);
+        }
+    }
+
+    /// Notes what was asked for, where nothing was made of it: the target as it came.
+    pub fn asked(&mut self, request: &RequestHead) {
+        if self.logged && self.url.is_empty() {
+            self.url = request.target.to_string();
         }
     }
 
@@ -211,14 +247,18 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Tally {
             $(#[doc = $doc] pub $name: Count,)*
+            /// Requests by outcome.
+            pub measures: Measures<Count>,
             /// Log lines that wait to be written.
-            pub lines: RefCell<Vec<u8>>,
+            pub lines: Lines,
         }
 
         /// What all workers counted since the start.
         #[derive(Debug, Default)]
         pub struct Counters {
             $(#[doc = $doc] pub $name: AtomicU64,)*
+            /// Requests by outcome.
+            pub measures: Measures<AtomicU64>,
         }
 
         impl Counters {
@@ -228,6 +268,7 @@ macro_rules! counters {
                     0 => {}
                     some => { self.$name.fetch_add(some, Ordering::Relaxed); }
                 })*
+                self.measures.add(&tally.measures);
             }
 
             /// Each counter by name, with its documentation.
@@ -258,6 +299,7 @@ impl Tally {
     /// Counts one request.
     pub fn count(&self, record: &Record) {
         self.requests.add(1);
+        self.measures.count(record);
         match record.outcome {
             outcome if outcome.is_from_store() => {
                 self.hits.add(1);

@@ -3,12 +3,19 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod purge;
+mod reload;
+mod serve;
+
 use crate::clock;
-use crate::config::{Config, Flag, Loaded, descriptors, manual};
+use crate::config::places::{self, Here};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, descriptors, manual};
+use crate::disk;
+use crate::reload::Again;
 use crate::run::{self, Own};
-use crate::server::Server;
+use crate::server::{Plan, Server};
 use crate::tls::ca::Authority;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -34,6 +41,8 @@ pub fn main() -> ExitCode {
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check(&flags),
         Some(Command::Config(flags)) => config(&flags),
+        Some(Command::Purge(flags)) => purge::purge(&flags),
+        Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Ca(flags)) => ca(&flags),
     };
     ExitCode::from(status)
@@ -71,13 +80,18 @@ enum Command {
     Check(Flags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
+    /// Have the running Larder forget a URL, a prefix, a tag or everything
+    Purge(purge::PurgeFlags),
+    /// Have the running Larder read its configuration again; SIGHUP does the same
+    Reload(Flags),
     /// Show the local CA that interception uses; clients must trust it
     Ca(CaFlags),
 }
 
 #[derive(Args, Clone, Default)]
 struct Flags {
-    /// Configuration file (TOML); `larder config --markdown` describes it
+    /// Configuration file (TOML), or none; else the first of ./larder.toml, ~/.config/larder/larder.toml and
+    /// /etc/larder/larder.toml. `larder config --markdown` describes it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Serve clients here; may be repeated, replaces the listeners of the file
@@ -123,9 +137,13 @@ struct RunFlags {
 }
 
 #[derive(Args)]
+#[command(disable_help_flag = true)]
 struct ConfigFlags {
     #[command(flatten)]
     flags: Flags,
+    /// Explain a setting; alone it prints this help
+    #[arg(long, short = 'h', value_name = "NAME", num_args = 0..)]
+    help: Option<Vec<String>>,
     /// Print the reference of all settings
     #[arg(long)]
     markdown: bool,
@@ -145,6 +163,13 @@ struct CaFlags {
 
 impl Flags {
     fn load(&self) -> Result<Loaded, u8> {
+        self.read(Here::Looked).map_err(|report| {
+            eprint!("{report}");
+            WRONG
+        })
+    }
+
+    fn read(&self, here: Here) -> Result<Loaded, Report> {
         let settings = [
             ("store", &self.store),
             ("memory", &self.memory),
@@ -155,10 +180,13 @@ impl Flags {
         let settings = settings.into_iter().filter_map(|(name, text)| Some(Flag::Setting(name, text.clone()?)));
         let listens = self.listen.iter().cloned().map(Flag::Listen);
         let flags: Vec<Flag> = settings.chain(listens).chain(self.origin.clone().map(Flag::Origin)).collect();
-        Loaded::read(self.config.as_deref(), &flags).map_err(|report| {
-            eprint!("{report}");
-            WRONG
-        })
+        let usual = places::usual(here);
+        let file = match self.config.as_deref() {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(file) => Some(file),
+            None => places::first(&usual),
+        };
+        Loaded::read(file, &flags)
     }
 }
 
@@ -167,18 +195,32 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    let config = prepared(loaded);
-    status(&serve_until_signal(config).map(|()| 0).map_err(|error| explain(&*error)))
+    let (file, said, again) = (loaded.file.clone(), loaded.said.clone(), flags.clone());
+    let again: Again = Box::new(move || {
+        let mut loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
+        descriptors::fit(&mut loaded.config);
+        Ok(loaded)
+    });
+    let plan = Plan { config: prepared(loaded), said, again: Some(again) };
+    status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
 fn run(flags: RunFlags) -> u8 {
     let of_server = Flags { config: flags.config, store: flags.store, memory: flags.memory, ..Flags::default() };
-    let loaded = match of_server.load() {
+    let loaded = match of_server.read(Here::PassedOver) {
         Ok(loaded) => loaded,
-        Err(status) => return status,
+        Err(report) => {
+            eprint!("{report}");
+            return WRONG;
+        }
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
-    status(&run::run(&command, prepared(loaded), start_for_a_run).map_err(|error| explain(&error)))
+    let keeps_all = !loaded.said.contains_key("disk_admission");
+    let mut config = prepared(loaded);
+    if keeps_all {
+        config.disk.admission = DiskAdmission::All;
+    }
+    status(&run::run(&command, config, start_for_a_run).map_err(|error| explain(&error)))
 }
 
 fn check(flags: &Flags) -> u8 {
@@ -206,24 +248,36 @@ fn config(flags: &ConfigFlags) -> u8 {
     if flags.markdown {
         return print(manual::markdown());
     }
+    let names: Vec<&String> = flags.names.iter().chain(flags.help.iter().flatten()).collect();
+    if flags.help.is_some() && names.is_empty() {
+        return print(help_of("config"));
+    }
     let loaded = match flags.flags.load() {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    if flags.names.is_empty() {
+    if names.is_empty() {
         return print(manual::dump(&loaded));
     }
-    let mut worst = 0;
-    for name in &flags.names {
-        match manual::explain(name, &loaded) {
-            Some(text) => worst = print(text).max(worst),
-            None => {
-                eprintln!("error: there is no setting {name}: `larder config` lists all");
-                worst = WRONG;
-            }
-        }
+    names.into_iter().map(|name| explain_setting(name, &loaded)).max().unwrap_or_default()
+}
+
+fn explain_setting(name: &str, loaded: &Loaded) -> u8 {
+    if let Some(text) = manual::explain(name, loaded) {
+        return print(text);
     }
-    worst
+    let remedy = match manual::nearest(name) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => "`larder config` lists all".to_owned(),
+    };
+    eprintln!("error: there is no setting {name}: {remedy}");
+    WRONG
+}
+
+fn help_of(command: &str) -> String {
+    let mut all = Cli::command();
+    all.build();
+    all.find_subcommand_mut(command).map(|found| found.render_help().to_string()).unwrap_or_default()
 }
 
 fn ca(flags: &CaFlags) -> u8 {
@@ -248,47 +302,6 @@ fn ca(flags: &CaFlags) -> u8 {
     }
 }
 
-/// Serves until a signal ends it: the first lets requests end, the second does not wait.
-fn serve_until_signal(config: Config) -> Result<(), AnyError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = Server::start(config)?;
-    print(welcome(&server));
-    runtime.block_on(first_signal())?;
-    eprintln!("larder: letting requests end; a second signal does not wait");
-    let (stopped, wait) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        server.stop();
-        let _ = stopped.send(());
-    });
-    runtime.block_on(async {
-        tokio::select! {
-            _ = wait => Ok(()),
-            second = first_signal() => second.map_err(AnyError::from),
-        }
-    })
-}
-
-async fn first_signal() -> std::io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
-}
-
-/// Where things are, and what to do next.
-fn welcome(server: &Server) -> String {
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
-    let mut text = format!("larder listens on {}", addresses.join(", "));
-    if let Some(admin) = server.admin() {
-        text += &format!(", its page is http://{admin}/");
-    }
-    let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
-    text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
-}
-
 /// Begins to serve for one run, in this process.
 fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
@@ -307,9 +320,13 @@ const FEW_CONNECTIONS: usize = 1_000;
 
 /// What depends on this process and machine is settled here; what was cut is said.
 fn prepared(loaded: Loaded) -> Config {
-    let Loaded { mut config, said } = loaded;
-    if config.disk_bytes.is_some_and(|bytes| bytes > 0) {
-        eprintln!("larder: the disk store is not built yet, everything is kept in memory");
+    let Loaded { mut config, said, .. } = loaded;
+    if config.disk_bytes.is_none() {
+        let bytes = disk::bytes_by_default(&config);
+        config.disk_bytes = Some(bytes);
+        if !said.contains_key("object_bytes_max") {
+            config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
+        }
     }
     let note = descriptors::fit(&mut config);
     let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;
@@ -368,7 +385,6 @@ mod tests {
 
     #[test]
     fn the_command_line_holds_together() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 
@@ -410,7 +426,6 @@ mod tests {
 
     #[test]
     fn help_begins_with_what_people_need() {
-        use clap::CommandFactory;
         let help = Cli::command().render_help().to_string();
         assert!(help.starts_with("To begin with:\n  larder run -- CMD …"), "{help}");
     }

@@ -1,0 +1,1 @@
+//! Distributions that workloads draw from, with their means and quantiles.

@@ -1,0 +1,1 @@
+//! Worker threads: a poll loop each, with its robots and its share of the origins; and what it costs them.

@@ -1,0 +1,1 @@
+//! Seeded streams of random numbers: one seed, a stream for each name.

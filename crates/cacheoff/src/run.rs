@@ -1,0 +1,1 @@
+//! A run: from a workload to a ledger.

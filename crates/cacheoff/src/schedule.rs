@@ -1,0 +1,1 @@
+//! Phases at run time: which one it is, and what its factors are now.

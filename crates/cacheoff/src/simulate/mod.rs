@@ -1,0 +1,1 @@
+//! A log or trace replayed without a network through reference policies at many sizes.

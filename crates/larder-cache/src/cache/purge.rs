@@ -1,0 +1,135 @@
+//! Invalidation on demand: by key, by prefix, by tag, everything.
+//!
+//! A key is looked up and forgotten. The other scopes are rules ([`crate::store::rules`]): nothing is enumerated, and
+//! each entry is judged when somebody asks for it. With a disk both are on disk before they are acknowledged.
+
+use super::{Cache, ObjectState};
+use crate::entry::Kept;
+use crate::store::rules::{self, Force, Rule, Scope, Verdict};
+use crate::store::{Fetching, NotDurable};
+use larder_wire::date::Stamp;
+use std::sync::atomic::Ordering;
+
+/// An invalidation that is being made durable.
+pub struct Purging {
+    in_memory: usize,
+    /// How many heads went there.
+    on_disk: Option<Fetching<Result<usize, NotDurable>>>,
+    by: By,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Key,
+    Rule,
+}
+
+/// What became of an invalidation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purged {
+    /// How many stored responses it was about, where they were looked up one by one.
+    pub count: Option<usize>,
+    /// It will hold after a power cut. False without a disk, and when the disk failed: then it holds until the restart.
+    pub durable: bool,
+}
+
+impl Purging {
+    /// Waits until it is on disk.
+    pub async fn finish(self) -> Purged {
+        let on_disk = match self.on_disk {
+            Some(on_disk) => on_disk.await.ok(),
+            None => None,
+        };
+        let count = (self.by == By::Key).then_some(self.in_memory + on_disk.unwrap_or(0));
+        Purged { count, durable: on_disk.is_some() }
+    }
+}
+
+impl Cache {
+    /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
+    pub fn purge_key(&self, key: &[u8]) -> Purging {
+        let in_memory = self.forget_in_memory(key).iter().filter(|entry| entry.on_disk().is_none()).count();
+        Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), by: By::Key }
+    }
+
+    /// Makes all variants of a URL stale, wherever they come from.
+    pub fn expire_url(&self, url: &[u8]) -> Purging {
+        self.purge(Scope::Prefix(rules::whole(url).into()), Force::Soft)
+    }
+
+    /// Makes void all that is in a scope; a prefix is one of the URL. It takes effect at once; to be awaited before it
+    /// is acknowledged.
+    pub fn purge(&self, scope: Scope, force: Force) -> Purging {
+        self.voided.fetch_add(1, Ordering::SeqCst);
+        let on_disk = match &self.disk {
+            Some(disk) => Some(disk.invalidate(scope, force)),
+            None => {
+                let _in_order = self.ruling.lock();
+                self.rules.add(&Rule { number: self.rules.next_number(), scope, force });
+                None
+            }
+        };
+        Purging { in_memory: 0, on_disk, by: By::Rule }
+    }
+
+    /// How many stored responses in memory a scope is about: a walk over all of them.
+    pub fn count(&self, scope: &Scope) -> usize {
+        let mut count = 0;
+        self.index.for_each(|object| {
+            let url = rules::subject(object.key.text());
+            let state = object.state.lock();
+            count += state
+                .variants
+                .iter()
+                .filter(|entry| match scope {
+                    Scope::All => true,
+                    Scope::Prefix(text) => url.starts_with(text),
+                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags.contains(tag)),
+                })
+                .count();
+        });
+        count
+    }
+
+    /// The number of the newest rule.
+    pub(super) fn epoch(&self) -> u64 {
+        self.disk.as_ref().map_or_else(|| self.rules.current_epoch(), |disk| disk.current_epoch())
+    }
+
+    fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+        match &self.disk {
+            Some(disk) => disk.verdict(key, tags, epoch),
+            None => self.rules.verdict(key, tags, epoch),
+        }
+    }
+
+    /// Applies rules that are newer than an entry's last look at them.
+    pub(super) fn judge(&self, state: &mut ObjectState, now: Stamp) {
+        let epoch = self.epoch();
+        if state.variants.iter().all(|entry| entry.is_judged(epoch)) {
+            return;
+        }
+        let gone: Vec<_> = state
+            .variants
+            .extract_if(.., |entry| {
+                let Some(kept) = entry.kept().filter(|_| !entry.is_judged(epoch)) else { return false };
+                entry.set_judged(epoch);
+                match self.verdict(entry.key().text(), &kept.tags, entry.epoch()) {
+                    Verdict::Valid => false,
+                    Verdict::Gone => true,
+                    Verdict::Stale => {
+                        let mut terms = kept.terms.clone();
+                        terms.iter_mut().for_each(|terms| terms.expire(now));
+                        entry.replace_head(Kept::new(kept.head.clone(), terms, kept.received));
+                        false
+                    }
+                }
+            })
+            .collect();
+        let mut evict = self.evict.lock();
+        for entry in gone {
+            entry.listed.store(false, Ordering::Relaxed);
+            evict.remove(&entry);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
+
+use super::{Cache, Disk, Look, vary_of};
+use crate::entry::{Entry, OnDisk};
+use crate::key::Key;
+use crate::store::{Fetching, StoredHead};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A look at the disk for all variants of a key.
+pub struct Load {
+    cache: Arc<Cache>,
+    key: Key,
+    heads: Fetching<Vec<StoredHead>>,
+    voided: u64,
+}
+
+impl Load {
+    /// Waits for what lies there and takes it into memory.
+    pub async fn finish(self) {
+        let heads = self.heads.await;
+        // What was made void meanwhile must not come back.
+        if !heads.is_empty() && self.cache.voided.load(Ordering::SeqCst) == self.voided {
+            self.cache.adopt(&self.key, heads);
+        }
+    }
+}
+
+impl Cache {
+    /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
+    pub fn account_for_disk(&self) {
+        if let Some(disk) = &self.disk {
+            self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
+            self.make_room();
+        }
+    }
+
+    pub(super) fn forget_on_disk(&self, entry: &Entry) {
+        if let Some(disk) = entry.on_disk() {
+            self.voided.fetch_add(1, Ordering::SeqCst);
+            drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+    }
+
+    /// The look at the disk that a request needs first.
+    pub(super) fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
+        let disk = self.disk.as_ref().filter(|disk| look.disk == Disk::Ask && disk.may_have(look.key))?;
+        let voided = self.voided.load(Ordering::SeqCst);
+        let (key, heads) = (Key::from_text(look.key.to_vec()), disk.heads(look.key));
+        Some(Load { cache: Arc::clone(self), key, heads, voided })
+    }
+
+    /// Takes into memory what lies on disk under a key, beside what is here already.
+    fn adopt(&self, key: &Key, heads: Vec<StoredHead>) {
+        let Some(store) = &self.disk else { return };
+        let id_hash = self.index.hash_of(key.text());
+        let entries: Vec<Arc<Entry>> = heads
+            .into_iter()
+            .filter_map(|head| {
+                let disk = OnDisk { store: Arc::clone(store), id: head.id, key: key.clone() };
+                let large_bytes_min = self.object_bytes_max(false);
+                Entry::from_disk(head, disk, id_hash, large_bytes_min, Arc::clone(&self.budget)).map(Arc::new)
+            })
+            .collect();
+        if entries.is_empty() {
+            return;
+        }
+        self.with_object(key.text(), |_, state| {
+            if state.loaded {
+                return;
+            }
+            state.loaded = true;
+            for entry in &entries {
+                // What is in memory is newer.
+                let vary = vary_of(entry);
+                if !state.variants.iter().any(|held| vary_of(held) == vary) {
+                    state.variants.push(Arc::clone(entry));
+                    self.evict.lock().insert(Arc::clone(entry));
+                }
+            }
+        });
+        self.make_room();
+    }
+
+    /// What goes from memory stays on disk; what is not there goes there now if it was used.
+    pub(super) fn leave_memory(&self, victim: &Arc<Entry>) {
+        if let Some(disk) = &self.disk {
+            match victim.on_disk() {
+                Some(there) if victim.uses() > 0 => there.store.used(there.key.text()),
+                None if victim.uses() > 0 => victim.keep_on_disk(disk),
+                _ => {}
+            }
+        }
+        if victim.on_disk().is_some()
+            && let Some(object) = self.index.find(victim.key().text())
+        {
+            object.state.lock().loaded = false;
+        }
+        self.detach(victim);
+    }
+}

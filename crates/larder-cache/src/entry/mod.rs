@@ -1,0 +1,577 @@
+//! The meeting place of the client side and the server side: one response, as far as it is here.
+//!
+//! A fetch owns the one [`Writer`] of an entry; every client that gets this response holds a
+//! [`Reader`]. Neither knows the other. A hit, a follower of a fetch, a range and an answer that is
+//! merely passed on differ only in where the reader came from. What is missing of a stored response is
+//! brought by [`Fill`]s, each for one hole.
+//!
+//! An entry keeps its body ([`Retention::Keep`]) or lets it pass through a window of fixed size
+//! ([`Retention::Window`]); in a window the slowest reader holds the writer back, so memory never
+//! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
+//! no runtime.
+
+use crate::cache::{Budget, Hit};
+use crate::evict::{Seat, Weighed};
+use crate::extents::Extents;
+use crate::key::Key;
+use crate::policy::{NotStored, Terms, Vary};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Store, StoredHead, meta};
+use crate::tags;
+use bytes::Bytes;
+use larder_wire::date::Stamp;
+use larder_wire::{Fields, ResponseHead, encode};
+use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+use xxhash_rust::xxh3::xxh3_64;
+
+mod fill;
+mod reader;
+mod spool;
+mod writer;
+
+pub use fill::Fill;
+pub use reader::{Arrival, Gap, Reader, Stop};
+pub(crate) use spool::OnDisk;
+pub use writer::{Room, Writer};
+
+/// A response head ready for use, with what was decided about it when it arrived.
+#[derive(Debug)]
+pub struct Kept {
+    /// The head without hop-by-hop fields, `Age` and `Content-Length`.
+    pub head: ResponseHead,
+    /// Freshness and validators; `None` for an answer that is not stored.
+    pub terms: Option<Terms>,
+    /// Why it is not stored, where that was the question.
+    pub not_stored: Option<NotStored>,
+    /// Status line and fields as they go to a client of an unconditional request, up to where the
+    /// fields of the moment (`Age`, `Content-Length`, `Via`, …) are added.
+    pub plain: Box<[u8]>,
+    /// The same for the request that caused the fetch, where that one gets fields which are not stored
+    /// (`private="…"`, `no-cache="…"`).
+    pub first: Option<Box<[u8]>>,
+    /// When the response arrived here.
+    pub received: Stamp,
+    /// Hashes of the tags that its origin gave it, for invalidation.
+    pub tags: Box<[u64]>,
+}
+
+/// What tells the variants of one key apart on disk; 0 for a response that does not vary.
+fn variant(vary: &Vary) -> u64 {
+    if vary.is_empty() { 0 } else { xxh3_64(vary.as_bytes()).max(1) }
+}
+
+impl Kept {
+    /// Prepares a head; the caller has taken out what must not be forwarded.
+    pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
+        head.fields.shrink();
+        let plain = plain(&head);
+        let tags = tags::of(&head.fields);
+        Kept { head, terms, not_stored: None, plain, first: None, received, tags }
+    }
+
+    /// The same, with another head for the request that caused the fetch.
+    pub fn with_first(self, head: &ResponseHead) -> Kept {
+        Kept { first: Some(plain(head)), ..self }
+    }
+
+    /// Bytes this head holds in memory, itself included.
+    pub fn heap_bytes(&self) -> usize {
+        size_of::<Kept>()
+            + self.plain.len()
+            + self.first.as_ref().map_or(0, |first| first.len())
+            + self.head.reason.len()
+            + self.head.fields.heap_bytes()
+            + self.terms.as_ref().map_or(0, Terms::heap_bytes)
+            + size_of_val(&*self.tags)
+    }
+}
+
+fn plain(head: &ResponseHead) -> Box<[u8]> {
+    let mut plain = Vec::with_capacity(512);
+    encode::status_line(&mut plain, head.status, &head.reason);
+    head.fields.write_to(&mut plain);
+    plain.into()
+}
+
+/// Why a response cannot be had: what the client is told and the log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The status to answer when nothing was sent yet: 502, 503, 504 or 500.
+    pub status: u16,
+    /// One word for logs, such as `connect-refused`.
+    pub word: &'static str,
+    /// One sentence for the person who reads the error page.
+    pub detail: Arc<str>,
+}
+
+/// What happens to the body as it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// All of it stays, for later readers too.
+    Keep,
+    /// Only what the slowest reader has not taken yet, at most about this many bytes.
+    Window(u64),
+}
+
+/// How far a response is.
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Asked for; no head yet.
+    Waiting,
+    /// The head is here, the body arrives from its start on.
+    Filling,
+    /// The stream from the start is over: what is here is here, and holes are filled on demand.
+    Settled,
+    /// A 304 said that this other entry is the answer.
+    Redirected(Arc<Entry>, Said),
+    /// It will never be complete.
+    Failed(Failure),
+}
+
+/// What a validation said of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is the answer still.
+    Unchanged,
+    /// Nothing, for the origin is in trouble; the stored response may stand in (RFC 5861 section 4).
+    StaleIfError,
+}
+
+/// One response: head, body and the tasks that wait for more of it.
+pub struct Entry {
+    /// Changes at most once, before the entry can be found: see [`Cache::rename`].
+    key: Mutex<Key>,
+    pub(crate) id_hash: u64,
+    seat: Seat,
+    weight: AtomicU64,
+    /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
+    pub(crate) listed: AtomicBool,
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    epoch: AtomicU64,
+    /// The number of the last rule that was applied to it.
+    judged: AtomicU64,
+    budget: Arc<Budget>,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    retention: Retention,
+    /// Followers may join and stay; false as soon as the answer is found to be for one request alone.
+    shared: bool,
+    kept: Option<Arc<Kept>>,
+    length: Option<u64>,
+    body: Extents,
+    /// Body bytes that came, whether they are still here or not.
+    received: u64,
+    trailers: Option<Fields>,
+    charged: u64,
+    readers: Vec<Option<Place>>,
+    seated: usize,
+    writer: Option<Waker>,
+    fills: Vec<Filling>,
+    fill_count: u64,
+    disk: Option<OnDisk>,
+    /// Its body stays in memory only until it is on disk.
+    large: bool,
+}
+
+/// One reader's place in an entry that is not whole.
+#[derive(Default)]
+struct Place {
+    position: u64,
+    waker: Option<Waker>,
+    /// What it was waiting for will not come.
+    failed: Option<Failure>,
+}
+
+/// A hole that somebody is filling.
+struct Filling {
+    number: u64,
+    /// What is still to come.
+    range: Range<u64>,
+    /// The origin said that these bytes belong to the same representation.
+    confirmed: bool,
+    waker: Option<Waker>,
+}
+
+/// What an entry weighs beyond head and body: itself and its place in index and eviction queue.
+/// Measured by the `overhead` test of the memory budget.
+pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 512;
+
+impl Entry {
+    pub(crate) fn new(key: Key, id_hash: u64, epoch: u64, budget: Arc<Budget>) -> Entry {
+        Entry {
+            key: Mutex::new(key),
+            id_hash,
+            seat: Seat::new(),
+            weight: AtomicU64::new(0),
+            listed: AtomicBool::new(false),
+            epoch: AtomicU64::new(epoch),
+            judged: AtomicU64::new(epoch),
+            budget,
+            state: Mutex::new(State {
+                phase: Phase::Waiting,
+                retention: Retention::Keep,
+                shared: true,
+                kept: None,
+                length: None,
+                body: Extents::default(),
+                received: 0,
+                trailers: None,
+                charged: 0,
+                readers: Vec::new(),
+                seated: 0,
+                writer: None,
+                fills: Vec::new(),
+                fill_count: 0,
+                disk: None,
+                large: false,
+            }),
+        }
+    }
+
+    /// A stored response as it lies on disk; `None` when its head can't be read.
+    pub(crate) fn from_disk(
+        head: StoredHead,
+        disk: OnDisk,
+        id_hash: u64,
+        large_bytes_min: u64,
+        budget: Arc<Budget>,
+    ) -> Option<Entry> {
+        let kept = meta::decode(&head.meta).ok()?;
+        let entry = Entry::new(disk.key.clone(), id_hash, head.epoch, budget);
+        {
+            let mut state = entry.state.lock();
+            state.phase = Phase::Settled;
+            state.kept = Some(Arc::new(kept));
+            state.length = head.length;
+            state.large = head.length.is_none_or(|length| length > large_bytes_min);
+            if let Some(body) = head.body {
+                state.length = Some(body.len() as u64);
+                state.body.insert(0, body);
+            }
+            state.disk = Some(disk);
+            entry.settle_charge(&mut state);
+        }
+        entry.listed.store(true, Ordering::Relaxed);
+        Some(entry)
+    }
+
+    /// The name under which it is found.
+    pub fn key(&self) -> Key {
+        self.key.lock().clone()
+    }
+
+    pub(crate) fn set_key(&self, key: Key) {
+        *self.key.lock() = key;
+    }
+
+    /// The head, when it is here.
+    pub fn kept(&self) -> Option<Arc<Kept>> {
+        self.state.lock().kept.clone()
+    }
+
+    /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
+    /// ([`Writer::epoch`]).
+    pub fn renew(&self, kept: Kept, epoch: u64) {
+        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        let state = self.replace_head_in(kept);
+        if state.disk.is_some() {
+            self.write_head(&state);
+        }
+    }
+
+    /// The same in memory alone.
+    pub(crate) fn replace_head(&self, kept: Kept) {
+        drop(self.replace_head_in(kept));
+    }
+
+    fn replace_head_in(&self, kept: Kept) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.kept = Some(Arc::new(kept));
+        self.settle_charge(&mut state);
+        state
+    }
+
+    /// The number of the last invalidation rule when its fetch began, or its last validation.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// All rules up to this one were applied to it.
+    pub(crate) fn is_judged(&self, epoch: u64) -> bool {
+        self.judged.load(Ordering::Relaxed) >= epoch
+    }
+
+    pub(crate) fn set_judged(&self, epoch: u64) {
+        self.judged.store(epoch, Ordering::Relaxed);
+    }
+
+    /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
+    fn write_head(&self, state: &State) {
+        let (Some(disk), Some(kept)) = (&state.disk, &state.kept) else { return };
+        if !self.listed.load(Ordering::Relaxed) {
+            return;
+        }
+        let body = state.length.filter(|&length| length <= INLINE_BYTES_MAX as u64 && state.body.covers(0..length));
+        let body = body.map(|length| {
+            let mut pieces = Vec::new();
+            state.body.slices(0..length, &mut pieces);
+            pieces
+        });
+        let head = HeadToStore {
+            key: Bytes::copy_from_slice(disk.key.text()),
+            variant: kept.terms.as_ref().map_or(0, |terms| variant(&terms.vary)),
+            id: disk.id,
+            epoch: self.epoch(),
+            length: state.length,
+            tags: kept.tags.to_vec(),
+            meta: meta::encode(kept),
+            body,
+        };
+        drop(disk.store.put_head(head));
+        // Whoever made it void meanwhile may not have seen that head.
+        if !self.listed.load(Ordering::Relaxed) {
+            drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+    }
+
+    /// Where it lies on disk.
+    pub(crate) fn on_disk(&self) -> Option<OnDisk> {
+        self.state.lock().disk.clone()
+    }
+
+    /// Gives the entry a place on disk and writes what is here of it, as far as that is a whole short object.
+    pub(crate) fn keep_on_disk(&self, store: &Arc<Store>) {
+        let mut state = self.state.lock();
+        let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
+        if state.disk.is_none() && state.is_whole() && short {
+            state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
+            self.write_head(&state);
+        }
+    }
+
+    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.
+    fn promote(&self, pieces: &[(u64, Bytes)]) {
+        let mut state = self.state.lock();
+        if state.large {
+            return;
+        }
+        for (at, piece) in pieces {
+            state.body.insert(*at, piece.clone());
+        }
+        self.settle_charge(&mut state);
+    }
+
+    /// Parts of it can be asked for, and put to what is here.
+    pub fn is_mendable(&self) -> bool {
+        self.state.lock().is_mendable()
+    }
+
+    /// The length of the body, when it is known.
+    pub fn length(&self) -> Option<u64> {
+        self.state.lock().length
+    }
+
+    /// True once the whole body is here.
+    pub fn is_whole(&self) -> bool {
+        self.state.lock().is_whole()
+    }
+
+    /// True for a stored response whose stream from the start is over, whole or not: what a validation may name.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Settled)
+    }
+
+    /// True while it may still become, or already is, a whole and shared response.
+    pub(crate) fn is_useful(&self) -> bool {
+        let state = self.state.lock();
+        state.shared && state.retention == Retention::Keep && !matches!(state.phase, Phase::Failed(_))
+    }
+
+    /// Head and length in one look, and a reader: what a hit needs.
+    pub(crate) fn open(self: &Arc<Entry>) -> Option<Hit> {
+        let mut state = self.state.lock();
+        let kept = Arc::clone(state.kept.as_ref()?);
+        let (length, filling) = (state.length, matches!(state.phase, Phase::Filling));
+        let seat = (!state.is_whole()).then(|| state.sit());
+        drop(state);
+        Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
+    }
+
+    /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not
+    /// more than `bytes_max` are missing.
+    pub fn worthwhile_hole(&self, bytes_max: u64) -> Option<Range<u64>> {
+        let state = self.state.lock();
+        let length = state.length.filter(|_| state.is_mendable() && matches!(state.phase, Phase::Settled))?;
+        // More than twice that can't be half here and lack no more; and the look at each block stays short.
+        if !state.fills.is_empty() || length > bytes_max.saturating_mul(2) {
+            return None;
+        }
+        let mut missing = 0;
+        let mut first = None;
+        let mut at = 0;
+        while let Some(start) = state.first_missing(&(at..length)) {
+            let hole = state.hole(start, length);
+            (missing, at) = (missing + (hole.end - hole.start), hole.end);
+            first.get_or_insert(hole);
+        }
+        first.filter(|_| missing <= bytes_max.min(length - missing))
+    }
+
+    /// Takes on the filling of a hole; `None` when somebody did meanwhile, or what is here is not of a kind that can
+    /// be put together from parts.
+    pub fn begin_fill(self: &Arc<Entry>, hole: &Range<u64>) -> Option<Fill> {
+        Fill::begin(self, hole)
+    }
+
+    pub(crate) fn follow(self: &Arc<Entry>) -> Reader {
+        let seat = Some(self.state.lock().sit());
+        Reader::new(Arc::clone(self), seat, Leads::No)
+    }
+
+    pub(crate) fn lead(self: &Arc<Entry>) -> Reader {
+        let seat = Some(self.state.lock().sit());
+        Reader::new(Arc::clone(self), seat, Leads::Yes)
+    }
+
+    /// How often it was used of late.
+    pub(crate) fn uses(&self) -> u8 {
+        self.seat.hits()
+    }
+
+    /// Counts a use, for eviction; takes no lock.
+    pub(crate) fn used(&self) {
+        self.seat.hit();
+    }
+
+    /// Brings the budget up to what the entry holds now.
+    fn settle_charge(&self, state: &mut MutexGuard<'_, State>) {
+        let kept = state.kept.as_ref().map_or(0, |kept| kept.heap_bytes() as u64);
+        let now = ENTRY_OVERHEAD_BYTES + self.key.lock().heap_bytes() as u64 + kept + state.body.heap_bytes();
+        self.budget.adjust(state.charged, now);
+        state.charged = now;
+        self.weight.store(now, Ordering::Relaxed);
+    }
+}
+
+/// Whether a reader's own request began the fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leads {
+    Yes,
+    No,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.budget.adjust(self.state.get_mut().charged, 0);
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Entry({})", self.key.lock())
+    }
+}
+
+impl Weighed for Entry {
+    fn bytes(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed)
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn id_hash(&self) -> u64 {
+        self.id_hash
+    }
+}
+
+impl State {
+    fn sit(&mut self) -> usize {
+        self.seated += 1;
+        match self.readers.iter().position(Option::is_none) {
+            Some(free) if self.readers.len() > self.seated => {
+                self.readers[free] = Some(Place::default());
+                free
+            }
+            _ => {
+                self.readers.push(Some(Place::default()));
+                self.readers.len() - 1
+            }
+        }
+    }
+
+    fn wake_readers(&mut self) {
+        for seat in self.readers.iter_mut().flatten() {
+            if let Some(waker) = seat.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn wake_writers(&mut self) {
+        self.writer.take().into_iter().chain(self.fills.iter_mut().filter_map(|fill| fill.waker.take())).for_each(
+            |waker| {
+                waker.wake();
+            },
+        );
+    }
+
+    /// Settled, and no byte is missing.
+    fn is_whole(&self) -> bool {
+        matches!(self.phase, Phase::Settled) && self.length.is_some_and(|length| self.body.covers(0..length))
+    }
+
+    /// Different answers for this URL can be told apart, so that parts of one can be put together (RFC 9111 section 3.4).
+    fn is_mendable(&self) -> bool {
+        let strong = |kept: &Arc<Kept>| kept.terms.as_ref().is_some_and(Terms::has_strong_validator);
+        self.shared
+            && self.retention == Retention::Keep
+            && self.length.is_some()
+            && self.kept.as_ref().is_some_and(|kept| kept.head.status == 200 && strong(kept))
+    }
+
+    /// Who stands in this range gets what is here, and no more.
+    fn fail_readers(&mut self, range: &Range<u64>, failure: &Failure) {
+        for seat in self.readers.iter_mut().flatten() {
+            if range.contains(&seat.position) {
+                seat.failed = Some(failure.clone());
+            }
+        }
+        self.wake_readers();
+    }
+
+    fn wait(&mut self, seat: Option<usize>, cx: &Context<'_>) {
+        if let Some(seat) = seat.and_then(|at| self.readers[at].as_mut()) {
+            match &mut seat.waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                empty => *empty = Some(cx.waker().clone()),
+            }
+        }
+    }
+
+    /// The first byte that some reader still wants.
+    fn slowest(&self) -> u64 {
+        self.readers.iter().flatten().map(|seat| seat.position).min().unwrap_or(u64::MAX)
+    }
+
+    /// In a window, lets go of what every reader has taken.
+    fn slide(&mut self) -> bool {
+        if !matches!(self.retention, Retention::Window(_)) {
+            return false;
+        }
+        self.shed()
+    }
+
+    /// Lets go of what every reader has taken.
+    fn shed(&mut self) -> bool {
+        let slowest = self.slowest();
+        slowest != u64::MAX && self.body.drop_before(slowest) > 0
+    }
+}

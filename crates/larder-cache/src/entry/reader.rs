@@ -1,0 +1,325 @@
+//! What a client sees of an entry.
+
+use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
+use crate::store::{BLOCK_BYTES, Fetching};
+use bytes::Bytes;
+use larder_wire::Fields;
+use parking_lot::MutexGuard;
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What a reader finds when it looks for the head.
+#[derive(Debug)]
+pub enum Arrival {
+    /// The head of the answer.
+    Head(Arc<Kept>),
+    /// A validation found this stored entry to be the answer.
+    Use(Arc<Entry>, Said),
+    /// The answer turned out to be for its own request alone: ask for yourself.
+    Alone,
+    /// There is no answer.
+    Failed(Failure),
+}
+
+/// Why no byte can be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// These bytes are not here, and nobody is bringing them: see [`Entry::begin_fill`].
+    Hole(Range<u64>),
+    /// They will not come.
+    Failed(Failure),
+}
+
+/// What is missing of a range, seen from its first byte on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// Nothing that is not on its way.
+    None,
+    /// This part is not here, and nobody is bringing it.
+    Hole(Range<u64>),
+    /// The origin has another representation now, or none.
+    Void,
+}
+
+/// A client's view of an entry. Dropping it may end a fetch that nobody else wants.
+pub struct Reader {
+    pub(super) entry: Arc<Entry>,
+    seat: Option<usize>,
+    leads: Leads,
+    disk: Option<Box<FromDisk>>,
+}
+
+/// What a reader has of the disk: the block that it reads now.
+#[derive(Default)]
+struct FromDisk {
+    reading: Option<Fetching<Vec<(u64, Bytes)>>>,
+    held: Vec<(u64, Bytes)>,
+    /// This byte is not there, though others of its block may be.
+    missed: Option<u64>,
+}
+
+impl Reader {
+    pub(super) fn new(entry: Arc<Entry>, seat: Option<usize>, leads: Leads) -> Reader {
+        Reader { entry, seat, leads, disk: None }
+    }
+
+    /// Waits for the head.
+    pub async fn arrival(&mut self) -> Arrival {
+        poll_fn(|cx| self.poll_arrival(cx)).await
+    }
+
+    /// Looks for the head; wakes the task when there is news.
+    pub fn poll_arrival(&mut self, cx: &Context<'_>) -> Poll<Arrival> {
+        let mut state = self.entry.state.lock();
+        if self.leads == Leads::No && !state.shared {
+            return Poll::Ready(Arrival::Alone);
+        }
+        if let Phase::Redirected(entry, said) = &state.phase {
+            return Poll::Ready(Arrival::Use(Arc::clone(entry), *said));
+        }
+        if let Some(kept) = &state.kept {
+            return Poll::Ready(Arrival::Head(Arc::clone(kept)));
+        }
+        if let Phase::Failed(failure) = &state.phase {
+            return Poll::Ready(Arrival::Failed(failure.clone()));
+        }
+        state.wait(self.seat, cx);
+        Poll::Pending
+    }
+
+    /// The length of the whole body, when it is known by now.
+    pub fn length(&self) -> Option<u64> {
+        self.entry.state.lock().length
+    }
+
+    /// The whole body in `out`, when all of it is here and it is not longer than that; the look that a hit takes.
+    pub fn whole(&self, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<u64> {
+        let state = self.entry.state.lock();
+        let length = state.length.filter(|_| matches!(state.phase, Phase::Settled))?;
+        let whole = length <= bytes_max && state.body.covers(0..length);
+        whole.then(|| state.body.slices(0..length, out))
+    }
+
+    /// The first byte of this range is here.
+    pub fn is_ready(&self, range: &Range<u64>) -> bool {
+        self.entry.state.lock().first_missing(range) != Some(range.start)
+    }
+
+    /// Says what must be asked for before an answer with this range can begin, once that is certain.
+    pub async fn gap(&mut self, range: Range<u64>) -> Gap {
+        poll_fn(|cx| self.poll_gap(cx, &range)).await
+    }
+
+    fn poll_gap(&mut self, cx: &Context<'_>, range: &Range<u64>) -> Poll<Gap> {
+        let mut state = self.entry.state.lock();
+        let Some(first) = state.first_missing(range) else { return Poll::Ready(Gap::None) };
+        if self.failed(&state).is_some() {
+            return Poll::Ready(Gap::Void);
+        }
+        match state.comes(first) {
+            Comes::Certain => Poll::Ready(Gap::None),
+            Comes::Perhaps => {
+                state.wait(self.seat, cx);
+                Poll::Pending
+            }
+            Comes::Never => Poll::Ready(Gap::Hole(state.hole(first, range.end))),
+        }
+    }
+
+    /// Waits for body bytes; see [`Reader::poll_read`].
+    pub async fn read(&mut self, range: Range<u64>, out: &mut Vec<Bytes>) -> Result<u64, Stop> {
+        poll_fn(|cx| self.poll_read(cx, range.clone(), out)).await
+    }
+
+    /// Appends to `out` what is present from `range.start` on, up to `range.end`, and says how many bytes
+    /// that were; 0 at the end of the body. Bytes before `range.start` will not be asked for again.
+    pub fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        range: Range<u64>,
+        out: &mut Vec<Bytes>,
+    ) -> Poll<Result<u64, Stop>> {
+        loop {
+            if let Some(disk) = &mut self.disk
+                && let Some(reading) = &mut disk.reading
+            {
+                let Poll::Ready(pieces) = Pin::new(reading).poll(cx) else { return Poll::Pending };
+                self.entry.promote(&pieces);
+                disk.missed = (!pieces.iter().any(|piece| slice(piece, &range).is_some())).then_some(range.start);
+                (disk.reading, disk.held) = (None, pieces);
+            }
+            match self.look(cx, &range, out) {
+                Look::Answer(answer) => return answer,
+                Look::Disk(from) => {
+                    let disk = self.disk.get_or_insert_default();
+                    disk.reading = Some(from.store.read(from.id, from.key.text(), range.clone()));
+                }
+            }
+        }
+    }
+
+    fn look(&self, cx: &Context<'_>, range: &Range<u64>, out: &mut Vec<Bytes>) -> Look {
+        let mut state = self.entry.state.lock();
+        self.take_up_to(&mut state, range.start);
+        let read = state.body.slices(range.clone(), out);
+        if read > 0 || range.is_empty() || state.length.is_some_and(|length| range.start >= length) {
+            return Look::Answer(Poll::Ready(Ok(read)));
+        }
+        let mut missed = false;
+        if let Some(disk) = &self.disk {
+            if let Some(piece) = disk.held.iter().find_map(|piece| slice(piece, range)) {
+                let read = piece.len() as u64;
+                out.push(piece);
+                return Look::Answer(Poll::Ready(Ok(read)));
+            }
+            missed = disk.missed == Some(range.start);
+        }
+        if let Some(disk) = state.disk.as_ref().filter(|disk| !missed && disk.has(range.start)) {
+            return Look::Disk(disk.clone());
+        }
+        if let Some(failure) = self.failed(&state) {
+            return Look::Answer(Poll::Ready(Err(Stop::Failed(failure))));
+        }
+        Look::Answer(match state.comes(range.start) {
+            Comes::Never => Poll::Ready(Err(Stop::Hole(self.up_to_held(state.hole(range.start, range.end))))),
+            Comes::Certain | Comes::Perhaps => {
+                state.wait(self.seat, cx);
+                Poll::Pending
+            }
+        })
+    }
+
+    /// A hole within a block of which pieces are held ends where the next of them begins.
+    fn up_to_held(&self, hole: Range<u64>) -> Range<u64> {
+        let held = self.disk.iter().flat_map(|disk| &disk.held).map(|(at, _)| *at);
+        hole.start..held.filter(|&at| at > hole.start).min().map_or(hole.end, |at| at.min(hole.end))
+    }
+
+    /// The body was still on its way, or not whole, when this reader was made.
+    pub fn is_seated(&self) -> bool {
+        self.seat.is_some()
+    }
+
+    /// The trailer fields, once the body has been read to its end.
+    pub fn trailers(&self) -> Option<Fields> {
+        self.entry.state.lock().trailers.clone()
+    }
+
+    /// The entry that this reader reads.
+    pub fn entry(&self) -> &Arc<Entry> {
+        &self.entry
+    }
+
+    fn failed(&self, state: &State) -> Option<Failure> {
+        if let Phase::Failed(failure) = &state.phase {
+            return Some(failure.clone());
+        }
+        state.readers[self.seat?].as_ref()?.failed.clone()
+    }
+
+    fn take_up_to(&self, state: &mut MutexGuard<'_, State>, position: u64) {
+        let Some(seat) = self.seat.and_then(|at| state.readers[at].as_mut()) else { return };
+        if seat.position == position {
+            return;
+        }
+        seat.position = position;
+        if state.slide() {
+            self.entry.settle_charge(state);
+        }
+        state.wake_writers();
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(seat) = self.seat else { return };
+        let mut state = self.entry.state.lock();
+        state.readers[seat] = None;
+        state.seated -= 1;
+        if state.slide() {
+            self.entry.settle_charge(&mut state);
+        }
+        state.wake_writers();
+    }
+}
+
+enum Look {
+    Answer(Poll<Result<u64, Stop>>),
+    Disk(OnDisk),
+}
+
+/// What a piece has of a range, from its first byte on.
+fn slice((at, bytes): &(u64, Bytes), range: &Range<u64>) -> Option<Bytes> {
+    let skip = usize::try_from(range.start.checked_sub(*at)?).ok().filter(|&skip| skip < bytes.len())?;
+    let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    Some(bytes.slice(skip..bytes.len().min(skip.saturating_add(wanted))))
+}
+
+/// Whether a byte that is not here is on its way.
+enum Comes {
+    /// From the origin's answer that the entry is made of.
+    Certain,
+    /// When the origin still has the same representation.
+    Perhaps,
+    Never,
+}
+
+/// A reader this far ahead of the stream has its part fetched for itself.
+const AHEAD_BYTES_MAX: u64 = 1024 * 1024;
+
+impl State {
+    /// How many bytes are here from `at` on, on disk as far as its index tells; 0 for the beginning of a hole.
+    pub(super) fn here_from(&self, at: u64) -> u64 {
+        match (self.body.present_from(at), &self.disk) {
+            (0, Some(disk)) if disk.has(at) => BLOCK_BYTES - at % BLOCK_BYTES,
+            (present, _) => present,
+        }
+    }
+
+    /// The first byte of the range that is not here; past the end of the body nothing is missing.
+    pub(super) fn first_missing(&self, range: &Range<u64>) -> Option<u64> {
+        let end = range.end.min(self.length.unwrap_or(u64::MAX));
+        let mut at = range.start;
+        while at < end {
+            match self.here_from(at) {
+                0 => return Some(at),
+                here => at += here,
+            }
+        }
+        None
+    }
+
+    fn comes(&self, at: u64) -> Comes {
+        match self.fills.iter().find(|fill| fill.range.contains(&at)) {
+            Some(fill) if fill.confirmed => return Comes::Certain,
+            Some(_) => return Comes::Perhaps,
+            None => {}
+        }
+        match self.phase {
+            Phase::Waiting => Comes::Perhaps,
+            Phase::Filling => {
+                let far = at > self.received.saturating_add(AHEAD_BYTES_MAX);
+                // What passed and was let go does not come again.
+                if at >= self.received && !(far && self.is_mendable()) { Comes::Certain } else { Comes::Never }
+            }
+            Phase::Settled | Phase::Redirected(..) | Phase::Failed(_) => Comes::Never,
+        }
+    }
+
+    /// The hole that begins with this byte, up to what is here or on its way, or `end`.
+    pub(super) fn hole(&self, first: u64, end: u64) -> Range<u64> {
+        let end = end.min(self.length.unwrap_or(u64::MAX));
+        let end = self.body.holes(first..end).next().map_or(end, |hole| hole.end);
+        let begun = self.fills.iter().map(|fill| fill.range.start).filter(|&start| start > first);
+        let end = begun.min().map_or(end, |start| start.min(end));
+        let Some(disk) = &self.disk else { return first..end };
+        let mut block = first / BLOCK_BYTES + 1;
+        while block.saturating_mul(BLOCK_BYTES) < end && !disk.has(block * BLOCK_BYTES) {
+            block += 1;
+        }
+        first..end.min(block.saturating_mul(BLOCK_BYTES))
+    }
+}

@@ -1,0 +1,385 @@
+//! The one who fills an entry from its start.
+
+use super::spool::{OnDisk, Spool};
+use super::{Entry, Failure, Fill, Kept, Phase, Retention, Said, State};
+use crate::cache::Cache;
+use crate::key::Key;
+use crate::store::INLINE_BYTES_MAX;
+use bytes::Bytes;
+use larder_wire::Fields;
+use larder_wire::structured::no_vary_search;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Whether a fetch should go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// There is room for the next piece.
+    Go,
+    /// Nobody wants the rest, and it is not worth having for later; or it is here already.
+    Gone,
+}
+
+/// The one who fills an entry. Dropping it before [`Writer::finish`] marks the entry failed and wakes
+/// all readers.
+#[must_use]
+pub struct Writer {
+    cache: Arc<Cache>,
+    entry: Arc<Entry>,
+    candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
+    /// Fills behind an answer that was already given, so it goes on without readers.
+    unattended: bool,
+    /// Whether the disk takes it, once that was asked.
+    admitted: Option<bool>,
+    spool: Option<Spool>,
+    done: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        cache: Arc<Cache>,
+        entry: Arc<Entry>,
+        candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
+        unattended: bool,
+    ) -> Writer {
+        Writer { cache, entry, candidates, unattended, admitted: None, spool: None, done: false }
+    }
+
+    /// Stored responses that a validation may name.
+    pub fn candidates(&self) -> &[(Arc<Entry>, Arc<Kept>)] {
+        &self.candidates
+    }
+
+    /// How many wait for it.
+    pub fn readers(&self) -> usize {
+        self.entry.state.lock().seated
+    }
+
+    /// The key of the entry.
+    pub fn key(&self) -> Key {
+        self.entry.key()
+    }
+
+    /// The number of the last invalidation rule when this fetch began.
+    pub fn epoch(&self) -> u64 {
+        self.entry.epoch()
+    }
+
+    /// Nobody waits for this fetch: it refreshes behind an answer already given.
+    pub fn is_unattended(&self) -> bool {
+        self.unattended
+    }
+
+    /// Whether a body of this length may be kept, in memory or on disk.
+    pub fn takes(&mut self, length: u64) -> bool {
+        length <= self.cache.object_bytes_max(false) || (self.admits() && length <= self.cache.object_bytes_max(true))
+    }
+
+    /// Whether it goes to disk.
+    fn admits(&mut self) -> bool {
+        let (cache, entry) = (&self.cache, &self.entry);
+        *self.admitted.get_or_insert_with(|| cache.disk().is_some_and(|store| store.admits(entry.id_hash)))
+    }
+
+    /// Publishes a head whose response is stored and shared; `length` where the origin said it. A body too long
+    /// for the store passes through a window instead, and the answer is then for the asking request alone.
+    pub fn store(&mut self, kept: Kept, length: Option<u64>) {
+        if length.is_some_and(|length| !self.takes(length)) {
+            return self.pass(kept, length);
+        }
+        let admitted = self.admits();
+        self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
+        {
+            let mut state = self.entry.state.lock();
+            state.kept = Some(Arc::new(kept));
+            state.length = length;
+            state.phase = Phase::Filling;
+            state.large = admitted && length.is_some_and(|length| length > self.cache.object_bytes_max(false));
+            self.entry.settle_charge(&mut state);
+        }
+        self.cache.install(&self.entry, admitted);
+        if length.is_some_and(|length| length > INLINE_BYTES_MAX as u64) {
+            self.begin_spool();
+        }
+        self.entry.state.lock().wake_readers();
+    }
+
+    /// From here on the body goes to disk as it comes.
+    fn begin_spool(&mut self) {
+        let Some(disk) = self.place_on_disk() else { return };
+        let mut spool = Spool::new(disk.clone(), 0);
+        let mut state = self.entry.state.lock();
+        state.disk = Some(disk);
+        self.entry.write_head(&state);
+        let mut here = Vec::new();
+        state.body.slices(0..u64::MAX, &mut here);
+        drop(state);
+        here.into_iter().for_each(|piece| spool.push(piece));
+        self.spool = Some(spool);
+    }
+
+    fn place_on_disk(&mut self) -> Option<OnDisk> {
+        let admitted = self.admits() && self.spool.is_none();
+        let store = self.cache.disk().filter(|_| admitted)?;
+        Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.entry.key() })
+    }
+
+    /// Publishes the head of a whole of which only this part follows, into the fill that it gives back. The caller has
+    /// seen to it that more can be asked for: the length is known and the validator strong.
+    pub fn store_part(mut self, kept: Kept, part: &Range<u64>, length: u64) -> Option<Fill> {
+        self.done = true;
+        self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
+        let disk = self.place_on_disk();
+        {
+            let mut state = self.entry.state.lock();
+            state.kept = Some(Arc::new(kept));
+            state.length = Some(length);
+            state.phase = Phase::Settled;
+            state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
+            state.disk = disk;
+            self.entry.write_head(&state);
+            self.entry.settle_charge(&mut state);
+        }
+        let mut fill = Fill::begin(&self.entry, part);
+        if let Some(fill) = &mut fill {
+            fill.confirm(part);
+        }
+        let admitted = self.admits();
+        self.cache.install(&self.entry, admitted);
+        self.cache.admit(&self.entry);
+        self.entry.state.lock().wake_readers();
+        fill
+    }
+
+    /// Publishes a head whose response is for the asking request alone; whoever followed is set free.
+    pub fn pass(&mut self, kept: Kept, length: Option<u64>) {
+        self.cache.detach(&self.entry);
+        let mut state = self.entry.state.lock();
+        state.kept = Some(Arc::new(kept));
+        state.length = length;
+        state.phase = Phase::Filling;
+        state.shared = false;
+        state.retention = Retention::Window(self.cache.settings.window_bytes);
+        self.entry.settle_charge(&mut state);
+        state.wake_readers();
+    }
+
+    /// Waits until the next piece may be pushed.
+    pub async fn room(&mut self) -> Room {
+        poll_fn(|cx| self.poll_room(cx)).await
+    }
+
+    /// Says whether the next piece may be pushed; wakes the task when it may.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Room> {
+        if self.poll_disk(cx).is_pending() {
+            return Poll::Pending;
+        }
+        let mut state = self.entry.state.lock();
+        match state.retention {
+            Retention::Keep if state.rest_comes_otherwise() => Poll::Ready(Room::Gone),
+            Retention::Keep if state.seated > 0 || self.unattended || self.worth_finishing(&state) => {
+                Poll::Ready(Room::Go)
+            }
+            Retention::Keep => Poll::Ready(Room::Gone),
+            Retention::Window(_) if state.seated == 0 => Poll::Ready(Room::Gone),
+            Retention::Window(bytes) => {
+                if state.received - state.slowest().min(state.received) < bytes {
+                    return Poll::Ready(Room::Go);
+                }
+                state.writer = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// What does not stay in memory waits for the disk.
+    fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
+        let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
+        let mut state = self.entry.state.lock();
+        if !state.large || state.retention != Retention::Keep {
+            return Poll::Ready(());
+        }
+        if spool.is_refused() {
+            drop(state);
+            self.let_pass();
+            return Poll::Ready(());
+        }
+        written.into_iter().for_each(|range| {
+            state.body.remove(range);
+        });
+        self.entry.settle_charge(&mut state);
+        drop(state);
+        let full = spool.writing_bytes() >= self.cache.settings.window_bytes;
+        if full || spool.poll_room(cx).is_pending() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Appends a piece of the body and wakes the readers.
+    pub fn push(&mut self, piece: Bytes) {
+        let (keeps, received) = {
+            let mut state = self.entry.state.lock();
+            let at = state.received;
+            state.received += piece.len() as u64;
+            state.body.insert(at, piece.clone());
+            state.slide();
+            self.entry.settle_charge(&mut state);
+            state.wake_readers();
+            (state.retention == Retention::Keep, state.received)
+        };
+        if !keeps {
+            return;
+        }
+        match &mut self.spool {
+            Some(spool) => spool.push(piece),
+            None if received > INLINE_BYTES_MAX as u64 => self.begin_spool(),
+            None => {}
+        }
+        self.make_room(received);
+    }
+
+    /// The body is whole.
+    pub fn finish(mut self, trailers: Option<Fields>) {
+        self.done = true;
+        let keeps = {
+            let mut state = self.entry.state.lock();
+            state.phase = Phase::Settled;
+            // The answer to a HEAD declares a length and has no body.
+            state.length = state.length.or(Some(state.received));
+            state.trailers = trailers;
+            let keeps = state.retention == Retention::Keep;
+            if keeps {
+                state.body.compact();
+                state.readers.shrink_to_fit();
+                self.entry.settle_charge(&mut state);
+            }
+            state.wake_readers();
+            keeps
+        };
+        if keeps {
+            self.finish_on_disk();
+            self.cache.admit(&self.entry);
+        }
+    }
+
+    /// The last block, and the head again when its length was not known; a short body goes with its head.
+    fn finish_on_disk(&mut self) {
+        match &mut self.spool {
+            Some(spool) => spool.flush(),
+            None => {
+                let Some(disk) = self.place_on_disk() else { return };
+                self.entry.state.lock().disk = Some(disk);
+            }
+        }
+        self.entry.write_head(&self.entry.state.lock());
+    }
+
+    /// A validation said that `entry` is still the answer.
+    pub fn redirect(mut self, entry: &Arc<Entry>, said: Said) {
+        self.done = true;
+        self.cache.detach(&self.entry);
+        let mut state = self.entry.state.lock();
+        state.phase = Phase::Redirected(Arc::clone(entry), said);
+        state.wake_readers();
+    }
+
+    /// There will be no answer, or no more of it.
+    pub fn fail(mut self, failure: Failure) {
+        self.end_failed(failure);
+    }
+
+    /// The rule for a fetch whose clients all left: it goes on when the answer is stored and at most
+    /// `abandoned_bytes_max` are missing, or less than half of it.
+    fn worth_finishing(&self, state: &State) -> bool {
+        let limit = self.cache.settings.abandoned_bytes_max;
+        let (have, length) = (state.received, state.length);
+        match length {
+            Some(length) => length - have.min(length) <= limit.max(have),
+            None => have <= limit,
+        }
+    }
+
+    /// The budget holds at once: others go, or this body leaves memory as soon as it is on disk, or, without a disk, it
+    /// stops being kept.
+    fn make_room(&mut self, received: u64) {
+        let admitted = self.admits();
+        let has_room = received <= self.cache.object_bytes_max(false) && self.cache.make_room();
+        if has_room || self.entry.state.lock().large {
+            return;
+        }
+        if !admitted || received > self.cache.object_bytes_max(true) {
+            return self.let_pass();
+        }
+        self.entry.state.lock().large = true;
+        self.begin_spool();
+    }
+
+    /// Keeps the body no more.
+    fn let_pass(&mut self) {
+        self.spool = None;
+        self.cache.detach(&self.entry);
+        let mut state = self.entry.state.lock();
+        state.retention = Retention::Window(self.cache.settings.window_bytes);
+        state.slide();
+        self.entry.settle_charge(&mut state);
+    }
+
+    /// What came of a stored answer stays, if the rest of the same can be asked for.
+    fn end_failed(&mut self, failure: Failure) {
+        self.done = true;
+        let keeps = {
+            let mut state = self.entry.state.lock();
+            let filling = matches!(state.phase, Phase::Filling);
+            let otherwise = filling && state.rest_comes_otherwise();
+            let keeps = filling && state.is_mendable() && state.received > 0;
+            if keeps {
+                state.phase = Phase::Settled;
+            }
+            if keeps && !otherwise {
+                state.fail_readers(&(0..u64::MAX), &failure);
+            }
+            keeps
+        };
+        if keeps {
+            if let Some(spool) = &mut self.spool {
+                spool.flush();
+            }
+            return self.cache.admit(&self.entry);
+        }
+        self.cache.detach(&self.entry);
+        let mut state = self.entry.state.lock();
+        state.phase = Phase::Failed(failure);
+        state.wake_readers();
+    }
+}
+
+/// A stream ends early when so much of what follows is here or on its way.
+const SPARED_BYTES_MIN: u64 = 1024 * 1024;
+
+impl State {
+    /// What the stream would bring next is here already, or other fetches are bringing it.
+    fn rest_comes_otherwise(&self) -> bool {
+        let Some(length) = self.length.filter(|&length| self.received < length) else { return false };
+        let enough = length.min(self.received.saturating_add(SPARED_BYTES_MIN));
+        let mut next = self.received;
+        while next < enough {
+            let present = self.here_from(next);
+            let coming = self.fills.iter().find(|fill| fill.confirmed && fill.range.contains(&next));
+            match (present, coming) {
+                (0, None) => return false,
+                (0, Some(fill)) => next = fill.range.end,
+                (present, _) => next += present,
+            }
+        }
+        self.is_mendable()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.done {
+            self.end_failed(Failure { status: 502, word: "abandoned", detail: "the fetch was given up".into() });
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! One folder at work: a writer thread that owns the pen, reader threads, and the queues before them.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::Settings;
+use super::pen::Pen;
+use super::purges::Purge;
+use super::queue::{Queue, Taken, Task};
+use super::readers::Reads;
+use super::recovery::Recovery;
+use super::removal::{NotDurable, Share};
+use super::shelf::Shelf;
+
+/// One folder at work.
+pub(super) struct Folder {
+    pub(super) shelf: Arc<Shelf>,
+    pub(super) queue: Arc<Queue>,
+    pub(super) reads: Arc<Reads>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Threads that read the index at a start, the writer among them.
+const RECOVERY_THREADS: usize = 2;
+
+impl Folder {
+    /// Starts the threads; the first thing that the writer does is to recover.
+    pub(super) fn start(recovery: Recovery, number: usize, settings: &Settings) -> io::Result<Folder> {
+        let folder = Folder {
+            shelf: Arc::clone(recovery.shelf()),
+            queue: Arc::new(Queue::new(settings.queue_bytes_max)),
+            reads: Arc::default(),
+            threads: Mutex::default(),
+        };
+        for reader in 0..settings.readers.max(1) {
+            let (shelf, reads) = (Arc::clone(&folder.shelf), Arc::clone(&folder.reads));
+            folder.spawn(format!("read-{number}-{reader}"), move || reads.serve(&shelf))?;
+        }
+        let (queue, reads) = (Arc::clone(&folder.queue), Arc::clone(&folder.reads));
+        let sync_every = Duration::from_secs(settings.sync_seconds);
+        folder.spawn(format!("write-{number}"), move || {
+            let closing = Closing { queue: &queue };
+            let pen = recovery.run(RECOVERY_THREADS);
+            reads.recovered();
+            Writer {
+                pen,
+                queue: &queue,
+                held_bytes: 0,
+                synced: Instant::now(),
+                forgotten: Vec::new(),
+                purges: Vec::new(),
+            }
+            .work(sync_every);
+            drop(closing);
+        })?;
+        Ok(folder)
+    }
+
+    fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.lock().push(std::thread::Builder::new().name(name).spawn(work)?);
+        Ok(())
+    }
+
+    /// Ends the threads: the writer after what is queued, the readers at once.
+    pub(super) fn close(&self) {
+        self.queue.close();
+        self.reads.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// However the writer ends, nobody waits for it after that.
+struct Closing<'a> {
+    queue: &'a Queue,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.queue.abandon();
+    }
+}
+
+struct Writer<'a> {
+    pen: Pen,
+    queue: &'a Queue,
+    /// What the batch holds of the queue's bytes.
+    held_bytes: u64,
+    synced: Instant,
+    /// Removals that wait for the purge log, and what is to be written there: one sync for all.
+    forgotten: Vec<(usize, Share)>,
+    purges: Vec<Purge>,
+}
+
+/// Purges that share a sync.
+const PURGES_TOGETHER_MAX: usize = 4096;
+
+impl Writer<'_> {
+    fn work(mut self, sync_every: Duration) {
+        loop {
+            match self.next_task(sync_every) {
+                Taken::Task(task, bytes) => self.perform(task, bytes),
+                Taken::Nothing => {}
+                Taken::Closed => break,
+            }
+            if self.pen.unsynced() && self.synced.elapsed() >= sync_every {
+                self.sync();
+            }
+        }
+        self.settle();
+        self.pen.close();
+    }
+
+    /// When nothing waits, the batch is written before the next task is waited for.
+    fn next_task(&mut self, sync_every: Duration) -> Taken {
+        match self.queue.take(Some(Duration::ZERO)) {
+            Taken::Nothing => {}
+            taken => return taken,
+        }
+        self.settle();
+        let wait = self.pen.unsynced().then(|| sync_every.saturating_sub(self.synced.elapsed()));
+        if wait.is_none() {
+            self.synced = Instant::now();
+        }
+        self.queue.take(wait)
+    }
+
+    fn perform(&mut self, task: Task, bytes: u64) {
+        self.held_bytes += bytes;
+        match task {
+            Task::Head(head, waiting) => self.pen.append_head(head, waiting),
+            Task::Extent { id, key_hash, at, bytes, waiting } => {
+                self.pen.append_extent(id, key_hash, at, bytes, waiting);
+            }
+            Task::Forget { key, id, share, hiding } => {
+                let killed = self.pen.kill(&key, id);
+                drop(hiding);
+                self.await_purge_log(killed.heads, killed.records, share);
+            }
+            Task::Rule(rule, share) => self.await_purge_log(0, vec![Purge::Rule(rule)], share),
+            Task::Sync(waiting) => {
+                self.sync();
+                drop(waiting);
+            }
+        }
+        if self.pen.batch_is_empty() {
+            self.queue.done(std::mem::take(&mut self.held_bytes));
+        }
+    }
+
+    fn await_purge_log(&mut self, heads: usize, purges: Vec<Purge>, share: Share) {
+        self.purges.extend(purges);
+        self.forgotten.push((heads, share));
+        if self.forgotten.len() >= PURGES_TOGETHER_MAX {
+            self.commit_purges();
+        }
+    }
+
+    fn commit_purges(&mut self) {
+        if self.forgotten.is_empty() {
+            return;
+        }
+        let outcome = self.pen.purge(&std::mem::take(&mut self.purges)).map_err(|_| NotDurable);
+        for (heads, share) in self.forgotten.drain(..) {
+            share.tell(outcome.map(|()| heads));
+        }
+    }
+
+    fn settle(&mut self) {
+        // Whose puts were in it is told.
+        let _ = self.pen.flush();
+        self.queue.done(std::mem::take(&mut self.held_bytes));
+        self.commit_purges();
+    }
+
+    fn sync(&mut self) {
+        self.settle();
+        // An error is counted, and takes the folder out of service when it comes again and again.
+        let _ = self.pen.sync();
+        self.synced = Instant::now();
+    }
+}

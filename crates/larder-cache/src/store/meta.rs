@@ -1,0 +1,285 @@
+//! A kept head as bytes, for the store: all that it takes to serve it after a restart.
+//!
+//! One byte of version, then fixed numbers (little-endian) and texts with their lengths before them; see [`encode`].
+//! The store's checksum guards the bytes; what is read here is doubted all the same, and a format from the future is
+//! an error that says so.
+
+use std::fmt;
+
+use bytes::Bytes;
+use larder_wire::date::Stamp;
+use larder_wire::etag::ETag;
+use larder_wire::fields::is_token;
+use larder_wire::{Fields, ResponseHead, Version};
+
+use crate::entry::Kept;
+use crate::policy::{LifetimeSource, Terms, Vary};
+
+/// The version that this program writes, and the newest that it reads.
+pub const VERSION: u8 = 1;
+
+/// Why bytes are no head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaFault {
+    /// A newer program wrote them, in this version of the format.
+    FutureVersion(u8),
+    /// They end too early, or hold what no head can hold.
+    Broken,
+}
+
+impl fmt::Display for MetaFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetaFault::FutureVersion(found) => {
+                write!(f, "a stored head has format {found} and this program knows {VERSION}: use the newer program")
+            }
+            MetaFault::Broken => f.write_str("a stored head is damaged: it is fetched again"),
+        }
+    }
+}
+
+impl std::error::Error for MetaFault {}
+
+/// The bytes of a head. What only the first client gets is not among them.
+pub fn encode(kept: &Kept) -> Bytes {
+    let mut out = Vec::with_capacity(64 + kept.head.fields.wire_len());
+    out.push(VERSION);
+    out.extend_from_slice(&kept.head.status.to_le_bytes());
+    out.push(match kept.head.version {
+        Version::Http10 => 0,
+        Version::Http11 => 1,
+    });
+    text(&mut out, kept.head.reason.as_bytes());
+    number(&mut out, kept.received.0);
+    number(&mut out, kept.head.fields.len() as u64);
+    for (name, value) in kept.head.fields.iter() {
+        text(&mut out, name.as_bytes());
+        text(&mut out, value);
+    }
+    match &kept.terms {
+        None => out.push(0),
+        Some(terms) => {
+            out.push(1);
+            encode_terms(&mut out, terms);
+        }
+    }
+    out.into()
+}
+
+/// The head that [`encode`] made bytes of.
+pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
+    let mut rest = Rest(bytes);
+    match rest.byte()? {
+        VERSION => {}
+        later if later > VERSION => return Err(MetaFault::FutureVersion(later)),
+        _ => return Err(MetaFault::Broken),
+    }
+    let status = u16::from_le_bytes([rest.byte()?, rest.byte()?]);
+    let version = match rest.byte()? {
+        0 => Version::Http10,
+        1 => Version::Http11,
+        _ => return Err(MetaFault::Broken),
+    };
+    let reason = std::str::from_utf8(rest.text()?).map_err(|_| MetaFault::Broken)?.into();
+    let received = Stamp(rest.number()?);
+    let mut fields = Fields::new();
+    for _ in 0..rest.number()? {
+        let (name, value) = (rest.text()?, rest.text()?);
+        let harmless = is_token(name) && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+        let name = std::str::from_utf8(name).ok().filter(|_| harmless).ok_or(MetaFault::Broken)?;
+        fields.push(name, value);
+    }
+    let terms = match rest.byte()? {
+        0 => None,
+        1 => Some(decode_terms(&mut rest)?),
+        _ => return Err(MetaFault::Broken),
+    };
+    if !rest.0.is_empty() || !(200..1000).contains(&status) {
+        return Err(MetaFault::Broken);
+    }
+    Ok(Kept::new(ResponseHead { status, reason, version, fields }, terms, received))
+}
+
+const SOURCES: [LifetimeSource; 8] = [
+    LifetimeSource::Targeted,
+    LifetimeSource::SMaxAge,
+    LifetimeSource::MaxAge,
+    LifetimeSource::Expires,
+    LifetimeSource::Negative,
+    LifetimeSource::Heuristic,
+    LifetimeSource::Unlabelled,
+    LifetimeSource::None,
+];
+
+fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
+    for value in [terms.received.0, terms.initial_age, terms.date.0, terms.lifetime] {
+        number(out, value);
+    }
+    out.push(SOURCES.iter().position(|source| *source == terms.source).unwrap_or(SOURCES.len() - 1) as u8);
+    let flags = [terms.must_revalidate, terms.no_cache, terms.immutable];
+    out.push(flags.iter().enumerate().map(|(bit, &flag)| u8::from(flag) << bit).sum());
+    for value in [terms.stale_while_revalidate, terms.stale_if_error, terms.last_modified.map(|stamp| stamp.0)] {
+        out.push(u8::from(value.is_some()));
+        number(out, value.unwrap_or(0));
+    }
+    match &terms.etag {
+        None => out.push(0),
+        Some(etag) => {
+            out.push(1 + u8::from(etag.weak));
+            text(out, &etag.opaque);
+        }
+    }
+    text(out, terms.vary.as_bytes());
+}
+
+fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, MetaFault> {
+    let received = Stamp(rest.number()?);
+    let (initial_age, date, lifetime) = (rest.number()?, Stamp(rest.number()?), rest.number()?);
+    let source = *SOURCES.get(usize::from(rest.byte()?)).ok_or(MetaFault::Broken)?;
+    let flags = rest.byte()?;
+    if flags > 0b111 {
+        return Err(MetaFault::Broken);
+    }
+    let (stale_while_revalidate, stale_if_error) = (rest.optional()?, rest.optional()?);
+    let last_modified = rest.optional()?.map(Stamp);
+    let etag = match rest.byte()? {
+        0 => None,
+        kind @ (1 | 2) => Some(ETag { weak: kind == 2, opaque: rest.text()?.into() }),
+        _ => return Err(MetaFault::Broken),
+    };
+    let vary = Vary::from_bytes(rest.text()?).ok_or(MetaFault::Broken)?;
+    Ok(Terms {
+        received,
+        initial_age,
+        date,
+        lifetime,
+        source,
+        must_revalidate: flags & 1 != 0,
+        no_cache: flags & 2 != 0,
+        stale_while_revalidate,
+        stale_if_error,
+        immutable: flags & 4 != 0,
+        etag,
+        last_modified,
+        vary,
+    })
+}
+
+fn number(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(text);
+}
+
+/// What is still to be read.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MetaFault> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(MetaFault::Broken)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn byte(&mut self) -> Result<u8, MetaFault> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn number(&mut self) -> Result<u64, MetaFault> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().unwrap_or_default()))
+    }
+
+    fn optional(&mut self) -> Result<Option<u64>, MetaFault> {
+        let there = self.byte()?;
+        let value = self.number()?;
+        match there {
+            0 => Ok(None),
+            1 => Ok(Some(value)),
+            _ => Err(MetaFault::Broken),
+        }
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], MetaFault> {
+        let length = u32::from_le_bytes(self.take(4)?.try_into().unwrap_or_default());
+        self.take(length as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn terms() -> impl Strategy<Value = Terms> {
+        let numbers = prop::array::uniform4(any::<u64>());
+        let options = prop::array::uniform3(prop::option::of(any::<u64>()));
+        let etag = prop::option::of((any::<bool>(), prop::collection::vec(any::<u8>(), 0..20)));
+        let vary = prop::collection::vec("[a-z-]{1,9}(:[a-z, ]{0,9})?\n", 0..4);
+        (numbers, 0..SOURCES.len(), any::<[bool; 3]>(), options, etag, vary).prop_map(
+            |(numbers, source, flags, options, etag, vary)| Terms {
+                received: Stamp(numbers[0]),
+                initial_age: numbers[1],
+                date: Stamp(numbers[2]),
+                lifetime: numbers[3],
+                source: SOURCES[source],
+                must_revalidate: flags[0],
+                no_cache: flags[1],
+                stale_while_revalidate: options[0],
+                stale_if_error: options[1],
+                immutable: flags[2],
+                etag: etag.map(|(weak, opaque)| ETag { weak, opaque: opaque.into() }),
+                last_modified: options[2].map(Stamp),
+                vary: Vary::from_bytes(vary.concat().as_bytes()).unwrap(),
+            },
+        )
+    }
+
+    fn head() -> impl Strategy<Value = ResponseHead> {
+        let field = ("[A-Za-z-]{1,12}", "[ -~]{0,40}");
+        (200u16..600, any::<bool>(), "[ -~]{0,20}", prop::collection::vec(field, 0..12)).prop_map(
+            |(status, old, reason, lines)| {
+                let mut fields = Fields::new();
+                lines.iter().for_each(|(name, value)| fields.push(name, value));
+                let version = if old { Version::Http10 } else { Version::Http11 };
+                ResponseHead { status, reason: reason.into(), version, fields }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_head_comes_back_as_it_went(head in head(), terms in prop::option::of(terms()), received: u64) {
+            let kept = Kept::new(head, terms, Stamp(received));
+            let back = decode(&encode(&kept)).unwrap();
+            prop_assert_eq!(&back.head, &kept.head);
+            prop_assert_eq!(&back.terms, &kept.terms);
+            prop_assert_eq!(back.received, kept.received);
+            prop_assert_eq!(&back.plain, &kept.plain);
+        }
+
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), head in head(), cut: usize, flip: usize) {
+            let _ = decode(&bytes);
+            let mut whole = encode(&Kept::new(head, None, Stamp(1))).to_vec();
+            prop_assert!(decode(&whole[..cut % whole.len()]).is_err());
+            let at = flip % whole.len();
+            whole[at] ^= 0x55;
+            let _ = decode(&whole);
+        }
+    }
+
+    #[test]
+    fn the_format_stays() {
+        let mut head = ResponseHead::new(200);
+        head.fields.push("ETag", "\"v1\"");
+        let bytes = encode(&Kept::new(head, None, Stamp(0x1234)));
+        let golden =
+            b"\x01\xc8\x00\x01\x02\x00\x00\x00OK\x34\x12\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0ETag\x04\0\0\0\"v1\"\0";
+        assert_eq!(bytes.as_ref(), golden);
+        assert_eq!(decode(&[9]).err(), Some(MetaFault::FutureVersion(9)));
+        assert_eq!(decode(&[]).err(), Some(MetaFault::Broken));
+    }
+}

@@ -1,0 +1,560 @@
+//! The disk tier: keys, ids and bytes in segments of a log, found by a small index in memory.
+//!
+//! It knows nothing of HTTP, of the memory tier, of sockets or of a runtime: threads of its own write and read,
+//! and futures ([`Fetching`], [`Putting`]) tell their outcome to whoever awaits them. Nothing leaves the store
+//! before its checksum was compared; trouble of a disk is a miss and a counter, never an error.
+//!
+//! [`medium`] is what it stands on.
+
+pub mod medium;
+pub mod meta;
+pub mod purges;
+pub mod rules;
+#[doc(hidden)]
+pub mod sim;
+pub mod sketch;
+
+mod fetching;
+mod folder;
+#[doc(hidden)]
+pub mod locations;
+#[doc(hidden)]
+pub mod log;
+mod merge;
+#[doc(hidden)]
+pub mod pen;
+mod queue;
+mod readers;
+#[doc(hidden)]
+pub mod record;
+#[doc(hidden)]
+pub mod recovery;
+mod recycle;
+mod removal;
+#[doc(hidden)]
+pub mod segment;
+#[doc(hidden)]
+pub mod shelf;
+#[doc(hidden)]
+pub mod superblock;
+
+use std::fmt;
+use std::io;
+use std::ops::{ControlFlow, Range};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use folder::Folder;
+use log::Notice;
+use medium::{Files, Medium};
+use pen::LogSettings;
+use queue::Task;
+use readers::Wanted;
+use record::Kind;
+use removal::Share;
+use rules::{Force, Rule, Scope, Verdict};
+use shelf::{Look, Patience, Shelf};
+use sketch::Sketch;
+
+pub use fetching::{Fetching, Giving, Putting};
+pub use removal::NotDurable;
+
+/// A body of at most this many bytes that is whole lies in the record of its head.
+pub const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// Bodies are cut at multiples of this; an extent record never reaches over one.
+pub const BLOCK_BYTES: u64 = 64 * 1024;
+
+/// What a store may use. Everything is per folder.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The sum of the store's files in one folder.
+    pub disk_bytes: u64,
+    /// What stays free for others on the file system: the store's files stop growing there.
+    pub free_bytes_min: u64,
+    /// The index in memory; beyond it the oldest segments are recycled.
+    pub index_bytes_max: u64,
+    /// How much is gathered for one write.
+    pub write_block_bytes: usize,
+    /// What may wait for being written; puts beyond it are refused.
+    pub queue_bytes_max: u64,
+    /// What a power cut may lose, in time.
+    pub sync_seconds: u64,
+    /// Threads for reads that must wait for a device.
+    pub readers: usize,
+    /// Which objects are worth a write.
+    pub admission: Admission,
+}
+
+/// Which objects are worth a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Each.
+    All,
+    /// Those asked for a second time within what the frequency sketch remembers.
+    SeenTwice,
+    /// Each while there is free room, then those seen twice.
+    Auto,
+}
+
+/// Why a store did not open.
+#[derive(Debug)]
+pub enum OpenFault {
+    /// Another process has the folder.
+    Busy(PathBuf),
+    /// A newer version of this program wrote the folder.
+    FutureVersion {
+        /// The folder.
+        folder: PathBuf,
+        /// The version of its format.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// No folder was named, or the budget is too small for a store.
+    Settings(&'static str),
+    /// The folder cannot be read or written.
+    Io(PathBuf, io::Error),
+}
+
+impl fmt::Display for OpenFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenFault::Busy(folder) => {
+                write!(f, "another larder uses {}: stop it, or choose a folder with --store", folder.display())
+            }
+            OpenFault::FutureVersion { folder, found, known } => write!(
+                f,
+                "the store in {} has format {found} and this larder knows {known}: use the newer larder, or choose a folder with --store (nothing was changed)",
+                folder.display()
+            ),
+            OpenFault::Settings(what) => f.write_str(what),
+            OpenFault::Io(folder, _) => {
+                write!(
+                    f,
+                    "cannot use {}: check that it is a folder and that its owner may write there",
+                    folder.display()
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenFault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenFault::Io(_, error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// One stored representation. An id is never given twice in the life of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(pub u64);
+
+/// A head to be written, perhaps with its body.
+#[derive(Clone, Debug)]
+pub struct HeadToStore {
+    /// The text of the key.
+    pub key: Bytes,
+    /// Hash of the names and values of `Vary`; 0 when there are none.
+    pub variant: u64,
+    /// The representation.
+    pub id: ObjectId,
+    /// The number of the last invalidation rule when its fetch began.
+    pub epoch: u64,
+    /// The length of the whole body, where it is known.
+    pub length: Option<u64>,
+    /// Hashes of its tags.
+    pub tags: Vec<u64>,
+    /// Bytes that mean something to the caller alone.
+    pub meta: Bytes,
+    /// The whole body, if it has at most [`INLINE_BYTES_MAX`] bytes.
+    pub body: Option<Vec<Bytes>>,
+}
+
+/// A head that was read and verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredHead {
+    /// The text of the key.
+    pub key: Bytes,
+    /// Hash of the names and values of `Vary`; 0 when there are none.
+    pub variant: u64,
+    /// The representation.
+    pub id: ObjectId,
+    /// The number of the last invalidation rule when its fetch began.
+    pub epoch: u64,
+    /// The length of the whole body, where it is known.
+    pub length: Option<u64>,
+    /// Hashes of its tags.
+    pub tags: Vec<u64>,
+    /// Bytes that mean something to the caller alone.
+    pub meta: Bytes,
+    /// The whole body, where it was stored with the head.
+    pub body: Option<Bytes>,
+    /// What the invalidation rules say of it: valid, or stale.
+    pub verdict: Verdict,
+}
+
+/// What became of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Put {
+    /// It is written and found from now on; on disk after the next sync.
+    Stored,
+    /// It is not.
+    Refused(Refusal),
+}
+
+/// Why a put was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too much waits for being written.
+    QueueFull,
+    /// The record would be larger than a segment takes.
+    TooLarge,
+    /// The disk is full, failing or out of service.
+    Bypass,
+    /// It was fetched before a rule that has been carried out since.
+    Outdated,
+    /// The store is closed.
+    Closed,
+}
+
+impl Refusal {
+    /// The word for logs and pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Refusal::QueueFull => "queue full",
+            Refusal::TooLarge => "too large",
+            Refusal::Bypass => "bypass",
+            Refusal::Outdated => "outdated",
+            Refusal::Closed => "closed",
+        }
+    }
+}
+
+/// Counters since the start, and gauges of now; sums over all folders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Heads in the index.
+    pub heads: u64,
+    /// Extent records in the index.
+    pub extents: u64,
+    /// Bytes of the records that the index knows.
+    pub live_bytes: u64,
+    /// Bytes of the data files.
+    pub allocated_bytes: u64,
+    /// Memory of the index.
+    pub index_bytes: u64,
+    /// Segments that exist.
+    pub segments: u64,
+    /// Segments that can be written anew.
+    pub segments_free: u64,
+    /// Segments recycled.
+    pub segments_recycled: u64,
+    /// Heads written.
+    pub puts_head: u64,
+    /// Extent records written.
+    pub puts_extent: u64,
+    /// Puts refused because too much waited.
+    pub refused_queue: u64,
+    /// Puts refused because the record was too large.
+    pub refused_large: u64,
+    /// Puts refused because the disk is full, failing or out of service.
+    pub refused_bypass: u64,
+    /// Bytes written, re-written ones and summaries included.
+    pub written_bytes: u64,
+    /// Bytes written again because they were in use when their segment was recycled.
+    pub rewritten_bytes: u64,
+    /// Bytes waiting for being written.
+    pub queue_bytes: u64,
+    /// Reads answered from the page cache without waiting.
+    pub reads_cached: u64,
+    /// Reads that went through the reader threads.
+    pub reads_waited: u64,
+    /// Records that failed their checks and were dropped.
+    pub bad_records: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Writes that failed.
+    pub write_errors: u64,
+    /// Folders in service.
+    pub folders_healthy: u64,
+    /// Folders that are out of service.
+    pub folders_failed: u64,
+    /// Whether the index is still being read from disk.
+    pub recovering: bool,
+}
+
+/// Folders of one store, open and locked.
+pub struct Store {
+    settings: Settings,
+    folders: Vec<Folder>,
+    notices: Vec<(PathBuf, Notice)>,
+    next_id: AtomicU64,
+    /// The number of the next rule; held while one is put in force, so that they are so in order.
+    next_rule: Mutex<u64>,
+    sketch: Sketch,
+    reads_cached: AtomicU64,
+}
+
+/// Bytes of the index for one object that the frequency sketch is made for.
+const INDEX_BYTES_PER_SKETCHED: u64 = 64;
+
+impl Store {
+    /// Opens the folders; returns as soon as it can serve, while the index is still being read.
+    pub fn open(folders: &[PathBuf], settings: &Settings) -> Result<Arc<Store>, OpenFault> {
+        if folders.is_empty() {
+            return Err(OpenFault::Settings("the disk store has no folder: name one with --store"));
+        }
+        let (mut recoveries, mut notices) = (Vec::new(), Vec::new());
+        for place in folders {
+            let files = Files::take(place).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => OpenFault::Busy(place.clone()),
+                _ => OpenFault::Io(place.clone(), error),
+            })?;
+            let medium: Arc<dyn Medium> = Arc::new(files);
+            let opened = log::open(medium, settings.log_settings(), place)?;
+            notices.extend(opened.notices.into_iter().map(|notice| (place.clone(), notice)));
+            recoveries.push(opened.recovery);
+        }
+        let numbers = recoveries.iter().map(|each| each.numbers()).fold(Default::default(), superblock::Numbers::max);
+        let next_rules = recoveries.iter().map(|each| each.shelf().rules.next_number());
+        let next_rule = next_rules.fold(numbers.rule, u64::max);
+        let mut started = Vec::new();
+        for (number, (mut recovery, place)) in recoveries.into_iter().zip(folders).enumerate() {
+            let wrong = |error| OpenFault::Io(place.clone(), error);
+            recovery.raise_numbers(numbers).map_err(wrong)?;
+            started.push(Folder::start(recovery, number, settings).map_err(wrong)?);
+        }
+        let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;
+        Ok(Arc::new(Store {
+            folders: started,
+            notices,
+            next_id: AtomicU64::new(numbers.id),
+            next_rule: Mutex::new(next_rule),
+            sketch: Sketch::new(sketched as usize),
+            reads_cached: AtomicU64::new(0),
+            settings: settings.clone(),
+        }))
+    }
+
+    /// What was done to folders that were not as they should be.
+    pub fn notices(&self) -> &[(PathBuf, Notice)] {
+        &self.notices
+    }
+
+    /// A new id.
+    pub fn new_id(&self) -> ObjectId {
+        ObjectId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Whether heads of a key may be here: a probe of the index, tens of nanoseconds. Yes while it is still being read.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.shelf.may_have(key))
+    }
+
+    /// The heads of all variants of a key that no rule has removed.
+    pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<StoredHead>> {
+        let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
+        if let Look::Ended(heads) = folder.shelf.heads(key, Patience::Cached) {
+            self.reads_cached.fetch_add(1, Ordering::Relaxed);
+            return Fetching::ready(heads);
+        }
+        let (fetching, waiting) = Fetching::pair(Vec::new());
+        folder.reads.push(Wanted::Heads { key: Bytes::copy_from_slice(key), waiting });
+        fetching
+    }
+
+    /// Whether some of a block of a body is here: a probe of the index.
+    pub fn has_block(&self, id: ObjectId, key: &[u8], block: u64) -> bool {
+        self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
+    }
+
+    /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
+    pub fn read(self: &Arc<Self>, id: ObjectId, key: &[u8], range: Range<u64>) -> Fetching<Vec<(u64, Bytes)>> {
+        let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
+        if let Look::Ended(pieces) = folder.shelf.pieces(id, &range, Patience::Cached) {
+            self.reads_cached.fetch_add(1, Ordering::Relaxed);
+            return Fetching::ready(pieces);
+        }
+        let (fetching, waiting) = Fetching::pair(Vec::new());
+        folder.reads.push(Wanted::Pieces { id, range, waiting });
+        fetching
+    }
+
+    /// Queues a head. A newer one of the same key and variant replaces the older one.
+    pub fn put_head(&self, head: HeadToStore) -> Putting {
+        let inline = head.body.iter().flatten().map(Bytes::len).sum::<usize>();
+        if inline > INLINE_BYTES_MAX {
+            return Putting::refused(Refusal::TooLarge);
+        }
+        let Some(folder) = self.folder(&head.key) else { return Putting::refused(Refusal::Bypass) };
+        let (putting, waiting) = Putting::pair();
+        folder.queue.push(Task::Head(head, waiting));
+        putting
+    }
+
+    /// Queues a piece of a body, of any length.
+    pub fn put_extent(&self, id: ObjectId, key: &[u8], at: u64, bytes: Vec<Bytes>) -> Putting {
+        let Some(folder) = self.folder(key) else { return Putting::refused(Refusal::Bypass) };
+        let (putting, waiting) = Putting::pair();
+        let key_hash = folder.shelf.key_hash(key);
+        folder.queue.push(Task::Extent { id, key_hash, at, bytes, waiting });
+        putting
+    }
+
+    /// Ready when the queues have room, or when the store refuses puts anyway.
+    pub fn queue_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut healthy = self.healthy();
+        if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of heads that went.
+    pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
+        // While a folder was out of service its objects went to others: all are told.
+        self.in_all_folders(|folder, share| {
+            let hiding = folder.shelf.hide(key);
+            Task::Forget { key: Bytes::copy_from_slice(key), id, share, hiding }
+        })
+    }
+
+    /// Puts a rule in force, at once; it is on disk when it resolves.
+    pub fn invalidate(&self, scope: Scope, force: Force) -> Fetching<Result<usize, NotDurable>> {
+        let mut next = self.next_rule.lock();
+        let rule = Rule { number: *next, scope, force };
+        *next += 1;
+        self.folders.iter().for_each(|folder| folder.shelf.rules.add(&rule));
+        drop(next);
+        self.in_all_folders(|_, share| Task::Rule(rule.clone(), share))
+    }
+
+    /// A folder out of service makes it not durable.
+    fn in_all_folders(&self, task: impl Fn(&Folder, Share) -> Task) -> Fetching<Result<usize, NotDurable>> {
+        let (fetching, first) = Share::first();
+        for folder in &self.folders {
+            let share = first.another();
+            if folder.shelf.healthy() {
+                folder.queue.push(task(folder, share));
+            }
+        }
+        first.tell(Ok(0));
+        fetching
+    }
+
+    /// The number of the newest rule: the epoch of a fetch that begins now.
+    pub fn current_epoch(&self) -> u64 {
+        self.folders.iter().map(|folder| folder.shelf.rules.current_epoch()).max().unwrap_or(0)
+    }
+
+    /// What the rules say of a response with this key and these tags that was fetched at this epoch.
+    pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+        let verdicts = self.folders.iter().map(|folder| folder.shelf.rules.verdict(key, tags, epoch));
+        verdicts.max().unwrap_or(Verdict::Valid)
+    }
+
+    /// Counts a use of an object that was answered from memory and lies here too.
+    pub fn used(&self, key: &[u8]) {
+        if let Some(folder) = self.folder(key) {
+            folder.shelf.used(key);
+        }
+    }
+
+    /// Whether an object is worth writing now. Each call counts as one time that it was asked for.
+    pub fn admits(&self, key_hash: u64) -> bool {
+        match self.settings.admission {
+            Admission::All => true,
+            Admission::SeenTwice => self.sketch.seen(key_hash) > 0,
+            Admission::Auto => {
+                let seen = self.sketch.seen(key_hash) > 0;
+                seen || self.healthy().any(|folder| folder.shelf.has_room())
+            }
+        }
+    }
+
+    /// Everything queued before is on disk when it resolves, as far as a disk takes it.
+    pub fn sync(&self) -> Fetching<()> {
+        let (fetching, waiting) = Fetching::pair(());
+        let waiting = Arc::new(waiting);
+        // Each folder holds a share; the last one gives.
+        for folder in self.healthy() {
+            folder.queue.push(Task::Sync(Arc::clone(&waiting)));
+        }
+        fetching
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats { reads_cached: self.reads_cached.load(Ordering::Relaxed), ..Stats::default() };
+        for folder in &self.folders {
+            folder.shelf.add_to(&mut stats);
+            stats.reads_waited += folder.reads.waited();
+            stats.queue_bytes += folder.queue.bytes();
+            stats.refused_queue += folder.queue.refused();
+        }
+        stats
+    }
+
+    /// Writes what is queued, seals, syncs and ends the threads. Dropping the store does the same.
+    pub fn close(&self) {
+        self.folders.iter().for_each(Folder::close);
+    }
+
+    /// Reads all heads, in no order, until told to stop. It waits for the index and for the disk.
+    pub fn for_each_head(&self, mut each: impl FnMut(&StoredHead) -> ControlFlow<()>) {
+        for folder in &self.folders {
+            folder.reads.await_recovery(&folder.shelf);
+            if walk(&folder.shelf, &mut each).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn healthy(&self) -> impl Iterator<Item = &Folder> {
+        self.folders.iter().filter(|folder| folder.shelf.healthy())
+    }
+
+    /// Where an object lies: of the folders in service the one whose hash with the key is the highest, so that one that
+    /// fails takes only its own objects along.
+    fn folder(&self, key: &[u8]) -> Option<&Folder> {
+        if let [only] = &self.folders[..] {
+            return Some(only).filter(|folder| folder.shelf.healthy());
+        }
+        self.healthy().max_by_key(|folder| xxh3_64_with_seed(key, folder.shelf.identity.uuid as u64))
+    }
+}
+
+impl Settings {
+    fn log_settings(&self) -> LogSettings {
+        LogSettings {
+            disk_bytes: self.disk_bytes,
+            free_bytes_min: self.free_bytes_min,
+            index_bytes_max: self.index_bytes_max,
+            write_block_bytes: self.write_block_bytes,
+        }
+    }
+}
+
+fn walk(shelf: &Shelf, each: &mut impl FnMut(&StoredHead) -> ControlFlow<()>) -> ControlFlow<()> {
+    for shard in 0..shelf.locations.shards() {
+        for location in shelf.locations.shard_content(shard) {
+            if location.kind() == Kind::Extent {
+                continue;
+            }
+            if let Look::Ended(Some(record)) = shelf.read(location, Patience::Waits) {
+                let mut head = record.into_head();
+                head.verdict = shelf.rules.verdict(&head.key, &head.tags, head.epoch);
+                if head.verdict != Verdict::Gone {
+                    each(&head)?;
+                }
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}

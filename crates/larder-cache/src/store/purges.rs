@@ -1,0 +1,659 @@
+//! The durable log of invalidations: rules, and the places of heads that were removed one by one.
+//!
+//! One file, `purges.log`, append-only:
+//!
+//! ```text
+//! | magic 8 | frame | frame | …      frame: magic u32, body bytes u32, crc u32, entries u32, body, zeros to 8
+//! ```
+//!
+//! [`PurgeLog::append`] returns when its entries are on disk; many that wait at a time share one frame and one sync.
+//! Each frame is synced before the next is written. So a broken frame with nothing sound behind it was never
+//! acknowledged and is cut off; one with a sound frame behind it was, and what it said is not known: a hard rule for
+//! everything takes its place. When most of the file is void, [`PurgeLog::compact`] writes the rest anew beside it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::medium::{Medium, MediumFile};
+use super::record::{u32_at, u64_at};
+use super::rules::{Force, Rule, Scope};
+
+/// A head record that was removed; no older record of its name may come back either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The life of its segment.
+    pub sequence: u64,
+    /// Its place in the segment.
+    pub offset: u32,
+    /// Its name in the index.
+    pub name: u64,
+}
+
+/// One entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// A rule.
+    Rule(Rule),
+    /// A removed head.
+    Tombstone(Tombstone),
+}
+
+/// The log, open for appending by any number of threads. It keeps nothing in memory of what it holds.
+pub struct PurgeLog {
+    medium: Arc<dyn Medium>,
+    gathering: Mutex<Gathering>,
+    turned: Condvar,
+    end: Mutex<End>,
+}
+
+/// What waits for the next sync.
+#[derive(Default)]
+struct Gathering {
+    bytes: Vec<u8>,
+    entries: u32,
+    batch: Arc<Mutex<Option<Outcome>>>,
+    /// Somebody writes the batch before.
+    writing: bool,
+}
+
+/// An error's kind and text: each of those who wait gets one.
+type Outcome = Result<(), (io::ErrorKind, String)>;
+
+/// Where the next frame goes.
+struct End {
+    file: Arc<dyn MediumFile>,
+    at: u64,
+    entries: u64,
+    highest_rule: u64,
+    /// A new file has its name, but perhaps not on disk.
+    names_unsynced: bool,
+}
+
+/// The file.
+pub const NAME: &str = "purges.log";
+/// The file that is to take its place.
+pub const NEW_NAME: &str = "purges.new";
+/// How the file begins.
+pub const MAGIC: &[u8; 8] = b"LdrPrg\x01\n";
+/// The same for every version.
+const MAGIC_STEM_BYTES: usize = 6;
+const FRAME_MAGIC: u32 = 0x4650_644c;
+const FRAME_HEADER_BYTES: usize = 16;
+/// A prefix longer than this matches no URL.
+const PREFIX_BYTES_MAX: usize = 64 * 1024;
+/// A frame ends at the first entry beyond this.
+const BODY_BYTES_WANTED: usize = 64 * 1024;
+/// So no body is longer than this.
+const BODY_BYTES_MAX: usize = BODY_BYTES_WANTED + PREFIX_BYTES_MAX + 64;
+const ALIGN_BYTES: usize = 8;
+/// Lost rules had numbers too, which are not given again.
+const NUMBERS_LEFT_OUT: u64 = 1 << 32;
+
+impl PurgeLog {
+    /// Opens the log, or begins one; tells what it holds. A file that is none of ours is an error of the kind
+    /// `InvalidData`, one of a later format of the kind `Unsupported`; both are left as they are.
+    pub fn open(medium: Arc<dyn Medium>, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
+        let file = medium.open(NAME)?;
+        let begun = check_magic(&*file)?;
+        let mut end = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: false };
+        let mut lost = false;
+        if begun {
+            let file = Arc::clone(&end.file);
+            let mut frames = Frames::of(&*file)?;
+            while let Some(frame) = frames.next_sound()? {
+                lost |= frame.skipped;
+                end.at = frames.at;
+                each_entry(&frame.body, |purge| {
+                    end.note(&purge);
+                    each(purge);
+                });
+            }
+        }
+        end.cut(begun)?;
+        medium.sync_names()?;
+        let log = PurgeLog { medium, gathering: Mutex::default(), turned: Condvar::new(), end: Mutex::new(end) };
+        if lost {
+            each(log.rule_out_everything()?);
+        }
+        Ok(log)
+    }
+
+    /// What an acknowledged frame said is lost: nothing stored may be trusted.
+    fn rule_out_everything(&self) -> io::Result<Purge> {
+        let number = self.end.lock().highest_rule + NUMBERS_LEFT_OUT;
+        let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
+        self.append(std::slice::from_ref(&everything))?;
+        // The broken frame goes, or the next start would find it again.
+        self.compact(|_| true)?;
+        Ok(everything)
+    }
+
+    /// Writes entries; they are on disk when this returns. After an error none of them counts as written (but some may
+    /// come back at the next start, which makes more void than was asked for, never less).
+    pub fn append(&self, purges: &[Purge]) -> io::Result<()> {
+        if purges.iter().any(is_too_long) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a prefix longer than 64 KiB matches no URL"));
+        }
+        let mut rest = purges;
+        while !rest.is_empty() {
+            rest = self.append_some(rest)?;
+        }
+        Ok(())
+    }
+
+    /// As many as fit into one frame with what others wrote; gives those that did not.
+    fn append_some<'a>(&self, purges: &'a [Purge]) -> io::Result<&'a [Purge]> {
+        let mut gathering = self.gathering.lock();
+        while gathering.bytes.len() > BODY_BYTES_WANTED {
+            self.turned.wait(&mut gathering);
+        }
+        let mut taken = 0;
+        for purge in purges {
+            if gathering.bytes.len() > BODY_BYTES_WANTED {
+                break;
+            }
+            write_entry(&mut gathering.bytes, purge);
+            taken += 1;
+        }
+        gathering.entries += taken as u32;
+        let batch = Arc::clone(&gathering.batch);
+        while gathering.writing && batch.lock().is_none() {
+            self.turned.wait(&mut gathering);
+        }
+        if batch.lock().is_none() {
+            // The first of a batch that finds nobody writing writes for all.
+            gathering.writing = true;
+            let full = std::mem::take(&mut *gathering);
+            gathering.writing = true;
+            drop(gathering);
+            let highest = highest_rule(&full.bytes);
+            let outcome = self.end.lock().write_frame(&*self.medium, &full.bytes, full.entries, highest);
+            *batch.lock() = Some(outcome.map_err(|error| (error.kind(), error.to_string())));
+            self.gathering.lock().writing = false;
+            self.turned.notify_all();
+        }
+        let outcome = batch.lock().clone();
+        match outcome {
+            Some(Err((kind, text))) => Err(io::Error::new(kind, text)),
+            _ => Ok(&purges[taken..]),
+        }
+    }
+
+    /// How many entries the file has.
+    pub fn entries(&self) -> u64 {
+        self.end.lock().entries
+    }
+
+    /// The file's length.
+    pub fn bytes(&self) -> u64 {
+        self.end.lock().at
+    }
+
+    /// Writes the entries that are still of use anew; the old file stays in force until the new one is whole on disk. In
+    /// place of the rules that go stands one hard rule for everything with the highest of their numbers: nothing stored
+    /// is that old, or they would be of use, and the number is never given again.
+    pub fn compact(&self, keep: impl Fn(&Purge) -> bool) -> io::Result<()> {
+        let mut end = self.end.lock();
+        let file = self.medium.open(NEW_NAME)?;
+        file.truncate(0)?;
+        file.write_at(0, &[IoSlice::new(MAGIC)])?;
+        let mut new = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: true };
+        let mut kept = Vec::new();
+        let mut gone = 0;
+        let mut entries = 0;
+        let mut frames = Frames::of(&*end.file)?;
+        frames.length = frames.length.min(end.at);
+        while let Some(frame) = frames.next_sound()? {
+            each_entry(&frame.body, |purge| {
+                if keep(&purge) {
+                    entries += 1;
+                    write_entry(&mut kept, &purge);
+                } else if let Purge::Rule(rule) = &purge {
+                    gone = rule.number.max(gone);
+                }
+            });
+            if kept.len() > BODY_BYTES_WANTED {
+                new.put_frame(&kept, entries)?;
+                kept.clear();
+                entries = 0;
+            }
+        }
+        if gone > 0 {
+            write_entry(&mut kept, &Purge::Rule(Rule { number: gone, scope: Scope::All, force: Force::Hard }));
+            entries += 1;
+        }
+        new.put_frame(&kept, entries)?;
+        new.file.sync()?;
+        new.highest_rule = end.highest_rule;
+        self.medium.rename(NEW_NAME, NAME)?;
+        *end = new;
+        end.sync_names(&*self.medium)
+    }
+}
+
+impl End {
+    fn note(&mut self, purge: &Purge) {
+        self.entries += 1;
+        if let Purge::Rule(rule) = purge {
+            self.highest_rule = self.highest_rule.max(rule.number);
+        }
+    }
+
+    /// Cuts off what was never acknowledged; makes a file that has not begun.
+    fn cut(&mut self, begun: bool) -> io::Result<()> {
+        if begun && self.file.len()? == self.at {
+            return Ok(());
+        }
+        if !begun {
+            self.file.truncate(0)?;
+            self.file.write_at(0, &[IoSlice::new(MAGIC)])?;
+        }
+        self.file.truncate(self.at)?;
+        self.file.sync()
+    }
+
+    fn write_frame(&mut self, medium: &dyn Medium, body: &[u8], entries: u32, highest: u64) -> io::Result<()> {
+        self.sync_names(medium)?;
+        let start = self.at;
+        let written = self.put_frame(body, entries).and_then(|()| self.file.sync());
+        if written.is_err() {
+            // What reached the file of it must not count after a restart.
+            let _ = self.file.truncate(start);
+            self.at = start;
+            self.entries -= u64::from(entries).min(self.entries);
+            return written;
+        }
+        self.highest_rule = self.highest_rule.max(highest);
+        Ok(())
+    }
+
+    fn put_frame(&mut self, body: &[u8], entries: u32) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len() + ALIGN_BYTES);
+        frame.extend_from_slice(&FRAME_MAGIC.to_le_bytes());
+        frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
+        frame.extend_from_slice(&checksum(body, entries).to_le_bytes());
+        frame.extend_from_slice(&entries.to_le_bytes());
+        frame.extend_from_slice(body);
+        frame.resize(frame.len().next_multiple_of(ALIGN_BYTES), 0);
+        self.at += frame.len() as u64;
+        self.entries += u64::from(entries);
+        self.file.write_at(self.at - frame.len() as u64, &[IoSlice::new(&frame)])
+    }
+
+    /// While the old file could have the name after a power cut, nothing is acknowledged in the new one.
+    fn sync_names(&mut self, medium: &dyn Medium) -> io::Result<()> {
+        if self.names_unsynced {
+            medium.sync_names()?;
+            self.names_unsynced = false;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the file was begun.
+fn check_magic(file: &dyn MediumFile) -> io::Result<bool> {
+    let mut magic = [0; MAGIC.len()];
+    let count = file.read_at(0, &mut magic)?;
+    if magic == *MAGIC {
+        return Ok(true);
+    }
+    // A beginning that was cut short holds no entry yet.
+    if count < MAGIC.len() || (magic == [0; MAGIC.len()] && Frames::of(file)?.next_sound()?.is_none()) {
+        return Ok(false);
+    }
+    let same_but_version = MAGIC[..MAGIC_STEM_BYTES] == magic[..MAGIC_STEM_BYTES] && magic[7] == MAGIC[7];
+    if same_but_version && magic[MAGIC_STEM_BYTES] > MAGIC[MAGIC_STEM_BYTES] {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "purges.log has a later format: use the newer larder"));
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "purges.log is damaged at its beginning"))
+}
+
+/// Reads the frames of a file through a window.
+struct Frames<'a> {
+    file: &'a dyn MediumFile,
+    length: u64,
+    /// Behind the last sound frame.
+    at: u64,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+/// A sound frame.
+struct Frame {
+    body: Vec<u8>,
+    /// What stands before it is not sound.
+    skipped: bool,
+}
+
+const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + BODY_BYTES_MAX + ALIGN_BYTES;
+const WINDOW_BYTES: usize = 4 * FRAME_BYTES_MAX;
+
+impl<'a> Frames<'a> {
+    fn of(file: &'a dyn MediumFile) -> io::Result<Frames<'a>> {
+        Ok(Frames { file, length: file.len()?, at: MAGIC.len() as u64, window: Vec::new(), window_at: 0 })
+    }
+
+    fn next_sound(&mut self) -> io::Result<Option<Frame>> {
+        let mut at = self.at;
+        while at < self.length {
+            let rest = self.rest(at)?;
+            if let Some((body, bytes)) = sound_frame(rest) {
+                let frame = Frame { body: body.to_vec(), skipped: at != self.at };
+                self.at = at + bytes as u64;
+                return Ok(Some(frame));
+            }
+            at += ALIGN_BYTES as u64;
+        }
+        Ok(None)
+    }
+
+    /// What the file has from a place on, as far as one frame may reach.
+    fn rest(&mut self, at: u64) -> io::Result<&[u8]> {
+        let window_end = self.window_at + self.window.len() as u64;
+        let inside = at >= self.window_at && (at + FRAME_BYTES_MAX as u64).min(self.length) <= window_end;
+        if !inside {
+            self.window.resize(WINDOW_BYTES, 0);
+            let count = self.file.read_at(at, &mut self.window)?;
+            self.window.truncate(count);
+            self.window_at = at;
+            if count == 0 {
+                // The file is shorter than it said.
+                self.length = at;
+            }
+        }
+        Ok(self.window.get((at - self.window_at) as usize..).unwrap_or_default())
+    }
+}
+
+/// The body of the frame that bytes begin with, and the frame's length.
+fn sound_frame(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let header = bytes.get(..FRAME_HEADER_BYTES)?;
+    let length = u32_at(header, 4) as usize;
+    if u32_at(header, 0) != FRAME_MAGIC || length > BODY_BYTES_MAX {
+        return None;
+    }
+    let body = bytes.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length)?;
+    let sound = checksum(body, u32_at(header, 12)) == u32_at(header, 8);
+    sound.then_some((body, (FRAME_HEADER_BYTES + length).next_multiple_of(ALIGN_BYTES)))
+}
+
+fn checksum(body: &[u8], entries: u32) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&entries.to_le_bytes()), body)
+}
+
+const KIND_TOMBSTONE: u8 = 1;
+const KIND_ALL: u8 = 2;
+const KIND_TAG: u8 = 3;
+const KIND_PREFIX: u8 = 4;
+/// Kind, force, two bytes of zero, bytes of the prefix, a number, and one more of tag or name.
+const ENTRY_BYTES: usize = 24;
+
+fn is_too_long(purge: &Purge) -> bool {
+    matches!(purge, Purge::Rule(Rule { scope: Scope::Prefix(text), .. }) if text.len() > PREFIX_BYTES_MAX)
+}
+
+fn write_entry(out: &mut Vec<u8>, purge: &Purge) {
+    let mut entry = [0; ENTRY_BYTES];
+    match purge {
+        Purge::Tombstone(tombstone) => {
+            entry[0] = KIND_TOMBSTONE;
+            entry[4..8].copy_from_slice(&tombstone.offset.to_le_bytes());
+            entry[8..16].copy_from_slice(&tombstone.sequence.to_le_bytes());
+            entry[16..].copy_from_slice(&tombstone.name.to_le_bytes());
+            out.extend_from_slice(&entry);
+        }
+        Purge::Rule(rule) => {
+            entry[1] = u8::from(rule.force == Force::Hard);
+            entry[8..16].copy_from_slice(&rule.number.to_le_bytes());
+            let (kind, prefix) = match &rule.scope {
+                Scope::All => (KIND_ALL, &b""[..]),
+                Scope::Tag(tag) => {
+                    entry[16..].copy_from_slice(&tag.to_le_bytes());
+                    (KIND_TAG, &b""[..])
+                }
+                Scope::Prefix(text) => (KIND_PREFIX, &text[..]),
+            };
+            entry[0] = kind;
+            entry[4..8].copy_from_slice(&(prefix.len() as u32).to_le_bytes());
+            out.extend_from_slice(&entry);
+            out.extend_from_slice(prefix);
+        }
+    }
+}
+
+/// Entries of a sound frame. One of a kind that this program does not know would be a later format's.
+fn each_entry(mut body: &[u8], mut each: impl FnMut(Purge)) {
+    while let Some((entry, rest)) = body.split_at_checked(ENTRY_BYTES) {
+        let (kind, small) = (entry[0], u32_at(entry, 4));
+        let (number, word) = (u64_at(entry, 8), u64_at(entry, 16));
+        let prefix_bytes = if kind == KIND_PREFIX { small as usize } else { 0 };
+        let Some((prefix, rest)) = rest.split_at_checked(prefix_bytes) else { return };
+        body = rest;
+        let scope = match kind {
+            KIND_ALL => Scope::All,
+            KIND_TAG => Scope::Tag(word),
+            KIND_PREFIX => Scope::Prefix(prefix.into()),
+            KIND_TOMBSTONE => {
+                let tombstone = Tombstone { sequence: number, offset: small, name: word };
+                each(Purge::Tombstone(tombstone));
+                continue;
+            }
+            _ => return,
+        };
+        let force = if entry[1] == 0 { Force::Soft } else { Force::Hard };
+        each(Purge::Rule(Rule { number, scope, force }));
+    }
+}
+
+fn highest_rule(body: &[u8]) -> u64 {
+    let mut highest = 0;
+    each_entry(body, |purge| {
+        if let Purge::Rule(rule) = purge {
+            highest = rule.number.max(highest);
+        }
+    });
+    highest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::sim::SimDevice;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    const ROOM: u64 = 64 << 20;
+
+    fn rule(number: u64, scope: Scope, force: Force) -> Purge {
+        Purge::Rule(Rule { number, scope, force })
+    }
+
+    fn tombstone(number: u64) -> Purge {
+        Purge::Tombstone(Tombstone { sequence: number, offset: 4096, name: number << 20 })
+    }
+
+    fn samples() -> Vec<Purge> {
+        vec![
+            tombstone(3),
+            rule(1, Scope::All, Force::Soft),
+            rule(2, Scope::Tag(u64::MAX), Force::Hard),
+            rule(3, Scope::Prefix(b"http://a/b".as_slice().into()), Force::Hard),
+        ]
+    }
+
+    fn open(device: &SimDevice) -> (PurgeLog, Vec<Purge>) {
+        let mut purges = Vec::new();
+        let log = PurgeLog::open(Arc::new(device.clone()), |purge| purges.push(purge)).unwrap();
+        (log, purges)
+    }
+
+    #[test]
+    fn what_was_appended_is_there_after_a_power_cut() {
+        let device = SimDevice::new(ROOM);
+        let (log, empty) = open(&device);
+        assert!(empty.is_empty());
+        log.append(&samples()[..2]).unwrap();
+        log.append(&samples()[2..]).unwrap();
+        for seed in 0..20 {
+            let (again, read) = open(&device.crash(seed));
+            assert_eq!(read, samples());
+            assert_eq!((again.entries(), again.bytes()), (4, log.bytes()));
+        }
+        let long = rule(9, Scope::Prefix(vec![b'a'; PREFIX_BYTES_MAX + 1].into()), Force::Hard);
+        assert_eq!(log.append(&[tombstone(1), long]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(log.entries(), 4);
+    }
+
+    #[test]
+    fn a_torn_end_is_cut_off_wherever_it_is_torn() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
+        let whole = device.bytes(NAME);
+        for cut in 0..whole.len() {
+            for garbage in [&b""[..], &[0; 40], &[0xff; 9]] {
+                let device = SimDevice::new(ROOM);
+                device.put(NAME, &[&whole[..cut], garbage].concat());
+                let mut read = Vec::new();
+                match PurgeLog::open(Arc::new(device.clone()), |purge| read.push(purge)) {
+                    Ok(log) => {
+                        assert!(samples().starts_with(&read), "cut at {cut}");
+                        log.append(&samples()[3..]).unwrap();
+                        assert_eq!(open(&device).1, [&read[..], &samples()[3..]].concat(), "cut at {cut}");
+                    }
+                    Err(error) => {
+                        assert!(cut < MAGIC.len(), "cut at {cut}");
+                        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_lost_in_the_middle_makes_everything_void() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
+        let whole = device.bytes(NAME);
+        let last = whole.len() - (FRAME_HEADER_BYTES + ENTRY_BYTES + 16);
+        for at in MAGIC.len()..last {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            let device = SimDevice::new(ROOM);
+            device.put(NAME, &bytes);
+            let (log, read) = open(&device);
+            let everything = rule(3 + NUMBERS_LEFT_OUT, Scope::All, Force::Hard);
+            assert_eq!((read.len(), read.last()), (4, Some(&everything)), "flipped at {at}");
+            assert_eq!(open(&device).1, read, "the second start finds a sound file");
+            assert_eq!(log.entries(), 4);
+        }
+        let mut future = whole;
+        future[MAGIC_STEM_BYTES] = 2;
+        device.put(NAME, &future);
+        let refused = PurgeLog::open(Arc::new(device.clone()), |_| {}).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
+        assert_eq!(device.bytes(NAME), future);
+    }
+
+    #[test]
+    fn compaction_keeps_what_it_is_told_to_and_the_numbers() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        log.append(&samples()).unwrap();
+        log.compact(|purge| matches!(purge, Purge::Rule(rule) if rule.number < 3)).unwrap();
+        log.append(&samples()[..1]).unwrap();
+        let everything = rule(3, Scope::All, Force::Hard);
+        let (again, read) = open(&device.crash(1));
+        assert_eq!(read, [&samples()[1..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
+        assert_eq!(again.entries(), 4);
+        again.compact(|_| false).unwrap();
+        assert_eq!(open(&device.crash(2)).1.last(), Some(&samples()[0]), "another device");
+    }
+
+    #[test]
+    fn acknowledged_purges_outlive_a_power_cut_at_any_moment() {
+        for crash_at in 0..90 {
+            let device = SimDevice::new(ROOM);
+            device.power_off_after(crash_at);
+            let mut acknowledged = Vec::new();
+            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), |_| {}) {
+                for number in 1..30 {
+                    if log.append(&[tombstone(number)]).is_ok() {
+                        acknowledged.push(tombstone(number));
+                    }
+                    if number % 10 == 0 {
+                        let _ = log.compact(|_| true);
+                    }
+                }
+            }
+            for seed in 0..8 {
+                let (_, read) = open(&device.crash(seed));
+                assert!(read.starts_with(&acknowledged), "crash at {crash_at}, seed {seed}");
+                assert!(read.len() <= acknowledged.len() + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn after_an_error_the_log_goes_on() {
+        for times in 1..4 {
+            let device = SimDevice::new(ROOM);
+            let (log, _) = open(&device);
+            log.append(&[tombstone(1)]).unwrap();
+            device.fail_after(0, io::ErrorKind::Other, times);
+            let mut expected = vec![tombstone(1)];
+            for number in 2..8 {
+                if log.append(&[tombstone(number)]).is_ok() {
+                    expected.push(tombstone(number));
+                }
+            }
+            assert!(expected.len() > 4);
+            assert_eq!(log.entries(), expected.len() as u64);
+            for seed in 0..8 {
+                assert_eq!(open(&device.crash(seed)).1, expected, "{times} errors");
+            }
+        }
+    }
+
+    #[test]
+    fn many_that_wait_share_a_sync() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        device.sync_takes(std::time::Duration::from_millis(5));
+        let before = device.syncs();
+        let next = AtomicU64::new(1);
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        log.append(&[tombstone(next.fetch_add(1, Ordering::Relaxed))]).unwrap();
+                    }
+                });
+            }
+        });
+        let syncs = device.syncs() - before;
+        assert!(syncs < 80, "{syncs} syncs of 160 purges");
+        let (_, read) = open(&device.crash(3));
+        assert_eq!(read.len(), 160);
+    }
+
+    #[test]
+    fn many_purges_slow_nothing_down() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        let purges: Vec<Purge> = (1..=1_000).map(tombstone).collect();
+        let operations = device.operations();
+        for _ in 0..100 {
+            log.append(&purges).unwrap();
+        }
+        // A frame and a sync for each thousand, at the last as at the first.
+        assert_eq!(device.operations() - operations, 200);
+        assert_eq!(log.entries(), 100_000);
+        assert!(log.bytes() < 100_000 * (ENTRY_BYTES as u64 + 1));
+        log.compact(|purge| matches!(purge, Purge::Tombstone(tombstone) if tombstone.sequence > 999)).unwrap();
+        assert_eq!(log.entries(), 100);
+        assert_eq!(open(&device.crash(1)).1.len(), 100);
+    }
+}

@@ -1,0 +1,230 @@
+//! What waits for the writer of a folder, in order, and bounded in bytes; and those who wait for room in it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::fetching::Giving;
+use super::removal::Share;
+use super::rules::Rule;
+use super::shelf::Hiding;
+use super::{HeadToStore, ObjectId, Put, Refusal};
+
+/// What a writer is to do.
+pub(super) enum Task {
+    /// Write a head.
+    Head(HeadToStore, Giving<Put>),
+    /// Write a piece of a body.
+    Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Giving<Put> },
+    /// Remove heads of a key.
+    Forget { key: Bytes, id: Option<ObjectId>, share: Share, hiding: Hiding },
+    /// Bring a rule to disk.
+    Rule(Rule, Share),
+    /// Bring everything to disk, and let go of this.
+    Sync(Arc<Giving<()>>),
+}
+
+/// Memory of a task beside the bytes that it carries.
+const TASK_BYTES: u64 = 256;
+
+impl Task {
+    fn bytes(&self) -> u64 {
+        let sum = |pieces: &[Bytes]| pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        match self {
+            Task::Head(head, _) => {
+                let body = head.body.as_deref().map_or(0, sum);
+                TASK_BYTES + (head.key.len() + head.meta.len() + head.tags.len() * 8) as u64 + body
+            }
+            Task::Extent { bytes, .. } => TASK_BYTES + sum(bytes),
+            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => 0,
+        }
+    }
+
+    fn refuse(self, why: Refusal) {
+        match self {
+            Task::Head(_, waiting) | Task::Extent { waiting, .. } => waiting.give(Put::Refused(why)),
+            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => {}
+        }
+    }
+}
+
+/// The queue of one writer.
+pub(super) struct Queue {
+    bytes_max: u64,
+    bytes: AtomicU64,
+    refused: AtomicU64,
+    inner: Mutex<Inner>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    tasks: VecDeque<Task>,
+    closed: bool,
+    wakers: Vec<Waker>,
+}
+
+/// What the writer gets.
+pub(super) enum Taken {
+    /// A task, with the bytes that it counts for until [`Queue::done`].
+    Task(Task, u64),
+    /// Nothing within the time.
+    Nothing,
+    /// Nothing any more.
+    Closed,
+}
+
+impl Queue {
+    pub(super) fn new(bytes_max: u64) -> Queue {
+        Queue {
+            bytes_max,
+            bytes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            inner: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    /// Adds a task; a put that finds too much before it is refused. One put always has room, however large.
+    pub(super) fn push(&self, task: Task) {
+        let bytes = task.bytes();
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            drop(inner);
+            return task.refuse(Refusal::Closed);
+        }
+        let waiting = self.bytes.load(Ordering::Relaxed);
+        if bytes > 0 && waiting > 0 && waiting + bytes > self.bytes_max {
+            drop(inner);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            return task.refuse(Refusal::QueueFull);
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        inner.tasks.push_back(task);
+        drop(inner);
+        self.work.notify_one();
+    }
+
+    /// The next task; without one it waits so long, or until there is one.
+    pub(super) fn take(&self, wait: Option<Duration>) -> Taken {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some(task) = inner.tasks.pop_front() {
+                let bytes = task.bytes();
+                return Taken::Task(task, bytes);
+            }
+            if inner.closed {
+                return Taken::Closed;
+            }
+            match wait {
+                None => self.work.wait(&mut inner),
+                Some(wait) if self.work.wait_for(&mut inner, wait).timed_out() && inner.tasks.is_empty() => {
+                    return if inner.closed { Taken::Closed } else { Taken::Nothing };
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// So many bytes are not held any more.
+    pub(super) fn done(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if before >= self.bytes_max / 2 {
+            let wakers = std::mem::take(&mut self.inner.lock().wakers);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Ready when there is room for one more put of a usual size.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        if self.has_room() {
+            return Poll::Ready(());
+        }
+        let mut inner = self.inner.lock();
+        // Looked at again under the lock, behind which the writer wakes.
+        if self.has_room() || inner.closed {
+            return Poll::Ready(());
+        }
+        if !inner.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            inner.wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) < self.bytes_max / 2
+    }
+
+    /// Lets nothing in any more; what is in stays to be done.
+    pub(super) fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        let wakers = std::mem::take(&mut inner.wakers);
+        drop(inner);
+        self.work.notify_all();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Refuses what is left: the writer is gone.
+    pub(super) fn abandon(&self) {
+        self.close();
+        let left = std::mem::take(&mut self.inner.lock().tasks);
+        left.into_iter().for_each(|task| task.refuse(Refusal::Closed));
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Putting;
+    use super::*;
+
+    fn put(queue: &Queue, bytes: usize) -> Putting {
+        let (putting, waiting) = Putting::pair();
+        let bytes = vec![Bytes::from(vec![0; bytes])];
+        queue.push(Task::Extent { id: ObjectId(1), key_hash: 2, at: 0, bytes, waiting });
+        putting
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_and_counted() {
+        let queue = Queue::new(10_000);
+        let large = put(&queue, 20_000);
+        assert_eq!(put(&queue, 1).wait(), Put::Refused(Refusal::QueueFull));
+        assert_eq!((queue.refused(), queue.bytes()), (1, 20_000 + TASK_BYTES));
+        let cx = Context::from_waker(Waker::noop());
+        assert!(queue.poll_room(&cx).is_pending());
+        let Taken::Task(task, bytes) = queue.take(None) else { panic!("a task") };
+        queue.done(bytes);
+        drop(task);
+        assert_eq!(large.wait(), Put::Refused(Refusal::Closed), "its writer dropped it");
+        assert!(queue.poll_room(&cx).is_ready());
+        assert!(matches!(queue.take(Some(Duration::from_millis(1))), Taken::Nothing));
+    }
+
+    #[test]
+    fn a_closed_queue_ends() {
+        let queue = Queue::new(10_000);
+        let one = put(&queue, 1);
+        queue.close();
+        assert_eq!(put(&queue, 1).wait(), Put::Refused(Refusal::Closed));
+        queue.abandon();
+        assert_eq!(one.wait(), Put::Refused(Refusal::Closed));
+        assert!(matches!(queue.take(None), Taken::Closed));
+    }
+}

@@ -1,0 +1,139 @@
+//! Reads that must wait: for the device, by the reader threads of a folder; or for the index, while it is being read.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+
+use super::fetching::Giving;
+use super::shelf::{Look, Patience, Shelf};
+use super::{ObjectId, StoredHead};
+
+/// A read that waits.
+pub(super) enum Wanted {
+    /// The heads of a key.
+    Heads { key: Bytes, waiting: Giving<Vec<StoredHead>> },
+    /// Pieces of a body.
+    Pieces { id: ObjectId, range: Range<u64>, waiting: Giving<Vec<(u64, Bytes)>> },
+}
+
+/// The reads of one folder.
+#[derive(Default)]
+pub(super) struct Reads {
+    waited: AtomicU64,
+    inner: Mutex<Inner>,
+    work: Condvar,
+    recovery_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    wanted: VecDeque<Wanted>,
+    /// Those that wait for the end of recovery.
+    parked: Vec<Wanted>,
+    closed: bool,
+}
+
+/// Reads that wait at a time; one more finds nothing.
+const READS_WAITING_MAX: usize = 65_536;
+
+impl Reads {
+    /// Adds a read. Dropped, it resolves as absent.
+    pub(super) fn push(&self, wanted: Wanted) {
+        self.waited.fetch_add(1, Ordering::Relaxed);
+        let mut inner = self.inner.lock();
+        if inner.closed || inner.wanted.len() + inner.parked.len() >= READS_WAITING_MAX {
+            drop(inner);
+            return drop(wanted);
+        }
+        inner.wanted.push_back(wanted);
+        drop(inner);
+        self.work.notify_one();
+    }
+
+    /// The index is read: who waited for it is served.
+    pub(super) fn recovered(&self) {
+        let mut inner = self.inner.lock();
+        let parked = std::mem::take(&mut inner.parked);
+        inner.wanted.extend(parked);
+        drop(inner);
+        self.work.notify_all();
+        self.recovery_ended.notify_all();
+    }
+
+    /// Waits on this thread until the index is read, or the store closed.
+    pub(super) fn await_recovery(&self, shelf: &Shelf) {
+        let mut inner = self.inner.lock();
+        while shelf.recovering() && !inner.closed {
+            self.recovery_ended.wait(&mut inner);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        let left = (std::mem::take(&mut inner.wanted), std::mem::take(&mut inner.parked));
+        drop(inner);
+        // Outside the lock: whoever is woken may read again at once.
+        drop(left);
+        self.work.notify_all();
+        self.recovery_ended.notify_all();
+    }
+
+    pub(super) fn waited(&self) -> u64 {
+        self.waited.load(Ordering::Relaxed)
+    }
+
+    /// What a reader thread does until the store closes.
+    pub(super) fn serve(&self, shelf: &Shelf) {
+        while let Some(wanted) = self.take() {
+            if let Some(again) = perform(shelf, wanted) {
+                self.park(shelf, again);
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Wanted> {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some(wanted) = inner.wanted.pop_front() {
+                return Some(wanted);
+            }
+            if inner.closed {
+                return None;
+            }
+            self.work.wait(&mut inner);
+        }
+    }
+
+    fn park(&self, shelf: &Shelf, wanted: Wanted) {
+        let mut inner = self.inner.lock();
+        match (inner.closed, shelf.recovering()) {
+            (true, _) => {
+                drop(inner);
+                drop(wanted);
+            }
+            (false, true) => inner.parked.push(wanted),
+            // It ended between the look and now.
+            (false, false) => inner.wanted.push_front(wanted),
+        }
+    }
+}
+
+fn perform(shelf: &Shelf, wanted: Wanted) -> Option<Wanted> {
+    match wanted {
+        Wanted::Heads { key, waiting } => match shelf.heads(&key, Patience::Waits) {
+            Look::Recovering => return Some(Wanted::Heads { key, waiting }),
+            Look::Ended(heads) => waiting.give(heads),
+            Look::WouldWait => {}
+        },
+        Wanted::Pieces { id, range, waiting } => match shelf.pieces(id, &range, Patience::Waits) {
+            Look::Recovering => return Some(Wanted::Pieces { id, range, waiting }),
+            Look::Ended(pieces) => waiting.give(pieces),
+            Look::WouldWait => {}
+        },
+    }
+    None
+}

@@ -1,0 +1,392 @@
+//! Invalidation by rule: what came before a rule and is in its scope is gone, or stale.
+//!
+//! Rules have ever-growing numbers. Each stored response remembers the number of the last rule there was when its fetch
+//! began (its epoch); a rule with a higher number that matches makes it void. So a purge by prefix or tag is one entry here
+//! and one on disk, whatever it matches, and nothing is enumerated. While there is no rule newer than what a caller has
+//! seen, the whole costs one atomic load.
+//!
+//! The number of rules is bounded. Beyond [`Rules::new`]'s limit the older half is folded: tags into a table in which
+//! several tags share a place, prefixes into the same kind of table by the origin they begin with. A folded rule makes
+//! more void than it says (what shares its place), never less.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Everything.
+    All,
+    /// Keys that begin so.
+    Prefix(Box<[u8]>),
+    /// Responses with the tag of this hash.
+    Tag(u64),
+}
+
+/// What becomes of what a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Force {
+    /// It is stale: validated before it is used again.
+    Soft,
+    /// It is gone.
+    Hard,
+}
+
+impl Force {
+    /// The word of commands and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Force::Soft => "soft",
+            Force::Hard => "hard",
+        }
+    }
+}
+
+/// One invalidation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Its number; the first is 1.
+    pub number: u64,
+    /// What it is about.
+    pub scope: Scope,
+    /// What becomes of that.
+    pub force: Force,
+}
+
+/// What the rules say of a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Nothing.
+    Valid,
+    /// A soft rule matches.
+    Stale,
+    /// A hard rule matches.
+    Gone,
+}
+
+/// All rules in force.
+pub struct Rules {
+    newest: AtomicU64,
+    rules_max: usize,
+    inner: RwLock<Inner>,
+}
+
+/// How many rules of a kind are kept apart by default.
+pub const RULES_MAX: usize = 65_536;
+
+impl Rules {
+    /// No rules; at most `rules_max` of prefixes and as many of tags are kept apart.
+    pub fn new(rules_max: usize) -> Rules {
+        Rules { newest: AtomicU64::new(0), rules_max: rules_max.max(2), inner: RwLock::default() }
+    }
+
+    /// The number of the newest rule, 0 without one: the epoch of a fetch that begins now.
+    pub fn current_epoch(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    /// The number that the next rule is to have.
+    pub fn next_number(&self) -> u64 {
+        self.current_epoch() + 1
+    }
+
+    /// Puts a rule in force. At a start rules may come in any order; later they come in that of their numbers, or a fetch
+    /// that began between two of them would be taken to be younger than both.
+    pub fn add(&self, rule: &Rule) {
+        let mut inner = self.inner.write();
+        let mark = Mark::of(rule);
+        match &rule.scope {
+            Scope::All => inner.all = inner.all.max(mark),
+            Scope::Tag(tag) => {
+                let held = inner.tags.entry(*tag).or_default();
+                *held = held.max(mark);
+            }
+            Scope::Prefix(text) => inner.add_prefix(text, mark),
+        }
+        inner.fold(self.rules_max);
+        // Whoever sees the number sees the rule.
+        self.newest.fetch_max(rule.number, Ordering::AcqRel);
+    }
+
+    /// What the rules say of a response with this key and these tags that was fetched at `epoch`.
+    pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+        if epoch >= self.current_epoch() {
+            return Verdict::Valid;
+        }
+        self.inner.read().mark(&subject(key), tags).verdict(epoch)
+    }
+
+    /// Takes out rules that nothing stored is older than: every stored response has an epoch of at least `epoch`. One
+    /// that is stored later and is older all the same (its fetch began long ago) is taken to be gone.
+    pub fn retire(&self, epoch: u64) {
+        let mut inner = self.inner.write();
+        let mut retired = 0;
+        let mut keep = |mark: &Mark| {
+            let keep = mark.newest() > epoch;
+            retired = if keep { retired } else { mark.newest().max(retired) };
+            keep
+        };
+        inner.tags.retain(|_, mark| keep(mark));
+        let Inner { prefixes, lengths, all, .. } = &mut *inner;
+        prefixes.retain(|text, mark| {
+            let keep = keep(mark);
+            if !keep {
+                forget_length(lengths, text.len());
+            }
+            keep
+        });
+        all.hard = all.hard.max(retired);
+    }
+
+    /// How many rules are kept apart.
+    pub fn len(&self) -> usize {
+        let inner = self.inner.read();
+        inner.tags.len() + inner.prefixes.len() + usize::from(inner.all != Mark::default())
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.current_epoch() == 0
+    }
+}
+
+/// What prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space), with the mark
+/// of [`whole`] behind it.
+pub fn subject(key: &[u8]) -> Vec<u8> {
+    let url = key.iter().rposition(|&byte| byte == b' ').map_or(key, |at| &key[at + 1..]);
+    whole(url)
+}
+
+/// A prefix that one URL alone has: the URL with a mark behind it that no URL holds.
+pub fn whole(url: &[u8]) -> Vec<u8> {
+    [url, b"\n"].concat()
+}
+
+/// The newest rules of each force for one scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    hard: u64,
+    soft: u64,
+}
+
+impl Mark {
+    fn of(rule: &Rule) -> Mark {
+        match rule.force {
+            Force::Hard => Mark { hard: rule.number, soft: 0 },
+            Force::Soft => Mark { hard: 0, soft: rule.number },
+        }
+    }
+
+    fn max(self, other: Mark) -> Mark {
+        Mark { hard: self.hard.max(other.hard), soft: self.soft.max(other.soft) }
+    }
+
+    fn newest(self) -> u64 {
+        self.hard.max(self.soft)
+    }
+
+    fn verdict(self, epoch: u64) -> Verdict {
+        match (self.hard > epoch, self.soft > epoch) {
+            (true, _) => Verdict::Gone,
+            (false, true) => Verdict::Stale,
+            (false, false) => Verdict::Valid,
+        }
+    }
+}
+
+/// Places of a table of folded rules.
+const FOLDED_PLACES: usize = 1 << 14;
+
+#[derive(Default)]
+struct Inner {
+    all: Mark,
+    tags: HashMap<u64, Mark>,
+    prefixes: HashMap<Box<[u8]>, Mark>,
+    /// How many prefixes have which length.
+    lengths: BTreeMap<usize, usize>,
+    /// Made when the first tag is folded, and the first prefix.
+    folded_tags: Option<Box<[Mark]>>,
+    folded_origins: Option<Box<[Mark]>>,
+}
+
+impl Inner {
+    fn add_prefix(&mut self, text: &[u8], mark: Mark) {
+        if !self.prefixes.contains_key(text) {
+            *self.lengths.entry(text.len()).or_default() += 1;
+        }
+        let held = self.prefixes.entry(text.into()).or_default();
+        *held = held.max(mark);
+    }
+
+    fn mark(&self, key: &[u8], tags: &[u64]) -> Mark {
+        let mut mark = self.all;
+        let known = |length: &usize| self.prefixes.get(&key[..*length]);
+        for held in self.lengths.range(..=key.len()).filter_map(|(length, _)| known(length)) {
+            mark = mark.max(*held);
+        }
+        if !self.tags.is_empty() {
+            tags.iter().filter_map(|tag| self.tags.get(tag)).for_each(|held| mark = mark.max(*held));
+        }
+        if let Some(folded) = &self.folded_tags {
+            tags.iter().for_each(|tag| mark = mark.max(folded[place(*tag)]));
+        }
+        if let Some(folded) = &self.folded_origins {
+            mark = mark.max(folded[place(xxh3_64(origin(key)))]);
+        }
+        mark
+    }
+
+    fn fold(&mut self, rules_max: usize) {
+        if self.tags.len() > rules_max {
+            let limit = median(self.tags.values());
+            let folded = self.folded_tags.get_or_insert_with(|| vec![Mark::default(); FOLDED_PLACES].into());
+            self.tags.retain(|tag, mark| {
+                let keep = mark.newest() > limit;
+                if !keep {
+                    folded[place(*tag)] = folded[place(*tag)].max(*mark);
+                }
+                keep
+            });
+        }
+        if self.prefixes.len() > rules_max {
+            self.fold_prefixes();
+        }
+    }
+
+    /// A prefix that is shorter than an origin can't be folded by origin: it becomes a rule for everything.
+    fn fold_prefixes(&mut self) {
+        let limit = median(self.prefixes.values());
+        let folded = self.folded_origins.get_or_insert_with(|| vec![Mark::default(); FOLDED_PLACES].into());
+        let (lengths, all) = (&mut self.lengths, &mut self.all);
+        self.prefixes.retain(|text, mark| {
+            let keep = mark.newest() > limit;
+            if !keep {
+                forget_length(lengths, text.len());
+                let origin = origin(text);
+                if origin.ends_with(b"/") {
+                    let at = place(xxh3_64(origin));
+                    folded[at] = folded[at].max(*mark);
+                } else {
+                    *all = all.max(*mark);
+                }
+            }
+            keep
+        });
+    }
+}
+
+fn forget_length(lengths: &mut BTreeMap<usize, usize>, length: usize) {
+    if let Some(count) = lengths.get_mut(&length) {
+        *count -= 1;
+        if *count == 0 {
+            lengths.remove(&length);
+        }
+    }
+}
+
+fn place(hash: u64) -> usize {
+    (hash >> 32) as usize % FOLDED_PLACES
+}
+
+fn median<'a>(marks: impl Iterator<Item = &'a Mark>) -> u64 {
+    let mut numbers: Vec<u64> = marks.map(|mark| mark.newest()).collect();
+    let middle = numbers.len() / 2;
+    *numbers.select_nth_unstable(middle).1
+}
+
+/// Scheme, host and port with the slash behind them: the first three slashes of a URL.
+fn origin(key: &[u8]) -> &[u8] {
+    let third = key.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).nth(2);
+    third.map_or(key, |at| &key[..=at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prefix(text: &str) -> Scope {
+        Scope::Prefix(text.as_bytes().into())
+    }
+
+    fn add(rules: &Rules, scope: Scope, force: Force) -> u64 {
+        let number = rules.next_number();
+        rules.add(&Rule { number, scope, force });
+        number
+    }
+
+    #[test]
+    fn a_rule_is_about_what_came_before_it() {
+        let rules = Rules::new(100);
+        assert_eq!(rules.verdict(b"http://a/x", &[], 0), Verdict::Valid);
+        let one = add(&rules, prefix("http://a/x"), Force::Hard);
+        assert_eq!(rules.verdict(b"http://a/x", &[], 0), Verdict::Gone);
+        assert_eq!(rules.verdict(b"http://a/xyz?q", &[], 0), Verdict::Gone);
+        assert_eq!(rules.verdict(b"http://a/", &[], 0), Verdict::Valid);
+        assert_eq!(rules.verdict(b"http://a/x", &[], one), Verdict::Valid, "fetched after it");
+        let two = add(&rules, Scope::Tag(7), Force::Soft);
+        assert_eq!(rules.verdict(b"http://b/", &[5, 7], one), Verdict::Stale);
+        assert_eq!(rules.verdict(b"http://b/", &[5], one), Verdict::Valid);
+        assert_eq!(rules.verdict(b"http://a/x", &[7], 0), Verdict::Gone, "hard counts more");
+        add(&rules, Scope::All, Force::Soft);
+        assert_eq!(rules.verdict(b"http://b/", &[], two), Verdict::Stale);
+        assert_eq!((rules.current_epoch(), rules.len()), (3, 3));
+        rules.retire(two);
+        assert_eq!(rules.len(), 1);
+        assert_eq!(
+            rules.verdict(b"http://c/", &[], one),
+            Verdict::Gone,
+            "it may be in the scope of a rule that retired"
+        );
+        assert_eq!(rules.verdict(b"http://c/", &[], two), Verdict::Stale);
+        assert_eq!(rules.verdict(b"http://c/", &[], 3), Verdict::Valid);
+    }
+
+    #[test]
+    fn folded_rules_make_more_void_never_less() {
+        let rules = Rules::new(16);
+        for number in 0..200u64 {
+            add(&rules, Scope::Tag(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)), Force::Hard);
+            add(&rules, prefix(&format!("http://host{number}.example/a/")), Force::Hard);
+        }
+        assert!(rules.len() <= 33, "{}", rules.len());
+        for number in 0..200u64 {
+            let tag = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            assert_eq!(rules.verdict(b"http://other/", &[tag], 0), Verdict::Gone, "{number}");
+            let key = format!("http://host{number}.example/a/b");
+            assert_eq!(rules.verdict(key.as_bytes(), &[], 0), Verdict::Gone, "{number}");
+            assert_eq!(rules.verdict(key.as_bytes(), &[tag], rules.current_epoch()), Verdict::Valid);
+        }
+        let spared = (0..1000).filter(|number| {
+            let key = format!("http://elsewhere{number}.example/");
+            rules.verdict(key.as_bytes(), &[], 0) == Verdict::Valid
+        });
+        assert!(spared.count() > 900);
+    }
+
+    #[test]
+    fn a_short_prefix_is_folded_into_everything() {
+        let rules = Rules::new(2);
+        add(&rules, prefix("http://sho"), Force::Hard);
+        for number in 0..10 {
+            add(&rules, prefix(&format!("http://h/{number}")), Force::Soft);
+        }
+        assert_eq!(rules.verdict(b"http://short/x", &[], 0), Verdict::Gone);
+    }
+
+    #[test]
+    fn a_million_rules_take_bounded_room_and_time() {
+        let rules = Rules::new(1_000);
+        for number in 0..1_000_000u64 {
+            rules.add(&Rule {
+                number: number + 1,
+                scope: Scope::Tag(number.wrapping_mul(0x9e37_79b9)),
+                force: Force::Hard,
+            });
+        }
+        assert!(rules.len() <= 1_001);
+        assert_eq!(rules.current_epoch(), 1_000_000);
+    }
+}

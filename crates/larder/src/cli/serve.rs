@@ -1,0 +1,98 @@
+//! `larder serve`: from the configuration to the last request, and the signals between.
+
+use super::AnyError;
+use crate::server::{Plan, Server};
+use std::path::Path;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Serves until a signal ends it: the first lets requests end, the second does not wait. SIGUSR1 opens the log anew,
+/// SIGHUP reads the configuration again.
+pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Whoever moves the log away as soon as the server is up must not end it.
+    let mut signals = runtime.block_on(async { Signals::new() })?;
+    let server = Server::start(plan)?;
+    super::print(welcome(&server, file));
+    runtime.block_on(async {
+        loop {
+            match signals.next().await {
+                Told::End => return,
+                Told::Reopen => server.shared().reopen_log(),
+                Told::Reload => reload(&server),
+            }
+        }
+    });
+    eprintln!("larder: letting requests end; a second signal does not wait");
+    let (stopped, wait) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        server.stop();
+        let _ = stopped.send(());
+    });
+    runtime.block_on(async {
+        tokio::select! {
+            _ = wait => {}
+            () = async { while signals.next().await != Told::End {} } => {}
+        }
+    });
+    Ok(())
+}
+
+fn reload(server: &Server) {
+    match server.shared().reload() {
+        Ok(reloaded) => eprintln!("larder: {}", super::reload::summary(&reloaded)),
+        Err(trouble) => eprintln!("larder: the configuration is not taken, the last one holds\n{trouble}"),
+    }
+}
+
+/// What a signal asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// SIGTERM or SIGINT.
+    End,
+    /// SIGUSR1.
+    Reopen,
+    /// SIGHUP.
+    Reload,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    user1: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            user1: signal(SignalKind::user_defined1())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::End,
+            _ = self.interrupt.recv() => Told::End,
+            _ = self.user1.recv() => Told::Reopen,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}
+
+/// Where things are, and what to do next.
+fn welcome(server: &Server, file: Option<&Path>) -> String {
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let mut text = format!("larder listens on {}", addresses.join(", "));
+    if let Some(admin) = server.admin() {
+        text += &format!(", its page is http://{admin}/");
+    }
+    let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
+    text += &match file {
+        Some(file) => format!("; configured by {}", file.display()),
+        None => "; no configuration file, so all defaults".to_owned(),
+    };
+    text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
+}

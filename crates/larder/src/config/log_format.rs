@@ -1,0 +1,157 @@
+//! What a line of the access log looks like: one of the known formats, or a text with fields in braces.
+
+use std::fmt;
+
+/// The table of fields is their documentation too.
+macro_rules! fields {
+    ($($variant:ident $name:literal: $about:literal,)*) => {
+        /// A field of a log line.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum LogField {
+            $(#[doc = $about] $variant,)*
+        }
+
+        impl LogField {
+            /// All fields, in the order of documentation and of JSON lines.
+            pub const ALL: &[LogField] = &[$(LogField::$variant,)*];
+
+            /// The name in formats and JSON lines.
+            pub fn as_str(self) -> &'static str {
+                match self { $(LogField::$variant => $name,)* }
+            }
+
+            /// What it says.
+            pub fn about(self) -> &'static str {
+                match self { $(LogField::$variant => $about,)* }
+            }
+        }
+    };
+}
+
+fields! {
+    Time "time": "When the head of the request was read: seconds since 1970 with six digits behind the point.",
+    Date "date": "The same as `21/Nov/2026:04:05:06 +0000`, as web servers write it; not in JSON lines.",
+    Client "client": "The address of the client.",
+    Method "method": "The method.",
+    Url "url": "What was asked for; never with credentials.",
+    Host "host": "The host in `url`; not in JSON lines.",
+    Version "version": "The client's version, as `HTTP/1.1`.",
+    Status "status": "The status of the answer.",
+    Bytes "bytes": "Bytes of the answer's body that were sent.",
+    Referer "referer": "The field `Referer`.",
+    Agent "agent": "The field `User-Agent`.",
+    Type "type": "The media type of the answer.",
+    Outcome "outcome": "How the answer came about; the same words as in `Cache-Status` and the metrics.",
+    NotStored "not_stored": "Why the answer was not stored, where that was the question.",
+    Complete "complete": "Whether the answer went out to its end.",
+    Micros "micros": "Microseconds from the head of the request to the end of the answer.",
+    Millis "millis": "The same in milliseconds; not in JSON lines.",
+    SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
+    SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
+}
+
+/// What a line of the access log looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// The format that web servers share, with outcome and microseconds behind it.
+    Combined,
+    /// Squid's native format.
+    Squid,
+    /// One JSON object.
+    Json,
+    /// A text with fields.
+    Custom(Template),
+}
+
+/// A format of one's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    /// Its parts in order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Stands as it is.
+    Text(String),
+    /// Is filled in.
+    Field(LogField),
+}
+
+impl LogFormat {
+    /// The format of a word or of a text with fields in braces. `None` when it is neither.
+    pub fn parse(text: &str) -> Option<LogFormat> {
+        match text {
+            "combined" => Some(LogFormat::Combined),
+            "squid" => Some(LogFormat::Squid),
+            "json" => Some(LogFormat::Json),
+            text => Template::parse(text).map(LogFormat::Custom),
+        }
+    }
+}
+
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LogFormat::Combined => "combined",
+            LogFormat::Squid => "squid",
+            LogFormat::Json => "json",
+            LogFormat::Custom(template) => &template.text,
+        })
+    }
+}
+
+impl Template {
+    /// At least one field, and no line end; `{{` and `}}` stand for a brace.
+    fn parse(text: &str) -> Option<Template> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            if let Some(after) = rest.strip_prefix("{{").or_else(|| rest.strip_prefix("}}")) {
+                plain.push(first);
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix('{') {
+                let (name, after) = after.split_once('}')?;
+                let field = LogField::ALL.iter().find(|field| field.as_str() == name)?;
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts.push(Part::Field(*field));
+                rest = after;
+            } else if first == '}' || first == '\n' || first == '\r' {
+                return None;
+            } else {
+                plain.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        let named = parts.iter().any(|part| matches!(part, Part::Field(_)));
+        named.then(|| Template { text: text.to_owned(), parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_words_or_templates() {
+        for text in ["combined", "squid", "json", "{client} {{x}} \"{method} {url}\" {status}"] {
+            assert_eq!(LogFormat::parse(text).map(|format| format.to_string()).as_deref(), Some(text));
+        }
+        for bad in ["", "common", "{nonsense}", "{client", "{client}}", "{client}\n"] {
+            assert_eq!(LogFormat::parse(bad), None, "{bad}");
+        }
+        let Some(LogFormat::Custom(template)) = LogFormat::parse("a{{{client}b") else { panic!() };
+        assert_eq!(
+            template.parts,
+            [Part::Text("a{".to_owned()), Part::Field(LogField::Client), Part::Text("b".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! What the API says, as values; `docs/openapi.yaml` describes them.
+
+use crate::clock;
+use crate::config::manual::{self, InForce};
+use crate::server::Shared;
+use crate::upstream;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// It was done.
+#[derive(Serialize)]
+pub(super) struct Done {
+    pub(super) done: bool,
+}
+
+/// It was not done.
+#[derive(Serialize)]
+pub(super) struct Refused {
+    pub(super) error: String,
+}
+
+/// The totals since the start.
+#[derive(Serialize)]
+pub(super) struct Stats {
+    version: &'static str,
+    uptime_seconds: u64,
+    workers: usize,
+    counters: BTreeMap<&'static str, u64>,
+    outcomes: BTreeMap<&'static str, OfOutcome>,
+    misses: BTreeMap<&'static str, u64>,
+    connections_open: usize,
+    objects: u64,
+    memory_bytes: u64,
+    memory_bytes_max: u64,
+    evictions: u64,
+    log_lines_dropped: u64,
+    upstream: Vec<OfOrigin>,
+}
+
+#[derive(Serialize)]
+struct OfOutcome {
+    requests: u64,
+    body_bytes: u64,
+    micros: u64,
+}
+
+/// One origin, over all workers.
+#[derive(Serialize)]
+pub(super) struct OfOrigin {
+    pub(super) origin: String,
+    pub(super) open: usize,
+    pub(super) idle: usize,
+    pub(super) waiting: usize,
+    pub(super) opened: u64,
+    pub(super) reused: u64,
+    pub(super) failed: u64,
+    pub(super) desynchronised: u64,
+}
+
+pub(super) fn stats(shared: &Shared) -> Stats {
+    let cache = shared.cache.stats();
+    let of_outcome = |sums: &crate::record::OutcomeSums| OfOutcome {
+        requests: sums.requests(),
+        body_bytes: sums.bytes,
+        micros: sums.micros,
+    };
+    let measures = &shared.counters.measures;
+    let workers = shared.upstream.lock().len();
+    Stats {
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_seconds: clock::wall().saturating_sub(shared.started).as_secs(),
+        workers,
+        counters: shared.counters.each().into_iter().map(|(name, _, value)| (name, value)).collect(),
+        outcomes: measures.by_outcome().iter().map(|sums| (sums.class, of_outcome(sums))).collect(),
+        misses: measures.by_cause().into_iter().collect(),
+        connections_open: shared.connections.load(Ordering::Relaxed),
+        objects: cache.objects,
+        memory_bytes: cache.memory_bytes,
+        memory_bytes_max: shared.config.memory_bytes,
+        evictions: cache.evictions,
+        log_lines_dropped: shared.log_lines_dropped(),
+        upstream: origins(shared),
+    }
+}
+
+/// Origins that are told apart; the others are one.
+pub(super) const ORIGINS_MAX: usize = 100;
+
+/// The origins with the most connections opened, the rest together as `other`.
+pub(super) fn origins(shared: &Shared) -> Vec<OfOrigin> {
+    let mut sums: BTreeMap<String, (usize, usize, usize, upstream::Counts)> = BTreeMap::new();
+    let mut other = (0, 0, 0, upstream::Counts::default());
+    for stats in shared.upstream.lock().values() {
+        other.3 = other.3.plus(stats.forgotten);
+        for each in &stats.origins {
+            let sum = sums.entry(each.origin.to_string()).or_default();
+            *sum = (sum.0 + each.open, sum.1 + each.idle, sum.2 + each.waiting, sum.3.plus(each.counts));
+        }
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.3.opened));
+    for (_, sum) in sums.drain(ORIGINS_MAX.min(sums.len())..) {
+        other = (other.0 + sum.0, other.1 + sum.1, other.2 + sum.2, other.3.plus(sum.3));
+    }
+    sums.push(("other".to_owned(), other));
+    let row = |(origin, (open, idle, waiting, counts)): (String, (usize, usize, usize, upstream::Counts))| OfOrigin {
+        origin,
+        open,
+        idle,
+        waiting,
+        opened: counts.opened,
+        reused: counts.reused,
+        failed: counts.failed,
+        desynchronised: counts.desynchronised,
+    };
+    sums.into_iter().map(row).collect()
+}
+
+/// The settings that hold, each with the place where it was said.
+pub(super) fn settings(shared: &Shared) -> Vec<InForce> {
+    manual::in_force(&shared.live.value(), &shared.said.lock())
+}

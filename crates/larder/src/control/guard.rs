@@ -1,0 +1,99 @@
+//! Who may ask over TCP.
+
+use super::{Reply, Through};
+use crate::config::Secret;
+use crate::server::Shared;
+use larder_wire::{Host, RequestHead};
+use subtle::ConstantTimeEq;
+
+/// Probes of a load balancer know no token, and learn nothing but that the server is there.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Lets a question in, or says why not.
+///
+/// Without a token the listener is one of this machine alone, and the question must name it by an address: a web page
+/// elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token decides.
+pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
+    if through == Through::Socket {
+        return Ok(());
+    }
+    match &shared.live.value().admin_token {
+        _ if OPEN.contains(&path) && names_an_address(request) => Ok(()),
+        Some(token) if is_sent(token, request) => Ok(()),
+        Some(_) => Err(Reply::text(401, "send the admin token: `Authorization: Bearer …`, or as the password")),
+        None if names_an_address(request) => Ok(()),
+        None => Err(Reply::text(403, "ask for this page by an address of this machine")),
+    }
+}
+
+/// Whether the request was made by a program and not by a form of some web page: a field of this name cannot be sent
+/// across origins without a question that is not answered here.
+pub(super) fn is_meant(request: &RequestHead) -> bool {
+    request.fields.contains("X-Larder")
+}
+
+/// Compared in constant time, so that its letters cannot be found one after another.
+fn is_sent(token: &Secret, request: &RequestHead) -> bool {
+    let Some(value) = request.fields.text("Authorization") else { return false };
+    let Some((scheme, credentials)) = value.split_once(' ') else { return false };
+    let sent = match scheme {
+        _ if scheme.eq_ignore_ascii_case("Bearer") => Some(credentials.trim().as_bytes().to_vec()),
+        _ if scheme.eq_ignore_ascii_case("Basic") => password(credentials.trim()),
+        _ => None,
+    };
+    sent.is_some_and(|sent| sent.ct_eq(token.reveal().as_bytes()).into())
+}
+
+/// The part behind the colon of `user:password` in Base64 (RFC 7617 section 2).
+fn password(credentials: &str) -> Option<Vec<u8>> {
+    let decoded = base64(credentials)?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    Some(decoded[colon + 1..].to_vec())
+}
+
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let mut out = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut bits, mut held) = (0u32, 0u32);
+    for byte in text.bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6) | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+            bits &= (1 << held) - 1;
+        }
+    }
+    Some(out)
+}
+
+fn names_an_address(request: &RequestHead) -> bool {
+    let host = request.fields.text("Host").unwrap_or_default();
+    let name = match host.rfind(':') {
+        Some(colon) if !host.ends_with(']') => &host[..colon],
+        _ => host,
+    };
+    Host::parse(name).is_some_and(|host| host.ip().is_some() || host.as_str() == "localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_passwords() {
+        for (text, wanted) in [("dTpw", &b"u:p"[..]), ("dTpwcA==", b"u:pp"), ("dTpwcHA=", b"u:ppp"), ("", b"")] {
+            assert_eq!(base64(text).as_deref(), Some(wanted), "{text}");
+        }
+        assert_eq!(base64("a b"), None);
+        assert_eq!(password("dTpwOnE="), Some(b"p:q".to_vec()));
+    }
+}

@@ -1,0 +1,217 @@
+//! The metrics in Prometheus' text format, by its conventions: base units, `_total` for what only grows, labels from
+//! fixed sets. `docs/metrics.md` is made from the table here.
+
+use super::api::{self, OfOrigin};
+use crate::record::{BOUNDS_MICROS, OutcomeSums};
+use crate::server::Shared;
+use std::fmt::{Display, Write};
+use std::sync::atomic::Ordering;
+
+/// One metric.
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    /// `counter`, `gauge` or `histogram`.
+    pub kind: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    samples: fn(&Shared, &mut Samples),
+}
+
+/// Writes the samples of one metric.
+struct Samples {
+    name: &'static str,
+    out: String,
+}
+
+impl Samples {
+    fn one(&mut self, value: impl Display) {
+        let _ = writeln!(self.out, "{} {value}", self.name);
+    }
+
+    fn labelled(&mut self, label: &str, of: &str, value: impl Display) {
+        let _ = writeln!(self.out, "{}{{{label}=\"{}\"}} {value}", self.name, escape(of));
+    }
+
+    fn histogram(&mut self, sums: &OutcomeSums) {
+        let (name, class) = (self.name, sums.class);
+        let mut below = 0;
+        for (bound, many) in BOUNDS_MICROS.iter().zip(sums.buckets) {
+            below += many;
+            let bound = *bound as f64 / 1e6;
+            let _ = writeln!(self.out, "{name}_bucket{{outcome=\"{class}\",le=\"{bound}\"}} {below}");
+        }
+        let all = sums.requests();
+        let _ = writeln!(self.out, "{name}_bucket{{outcome=\"{class}\",le=\"+Inf\"}} {all}");
+        let _ = writeln!(self.out, "{name}_sum{{outcome=\"{class}\"}} {}", sums.micros as f64 / 1e6);
+        let _ = writeln!(self.out, "{name}_count{{outcome=\"{class}\"}} {all}");
+    }
+
+    fn origins(&mut self, shared: &Shared, value: fn(&OfOrigin) -> u64) {
+        for origin in api::origins(shared) {
+            self.labelled("origin", &origin.origin, value(&origin));
+        }
+    }
+}
+
+fn escape(label: &str) -> String {
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+const fn counter(name: &'static str, about: &'static str, samples: fn(&Shared, &mut Samples)) -> Family {
+    Family { name, kind: "counter", about, samples }
+}
+
+const fn gauge(name: &'static str, about: &'static str, samples: fn(&Shared, &mut Samples)) -> Family {
+    Family { name, kind: "gauge", about, samples }
+}
+
+macro_rules! count {
+    ($name:ident) => {
+        |shared, samples| samples.one(shared.counters.$name.load(Ordering::Relaxed))
+    };
+}
+
+/// All metrics, once.
+pub static FAMILIES: &[Family] = &[
+    gauge("larder_build_info", "1, with the version as a label.", |_, samples| {
+        samples.labelled("version", env!("CARGO_PKG_VERSION"), 1);
+    }),
+    gauge("larder_start_time_seconds", "When the server started, in seconds since 1970.", |shared, samples| {
+        samples.one(shared.started.as_secs_f64());
+    }),
+    gauge("larder_workers", "Worker threads that serve.", |shared, samples| samples.one(shared.upstream.lock().len())),
+    gauge("larder_connections", "Client connections that are open.", |shared, samples| {
+        samples.one(shared.connections.load(Ordering::Relaxed));
+    }),
+    counter("larder_connections_accepted_total", "Client connections accepted.", count!(connections)),
+    counter(
+        "larder_connections_refused_total",
+        "Client connections refused because there were too many.",
+        count!(connections_refused),
+    ),
+    counter(
+        "larder_tls_handshakes_failed_total",
+        "TLS handshakes with clients that failed.",
+        count!(handshakes_failed),
+    ),
+    counter("larder_requests_total", "Requests answered, by outcome.", |shared, samples| {
+        for sums in shared.counters.measures.by_outcome() {
+            samples.labelled("outcome", sums.class, sums.requests());
+        }
+    }),
+    counter("larder_misses_total", "Requests for which an origin was asked, by cause.", |shared, samples| {
+        for (cause, many) in shared.counters.measures.by_cause() {
+            samples.labelled("cause", cause, many);
+        }
+    }),
+    counter("larder_response_body_bytes_total", "Body bytes sent to clients, by outcome.", |shared, samples| {
+        for sums in shared.counters.measures.by_outcome() {
+            samples.labelled("outcome", sums.class, sums.bytes);
+        }
+    }),
+    Family {
+        name: "larder_request_duration_seconds",
+        kind: "histogram",
+        about: "From the head of a request to the end of its answer, by outcome.",
+        samples: |shared, samples| {
+            shared.counters.measures.by_outcome().iter().for_each(|sums| samples.histogram(sums));
+        },
+    },
+    counter(
+        "larder_malformed_requests_total",
+        "Requests refused because their bytes were no proper HTTP.",
+        count!(faults),
+    ),
+    counter("larder_panics_total", "Requests that met a broken invariant and were answered 500.", count!(panics)),
+    gauge("larder_store_objects", "Keys with something stored or under way.", |shared, samples| {
+        samples.one(shared.cache.stats().objects);
+    }),
+    gauge("larder_store_memory_bytes", "Bytes that the memory store holds.", |shared, samples| {
+        samples.one(shared.cache.stats().memory_bytes);
+    }),
+    gauge("larder_store_memory_limit_bytes", "Budget of the memory store.", |shared, samples| {
+        samples.one(shared.config.memory_bytes);
+    }),
+    counter("larder_store_evictions_total", "Stored responses that made room for others.", |shared, samples| {
+        samples.one(shared.cache.stats().evictions);
+    }),
+    gauge("larder_upstream_connections", "Connections to origins that are open.", |shared, samples| {
+        samples.origins(shared, |origin| origin.open as u64);
+    }),
+    gauge("larder_upstream_connections_idle", "Those of them that are idle.", |shared, samples| {
+        samples.origins(shared, |origin| origin.idle as u64);
+    }),
+    gauge(
+        "larder_upstream_requests_waiting",
+        "Requests that wait for a connection to an origin.",
+        |shared, samples| {
+            samples.origins(shared, |origin| origin.waiting as u64);
+        },
+    ),
+    counter("larder_upstream_connections_opened_total", "Connections to origins opened.", |shared, samples| {
+        samples.origins(shared, |origin| origin.opened);
+    }),
+    counter(
+        "larder_upstream_connections_reused_total",
+        "Requests to origins on a connection that had served before.",
+        |shared, samples| samples.origins(shared, |origin| origin.reused),
+    ),
+    counter(
+        "larder_upstream_connections_failed_total",
+        "Attempts to open a connection to an origin that failed.",
+        |shared, samples| samples.origins(shared, |origin| origin.failed),
+    ),
+    counter("larder_log_lines_dropped_total", "Lines of the access log that were lost.", |shared, samples| {
+        samples.one(shared.log_lines_dropped());
+    }),
+    counter("larder_reloads_total", "Reloads of the configuration, by result.", |shared, samples| {
+        samples.labelled("result", "done", shared.reloads.done.load(Ordering::Relaxed));
+        samples.labelled("result", "refused", shared.reloads.refused.load(Ordering::Relaxed));
+    }),
+    gauge("process_resident_memory_bytes", "Memory of the process.", |_, samples| {
+        if let Some(kibibytes) = resident_kibibytes() {
+            samples.one(kibibytes * 1024);
+        }
+    }),
+    gauge("process_open_fds", "Open descriptors of the process.", |_, samples| {
+        if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+            samples.one(open.count());
+        }
+    }),
+    gauge("process_max_fds", "How many descriptors the process may open.", |_, samples| {
+        if let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+            samples.one(limit);
+        }
+    }),
+];
+
+fn resident_kibibytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+/// All metrics as they are now.
+pub(super) fn text(shared: &Shared) -> String {
+    let mut samples = Samples { name: "", out: String::with_capacity(32 * 1024) };
+    for family in FAMILIES {
+        let Family { name, kind, about, .. } = family;
+        let _ = writeln!(samples.out, "# HELP {name} {about}\n# TYPE {name} {kind}");
+        samples.name = name;
+        (family.samples)(shared, &mut samples);
+    }
+    samples.out
+}
+
+/// The reference, as it stands in `docs/metrics.md`.
+pub fn markdown() -> String {
+    let mut out = "# Metrics\n\nThis page is made from the table in `control/metrics.rs`. `/metrics` of the admin address serves them in \
+                   Prometheus' text format.\n\nThe sets of labels are fixed: outcomes and causes are the words of the access log; at most \
+                   100 origins are told apart, the others are `origin=\"other\"`.\n\n| metric | type | |\n|---|---|---|\n"
+        .to_owned();
+    for Family { name, kind, about, .. } in FAMILIES {
+        let _ = writeln!(out, "| `{name}` | {kind} | {about} |");
+    }
+    out
+}

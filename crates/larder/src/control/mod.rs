@@ -1,0 +1,309 @@
+//! The admin listener and the control socket: the page, the metrics, the API, and what `larder run` joins by.
+//!
+//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in [`guard`] first.
+
+mod api;
+mod guard;
+mod metrics;
+mod page;
+
+pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
+pub use page::size;
+
+use crate::clock;
+use crate::purge::{self, Wanted};
+use crate::server::{Command, Shared};
+use larder_wire::parse::{self, HeadLimits, Parsed};
+use larder_wire::{Method, RequestHead, ResponseHead, Target, date, encode};
+use serde::Serialize;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::LocalSet;
+
+/// A question is short and comes at once.
+const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
+const WITHIN: Duration = Duration::from_secs(10);
+/// Questions at a time.
+const ASKING_MAX: usize = 64;
+
+/// How long after a failure the next connection is looked for.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// Through which door a question came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Through {
+    /// Only the owner of the folder can open it.
+    Socket,
+    /// Any program of this machine, browsers included.
+    Tcp,
+}
+
+/// Serves until told to stop.
+pub fn run(
+    shared: &Arc<Shared>,
+    admin: Option<TcpListener>,
+    socket: Option<UnixListener>,
+    commands: UnboundedReceiver<Command>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return tracing::error!(%error, "no runtime for the admin page: raise the open file limit"),
+    };
+    LocalSet::new().block_on(&runtime, serve(shared, admin, socket, commands));
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    admin: Option<TcpListener>,
+    socket: Option<UnixListener>,
+    mut commands: UnboundedReceiver<Command>,
+) {
+    let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
+    let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
+    let asking = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    loop {
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(Command::Open(..)) => {}
+                Some(Command::Drain) | None => return,
+            },
+            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking, stream, Through::Socket),
+        }
+    }
+}
+
+async fn accept_tcp(listener: Option<&tokio::net::TcpListener>) -> io::Result<tokio::net::TcpStream> {
+    match listener {
+        Some(listener) => {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            if accepted.is_err() {
+                // No descriptor is free; the question waits, and asking again at once would only keep a core busy.
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+            accepted
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<tokio::net::UnixStream> {
+    match listener {
+        Some(listener) => {
+            let accepted = listener.accept().await.map(|(stream, _)| stream);
+            if accepted.is_err() {
+                // No descriptor is free; the question waits, and asking again at once would only keep a core busy.
+                tokio::time::sleep(ACCEPT_AGAIN).await;
+            }
+            accepted
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
+    shared: &Arc<Shared>,
+    asking: &Arc<tokio::sync::Semaphore>,
+    stream: io::Result<S>,
+    through: Through,
+) {
+    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
+    let shared = Arc::clone(shared);
+    tokio::task::spawn_local(async move {
+        let _permit = permit;
+        let _ = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+    });
+}
+
+/// One question, one answer, and the connection closes.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    shared: &Shared,
+    mut stream: S,
+    through: Through,
+) -> io::Result<()> {
+    let mut read = Vec::with_capacity(1024);
+    let (answer, carriage) = loop {
+        match parse::request(&read, &LIMITS) {
+            Ok(Parsed::Complete { head, .. }) => {
+                let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
+                break (answer(shared, &head, through).await, carriage);
+            }
+            Ok(Parsed::Partial) => {}
+            Err(fault) => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+        }
+        if stream.read_buf(&mut read).await? == 0 {
+            return Ok(());
+        }
+    };
+    stream.write_all(&answer.bytes(carriage)).await?;
+    stream.shutdown().await
+}
+
+/// Whether the body is sent too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carriage {
+    Whole,
+    HeadOnly,
+}
+
+/// What is answered.
+struct Reply {
+    status: u16,
+    content_type: &'static str,
+    body: String,
+}
+
+impl Reply {
+    fn text(status: u16, body: impl Into<String>) -> Reply {
+        Reply { status, content_type: "text/plain; charset=utf-8", body: body.into() + "\n" }
+    }
+
+    fn json(status: u16, value: &impl Serialize) -> Reply {
+        match serde_json::to_string(value) {
+            Ok(body) => Reply { status, content_type: "application/json", body },
+            Err(error) => Reply::text(500, error.to_string()),
+        }
+    }
+
+    fn bytes(&self, carriage: Carriage) -> Vec<u8> {
+        let mut head = ResponseHead::new(self.status);
+        head.fields.push("Content-Type", self.content_type);
+        head.fields.push("Content-Length", self.body.len().to_string());
+        head.fields.push("Date", date::format_date(clock::now()));
+        head.fields.push("Cache-Control", "no-store");
+        head.fields.push("X-Content-Type-Options", "nosniff");
+        head.fields.push("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+        if self.status == 401 {
+            head.fields.push("WWW-Authenticate", "Basic realm=\"larder\", charset=\"UTF-8\"");
+        }
+        head.fields.push("Connection", "close");
+        let mut out = Vec::with_capacity(512 + self.body.len());
+        encode::response_head(&mut out, &head);
+        if carriage == Carriage::Whole {
+            out.extend_from_slice(self.body.as_bytes());
+        }
+        out
+    }
+}
+
+async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
+    let Target::Origin(target) = &request.target else {
+        return Reply::text(400, "this is the admin address, not the proxy");
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    if let Err(refused) = guard::admit(shared, request, path, through) {
+        return refused;
+    }
+    let method = if request.method == Method::Head { &Method::Get } else { &request.method };
+    let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
+    let Some(route) = routes().find(|route| route.fits(method, path)) else {
+        return match routes().any(|route| route.path_fits(path)) {
+            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
+            false => Reply::text(404, "there is nothing here; / is the page"),
+        };
+    };
+    if route.changes && through == Through::Tcp && !guard::is_meant(request) {
+        return Reply::text(
+            403,
+            "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
+        );
+    }
+    match route.answer {
+        Answering::Now(answer) => answer(shared, path),
+        Answering::Purge => match Wanted::of_query(query) {
+            Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
+            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+        },
+    }
+}
+
+/// A question that is answered.
+pub struct Route {
+    /// Its method.
+    pub method: &'static str,
+    /// Its path; `*` at the end stands for any one segment.
+    pub path: &'static str,
+    /// Whether it changes something.
+    changes: bool,
+    /// Whether it is only for the owner of the store folder.
+    socket_only: bool,
+    answer: Answering,
+}
+
+/// How a question is answered.
+enum Answering {
+    /// On the spot.
+    Now(fn(&Shared, &str) -> Reply),
+    /// When something is void, and that is on disk.
+    Purge,
+}
+
+impl Route {
+    const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+        Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
+    }
+
+    const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+        Route { method, path, changes: true, socket_only: true, answer: Answering::Now(answer) }
+    }
+
+    const fn changes(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+        Route { method: "POST", path, changes: true, socket_only: false, answer: Answering::Now(answer) }
+    }
+
+    /// Whether it is asked over TCP too.
+    pub fn is_public(&self) -> bool {
+        !self.socket_only
+    }
+
+    fn path_fits(&self, path: &str) -> bool {
+        match self.path.strip_suffix('*') {
+            Some(prefix) => path.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && !rest.contains('/')),
+            None => self.path == path,
+        }
+    }
+
+    fn fits(&self, method: &Method, path: &str) -> bool {
+        self.method == method.as_str() && self.path_fits(path)
+    }
+}
+
+/// All questions; `docs/openapi.yaml` describes those that are asked over TCP.
+pub static ROUTES: &[Route] = &[
+    Route::reads("/", |shared, _| Reply { status: 200, content_type: HTML, body: page::page(shared) }),
+    Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
+    Route::reads("/readyz", |shared, _| match shared.is_ready() {
+        true => Reply::text(200, "ready"),
+        false => Reply::text(503, "not ready: workers start, or the server goes down"),
+    }),
+    Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
+    Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
+    Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::changes("/reload", |shared, _| match shared.reload() {
+        Ok(reloaded) => Reply::json(200, &reloaded),
+        Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+    }),
+    Route::changes("/log/reopen", |shared, _| {
+        shared.reopen_log();
+        Reply::json(200, &api::Done { done: true })
+    }),
+    Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
+    Route::of_socket("POST", "/runs", |shared, _| match shared.open_run() {
+        Ok(started) => Reply::json(201, &started),
+        Err(error) => Reply::text(500, error.to_string()),
+    }),
+    Route::of_socket("DELETE", "/runs/*", |shared, path| {
+        match path.strip_prefix("/runs/").and_then(|id| shared.close_run(id)) {
+            Some(stats) => Reply::json(200, &stats),
+            None => Reply::text(404, "there is no such run"),
+        }
+    }),
+];
+
+const HTML: &str = "text/html; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -1,0 +1,168 @@
+//! Sends a request to an origin and waits for the final head; interim heads and the request's body on the way.
+
+use super::Order;
+use crate::session::Piece;
+use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
+use bytes::{Buf, Bytes};
+use larder_wire::framing::{self, Framing};
+use larder_wire::{Fault, FaultKind, Fields, ResponseHead, Version, encode, hop};
+use tokio::sync::mpsc;
+
+/// A final head, the connection on which the body follows, and what is left of the request's body.
+pub(super) struct Answer {
+    pub(super) head: ResponseHead,
+    pub(super) connection: Connection,
+    pub(super) uplink: Option<Uplink>,
+}
+
+/// The part of a request's body that is still to be sent.
+pub(super) struct Uplink {
+    pieces: mpsc::Receiver<Piece>,
+    chunked: bool,
+    /// Taken from the client and not yet sent.
+    unsent: Unsent,
+    over: bool,
+}
+
+/// A piece with its framing, or the request's head.
+type Unsent = bytes::buf::Chain<bytes::buf::Chain<Bytes, Bytes>, Bytes>;
+
+impl Uplink {
+    fn new(head: Vec<u8>, pieces: mpsc::Receiver<Piece>, chunked: bool) -> Uplink {
+        Uplink { pieces, chunked, unsent: framed(head, Bytes::new(), b""), over: false }
+    }
+
+    /// Sends until the body is over. Cancel-safe: what was not sent is sent by the next call.
+    async fn send(&mut self, sender: &mut Sender<'_>) -> Result<(), UpstreamFault> {
+        loop {
+            sender.send(&mut self.unsent).await?;
+            if self.over {
+                return Ok(());
+            }
+            self.unsent = match self.pieces.recv().await {
+                Some(Piece::Data(data)) if self.chunked => {
+                    let mut size = Vec::with_capacity(16);
+                    encode::chunk_head(&mut size, data.len());
+                    framed(size, data, encode::CHUNK_END)
+                }
+                Some(Piece::Data(data)) => framed(Vec::new(), data, b""),
+                Some(Piece::End(trailers)) => {
+                    self.over = true;
+                    let mut last = Vec::new();
+                    if self.chunked {
+                        encode::last_chunk(&mut last, &trailers);
+                    }
+                    framed(last, Bytes::new(), b"")
+                }
+                None => {
+                    return Err(UpstreamFault::new(
+                        UpstreamFaultKind::ClientGone,
+                        "the client left before its request was complete",
+                    ));
+                }
+            };
+        }
+    }
+}
+
+fn framed(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Unsent {
+    Bytes::from(before).chain(data).chain(Bytes::from_static(after))
+}
+
+impl Order {
+    /// Sends the request and waits for the final head. One retry, on a new connection, where RFC 9110 section
+    /// 9.2.2 allows it: an idempotent request without a body whose kept-alive connection was closed unanswered.
+    pub(super) async fn ask_origin(&mut self, fields: &Fields) -> Result<Answer, UpstreamFault> {
+        let method = self.request.method.clone();
+        let repeatable = method.is_idempotent() && self.body.is_none();
+        let first = if repeatable { Fresh::ReuseAllowed } else { Fresh::NewOnly };
+        match self.attempt(fields, first).await {
+            Err(fault) if fault.retry == Retry::Safe && repeatable => self.attempt(fields, Fresh::NewOnly).await,
+            other => other,
+        }
+    }
+
+    async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
+        let mut connection = self.worker.upstreams.connection(&self.ask.origin(), fresh).await?;
+        let mut bytes = Vec::with_capacity(512);
+        encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);
+        match self.body.take() {
+            None => {
+                connection.send(&bytes).await?;
+                let head = self.final_head(&mut connection).await?;
+                Ok(Answer { head, connection, uplink: None })
+            }
+            Some(pieces) => {
+                let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
+                let mut uplink = Uplink::new(bytes, pieces, chunked);
+                let head = self.exchange(&mut connection, &mut uplink).await?;
+                let uplink = Some(uplink).filter(|uplink| !uplink.over);
+                Ok(Answer { head, connection, uplink })
+            }
+        }
+    }
+
+    async fn final_head(&self, connection: &mut Connection) -> Result<ResponseHead, UpstreamFault> {
+        loop {
+            let head = connection.response(&self.request.method).await?;
+            if !head.is_interim() {
+                return usable_head(head);
+            }
+            self.tell_interim(head);
+        }
+    }
+
+    /// Sends the body while watching for an early answer (RFC 9112 section 9.3). What is not sent by then is sent
+    /// while the answer's body comes.
+    async fn exchange(&self, connection: &mut Connection, uplink: &mut Uplink) -> Result<ResponseHead, UpstreamFault> {
+        let (sender, mut receiver) = connection.split_mut();
+        let mut sender = Some(sender);
+        let mut broken = None;
+        loop {
+            tokio::select! {
+                sent = send_all(uplink, sender.as_mut()), if sender.is_some() => match sent {
+                    Ok(()) => {
+                        if let Some(sender) = sender.take() {
+                            sender.end();
+                        }
+                    }
+                    Err(fault) if fault.kind == UpstreamFaultKind::ClientGone => return Err(fault),
+                    // An origin that refuses a body answers and then closes: its answer counts more.
+                    Err(fault) => {
+                        broken = Some(fault);
+                        sender = None;
+                    }
+                },
+                head = receiver.response(&self.request.method) => match head {
+                    Ok(head) if head.is_interim() => self.tell_interim(head),
+                    Ok(head) => return usable_head(head),
+                    Err(fault) => return Err(broken.unwrap_or(fault)),
+                },
+            }
+        }
+    }
+
+    fn tell_interim(&self, mut head: ResponseHead) {
+        hop::strip(&mut head.fields);
+        if let Some(interim) = &self.interim {
+            // A client that does not take them loses some: they are hints.
+            let _ = interim.try_send(head);
+        }
+    }
+}
+
+pub(super) async fn send_all(uplink: &mut Uplink, sender: Option<&mut Sender<'_>>) -> Result<(), UpstreamFault> {
+    match sender {
+        Some(sender) => uplink.send(sender).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Nobody asked for another protocol here; an origin that switches all the same is at fault (RFC 9110 section 15.2.2).
+fn usable_head(head: ResponseHead) -> Result<ResponseHead, UpstreamFault> {
+    if head.status != 101 {
+        return Ok(head);
+    }
+    let fault = Fault::origin(FaultKind::StatusLine, "101 was not asked for");
+    Err(UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched protocols though nobody asked"))
+}

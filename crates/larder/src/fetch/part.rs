@@ -1,0 +1,201 @@
+//! Parts of an object: what is asked of the origin for them, and what its answers mean (RFC 9110 sections 13.1.5, 14 and
+//! 15.3.7).
+//!
+//! The rule for what is fetched: a client's range of an object that is not stored goes to the origin as it is asked (the
+//! first of several), and so does each hole of a stored one, guarded by `If-Range`. When at least half of an object
+//! is here after an answer and not more than `abandoned_bytes_max` are missing, the rest is fetched behind it.
+
+use super::{Errand, Order, lead};
+use crate::access::Ask;
+use crate::worker::Worker;
+use larder_cache::entry::{Entry, Fill, Kept};
+use larder_cache::policy::{self, Storable, Times};
+use larder_wire::date::format_date;
+use larder_wire::range::{self, ContentRange, RangeSpec};
+use larder_wire::{Fields, RequestHead, ResponseHead, Scheme};
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// True when the request is for a part of an object, and asking for that part is enough.
+pub fn asks_part(request: &RequestHead) -> bool {
+    let Some(specs) = request.fields.get("Range").and_then(range::parse_range) else { return false };
+    specs[0] != RangeSpec::From(0)
+}
+
+/// No conditions and no ranges.
+pub(super) fn ask_whole(fields: &mut Fields) {
+    for name in ["Range", "If-Range", "If-None-Match", "If-Modified-Since"] {
+        fields.remove(name);
+    }
+}
+
+/// The first range that the client asks for: the length is not known yet, so several can't be put together.
+pub(super) fn ask_first(fields: &mut Fields) {
+    fields.remove("If-None-Match");
+    fields.remove("If-Modified-Since");
+    let Some(specs) = fields.get("Range").and_then(range::parse_range) else { return };
+    let first = match specs[0] {
+        RangeSpec::Between { first, last } => format!("bytes={first}-{last}"),
+        RangeSpec::From(first) => format!("bytes={first}-"),
+        RangeSpec::Suffix(count) => format!("bytes=-{count}"),
+    };
+    fields.set("Range", first);
+}
+
+/// The bytes of a hole, as long as they are of the same representation (RFC 9110 sections 13.1.1 and 13.1.5).
+pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
+    let Some(terms) = fill.entry().kept().and_then(|kept| kept.terms.clone()) else { return };
+    let hole = fill.hole();
+    fields.set("Range", format!("bytes={}-{}", hole.start, hole.end - 1));
+    match (&terms.etag, terms.last_modified) {
+        (Some(etag), _) => {
+            let mut tag = Vec::new();
+            etag.write_to(&mut tag);
+            // An origin that knows `If-Match` says 412 to it when the object has changed, rather than sending all of it.
+            fields.set("If-Match", &tag);
+            fields.set("If-Range", tag);
+        }
+        (None, Some(modified)) => fields.set("If-Range", format_date(modified)),
+        (None, None) => {}
+    }
+}
+
+/// The part that a 206 brings and the length of the whole, when it says both.
+pub(super) fn whole_of(head: &ResponseHead) -> Option<(Range<u64>, u64)> {
+    let part = head.fields.get("Content-Range").and_then(ContentRange::parse)?;
+    Some((part.range(), part.len?))
+}
+
+/// What the answer to a request for a hole means.
+pub(super) enum Filled {
+    /// These are its bytes.
+    By(Fill),
+    /// The origin has another representation now, or no object: this answer takes the place of what is stored.
+    ByAnother,
+    /// What is stored is void, and the answer is of no use.
+    AskAgain,
+}
+
+/// A new object that is not longer is taken whole where a part of it was asked for.
+const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Reads the answer to a request for a hole.
+pub(super) fn fill(order: &Order, mut fill: Fill, head: &ResponseHead, times: Times) -> Filled {
+    let entry = Arc::clone(fill.entry());
+    let cache = &order.worker.shared.cache;
+    match head.status {
+        206 => {
+            let part = whole_of(head).filter(|_| continues(&entry, head));
+            if part.is_some_and(|(bytes, _)| fill.confirm(&bytes)) {
+                renew(order, &entry, head, times);
+                return Filled::By(fill);
+            }
+            cache.drop_entry(&entry);
+            Filled::AskAgain
+        }
+        412 | 416 => {
+            cache.drop_entry(&entry);
+            Filled::AskAgain
+        }
+        200 => {
+            cache.drop_entry(&entry);
+            // A part of the new one is enough for who asks for a part, unless all of it is short.
+            let short = head.fields.text("Content-Length").and_then(|length| length.parse().ok());
+            let short = short.is_some_and(|length: u64| length <= WHOLE_BYTES_MAX);
+            if short || !asks_part(&order.request) { Filled::ByAnother } else { Filled::AskAgain }
+        }
+        404 | 410 => {
+            cache.drop_entry(&entry);
+            Filled::ByAnother
+        }
+        _ => Filled::ByAnother,
+    }
+}
+
+/// The stored head as [`policy::may_combine`] wants it: with its length.
+fn stored_head(entry: &Entry, kept: &Kept) -> ResponseHead {
+    let mut head = kept.head.clone();
+    if let Some(length) = entry.length() {
+        head.fields.set("Content-Length", length.to_string());
+    }
+    head
+}
+
+fn continues(entry: &Entry, head: &ResponseHead) -> bool {
+    entry.kept().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
+}
+
+/// The newer fields count (RFC 9111 section 3.4).
+fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) {
+    let Some(kept) = entry.kept() else { return };
+    let mut combined = policy::combined_head(&stored_head(entry, &kept), head);
+    policy::dated(&mut combined, times.received);
+    let settings = order.policy();
+    match policy::storable(&order.request, &combined, times, settings) {
+        Storable::Yes(terms) => {
+            entry.renew(super::kept(combined, terms, settings, times), order.writer.epoch());
+        }
+        // It is the answer to those who asked before; nobody else gets it.
+        Storable::No(_) => order.worker.shared.cache.drop_entry(entry),
+    }
+}
+
+/// All that it takes to ask for more of an object while it is delivered.
+pub struct Refill {
+    /// The worker that fetches.
+    pub worker: Rc<Worker>,
+    /// What for, and where.
+    pub ask: Ask,
+    /// The request that met the hole.
+    pub request: Rc<RequestHead>,
+    /// Who sent it.
+    pub peer: SocketAddr,
+    /// It came through the listener of a `larder run`.
+    pub for_run: bool,
+    /// On which scheme it was sent.
+    pub scheme: Scheme,
+}
+
+impl Refill {
+    /// Has a hole filled, behind whoever waits for it. False when it can't be.
+    pub fn begin(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> bool {
+        let Some(order) = self.order(entry, hole) else { return false };
+        lead(order);
+        true
+    }
+
+    /// Has the rest of an object fetched when the rule says that it pays.
+    pub fn begin_rest(self: Box<Refill>, entry: Arc<Entry>) {
+        tokio::task::spawn_local(async move {
+            let bytes_max = self.worker.shared.cache.settings().abandoned_bytes_max;
+            while let Some(hole) = entry.worthwhile_hole(bytes_max) {
+                let Some(order) = self.order(&entry, &hole) else { return };
+                super::run(order).await;
+                // It was not filled: the origin is in trouble, or has something else now.
+                if entry.worthwhile_hole(bytes_max).is_some_and(|still| still.start <= hole.start) {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn order(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Order> {
+        let fill = entry.begin_fill(hole)?;
+        let (_, writer) = self.worker.shared.cache.beside(entry.key().text());
+        Some(Order {
+            worker: Rc::clone(&self.worker),
+            ask: self.ask.clone(),
+            request: Rc::clone(&self.request),
+            peer: self.peer,
+            for_run: self.for_run,
+            scheme: self.scheme,
+            errand: Errand::Hole,
+            writer,
+            fill: Some(fill),
+            body: None,
+            interim: None,
+        })
+    }
+}

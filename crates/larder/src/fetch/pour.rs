@@ -1,0 +1,111 @@
+//! Carries a body from the origin's connection to the entry, at the pace that the entry allows.
+
+use super::ask::{Uplink, send_all};
+use super::failure;
+use crate::upstream::{Connection, Receiver, UpstreamFault};
+use bytes::Bytes;
+use larder_cache::cache::Cache;
+use larder_cache::entry::{Fill, Room, Writer};
+use larder_wire::Fields;
+use std::sync::Arc;
+
+/// Where the pieces of a body go.
+pub(super) enum Sink {
+    /// Into an entry, from its start on.
+    Entry(Writer),
+    /// Into a hole of one.
+    Hole(Fill, Arc<Cache>),
+}
+
+impl Sink {
+    /// How many wait for it.
+    pub(super) fn readers(&self) -> usize {
+        match self {
+            Sink::Entry(writer) => writer.readers(),
+            Sink::Hole(fill, _) => fill.readers(),
+        }
+    }
+
+    async fn room(&mut self) -> Room {
+        match self {
+            Sink::Entry(writer) => writer.room().await,
+            Sink::Hole(fill, cache) => fill.room(cache).await,
+        }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        match self {
+            Sink::Entry(writer) => writer.push(piece),
+            Sink::Hole(fill, cache) => fill.push(cache, piece),
+        }
+    }
+
+    /// All that was asked for has come, whether the origin has said so or not.
+    fn is_full(&self) -> bool {
+        matches!(self, Sink::Hole(fill, _) if fill.is_full())
+    }
+
+    fn finish(self, trailers: Option<Fields>) {
+        match self {
+            Sink::Entry(writer) => writer.finish(trailers),
+            Sink::Hole(fill, _) => drop(fill),
+        }
+    }
+
+    fn fail(self, fault: &UpstreamFault) {
+        match self {
+            Sink::Entry(writer) => writer.fail(failure(fault)),
+            Sink::Hole(fill, _) => fill.fail(failure(fault)),
+        }
+    }
+}
+
+/// Carries the body; what is left of the request's body goes the other way meanwhile.
+pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Option<Uplink>) {
+    if let Some(uplink) = uplink {
+        return pour_both(sink, connection, uplink).await;
+    }
+    loop {
+        if !sink.is_full() && sink.room().await == Room::Gone {
+            return;
+        }
+        match connection.body().await {
+            Ok(Some(_)) if sink.is_full() => return,
+            Ok(Some(piece)) => sink.push(piece),
+            Ok(None) => {
+                sink.finish(connection.trailers());
+                return connection.release();
+            }
+            Err(fault) => return sink.fail(&fault),
+        }
+    }
+}
+
+/// The connection is not used again: whether the origin read the whole request, nobody knows.
+async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Uplink) {
+    let (sender, mut receiver) = connection.split_mut();
+    let mut sender = Some(sender);
+    loop {
+        tokio::select! {
+            sent = send_all(&mut uplink, sender.as_mut()), if sender.is_some() => {
+                if let (Ok(()), Some(sender)) = (sent, sender.take()) {
+                    sender.end();
+                }
+            }
+            piece = next_piece(&mut sink, &mut receiver) => match piece {
+                Ok(Some(piece)) => sink.push(piece),
+                Ok(None) => return sink.finish(receiver.trailers()),
+                Err(Some(fault)) => return sink.fail(&fault),
+                Err(None) => return,
+            },
+        }
+    }
+}
+
+/// Cancel-safe. `Err(None)`: nobody wants any more.
+async fn next_piece(sink: &mut Sink, receiver: &mut Receiver<'_>) -> Result<Option<Bytes>, Option<UpstreamFault>> {
+    if sink.room().await == Room::Gone {
+        return Err(None);
+    }
+    receiver.body().await.map_err(Some)
+}

@@ -1,0 +1,305 @@
+//! A record as a line of text.
+
+use crate::config::{LogField, LogFormat, Part};
+use crate::record::{Cause, Outcome, Record};
+use larder_wire::Version;
+use larder_wire::date::Stamp;
+use std::io::Write;
+use std::net::IpAddr;
+
+/// Appends the line of a record.
+pub(super) fn append(record: &Record, format: &LogFormat, out: &mut Vec<u8>) {
+    match format {
+        LogFormat::Combined => combined(record, out),
+        LogFormat::Squid => squid(record, out),
+        LogFormat::Json => json(record, out),
+        LogFormat::Custom(template) => template.parts.iter().for_each(|part| match part {
+            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Field(field) => value(record, *field).write(out),
+        }),
+    }
+    out.push(b'\n');
+}
+
+/// What a field says of a record.
+enum Value<'a> {
+    Nothing,
+    Number(u64),
+    Flag(bool),
+    /// Seconds and microseconds.
+    Time(u64, u32),
+    Address(IpAddr),
+    Text(&'a str),
+    Date(Stamp),
+    Pair(&'static str, &'a str),
+}
+
+fn value(record: &Record, field: LogField) -> Value<'_> {
+    match field {
+        LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
+        LogField::Date => Value::Date(record.stamp()),
+        LogField::Client => Value::Address(record.peer.to_canonical()),
+        LogField::Method => text(&record.method),
+        LogField::Url => text(&record.url),
+        LogField::Host => text(host(&record.url)),
+        LogField::Version => Value::Text(version(record)),
+        LogField::Status => Value::Number(record.status.into()),
+        LogField::Bytes => Value::Number(record.bytes),
+        LogField::Referer => record.referer.as_deref().map_or(Value::Nothing, text),
+        LogField::Agent => record.agent.as_deref().map_or(Value::Nothing, text),
+        LogField::Type => record.content_type.as_deref().map_or(Value::Nothing, text),
+        LogField::Outcome => Value::Text(record.outcome.as_str()),
+        LogField::NotStored => record.not_stored.map_or(Value::Nothing, Value::Text),
+        LogField::Complete => Value::Flag(record.complete),
+        LogField::Micros => Value::Number(record.micros()),
+        LogField::Millis => Value::Number(record.micros() / 1000),
+        LogField::SquidCode => Value::Text(squid_code(record)),
+        LogField::SquidFrom => {
+            let (word, host) = squid_from(record);
+            Value::Pair(word, host)
+        }
+    }
+}
+
+fn text(text: &str) -> Value<'_> {
+    if text.is_empty() { Value::Nothing } else { Value::Text(text) }
+}
+
+impl Value<'_> {
+    /// As it stands in lines for people; nothing is `-`.
+    fn write(&self, out: &mut Vec<u8>) {
+        let _ = match self {
+            Value::Nothing => out.write_all(b"-"),
+            Value::Number(number) => write!(out, "{number}"),
+            Value::Flag(flag) => write!(out, "{flag}"),
+            Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
+            Value::Address(address) => write!(out, "{address}"),
+            Value::Text(text) => return escape(text, out),
+            Value::Date(stamp) => return clf_time(*stamp, out),
+            Value::Pair(left, right) => {
+                out.extend_from_slice(left.as_bytes());
+                out.push(b'/');
+                return escape(right, out);
+            }
+        };
+    }
+
+    fn write_json(&self, out: &mut Vec<u8>) {
+        let _ = match self {
+            Value::Nothing => out.write_all(b"null"),
+            Value::Number(number) => write!(out, "{number}"),
+            Value::Flag(flag) => write!(out, "{flag}"),
+            Value::Time(seconds, micros) => write!(out, "\"{seconds}.{micros:06}\""),
+            Value::Address(address) => write!(out, "\"{address}\""),
+            // A value in memory can be written without fail.
+            Value::Text(text) => serde_json::to_writer(out, text).map_err(std::io::Error::from),
+            Value::Date(_) | Value::Pair(..) => out.write_all(b"null"),
+        };
+    }
+}
+
+/// The combined format of web servers, with outcome and microseconds behind it.
+fn combined(record: &Record, out: &mut Vec<u8>) {
+    use LogField::*;
+    let put = |out: &mut Vec<u8>, before: &str, field| {
+        out.extend_from_slice(before.as_bytes());
+        value(record, field).write(out);
+    };
+    let fields = [
+        ("", Client),
+        (" - - [", Date),
+        ("] \"", Method),
+        (" ", Url),
+        (" ", Version),
+        ("\" ", Status),
+        (" ", Bytes),
+        (" \"", Referer),
+        ("\" \"", Agent),
+        ("\" ", Outcome),
+        (" ", Micros),
+    ];
+    fields.into_iter().for_each(|(before, field)| put(out, before, field));
+}
+
+/// Squid's native format: `time elapsed client code/status bytes method URL user from type`.
+fn squid(record: &Record, out: &mut Vec<u8>) {
+    let (seconds, millis) = (record.at.as_secs(), record.at.subsec_millis());
+    let (elapsed, client) = (record.micros() / 1000, record.peer.to_canonical());
+    let (code, status) = (squid_code(record), record.status);
+    let aborted = if record.complete || code == "NONE" { "" } else { "_ABORTED" };
+    let bytes = record.bytes;
+    let _ = write!(out, "{seconds:9}.{millis:03} {elapsed:6} {client} {code}{aborted}/{status:03} {bytes} ");
+    for (field, after) in
+        [(LogField::Method, " "), (LogField::Url, " - "), (LogField::SquidFrom, " "), (LogField::Type, "")]
+    {
+        value(record, field).write(out);
+        out.extend_from_slice(after.as_bytes());
+    }
+}
+
+/// Squid's words, as its log analysers know them.
+fn squid_code(record: &Record) -> &'static str {
+    match record.outcome {
+        Outcome::Hit | Outcome::HitStale | Outcome::HitRevalidating if record.status == 304 => "TCP_IMS_HIT",
+        Outcome::Hit | Outcome::HitStale | Outcome::HitRevalidating => "TCP_MEM_HIT",
+        Outcome::HitError => "TCP_REFRESH_FAIL_OLD",
+        Outcome::Validated => "TCP_REFRESH_UNMODIFIED",
+        Outcome::Collapsed => "TCP_HIT",
+        Outcome::Miss(Cause::Stale) => "TCP_REFRESH_MODIFIED",
+        Outcome::Miss(Cause::Request) => "TCP_CLIENT_REFRESH_MISS",
+        Outcome::Miss(_) | Outcome::Failed(_) => "TCP_MISS",
+        Outcome::Tunnel => "TCP_TUNNEL",
+        Outcome::Own(_) if record.status == 403 => "TCP_DENIED",
+        Outcome::Own(_) => "NONE",
+    }
+}
+
+fn squid_from(record: &Record) -> (&'static str, &str) {
+    match record.outcome {
+        Outcome::Miss(_) | Outcome::Failed(_) | Outcome::Tunnel | Outcome::Validated => {
+            let host = host(&record.url);
+            ("HIER_DIRECT", if host.is_empty() { "-" } else { host })
+        }
+        _ => ("HIER_NONE", "-"),
+    }
+}
+
+fn json(record: &Record, out: &mut Vec<u8>) {
+    let derived = [LogField::Date, LogField::Host, LogField::Millis, LogField::SquidCode, LogField::SquidFrom];
+    let mut before = b'{';
+    for &field in LogField::ALL.iter().filter(|field| !derived.contains(field)) {
+        out.push(before);
+        let _ = write!(out, "\"{}\":", field.as_str());
+        value(record, field).write_json(out);
+        before = b',';
+    }
+    out.push(b'}');
+}
+
+fn version(record: &Record) -> &'static str {
+    match record.version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+    }
+}
+
+/// The host of a URL, or of the `host:port` of a tunnel.
+fn host(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    match authority.rfind(':') {
+        Some(colon) if !authority.ends_with(']') => &authority[..colon],
+        _ => authority,
+    }
+}
+
+/// No byte of a request ends a field or a line of the log.
+fn escape(text: &str, out: &mut Vec<u8>) {
+    if !text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\' | 0x7f..)) {
+        return out.extend_from_slice(text.as_bytes());
+    }
+    for character in text.chars() {
+        let _ = match character {
+            '"' => out.write_all(b"\\\""),
+            '\\' => out.write_all(b"\\\\"),
+            control if control.is_control() => write!(out, "\\x{:02x}", u32::from(control)),
+            other => write!(out, "{other}"),
+        };
+    }
+}
+
+/// `21/Nov/2026:04:05:06 +0000`.
+fn clf_time(stamp: Stamp, out: &mut Vec<u8>) {
+    // Sat, 21 Nov 2026 04:05:06 GMT
+    let date = larder_wire::date::format_date(stamp);
+    for (part, after) in [(5..7, b"/"), (8..11, b"/"), (12..16, b":")] {
+        out.extend_from_slice(&date[part]);
+        out.extend_from_slice(after);
+    }
+    out.extend_from_slice(&date[17..25]);
+    out.extend_from_slice(b" +0000");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::Page;
+    use std::time::Duration;
+
+    fn record() -> Record {
+        let mut record =
+            Record::refused("[::ffff:10.0.0.1]:1".parse().unwrap(), &Page::new(200, "word", "what", "remedy"));
+        record.at = Duration::new(784_111_777, 123_456_000);
+        record.method = "GET".into();
+        record.url = "http://www.example.org:8080/a?b".to_owned();
+        record.agent = Some("a \"b\"\n".into());
+        record.content_type = Some("text/html".into());
+        record.bytes = 1234;
+        record.outcome = Outcome::Miss(Cause::Uri);
+        record
+    }
+
+    fn line(record: &Record, format: &str) -> String {
+        let mut out = Vec::new();
+        append(record, &LogFormat::parse(format).unwrap(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_format_is_as_its_readers_expect() {
+        let record = record();
+        let combined = line(&record, "combined");
+        let wanted = "10.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET http://www.example.org:8080/a?b HTTP/1.1\" 200 1234 \
+                      \"-\" \"a \\\"b\\\"\\x0a\" uri-miss ";
+        assert!(combined.starts_with(wanted), "{combined}");
+        let squid = line(&record, "squid");
+        assert_eq!(
+            squid,
+            "784111777.123      0 10.0.0.1 TCP_MISS/200 1234 GET http://www.example.org:8080/a?b - \
+             HIER_DIRECT/www.example.org text/html\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&line(&record, "json")).unwrap();
+        assert_eq!(json["time"], "784111777.123456");
+        assert_eq!((&json["client"], &json["bytes"]), (&"10.0.0.1".into(), &1234.into()));
+        assert_eq!((&json["agent"], &json["referer"]), (&"a \"b\"\n".into(), &serde_json::Value::Null));
+        assert_eq!((&json["outcome"], &json["complete"]), (&"uri-miss".into(), &true.into()));
+        assert_eq!(json.get("squid_code"), None);
+        assert_eq!(line(&record, "{host}|{referer}|{squid_code}|{{{status}"), "www.example.org|-|TCP_MISS|{200\n");
+    }
+
+    #[test]
+    fn squid_s_words_follow_the_outcome() {
+        let with = |outcome, status, complete| {
+            let mut record = record();
+            (record.outcome, record.status, record.complete) = (outcome, status, complete);
+            let line = line(&record, "squid");
+            line.split_whitespace().nth(3).unwrap().to_owned()
+        };
+        for (outcome, status, complete, wanted) in [
+            (Outcome::Hit, 200, true, "TCP_MEM_HIT/200"),
+            (Outcome::Hit, 304, true, "TCP_IMS_HIT/304"),
+            (Outcome::Validated, 200, true, "TCP_REFRESH_UNMODIFIED/200"),
+            (Outcome::Miss(Cause::Uri), 200, false, "TCP_MISS_ABORTED/200"),
+            (Outcome::Miss(Cause::Request), 200, true, "TCP_CLIENT_REFRESH_MISS/200"),
+            (Outcome::Own("client"), 403, true, "TCP_DENIED/403"),
+            (Outcome::Own("bad"), 400, true, "NONE/400"),
+            (Outcome::Tunnel, 200, true, "TCP_TUNNEL/200"),
+        ] {
+            assert_eq!(with(outcome, status, complete), wanted);
+        }
+    }
+
+    #[test]
+    fn the_host_of_what_was_asked_for() {
+        for (url, wanted) in [
+            ("http://a.example/x:y", "a.example"),
+            ("https://a.example:81?q", "a.example"),
+            ("a.example:443", "a.example"),
+            ("http://[::1]:80/", "[::1]"),
+            ("http://[::1]/", "[::1]"),
+            ("", ""),
+        ] {
+            assert_eq!(host(url), wanted, "{url}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The access log: a line per request, written by a thread of its own so that no worker ever waits for a disk.
+//!
+//! A worker appends to lines of its own and hands them over a few times a second. What waits for the thread is bounded
+//! (`log.queue_bytes_max`); beyond that lines are dropped and counted.
+
+mod line;
+mod sink;
+
+pub use sink::Sink;
+
+use crate::config::{Log, LogFormat};
+use crate::live::{Copy, Live};
+use crate::record::Record;
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// Orders that wait for the thread; `log.queue_bytes_max` is met first unless they are tiny.
+const ORDERS_MAX: usize = 4_096;
+
+/// A worker's lines are handed over before their time when they are this many bytes.
+const BUNDLE_BYTES_MAX: usize = 128 * 1024;
+
+/// What workers must know of the log.
+#[derive(Debug)]
+struct Setup {
+    format: LogFormat,
+    queue_bytes_max: usize,
+}
+
+/// The lines of one worker that were not handed over yet.
+#[derive(Debug, Default)]
+pub struct Lines {
+    bytes: RefCell<Vec<u8>>,
+    setup: Copy<Setup>,
+}
+
+/// The workers' end of the log.
+#[derive(Debug)]
+pub struct AccessLog {
+    on: AtomicBool,
+    setup: Live<Setup>,
+    orders: SyncSender<Order>,
+    waiting_bytes: Arc<AtomicUsize>,
+    dropped: AtomicU64,
+}
+
+enum Order {
+    Write(Vec<u8>),
+    Reopen,
+    Become(Option<Sink>),
+}
+
+impl AccessLog {
+    /// Opens the log and starts its thread.
+    pub fn open(log: Option<&Log>) -> io::Result<(AccessLog, JoinHandle<()>)> {
+        let sink = log.map(|log| Sink::open(&log.to)).transpose()?;
+        let (orders, ordered) = sync_channel(ORDERS_MAX);
+        let waiting_bytes = Arc::new(AtomicUsize::new(0));
+        let waiting = Arc::clone(&waiting_bytes);
+        let writer = std::thread::Builder::new().name("log".into()).spawn(move || write(sink, &ordered, &waiting))?;
+        let setup = Live::new(setup(log));
+        let on = AtomicBool::new(log.is_some());
+        Ok((AccessLog { on, setup, orders, waiting_bytes, dropped: AtomicU64::new(0) }, writer))
+    }
+
+    /// Goes on with other settings and a sink that is open already; `None` ends the log.
+    pub fn change(&self, log: Option<(&Log, Sink)>) {
+        self.setup.replace(setup(log.as_ref().map(|(log, _)| *log)));
+        self.on.store(log.is_some(), Ordering::Relaxed);
+        self.tell(Order::Become(log.map(|(_, sink)| sink)));
+    }
+
+    /// Whether somebody reads the log.
+    pub fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+
+    /// Appends a record's line to a worker's own lines.
+    pub fn line(&self, record: &Record, lines: &Lines) {
+        let setup = lines.setup.of(&self.setup);
+        line::append(record, &setup.format, &mut lines.bytes.borrow_mut());
+        if lines.bytes.borrow().len() >= BUNDLE_BYTES_MAX {
+            self.hand_over(lines);
+        }
+    }
+
+    /// Hands a worker's lines to the thread, or drops and counts them when too many wait.
+    pub fn hand_over(&self, lines: &Lines) {
+        let bytes = lines.bytes.take();
+        if bytes.is_empty() {
+            return;
+        }
+        let length = bytes.len();
+        let max = lines.setup.of(&self.setup).queue_bytes_max;
+        let count = || line_count(&bytes);
+        if self.waiting_bytes.load(Ordering::Relaxed).saturating_add(length) > max {
+            self.dropped.fetch_add(count(), Ordering::Relaxed);
+            return;
+        }
+        let count = count();
+        self.waiting_bytes.fetch_add(length, Ordering::Relaxed);
+        if self.orders.try_send(Order::Write(bytes)).is_err() {
+            self.waiting_bytes.fetch_sub(length, Ordering::Relaxed);
+            self.dropped.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Opens the file anew, for those who moved it away.
+    pub fn reopen(&self) {
+        self.tell(Order::Reopen);
+    }
+
+    /// Lines that were lost because their sink was too slow.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// An order that does not fit is given up: the queue is full of lines, and the caller must not wait.
+    fn tell(&self, order: Order) {
+        if self.orders.try_send(order).is_err() {
+            tracing::error!("the access log is too far behind to be reopened or changed: send the signal again");
+        }
+    }
+}
+
+fn setup(log: Option<&Log>) -> Setup {
+    match log {
+        Some(log) => Setup { format: log.format.clone(), queue_bytes_max: log.queue_bytes_max },
+        None => Setup { format: LogFormat::Combined, queue_bytes_max: 0 },
+    }
+}
+
+fn line_count(lines: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', lines).count() as u64
+}
+
+fn write(mut sink: Option<Sink>, orders: &Receiver<Order>, waiting: &AtomicUsize) {
+    let mut told = false;
+    while let Ok(order) = orders.recv() {
+        let result = match (order, &mut sink) {
+            (Order::Become(other), place) => {
+                *place = other;
+                Ok(())
+            }
+            (Order::Reopen, Some(sink)) => sink.reopen(),
+            (Order::Write(lines), sink) => {
+                let result = sink.as_mut().map_or(Ok(()), |sink| sink.write(&lines));
+                waiting.fetch_sub(lines.len(), Ordering::Relaxed);
+                result
+            }
+            (Order::Reopen, None) => Ok(()),
+        };
+        if let (Err(error), false) = (&result, told) {
+            tracing::error!(%error, "cannot write the access log; requests are served all the same");
+        }
+        told = result.is_err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LogTo;
+    use crate::page::Page;
+    use std::path::{Path, PathBuf};
+
+    fn to(path: PathBuf, queue_bytes_max: usize) -> Log {
+        Log { to: LogTo::File(path), format: LogFormat::Combined, queue_bytes_max }
+    }
+
+    fn count(path: &Path) -> usize {
+        std::fs::read_to_string(path).unwrap_or_default().lines().count()
+    }
+
+    fn record() -> Record {
+        Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "word", "what", "remedy"))
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 1 << 20))).unwrap();
+        let lines = Lines::default();
+        let write = |many: usize| {
+            (0..many).for_each(|_| log.line(&record(), &lines));
+            log.hand_over(&lines);
+            while log.waiting_bytes.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
+        };
+        write(2);
+        std::fs::rename(&path, &old).unwrap();
+        write(1);
+        assert_eq!((count(&old), count(&path)), (2, 1), "renamed");
+        std::fs::remove_file(&path).unwrap();
+        log.reopen();
+        write(3);
+        assert_eq!(count(&path), 3, "reopened");
+        let other = folder.path().join("other.log");
+        let changed = to(other.clone(), 1 << 20);
+        log.change(Some((&changed, Sink::open(&changed.to).unwrap())));
+        write(1);
+        assert_eq!((count(&path), count(&other)), (3, 1), "changed");
+        log.change(None);
+        assert!(!log.is_on());
+        drop(log);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn what_does_not_fit_the_queue_is_dropped_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("access.log");
+        let (log, writer) = AccessLog::open(Some(&to(path.clone(), 10))).unwrap();
+        let lines = Lines::default();
+        (0..5).for_each(|_| log.line(&record(), &lines));
+        log.hand_over(&lines);
+        assert_eq!(log.dropped(), 5);
+        drop(log);
+        writer.join().unwrap();
+        assert_eq!(count(&path), 0);
+    }
+}

@@ -1,0 +1,361 @@
+//! What a request may have: from the store, from a fetch that is under way, or from one that begins now.
+
+use crate::access::Ask;
+use crate::fetch::{self, Errand, Order, Refill};
+use crate::page::Page;
+use crate::record::{Cause, Outcome, Record};
+use crate::respond::{self, Answer};
+use crate::session::{End, Session};
+use crate::upload::Upload;
+use larder_cache::cache::{Absent, Cache, Disk, Found, Hit, Joins};
+use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Said, Writer};
+use larder_cache::policy::{self, Asked, ValidateWhy};
+use larder_wire::framing::Framing;
+use larder_wire::{Method, RequestHead, ResponseHead, Version};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// The answer to a request that the rules let through.
+pub async fn obtain(
+    session: &mut Session,
+    request: &Rc<RequestHead>,
+    ask: Ask,
+    framing: Framing,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Answer {
+    let Some((asked, joins)) = lookup(request, framing) else {
+        let cause = if matches!(request.method, Method::Get | Method::Head) { Cause::Bypass } else { Cause::Method };
+        return Relay { request, ask, framing, cause }.answer(session, upload, record).await;
+    };
+    let cache = Arc::clone(&session.worker.shared.cache);
+    let mut key = Vec::with_capacity(128);
+    ask.key(&cache, &mut key);
+    let mut disk = Disk::Ask;
+    for _ in 0..TURNS_MAX {
+        let found = match cache.find(&key, request, &asked, record.stamp(), joins, disk) {
+            Found::OnDisk(load) => {
+                load.finish().await;
+                disk = Disk::Seen;
+                cache.find(&key, request, &asked, record.stamp(), joins, disk)
+            }
+            found => found,
+        };
+        let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
+        let answer = match found {
+            Found::Fresh(hit) => {
+                let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
+                visit.stored(hit, outcome).await
+            }
+            Found::Stale(hit, _) => visit.stored(hit, Outcome::HitStale).await,
+            Found::Revalidate(hit, writer) => {
+                if let Some(writer) = writer {
+                    fetch::lead(visit.order(Errand::Share, writer));
+                }
+                visit.stored(hit, Outcome::HitRevalidating).await
+            }
+            // Said only to who has not looked there.
+            Found::OnDisk(_) => None,
+            Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
+            Found::InFlight(reader) => visit.follow(reader).await,
+            Found::Validate(_, why, reader, writer) => visit.lead(reader, writer, cause_of(why)).await,
+            Found::Missing(reader, writer, absent) => {
+                let cause = if absent == Absent::Key { Cause::Uri } else { Cause::Vary };
+                visit.lead(reader, writer, cause).await
+            }
+            // What is not stored is asked for as the client asks: a condition or a range spares the rest.
+            Found::Pass(reader, writer) if joins == Joins::No || !respond::is_plain(&request.fields) => {
+                let cause = if joins == Joins::No { Cause::Uri } else { Cause::Pass };
+                let relay = Relay { request, ask, framing, cause };
+                return relay.answer_into(reader, writer, session, upload, record).await;
+            }
+            Found::Pass(reader, writer) => visit.lead(reader, writer, Cause::Pass).await,
+        };
+        if let Some(answer) = answer {
+            return answer;
+        }
+    }
+    Relay { request, ask, framing, cause: Cause::Vary }.answer(session, upload, record).await
+}
+
+/// How often a request looks again before it asks for itself. Once is usual: what it followed was for others.
+const TURNS_MAX: usize = 3;
+
+/// Whether the store is asked for this request at all, and whether it takes part in shared fetches.
+fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
+    let readable = policy::answerable(request) && matches!(framing, Framing::None | Framing::Length(0));
+    let fields = &request.fields;
+    // These conditions guard a change at the origin; only it can tell (RFC 9110 section 13.2.1).
+    if !readable || fields.contains("If-Match") || fields.contains("If-Unmodified-Since") {
+        return None;
+    }
+    let asked = Asked::of(request);
+    let joins = match request.method {
+        Method::Get if !asked.no_store() && fields.contains("Authorization") => Joins::Apart,
+        Method::Get if !asked.no_store() => Joins::Yes,
+        _ => Joins::No,
+    };
+    Some((asked, joins))
+}
+
+/// One request at the store. Where a method answers `None`, what it looked at is not for this request, or not any
+/// more: it looks again.
+struct Visit<'a> {
+    session: &'a mut Session,
+    request: &'a Rc<RequestHead>,
+    ask: &'a Ask,
+    asked: &'a Asked,
+    cache: &'a Arc<Cache>,
+    record: &'a mut Record,
+}
+
+impl Visit<'_> {
+    /// A stored response. When some of what this request needs of it is missing, the first such part is asked for
+    /// before the head goes out: that the object has changed is noticed in time.
+    async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
+        if hit.reader.is_seated() {
+            for range in respond::needed(self.request, &hit.kept, hit.length) {
+                if !hit.reader.is_ready(&range) {
+                    let _ = self.session.flush().await;
+                }
+                match hit.reader.gap(range).await {
+                    Gap::None => {}
+                    Gap::Void => return None,
+                    Gap::Hole(_) if self.asked.only_if_cached() => return Some(Answer::Page(only_if_cached())),
+                    Gap::Hole(hole) => {
+                        if !hit.reader.entry().is_mendable() {
+                            self.cache.drop_entry(hit.reader.entry());
+                            return None;
+                        }
+                        let fill = hit.reader.entry().begin_fill(&hole)?;
+                        let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
+                        let mut order = self.order(Errand::Hole, writer);
+                        order.fill = Some(fill);
+                        return self.arrive(order, reader, Cause::Partial, Some(hit)).await;
+                    }
+                }
+            }
+        }
+        Some(self.entry(hit.reader, hit.kept, outcome))
+    }
+
+    /// Begins a fetch and waits for its answer.
+    async fn lead(&mut self, reader: Reader, writer: Writer, cause: Cause) -> Option<Answer> {
+        let errand = if fetch::asks_part(self.request) { Errand::Part } else { Errand::Share };
+        let order = self.order(errand, writer);
+        self.arrive(order, reader, cause, None).await
+    }
+
+    /// Sends the order and waits. `mending` is the stored response that it completes.
+    async fn arrive(
+        &mut self,
+        mut order: Order,
+        mut reader: Reader,
+        cause: Cause,
+        mending: Option<Hit>,
+    ) -> Option<Answer> {
+        let mut interim = take_interim(&mut order);
+        fetch::lead(order);
+        // Whoever waits for an origin first gets what is ready.
+        let _ = self.session.flush().await;
+        let arrival = loop {
+            tokio::select! {
+                biased;
+                Some(head) = interim.recv() => {
+                    respond::interim(self.session, &head);
+                    let _ = self.session.flush().await;
+                }
+                arrival = reader.arrival() => break arrival,
+            }
+        };
+        match (arrival, mending) {
+            (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
+            (Arrival::Use(entry, Said::Unchanged), Some(hit)) => {
+                let kept = entry.kept()?;
+                Some(self.entry(hit.reader, kept, Outcome::Miss(cause)))
+            }
+            (Arrival::Use(entry, said), _) => {
+                let outcome = if said == Said::Unchanged { Outcome::Validated } else { Outcome::HitError };
+                Box::pin(self.stored(self.cache.open(&entry)?, outcome)).await
+            }
+            (Arrival::Failed(failure), _) => Some(failed(&failure, self.record)),
+            (Arrival::Alone, _) => None,
+        }
+    }
+
+    /// Waits for another request's fetch; its answer may be one for this request too.
+    async fn follow(&mut self, mut reader: Reader) -> Option<Answer> {
+        let _ = self.session.flush().await;
+        match reader.arrival().await {
+            Arrival::Head(kept) => {
+                // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
+                let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.vary.matches(self.request));
+                let length = reader.length();
+                let hit = Hit { filling: true, reader, kept, length };
+                if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
+            }
+            Arrival::Use(entry, said) => {
+                let hit = self.cache.open(&entry)?;
+                let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
+                let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
+                if fits { self.stored(hit, outcome).await } else { None }
+            }
+            Arrival::Failed(failure) => Some(failed(&failure, self.record)),
+            Arrival::Alone => None,
+        }
+    }
+
+    fn entry(&self, reader: Reader, kept: Arc<Kept>, outcome: Outcome) -> Answer {
+        let refill = reader.is_seated().then(|| Box::new(self.refill()));
+        Answer::Entry { reader, kept, outcome, verbatim: false, refill }
+    }
+
+    fn refill(&self) -> Refill {
+        Refill {
+            worker: Rc::clone(&self.session.worker),
+            ask: self.ask.clone(),
+            request: Rc::clone(self.request),
+            peer: self.session.peer,
+            for_run: self.session.door.run.is_some(),
+            scheme: self.session.scheme,
+        }
+    }
+
+    fn order(&self, errand: Errand, writer: Writer) -> Order {
+        order(self.session, self.request, self.ask.clone(), errand, writer)
+    }
+}
+
+/// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
+fn take_interim(order: &mut Order) -> mpsc::Receiver<ResponseHead> {
+    let (tell, interim) = mpsc::channel(INTERIM_MAX);
+    order.interim = (order.request.version == Version::Http11).then_some(tell);
+    interim
+}
+
+/// Passes the request on as it is; the answer is for it alone.
+struct Relay<'a> {
+    request: &'a Rc<RequestHead>,
+    ask: Ask,
+    framing: Framing,
+    cause: Cause,
+}
+
+impl Relay<'_> {
+    async fn answer(self, session: &mut Session, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
+        let cache = &session.worker.shared.cache;
+        let mut key = Vec::new();
+        self.ask.key(cache, &mut key);
+        let (reader, writer) = cache.alone(&key);
+        self.answer_into(reader, writer, session, upload, record).await
+    }
+
+    async fn answer_into(
+        self,
+        mut reader: Reader,
+        writer: Writer,
+        session: &mut Session,
+        upload: &mut Option<Upload>,
+        record: &mut Record,
+    ) -> Answer {
+        let mut order = order(session, self.request, self.ask, Errand::Relay, writer);
+        let mut interim = take_interim(&mut order);
+        if self.framing != Framing::None {
+            let (sending, body) = Upload::new();
+            order.body = Some(body);
+            *upload = Some(sending);
+        }
+        fetch::lead(order);
+        let _ = session.flush().await;
+        loop {
+            let step = tokio::select! {
+                biased;
+                Some(head) = interim.recv() => Step::Interim(head),
+                arrival = reader.arrival() => Step::Arrival(arrival),
+                more = step(upload, session) => Step::Uploaded(more),
+            };
+            match step {
+                Step::Interim(head) => {
+                    respond::interim(session, &head);
+                    if session.flush().await.is_err() {
+                        return Answer::Page(gone());
+                    }
+                }
+                Step::Uploaded(Ok(true)) => {}
+                Step::Uploaded(Ok(false)) => *upload = None,
+                Step::Uploaded(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
+                Step::Arrival(Arrival::Head(kept)) => {
+                    return Answer::Entry {
+                        reader,
+                        kept,
+                        outcome: Outcome::Miss(self.cause),
+                        verbatim: true,
+                        refill: None,
+                    };
+                }
+                Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
+                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(gone()),
+            }
+        }
+    }
+}
+
+/// Interim heads that wait for the client; more are dropped, for they are hints.
+const INTERIM_MAX: usize = 4;
+
+enum Step {
+    Interim(ResponseHead),
+    Arrival(Arrival),
+    Uploaded(Result<bool, End>),
+}
+
+async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool, End> {
+    match upload {
+        Some(upload) => upload.step(session).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand, writer: Writer) -> Order {
+    Order {
+        worker: Rc::clone(&session.worker),
+        ask,
+        request: Rc::clone(request),
+        peer: session.peer,
+        for_run: session.door.run.is_some(),
+        scheme: session.scheme,
+        errand,
+        writer,
+        fill: None,
+        body: None,
+        interim: None,
+    }
+}
+
+fn cause_of(why: ValidateWhy) -> Cause {
+    match why {
+        ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
+        _ => Cause::Stale,
+    }
+}
+
+fn failed(failure: &Failure, record: &mut Record) -> Answer {
+    record.outcome = Outcome::Failed(failure.word);
+    let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
+    Answer::Page(Page::new(
+        failure.status,
+        failure.word,
+        format!("The origin gave no usable answer: {}.", failure.detail),
+        remedy,
+    ))
+}
+
+fn only_if_cached() -> Page {
+    let what = "The request asks for a stored answer only, and there is none.";
+    Page::new(504, "only-if-cached", what, "Ask without `only-if-cached`.")
+}
+
+fn gone() -> Page {
+    Page::new(400, "client-gone", "The request did not come to its end.", "Send it again.").closing()
+}

@@ -1,0 +1,242 @@
+//! Invalidation on demand, by whatever way it was asked: the API, `larder purge`, the method `PURGE`.
+
+use crate::access::{Ask, Route};
+use crate::config::HostHeader;
+use crate::page::Page;
+use crate::server::Shared;
+use larder_cache::cache::{Cache, Purged};
+use larder_cache::store::rules::{self, Force, Scope};
+use larder_cache::tags;
+use larder_wire::{RequestHead, Url};
+use serde::Serialize;
+
+/// What is to be made void.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// All variants of a URL.
+    Url(Url),
+    /// All URLs that begin so.
+    Prefix(String),
+    /// All responses that carry this tag (`Surrogate-Key`, `Cache-Tag`, `xkey`).
+    Tag(String),
+    /// Everything.
+    All,
+}
+
+impl What {
+    /// The word of the answer.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            What::Url(_) => "url",
+            What::Prefix(_) => "prefix",
+            What::Tag(_) => "tag",
+            What::All => "all",
+        }
+    }
+
+    fn scope(&self) -> Scope {
+        match self {
+            What::Url(url) => Scope::Prefix(text_of(url).into()),
+            What::Prefix(text) => {
+                Scope::Prefix(Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url)).into())
+            }
+            What::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
+            What::All => Scope::All,
+        }
+    }
+}
+
+fn text_of(url: &Url) -> Vec<u8> {
+    let mut text = Vec::new();
+    url.key_text(&mut text);
+    text
+}
+
+/// A purge as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// What.
+    pub what: What,
+    /// Gone, or only to be validated.
+    pub force: Force,
+}
+
+impl Wanted {
+    /// Reads the query of an API request: one of `url`, `prefix`, `tag`, `all`, and `soft`. An error names the remedy.
+    pub fn of_query(query: &str) -> Result<Wanted, String> {
+        let mut what = None;
+        let mut force = Force::Hard;
+        for (name, value) in
+            query.split('&').filter(|part| !part.is_empty()).map(|part| part.split_once('=').unwrap_or((part, "")))
+        {
+            let value = decoded(value).ok_or_else(|| format!("{name}: a % needs two hexadecimal digits behind it"))?;
+            let found = match name {
+                "soft" => {
+                    force = if matches!(&*value, "no" | "false" | "0") { Force::Hard } else { Force::Soft };
+                    continue;
+                }
+                "url" => What::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
+                "prefix" | "tag" if value.is_empty() => return Err(format!("{name}: a text is needed")),
+                "prefix" => What::Prefix(value),
+                "tag" => What::Tag(value),
+                "all" => What::All,
+                other => return Err(format!("{other}: only url, prefix, tag, all and soft are known")),
+            };
+            if what.replace(found).is_some() {
+                return Err("one of url, prefix, tag and all at a time".to_owned());
+            }
+        }
+        let what = what.ok_or("say what: url=…, prefix=…, tag=… or all")?;
+        Ok(Wanted { what, force })
+    }
+
+    /// The same as a query.
+    pub fn query(&self) -> String {
+        let what = match &self.what {
+            What::Url(url) => format!("url={}", encoded(&url.to_string())),
+            What::Prefix(text) => format!("prefix={}", encoded(text)),
+            What::Tag(text) => format!("tag={}", encoded(text)),
+            What::All => "all".to_owned(),
+        };
+        if self.force == Force::Soft { what + "&soft" } else { what }
+    }
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                (digit(bytes.next()?)? * 16 + digit(bytes.next()?)?) as u8
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' | b':' => out.push(byte.into()),
+            other => out.push_str(&format!("%{other:02X}")),
+        }
+    }
+    out
+}
+
+/// What became of a purge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+pub struct Report {
+    /// What it was about: url, prefix, tag or all.
+    pub scope: String,
+    /// hard or soft.
+    pub force: String,
+    /// How many stored responses it was about; null where counting them would have taken long.
+    pub count: Option<usize>,
+    /// On disk, so that it holds after a power cut; false without a disk store, which forgets everything anyway.
+    pub durable: bool,
+}
+
+/// More stored responses than this are not counted one by one for a rule.
+const COUNTED_MAX: u64 = 100_000;
+
+/// Makes void what is wanted; on disk when this returns.
+pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
+    let cache = &shared.cache;
+    let purged = match (&wanted.what, wanted.force) {
+        (What::Url(url), Force::Hard) => purge_url(shared, url).await,
+        (What::Url(url), Force::Soft) => {
+            let url = text_of(url);
+            let count = counted(cache, &Scope::Prefix(rules::whole(&url).into()));
+            Purged { count, ..cache.expire_url(&url).finish().await }
+        }
+        (what, force) => {
+            let scope = what.scope();
+            let count = counted(cache, &scope);
+            Purged { count, ..cache.purge(scope, force).finish().await }
+        }
+    };
+    Report {
+        scope: wanted.what.as_str().to_owned(),
+        force: wanted.force.as_str().to_owned(),
+        count: purged.count,
+        durable: purged.durable,
+    }
+}
+
+/// Answers a request with the method `PURGE`: by the tags that it names, otherwise by its URL.
+pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Page {
+    let named = tags::of(&request.fields);
+    let mut report = match named.is_empty() {
+        false => Report { scope: "tag".to_owned(), force: "hard".to_owned(), count: Some(0), durable: true },
+        true => {
+            let mut key = Vec::new();
+            ask.key(&shared.cache, &mut key);
+            let Purged { count, durable } = shared.cache.purge_key(&key).finish().await;
+            Report { scope: "url".to_owned(), force: "hard".to_owned(), count, durable }
+        }
+    };
+    for tag in named {
+        let scope = Scope::Tag(tag);
+        let count = counted(&shared.cache, &scope);
+        report.count = report.count.zip(count).map(|(sum, more)| sum + more);
+        report.durable &= shared.cache.purge(scope, Force::Hard).finish().await.durable;
+    }
+    let count = report.count.map_or("some".to_owned(), |count| count.to_string());
+    let durable = if report.durable { " That is on disk." } else { "" };
+    let remedy = "The next request asks the origin.";
+    Page::new(200, "purged", format!("Purged by {}: {count} stored responses.{durable}", report.scope), remedy)
+}
+
+fn counted(cache: &Cache, scope: &Scope) -> Option<usize> {
+    (cache.stats().objects + cache.disk().map_or(0, |disk| disk.stats().heads) <= COUNTED_MAX)
+        .then(|| cache.count(scope))
+}
+
+/// A URL may be stored as a proxy's, and as that of each site that it can be of.
+async fn purge_url(shared: &Shared, url: &Url) -> Purged {
+    let config = shared.live.value();
+    let listens = config.listens.iter().filter_map(|listen| listen.origin.clone());
+    let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
+    let origins = listens.chain(sites.map(|site| site.origin.clone()));
+    let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
+    let mut all = Purged { count: Some(0), durable: true };
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for route in std::iter::once(Route::Forward).chain(origins.map(of_site)) {
+        let mut key = Vec::new();
+        Ask { url: url.clone(), route }.key(&shared.cache, &mut key);
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    for key in keys {
+        let purged = shared.cache.purge_key(&key).finish().await;
+        all.count = all.count.zip(purged.count).map(|(sum, more)| sum + more);
+        all.durable &= purged.durable;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_says_one_thing() {
+        let what = |query: &str| Wanted::of_query(query).map(|wanted| (wanted.what.as_str(), wanted.force.as_str()));
+        assert_eq!(what("url=http%3A%2F%2Fa.example%2Fx"), Ok(("url", "hard")));
+        assert_eq!(what("prefix=http://a.example/&soft"), Ok(("prefix", "soft")));
+        assert_eq!(what("tag=a+b&soft=no"), Ok(("tag", "hard")));
+        assert_eq!(what("all"), Ok(("all", "hard")));
+        for wrong in ["", "soft", "url=/x", "url=%zz", "tag=", "tag=a&all", "tags=a"] {
+            assert!(what(wrong).is_err(), "{wrong}");
+        }
+        let wanted = Wanted { what: What::Tag("a b/ü&%".to_owned()), force: Force::Soft };
+        assert_eq!(Wanted::of_query(&wanted.query()), Ok(wanted));
+    }
+}

@@ -1,0 +1,177 @@
+//! Another configuration for a server that runs: all of it or nothing, and no connection or object is lost.
+//!
+//! Everything that can fail (reading, binding, certificates, the log's file) is done first; only then is anything put in
+//! force. A connection that is open keeps the listener it came through; sites, access, limits and timeouts are looked up
+//! by each request. What only a restart can change keeps its value, and the answer names it.
+
+use crate::config::setting::ChangesAt;
+use crate::config::{Config, Listen, Loaded, Log, LogTo, manual};
+use crate::listen::{self, Door};
+use crate::log::Sink;
+use crate::run::control::Reloaded;
+use crate::server::{Command, OpenDoor, Shared, StartError, door};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Reads the configuration again; `Err` has all that is wrong with it.
+pub type Again = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
+
+/// How often it was done.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Reloads that took effect.
+    pub done: AtomicU64,
+    /// Reloads that were refused; what held before went on.
+    pub refused: AtomicU64,
+}
+
+impl Shared {
+    /// Reads the configuration again and puts it in force, or says why not and leaves all as it was.
+    pub fn reload(&self) -> Result<Reloaded, String> {
+        let mut doors = self.doors.lock();
+        let result = self.prepare(&doors).map(|prepared| self.put_in_force(prepared, &mut doors));
+        let count = if result.is_ok() { &self.reloads.done } else { &self.reloads.refused };
+        count.fetch_add(1, Ordering::Relaxed);
+        result
+    }
+
+    fn prepare(&self, doors: &[OpenDoor]) -> Result<Prepared, String> {
+        let again = self.again.as_ref().ok_or("this server has no configuration that could be read again")?;
+        let Loaded { config: mut wanted, said, .. } = again()?;
+        let old = self.live.value();
+        let mut reloaded = Reloaded::default();
+        for setting in manual::differences(&old, &wanted) {
+            match setting.changes_at {
+                ChangesAt::Reload => reloaded.changed.push(setting.name.to_owned()),
+                ChangesAt::Restart => {
+                    setting.copy(&old, &mut wanted);
+                    reloaded.needs_restart.push(setting.name.to_owned());
+                }
+            }
+        }
+        if old.listens != wanted.listens {
+            reloaded.changed.push("listen".to_owned());
+        }
+        if old.sites != wanted.sites {
+            reloaded.changed.push("site".to_owned());
+        }
+        let log = new_log(&old, &wanted)?;
+        let entrances = entrances(&wanted, doors).map_err(|error| in_one_line(&error))?;
+        Ok(Prepared { config: wanted, said, log, entrances, reloaded })
+    }
+
+    /// Nothing in here fails.
+    fn put_in_force(&self, prepared: Prepared, doors: &mut Vec<OpenDoor>) -> Reloaded {
+        let Prepared { config, said, log, entrances, reloaded } = prepared;
+        self.pass.configure(config.intercept.pass.clone());
+        match log {
+            NewLog::Same => {}
+            NewLog::Off => self.log.change(None),
+            NewLog::Of(log, sink) => self.log.change(Some((&log, sink))),
+        }
+        self.live.replace(config);
+        *self.said.lock() = said;
+        let mut old: Vec<Option<OpenDoor>> = doors.drain(..).map(Some).collect();
+        for entrance in entrances {
+            match entrance.way {
+                Way::Replaces(number) => {
+                    if let Some(old) = old[number].take() {
+                        old.door.give_way_to(Arc::clone(&entrance.open.door));
+                    }
+                }
+                Way::Opens(sockets) => self.open_on_workers(sockets, &entrance.open.door),
+            }
+            doors.push(entrance.open);
+        }
+        old.into_iter().flatten().for_each(|open| open.door.close());
+        reloaded
+    }
+
+    /// Has each worker serve on one of these sockets.
+    pub(crate) fn open_on_workers(&self, sockets: Vec<TcpListener>, door: &Arc<Door>) {
+        for (worker, socket) in self.commands.lock().iter().zip(sockets) {
+            let _ = worker.send(Command::Open(socket, Arc::clone(door)));
+        }
+    }
+}
+
+/// All that is ready to be put in force.
+struct Prepared {
+    config: Config,
+    said: crate::server::SaidPlaces,
+    log: NewLog,
+    entrances: Vec<Entrance>,
+    reloaded: Reloaded,
+}
+
+enum NewLog {
+    Same,
+    Off,
+    Of(Log, Sink),
+}
+
+/// A listener of the new configuration.
+struct Entrance {
+    open: OpenDoor,
+    way: Way,
+}
+
+enum Way {
+    /// The sockets of the old door with this number stay; certificates and the rest are new.
+    Replaces(usize),
+    /// These sockets are new.
+    Opens(Vec<TcpListener>),
+}
+
+fn new_log(old: &Config, wanted: &Config) -> Result<NewLog, String> {
+    match &wanted.log {
+        log if *log == old.log => Ok(NewLog::Same),
+        None => Ok(NewLog::Off),
+        Some(log) => match Sink::open(&log.to) {
+            Ok(sink) => Ok(NewLog::Of(log.clone(), sink)),
+            Err(error) => Err(format!("log.to: cannot open {}: {error}", log_place(&log.to))),
+        },
+    }
+}
+
+fn log_place(to: &LogTo) -> String {
+    match to {
+        LogTo::Stdout => "standard output".to_owned(),
+        LogTo::Stderr => "standard error".to_owned(),
+        LogTo::File(path) | LogTo::Syslog(path) => path.display().to_string(),
+    }
+}
+
+/// Certificates are read anew even when nothing else changed: that is how renewed ones come in force.
+fn entrances(wanted: &Config, doors: &[OpenDoor]) -> Result<Vec<Entrance>, StartError> {
+    let mut taken = vec![false; doors.len()];
+    let mut entrances = Vec::new();
+    for listen in &wanted.listens {
+        let door = door(listen)?;
+        let number = (0..doors.len()).find(|&number| !taken[number] && doors[number].configured == listen.address);
+        let way = match number {
+            Some(number) => {
+                taken[number] = true;
+                Way::Replaces(number)
+            }
+            None => Way::Opens(bind(listen, wanted.workers)?),
+        };
+        entrances.push(Entrance { open: OpenDoor { configured: listen.address, door }, way });
+    }
+    Ok(entrances)
+}
+
+fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError> {
+    listen::bind_for(listen.address, workers).map_err(|error| StartError::Listen(listen.address, error))
+}
+
+fn in_one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text += &format!(": {inner}");
+        cause = inner.source();
+    }
+    text
+}

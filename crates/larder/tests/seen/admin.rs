@@ -1,0 +1,215 @@
+//! The admin listener: what it says, to whom, and that its description is true.
+
+use crate::stand::{self, ask, body, exchange};
+use larder::control::{FAMILIES, ROUTES, metrics_reference};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use yaml_rust2::{Yaml, YamlLoader};
+
+const DESCRIPTION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.yaml"));
+
+fn post(admin: SocketAddr, path: &str, fields: &str) -> String {
+    exchange(admin, &format!("POST {path} HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 0\r\n{fields}\r\n"))
+}
+
+fn status(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or_default()
+}
+
+fn content_type(answer: &str) -> &str {
+    let line = answer.lines().find_map(|line| line.strip_prefix("Content-Type: ")).unwrap_or_default();
+    line.split(';').next().unwrap_or_default()
+}
+
+fn json_of(yaml: &Yaml) -> Value {
+    match yaml {
+        Yaml::String(text) => text.as_str().into(),
+        Yaml::Integer(number) => (*number).into(),
+        Yaml::Boolean(flag) => (*flag).into(),
+        Yaml::Array(items) => items.iter().map(json_of).collect(),
+        Yaml::Hash(members) => {
+            members.iter().map(|(name, value)| (name.as_str().unwrap().to_owned(), json_of(value))).collect()
+        }
+        other => panic!("{other:?} is not used here"),
+    }
+}
+
+#[test]
+fn the_description_of_the_api_is_true() {
+    let description = json_of(&YamlLoader::load_from_str(DESCRIPTION).unwrap()[0]);
+    let paths = description["paths"].as_object().unwrap();
+    let mut described: Vec<(String, String)> = Vec::new();
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    stand::get(server.addresses()[0], &format!("http://{}/fresh", stand::origin()));
+    stand::wait_for("ready", || server.shared().is_ready());
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().unwrap() {
+            described.push((method.to_uppercase(), path.clone()));
+            let answers = match method.as_str() {
+                "get" => vec![ask(admin, path)],
+                _ => vec![post(admin, path, ""), post(admin, path, "X-Larder: 1\r\n")],
+            };
+            for answer in answers {
+                let response = &operation["responses"][status(&answer)];
+                let content = &response["content"][content_type(&answer)];
+                assert!(content.is_object(), "{method} {path} is not described:\n{answer}");
+                if let Some(schema) = content.get("schema") {
+                    let value: Value = serde_json::from_str(body(&answer)).unwrap();
+                    check(&value, schema, &description, path);
+                }
+            }
+        }
+    }
+    let public = ROUTES.iter().filter(|route| route.is_public() && !route.path.starts_with("/squid-internal-mgr"));
+    let served: Vec<(String, String)> = public.map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
+    described.sort();
+    let mut served = served;
+    served.sort();
+    assert_eq!(described, served, "docs/openapi.yaml describes what is served, and nothing else");
+}
+
+/// As much of JSON Schema as the description uses.
+fn check(value: &Value, schema: &Value, description: &Value, at: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let found = description.pointer(reference.trim_start_matches('#')).unwrap_or_else(|| panic!("no {reference}"));
+        return check(value, found, description, at);
+    }
+    let right = match schema["type"].as_str().unwrap() {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64(),
+        "boolean" => value.is_boolean(),
+        other => panic!("{other} is not known here"),
+    };
+    assert!(right, "{at}: {value} is not {schema}");
+    if let Some(words) = schema["enum"].as_array() {
+        assert!(words.contains(value), "{at}: {value} is none of {words:?}");
+    }
+    if let Some(items) = value.as_array() {
+        items.iter().for_each(|item| check(item, &schema["items"], description, at));
+    }
+    if let Some(members) = value.as_object() {
+        for name in schema["required"].as_array().into_iter().flatten() {
+            assert!(members.contains_key(name.as_str().unwrap()), "{at}: {name} is missing");
+        }
+        for (name, member) in members {
+            let inner = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+            assert!(inner.is_object(), "{at}: {name} is not described");
+            check(member, inner, description, &format!("{at} {name}"));
+        }
+    }
+}
+
+/// Reads the text format: the samples, each with the family it belongs to.
+fn samples(text: &str) -> BTreeMap<String, f64> {
+    let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut samples = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(kinds.insert(name, kind).is_none(), "{name} twice");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+            continue;
+        }
+        if line.starts_with("# HELP ") {
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let bare = name.split('{').next().unwrap();
+        let known = ["", "_bucket", "_sum", "_count"]
+            .iter()
+            .any(|ending| bare.strip_suffix(ending).is_some_and(|family| kinds.contains_key(family)));
+        assert!(known, "{line} has no family");
+        assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line} twice");
+    }
+    samples
+}
+
+#[test]
+fn metrics_follow_the_conventions_and_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let (proxy, admin, origin) = (server.addresses()[0], server.admin().unwrap(), stand::origin());
+    for path in ["fresh", "fresh", "none", "none", "none"] {
+        stand::get(proxy, &format!("http://{origin}/{path}"));
+    }
+    let read = || samples(body(&ask(admin, "/metrics")));
+    let upstream = format!("larder_upstream_connections_opened_total{{origin=\"http://{origin}\"}}");
+    stand::wait_for("counts", || {
+        let samples = read();
+        samples["larder_requests_total{outcome=\"miss\"}"] == 4.0
+            && samples.get(&upstream).is_some_and(|&opened| opened > 0.0)
+    });
+    let samples = read();
+    assert_eq!(samples["larder_requests_total{outcome=\"hit\"}"], 1.0);
+    let causes = samples.iter().filter(|(name, _)| name.starts_with("larder_misses_total"));
+    assert_eq!(causes.map(|(_, many)| many).sum::<f64>(), 4.0);
+    assert_eq!(samples["larder_response_body_bytes_total{outcome=\"hit\"}"], "/fresh".len() as f64);
+    assert_eq!(samples["larder_request_duration_seconds_count{outcome=\"miss\"}"], 4.0);
+    assert_eq!(samples["larder_request_duration_seconds_bucket{outcome=\"miss\",le=\"+Inf\"}"], 4.0);
+    assert!(samples["larder_request_duration_seconds_sum{outcome=\"miss\"}"] > 0.0);
+    assert_eq!(samples["larder_workers"], 2.0);
+    assert!(samples["process_open_fds"] > 0.0);
+    assert!(samples.len() < 600, "label sets are bounded: {}", samples.len());
+}
+
+/// `UPDATE_EXPECTED=1 cargo test -p larder --test seen` writes the page anew.
+#[test]
+fn the_reference_of_the_metrics_is_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(&path, metrics_reference()).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(found == metrics_reference(), "docs/metrics.md differs: run this test with UPDATE_EXPECTED=1");
+    assert!(FAMILIES.iter().all(|family| family.about.ends_with('.')));
+}
+
+#[test]
+fn with_a_token_nobody_else_is_let_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "admin_token = \"correct horse\"");
+    let admin = server.admin().unwrap();
+    let with = |path: &str, fields: &str| {
+        let answer = exchange(admin, &format!("GET {path} HTTP/1.1\r\nHost: cache.example\r\n{fields}\r\n"));
+        status(&answer).to_owned()
+    };
+    assert_eq!(with("/stats", "Authorization: Bearer correct horse\r\n"), "200");
+    // any:correct horse
+    assert_eq!(with("/stats", "Authorization: Basic YW55OmNvcnJlY3QgaG9yc2U=\r\n"), "200");
+    for wrong in ["", "Authorization: Bearer correct hors\r\n", "Authorization: Basic YTpi\r\n", "Authorization: x\r\n"]
+    {
+        assert_eq!(with("/stats", wrong), "401", "{wrong}");
+        assert_eq!(with("/metrics", wrong), "401", "{wrong}");
+    }
+    assert_eq!(status(&ask(admin, "/healthz")), "200");
+    let shown = exchange(
+        admin,
+        &format!("GET /config HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer correct horse\r\n\r\n"),
+    );
+    assert!(shown.contains("admin_token") && !shown.contains("correct"), "{shown}");
+}
+
+#[test]
+fn web_pages_elsewhere_cannot_ask_or_change_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let rebound = exchange(admin, "GET /stats HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert_eq!(status(&rebound), "403", "DNS rebinding");
+    let form = post(admin, "/log/reopen", "Content-Type: application/x-www-form-urlencoded\r\n");
+    assert_eq!(status(&form), "403", "a form");
+    assert_eq!(status(&post(admin, "/log/reopen", "X-Larder: 1\r\n")), "200");
+    assert_eq!(status(&post(admin, "/runs", "X-Larder: 1\r\n")), "404", "runs are for the owner of the folder");
+    assert_eq!(status(&ask(admin, "/reload")), "405");
+    assert_eq!(status(&ask(admin, "/nothing")), "404");
+    let preflight = exchange(admin, &format!("OPTIONS /log/reopen HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
+    assert_eq!(status(&preflight), "405");
+    let head = exchange(admin, &format!("HEAD /stats HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
+    assert!(status(&head) == "200" && body(&head).is_empty(), "{head}");
+}

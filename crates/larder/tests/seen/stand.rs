@@ -1,0 +1,111 @@
+//! A server of this process with an origin behind it, and a client.
+
+use larder::config::{Config, Loaded};
+use larder::server::Server;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+pub const WITHIN: Duration = Duration::from_secs(10);
+
+/// An origin that answers every path: `/fresh…` may be kept for a minute, `/none…` may not, the body is the path.
+pub fn origin() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || serve(&stream));
+        }
+    });
+    address
+}
+
+fn serve(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
+        loop {
+            let mut line = String::new();
+            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let path = first.split(' ').nth(1)?.to_owned();
+        let control = if path.contains("none") { "no-store" } else { "max-age=60" };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: {control}\r\nContent-Length: {}\r\n\r\n",
+            path.len()
+        );
+        (&*stream).write_all((head + &path).as_bytes()).ok()?;
+    }
+}
+
+/// A configuration for tests: free ports, a folder of its own, `text` besides.
+pub fn config(folder: &Path, text: &str) -> Config {
+    let loaded = Loaded::parse("test", text, &[]).unwrap_or_else(|report| panic!("{report}"));
+    let mut config = Config { store: Some(folder.to_owned()), workers: 2, ..loaded.config };
+    if !loaded.said.contains_key("listen") {
+        config.listens[0].address = ([127, 0, 0, 1], 0).into();
+    }
+    if !loaded.said.contains_key("admin") {
+        config.admin = Some(([127, 0, 0, 1], 0).into());
+    }
+    config
+}
+
+/// A server with that configuration.
+pub fn server(folder: &Path, text: &str) -> Server {
+    Server::start(config(folder, text)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One request on a connection of its own, and the whole answer.
+pub fn exchange(to: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A GET through the proxy.
+pub fn get(proxy: SocketAddr, url: &str) -> String {
+    let host = url.split('/').nth(2).unwrap();
+    exchange(proxy, &format!("GET {url} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: test\r\nConnection: close\r\n\r\n"))
+}
+
+/// A GET at the admin listener.
+pub fn ask(admin: SocketAddr, path: &str) -> String {
+    exchange(admin, &format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n"))
+}
+
+/// The body of an answer.
+pub fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").map_or("", |(_, body)| body)
+}
+
+/// Looks until it is so.
+pub fn wait_for(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + WITHIN;
+    while !so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A program that another package has; without it a test is skipped on a desk, and fails where all must run.
+pub fn program(name: &str) -> Option<Command> {
+    if Command::new("sh").args(["-c", &format!("command -v {name}")]).output().is_ok_and(|found| found.status.success())
+    {
+        return Some(Command::new(name));
+    }
+    let in_ci = std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "false" | "0"));
+    assert!(!in_ci, "{name} is not installed: .ci/run installs it");
+    println!("skipped: {name} is not installed (.ci/run installs it)");
+    None
+}
