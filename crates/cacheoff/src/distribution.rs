@@ -1,1 +1,0 @@
-//! Distributions that workloads draw from, with their means and quantiles.
