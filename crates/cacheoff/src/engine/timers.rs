@@ -5,10 +5,16 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 /// Timers of one worker. Times count from the start of the run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timers<T: Ord> {
     heap: BinaryHeap<Reverse<(Duration, u64, T)>>,
     set: u64,
+}
+
+impl<T: Ord> Default for Timers<T> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), set: 0 }
+    }
 }
 
 impl<T: Ord> Timers<T> {

@@ -8,6 +8,7 @@ mod name;
 pub use body::{HEADER_BYTES, whose};
 pub use life::{Life, Version};
 pub use name::{Name, World};
+pub(crate) use name::{hex, unhex};
 
 use crate::distribution::Distribution;
 use crate::random::{Stream, mix};
