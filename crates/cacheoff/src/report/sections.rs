@@ -12,11 +12,12 @@ use std::fmt::Write;
 /// A word about a run.
 type Fact = fn(&Ledger) -> String;
 /// Metrics that are shown as bars where entries are compared.
-const BARS: [&str; 6] = ["rps", "mean", "p99", "dhr", "cpu_us", "memory"];
+const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", "dhr", "cpu_us", "memory"];
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 25] = [
+const EXECUTIVE: [&str; 27] = [
+    "downtime.accept",
     "rps",
     "bps",
     "mean",
@@ -41,6 +42,7 @@ const EXECUTIVE: [&str; 25] = [
     "rps_per_watt",
     "downtime.miss",
     "downtime.hit",
+    "downtime.kept",
     "duration",
 ];
 /// A value that differs less than this from the best is as good.
