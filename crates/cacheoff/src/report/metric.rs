@@ -130,7 +130,7 @@ metrics! {
         "rps" "replies" PerSecond More "Replies per second of the reported phase." |s| s.per_second(s.phase.replies() as f64);
         "bps" "traffic" Bits More "Bits of replies per second, heads included." |s| s.per_second(s.phase.class(Class::All).bytes as f64 * 8.0);
         "asked" "requests due" PerSecond Neither "Requests per second that the schedule asked for." |s| s.per_second(s.phase.due as f64).filter(|_| s.phase.due > 0);
-        "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64);
+        "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64).filter(|_| s.phase.length_us > 0);
         "duration" "duration" Elapsed Neither "Length of the reported phase." |s| (s.phase.length_us > 0).then(|| s.seconds());
     }
     Response {
