@@ -9,18 +9,19 @@ pub(super) fn section() -> String {
         "<p>Published figures, to stand beside a new run. Machines, networks, rules and workloads differed: nothing here is \
          ranked with a measurement of this report.</p><h3>The cache-off of January 2000</h3>{}<h3>Figures of single products, \
          2009 to 2015</h3>{}",
-        html(&cache_off()),
-        html(&records())
+        html(&cache_off(), "dense"),
+        html(&records(), "dense text")
     )
 }
 
-fn html(published: &Published) -> String {
+fn html(published: &Published, class: &str) -> String {
     let mut table = Table::new(&published.columns.iter().map(|name| column(name)).collect::<Vec<_>>());
     for row in &published.rows {
         table.row(&row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>());
     }
     let line = |line: &String| format!("<p class=\"sub\">{}</p>", escaped(line));
-    published.sources.iter().map(line).collect::<String>() + &table.html()
+    let class = format!("<table class=\"{class}\">");
+    published.sources.iter().map(line).collect::<String>() + &table.html().replace("<table>", &class)
 }
 
 /// A heading that a person reads instead of the column's name in the file.
