@@ -9,6 +9,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// What the test of 2000 asked for.
@@ -18,6 +19,27 @@ const TOLERANCE: Duration = Duration::from_secs(1);
 const TIME_WAIT: &str = "06";
 const POLL: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// Observes TIME-WAIT of a cache on this machine.
+#[derive(clap::Args, Debug)]
+pub struct MslArgs {
+    /// The cache
+    #[arg(value_name = "ADDR:PORT")]
+    cache: SocketAddr,
+    /// Seconds to watch
+    #[arg(long, default_value_t = 90)]
+    watch_s: u64,
+}
+
+impl MslArgs {
+    /// Observes and prints; fails if the test of 2000 would have failed.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let observed = observe(self.cache, Duration::from_secs(self.watch_s))?;
+        let verdict = if observed.passes() { "passes" } else { "does not pass" };
+        println!("{}; {verdict} the test of 2000, which asked for {} s", observed.sentence(), ASKED.as_secs());
+        Ok(if observed.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
 
 /// What was observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -147,15 +147,23 @@ impl EntrySpec {
         Ok(Self { templates, ..spec })
     }
 
+    /// An entry that a shell command starts in the foreground.
+    pub fn command(start: &str, address: &str) -> Self {
+        Self {
+            product: start.to_owned(),
+            program: "/bin/sh".to_owned(),
+            start: vec!["-c".to_owned(), start.to_owned()],
+            ..Self::address("command", address)
+        }
+    }
+
     /// An entry that is only asked, never started.
     pub fn address(name: &str, address: &str) -> Self {
-        let any = || [("forward", ()), ("reverse", ())].map(|(mode, ())| (mode.to_owned(), Variation::new()));
         Self {
             name: name.to_owned(),
             product: address.to_owned(),
             address: address.to_owned(),
-            mode: any().into(),
-            store: [("memory", ()), ("disk", ())].map(|(store, ())| (store.to_owned(), Variation::new())).into(),
+            mode: ["forward", "reverse"].map(|mode| (mode.to_owned(), Variation::new())).into(),
             notes: vec!["Started and configured by somebody else: its tuning is not known.".to_owned()],
             ..Self::default()
         }
@@ -293,6 +301,7 @@ mod tests {
             "group",
             "program",
             "cache_dir",
+            "connections_max",
         ];
         names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
     }

@@ -3,6 +3,7 @@
 //! What plays is a function that is handed in ([`Heat`] to ledger), so that this module knows nothing of robots. An
 //! entry that cannot be started has a ledger too, with the reason: the report lists it.
 
+pub mod command;
 mod entry;
 mod process;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::entry::{EntrySpec, Stop, Values};
 use crate::ledger;
 use crate::proc;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,6 +23,10 @@ const ORPHANS: Duration = Duration::from_millis(500);
 const PREPARE_MAX: Duration = Duration::from_secs(60);
 /// Of a failed cache's own words, this much is kept for the reason.
 const SAID_BYTES_MAX: usize = 600;
+/// Open files that a cache should be allowed.
+const DESCRIPTORS_WISHED: u64 = 65_536;
+/// Of those, what it needs beside connections.
+const DESCRIPTORS_SPARE: u64 = 200;
 const POLL: Duration = Duration::from_millis(10);
 
 /// Where and how an entry runs.
@@ -88,6 +92,7 @@ impl Prepared {
                 ("memory_mb", post.memory_mb.to_string()),
                 ("disk_mb", post.disk_mb.to_string()),
                 ("workers", post.cores.len().max(1).to_string()),
+                ("connections_max", connections_max().to_string()),
                 ("user", owner.user.clone()),
                 ("group", owner.group.clone()),
             ]
@@ -106,9 +111,9 @@ impl Prepared {
         Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
     }
 
-    /// Product and version, as the program names itself.
+    /// Product and version.
     pub fn product(&self) -> String {
-        if self.version.is_empty() { self.spec.product.clone() } else { self.version.clone() }
+        format!("{} {}", self.spec.product, self.version).trim_end().to_owned()
     }
 
     /// The entry's own folder.
@@ -320,6 +325,21 @@ fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
     std::str::from_utf8(&start).ok()?.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
 }
 
+/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections with their origin's
+/// side it allows.
+fn connections_max() -> u64 {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(DESCRIPTORS_WISHED), maximum: Some(DESCRIPTORS_WISHED) };
+    let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
+    let wanted = before.maximum.is_some_and(|maximum| maximum < DESCRIPTORS_WISHED);
+    if !wanted || setrlimit(Resource::Nofile, raised).is_err() {
+        // What is not allowed stays as it was.
+        let _ = setrlimit(Resource::Nofile, allowed);
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_WISHED);
+    (now.min(DESCRIPTORS_WISHED) / 2).saturating_sub(DESCRIPTORS_SPARE).max(16)
+}
+
 /// The program's path.
 fn program(spec: &EntrySpec) -> Result<PathBuf, String> {
     if spec.program.contains('/') || spec.program.is_empty() {
@@ -337,7 +357,7 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }
 
-/// The first line of what the program says of itself that has a digit in it.
+/// The first number with dots in what the program says of itself.
 fn version(spec: &EntrySpec, program: &Path) -> String {
     if spec.version.is_empty() || spec.program.is_empty() {
         return String::new();
@@ -345,10 +365,12 @@ fn version(spec: &EntrySpec, program: &Path) -> String {
     let Ok(said) = Command::new(program).args(&spec.version).stdin(Stdio::null()).output() else {
         return String::new();
     };
-    let text = [said.stdout, said.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit())).unwrap_or("").trim();
-    line.chars().take(60).collect()
+    version_in(&String::from_utf8_lossy(&[said.stdout, said.stderr].concat()))
+}
+
+fn version_in(text: &str) -> String {
+    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|number| number.trim_matches('.'));
+    numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
 /// Who a cache runs as.
@@ -435,6 +457,25 @@ fn run_to_end(spec: &EntrySpec, words: &[String], folder: &Path) -> Result<(), S
                 return Err(fail(format!("it took more than {} s", PREPARE_MAX.as_secs())));
             }
             None => std::thread::sleep(POLL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (said, version) in [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            ("Squid Cache: Version 5.7\nService Name: squid", "5.7"),
+            ("varnishd (varnish-7.1.1 revision 7cee1c581bead20e88d101ab3d72afb29f14d87a)", "7.1.1"),
+            ("Traffic Server 9.2.5 Apr  4 2026", "9.2.5"),
+            ("Server version: Apache/2.4.71 (Debian)", "2.4.71"),
+            ("a thing.", ""),
+        ] {
+            assert_eq!(version_in(said), version);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! One robot at a constant gap, as in Downtime-2, but with a gap of ten milliseconds after the restart instead of
 //! statistics of five seconds. It keeps a load of its own and a small origin, so that it runs against any cache.
 
+pub mod command;
 pub mod origin;
 pub mod probe;
 #[cfg(test)]
@@ -19,12 +20,13 @@ use origin::Origin;
 use probe::{Found, Probe};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+const WORKLOAD: &str = "downtime";
 /// Words of the phases, in order.
 const PHASES: [&str; 3] = ["load", "dark", "meas"];
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How the test is run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Objects that are stored before the cut.
     pub objects: u32,
@@ -36,6 +38,8 @@ pub struct Settings {
     pub gap: Duration,
     /// Longest time that is waited for the first hit.
     pub meas_max: Duration,
+    /// A command that cuts the power, instead of SIGKILL.
+    pub cut: Option<String>,
 }
 
 impl Default for Settings {
@@ -46,6 +50,7 @@ impl Default for Settings {
             dark: Duration::from_secs(5),
             gap: Duration::from_millis(10),
             meas_max: Duration::from_secs(120),
+            cut: None,
         }
     }
 }
@@ -104,6 +109,9 @@ impl Test<'_> {
         self.enter(1);
         (self.tell)("power is cut");
         let cut_at = Instant::now();
+        if let Some(command) = &self.settings.cut {
+            cut_by(command)?;
+        }
         running.cut();
         std::thread::sleep(self.settings.dark.saturating_sub(cut_at.elapsed()));
         let dark = cut_at.elapsed();
@@ -154,7 +162,7 @@ impl Test<'_> {
     /// Probes at the gap until there was a miss and a hit, or it took too long.
     fn measure(&mut self, ask: &Probe<'_>, again: Instant, stored: &[u32]) -> Downtime {
         let mut found = Downtime {
-            cut: "SIGKILL to every process of the cache".to_owned(),
+            cut: self.settings.cut.clone().unwrap_or_else(|| "SIGKILL to every process of the cache".to_owned()),
             resolution_us: micros(self.settings.gap),
             ..Downtime::default()
         };
@@ -260,6 +268,22 @@ impl Test<'_> {
     }
 }
 
+fn cut_by(command: &str) -> Result<(), String> {
+    let fail = |reason: String| format!("the command that cuts the power failed: {command:?}: {reason}");
+    match std::process::Command::new("/bin/sh").args(["-c", command]).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(fail(status.to_string())),
+        Err(error) => Err(fail(error.to_string())),
+    }
+}
+
+/// The ledger of a cache that could not be prepared.
+fn failed(label: &str, reason: String) -> Ledger {
+    let workload = WorkloadFacts { name: WORKLOAD.to_owned(), scale: 1.0, ..WorkloadFacts::default() };
+    let run = Run { label: label.to_owned(), workload, ..Run::default() };
+    Ledger { run, end: End { outcome: Outcome::Failed(reason), ..End::default() }, ..Ledger::default() }
+}
+
 /// Only the wrong answers among some errors.
 fn lies_of(errors: &Errors) -> Errors {
     Errors {
@@ -309,7 +333,7 @@ fn head(entry: &Prepared, forward: bool, label: &str, settings: &Settings) -> Ru
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         workload: WorkloadFacts {
-            name: "downtime".to_owned(),
+            name: WORKLOAD.to_owned(),
             scale: 1.0,
             report_phase: PHASES[2].to_owned(),
             ..WorkloadFacts::default()

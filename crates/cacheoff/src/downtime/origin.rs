@@ -3,11 +3,12 @@
 //! The serial number tells a hit from a miss without trusting the cache: an answer whose number was given out before the
 //! request was sent comes from a store.
 
+use larder_wire::date::{Stamp, format_date};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Size of every object.
 pub const OBJECT_BYTES: usize = 8_192;
@@ -81,12 +82,17 @@ fn serve(stream: TcpStream, serial: &AtomicU64) -> std::io::Result<()> {
         let number = serial.fetch_add(1, Ordering::SeqCst) + 1;
         let body = body(&path);
         let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: {}\r\nCache-Control: public, \
-             max-age=86400\r\nLast-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: \"v1\"\r\n{SERIAL}: {number}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nDate: {}\r\nContent-Type: application/octet-stream\r\nContent-Length: {}\r\nCache-Control: \
+             public, max-age=86400\r\nLast-Modified: Sat, 01 Jan 2000 00:00:00 GMT\r\nETag: \"v1\"\r\n{SERIAL}: {number}\r\n\r\n",
+            String::from_utf8_lossy(&format_date(now())),
             body.len()
         );
         out.write_all(&[head.as_bytes(), &body].concat())?;
     }
+}
+
+fn now() -> Stamp {
+    Stamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 /// The path of the next request, without its scheme and authority.

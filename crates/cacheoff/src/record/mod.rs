@@ -4,6 +4,7 @@
 //! are all "average … per minute since start" over 60; the hit ratio is that of five and of sixty minutes; CPU usage is the
 //! cache's own word where it has one. Products that only count are read twice, and the difference is taken.
 
+pub mod command;
 mod fetch;
 mod read;
 

@@ -4,12 +4,14 @@
 //! [`text()`] is for a terminal, [`page()`] one HTML page that needs no network, [`csv`] and [`prometheus`] are for machines,
 //! [`Threshold`]s turn a run into pass or fail. All of them show the same [`METRICS`] of the same [`Summary`].
 
+pub mod command;
 mod compare;
 mod export;
 mod figures;
-pub(crate) mod markup;
+mod markup;
 mod metric;
 mod page;
+mod past;
 mod sections;
 mod summary;
 mod text;
