@@ -13,16 +13,21 @@ const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 impl Stream {
     /// The stream with this number, of this seed.
     pub fn new(seed: u64, number: u64) -> Self {
-        let mut stream = Self { state: 0, step: (mix(number) << 1) | 1 };
-        stream.next_u32();
-        stream.state = stream.state.wrapping_add(mix(seed));
-        stream.next_u32();
-        stream
+        Self::seeded(mix(seed), mix(number))
     }
 
     /// The stream with this name, of this seed.
     pub fn named(seed: u64, name: &str) -> Self {
         Self::new(seed, name.bytes().fold(0, |hash, byte| mix(hash ^ u64::from(byte))))
+    }
+
+    /// As the reference implementation seeds it.
+    fn seeded(state: u64, sequence: u64) -> Self {
+        let mut stream = Self { state: 0, step: (sequence << 1) | 1 };
+        stream.next_u32();
+        stream.state = stream.state.wrapping_add(state);
+        stream.next_u32();
+        stream
     }
 
     /// The next 32 bits.
@@ -67,13 +72,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_numbers_everywhere() {
+    fn the_generator_is_the_published_one() {
+        let mut stream = Stream::seeded(42, 54);
+        let drawn: Vec<u32> = (0..6).map(|_| stream.next_u32()).collect();
+        assert_eq!(drawn, [0xa15c_02b7, 0x7b47_f409, 0xba1d_3330, 0x83d2_f293, 0xbfa4_784b, 0xcbed_606e]);
         assert_eq!(mix(0), 0xE220_A839_7B1D_CDAF, "first output of splitmix64 with seed 0");
-        let mut one = Stream::named(42, "robot 7");
-        let mut same = Stream::named(42, "robot 7");
-        let mut other = Stream::named(42, "robot 8");
-        assert_eq!(one.next_u64(), same.next_u64());
-        assert_ne!(one.next_u64(), other.next_u64());
+    }
+
+    #[test]
+    fn names_make_streams_that_differ_and_repeat() {
+        let drawn = |seed, name: &str| Stream::named(seed, name).next_u64();
+        assert_eq!(drawn(42, "robot 7"), drawn(42, "robot 7"));
+        assert_ne!(drawn(42, "robot 7"), drawn(42, "robot 8"));
+        assert_ne!(drawn(42, "robot 7"), drawn(43, "robot 7"));
     }
 
     #[test]
@@ -82,5 +93,6 @@ mod tests {
         let mean = (0..100_000).map(|_| stream.unit()).sum::<f64>() / 100_000.0;
         assert!((mean - 0.5).abs() < 0.005, "{mean}");
         assert!((0..1000).all(|_| stream.below(7) < 7));
+        assert_eq!(stream.below(0), 0);
     }
 }
