@@ -1,8 +1,6 @@
 //! Figures that were published from 2000 to 2015, with their sources. They stand beside new ones for the reader's memory
 //! and are never ranked with them: machines, rules and workloads differed.
 
-use crate::report::markup::{Table, escaped};
-
 const CACHE_OFF: &str = include_str!("../data/cacheoff-2000.csv");
 const RECORDS: &str = include_str!("../data/http-records.csv");
 
@@ -38,38 +36,6 @@ impl Published {
             rows: rows.collect(),
         }
     }
-
-    fn html(&self) -> String {
-        let mut table = Table::new(&self.columns.iter().map(|name| column(name)).collect::<Vec<_>>());
-        for row in &self.rows {
-            table.row(&row.iter().map(|cell| escaped(cell)).collect::<Vec<_>>());
-        }
-        let sources: String =
-            self.sources.iter().map(|line| format!("<p class=\"sub\">{}</p>", escaped(line))).collect();
-        sources + &table.html()
-    }
-}
-
-/// A heading that a person reads instead of the column's name in the file.
-fn column(name: &str) -> String {
-    let heading = match name {
-        "price_usd" => "price, $",
-        "peak_req_s" => "peak, req/s",
-        "hit_s" => "hit, s",
-        "all_s" => "all, s",
-        "miss_s" => "miss, s",
-        "dhr_pct" => "DHR, %",
-        "bhr_pct" => "BHR, %",
-        "req_s_per_1000usd" => "req/s per $1,000",
-        "hit_s_per_1000usd" => "hit/s per $1,000",
-        "first_miss_min" => "first miss, min",
-        "first_hit_min" => "first hit, min",
-        "cache_age_h" => "cache age, h",
-        "req_s" => "requests/s",
-        "hit_ratio" => "hit ratio",
-        other => other,
-    };
-    escaped(heading)
 }
 
 /// Fields of a CSV line; quoted ones may hold commas.
@@ -84,17 +50,6 @@ fn fields(line: &str) -> Vec<String> {
     }
     all.push(field);
     all
-}
-
-/// The historical part of a report page.
-pub fn section() -> String {
-    format!(
-        "<p>Published figures, to stand beside a new run. Machines, networks, rules and workloads differed: nothing here is \
-         ranked with a measurement of this report.</p><h3>The cache-off of January 2000</h3>{}<h3>Figures of single products, \
-         2009 to 2015</h3>{}",
-        cache_off().html(),
-        records().html()
-    )
 }
 
 #[cfg(test)]

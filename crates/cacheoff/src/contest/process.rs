@@ -111,9 +111,9 @@ impl Prepared {
         Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
     }
 
-    /// Product and version, as the program names itself.
+    /// Product and version.
     pub fn product(&self) -> String {
-        if self.version.is_empty() { self.spec.product.clone() } else { self.version.clone() }
+        format!("{} {}", self.spec.product, self.version).trim_end().to_owned()
     }
 
     /// The entry's own folder.
@@ -357,7 +357,7 @@ fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
 }
 
-/// The first line of what the program says of itself that has a digit in it.
+/// The first number with dots in what the program says of itself.
 fn version(spec: &EntrySpec, program: &Path) -> String {
     if spec.version.is_empty() || spec.program.is_empty() {
         return String::new();
@@ -365,10 +365,12 @@ fn version(spec: &EntrySpec, program: &Path) -> String {
     let Ok(said) = Command::new(program).args(&spec.version).stdin(Stdio::null()).output() else {
         return String::new();
     };
-    let text = [said.stdout, said.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit())).unwrap_or("").trim();
-    line.chars().take(60).collect()
+    version_in(&String::from_utf8_lossy(&[said.stdout, said.stderr].concat()))
+}
+
+fn version_in(text: &str) -> String {
+    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|number| number.trim_matches('.'));
+    numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
 /// Who a cache runs as.
@@ -455,6 +457,25 @@ fn run_to_end(spec: &EntrySpec, words: &[String], folder: &Path) -> Result<(), S
                 return Err(fail(format!("it took more than {} s", PREPARE_MAX.as_secs())));
             }
             None => std::thread::sleep(POLL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (said, version) in [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            ("Squid Cache: Version 5.7\nService Name: squid", "5.7"),
+            ("varnishd (varnish-7.1.1 revision 7cee1c581bead20e88d101ab3d72afb29f14d87a)", "7.1.1"),
+            ("Traffic Server 9.2.5 Apr  4 2026", "9.2.5"),
+            ("Server version: Apache/2.4.71 (Debian)", "2.4.71"),
+            ("a thing.", ""),
+        ] {
+            assert_eq!(version_in(said), version);
         }
     }
 }

@@ -15,7 +15,7 @@ fn entry(folder: &Path, name: &str, start: &str) -> EntrySpec {
     let folder = folder.join(name);
     std::fs::create_dir_all(&folder).unwrap();
     let text = format!(
-        "name = {name:?}\nprogram = \"sh\"\nversion = [\"-c\", \"echo entry 1.2\"]\nready_s = 3\nfolders = [\"log\"]\nnotes = [\"a note\"]\n\
+        "name = {name:?}\nproduct = \"One\"\nprogram = \"sh\"\nversion = [\"-c\", \"echo entry 1.2\"]\nready_s = 3\nfolders = [\"log\"]\nnotes = [\"a note\"]\n\
          start = [\"-c\", {start:?}]\n[[file]]\npath = \"conf\"\ntemplate = \"conf\"\n[mode.reverse]\n[store.memory]\nbudget = \"@memory_mb@\"\n"
     );
     std::fs::write(folder.join("entry.toml"), text).unwrap();
@@ -87,7 +87,7 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     );
     assert!(failures.iter().any(|text| text.contains("no-such-program is not installed")), "{failures:?}");
     let shown = ledgers[0].run.target.clone();
-    assert_eq!((shown.product.as_str(), shown.mode), ("entry 1.2", Mode::Reverse));
+    assert_eq!((shown.product.as_str(), shown.mode), ("One 1.2", Mode::Reverse));
     let files = &shown.entry.as_ref().unwrap().files;
     assert!(files[0].1.contains("budget 8 in DIR"), "{files:?}");
     assert_eq!(played.len(), 4);

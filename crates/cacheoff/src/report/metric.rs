@@ -26,7 +26,9 @@ pub struct Metric {
 impl Metric {
     /// Its value, if the run has one.
     pub fn of(&self, summary: &Summary<'_>) -> Option<f64> {
-        (self.of)(summary).filter(|value| value.is_finite())
+        // The load around a power cut is a probe and no test of speed.
+        let is_probe = !summary.ledger.downtimes.is_empty() && self.group.is_of_load();
+        (self.of)(summary).filter(|value| value.is_finite() && !is_probe)
     }
 
     /// The metric of a key.
@@ -74,17 +76,22 @@ pub enum Group {
 impl Group {
     /// The groups in the order of tables.
     pub const ALL: [Self; 10] = [
+        Self::Downtime,
         Self::Throughput,
         Self::Response,
         Self::Hits,
         Self::Errors,
         Self::Cost,
         Self::Normalised,
-        Self::Downtime,
         Self::Service,
         Self::Origin,
         Self::Trust,
     ];
+
+    /// Whether it says something only where a load was asked for.
+    fn is_of_load(self) -> bool {
+        matches!(self, Self::Throughput | Self::Response | Self::Service | Self::Hits | Self::Origin)
+    }
 
     /// The heading.
     pub fn as_str(self) -> &'static str {
@@ -123,7 +130,7 @@ metrics! {
         "rps" "replies" PerSecond More "Replies per second of the reported phase." |s| s.per_second(s.phase.replies() as f64);
         "bps" "traffic" Bits More "Bits of replies per second, heads included." |s| s.per_second(s.phase.class(Class::All).bytes as f64 * 8.0);
         "asked" "requests due" PerSecond Neither "Requests per second that the schedule asked for." |s| s.per_second(s.phase.due as f64).filter(|_| s.phase.due > 0);
-        "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64);
+        "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64).filter(|_| s.phase.length_us > 0);
         "duration" "duration" Elapsed Neither "Length of the reported phase." |s| (s.phase.length_us > 0).then(|| s.seconds());
     }
     Response {

@@ -3,9 +3,8 @@
 use super::compare::{Comparison, compare};
 use super::markup::{Table, escaped, folded};
 use super::metric::METRICS;
-use super::sections;
+use super::{past, sections};
 use crate::chart::{self, Unit};
-use crate::history;
 use crate::ledger::{Ledger, MissCause, Trouble};
 use std::fmt::Write;
 
@@ -29,7 +28,7 @@ pub fn page(ledgers: &[Ledger]) -> String {
     let _ = write!(
         out,
         "<h2 id=\"history\">Published figures, 2000 to 2015</h2>{}",
-        folded("Show the tables", &history::section())
+        folded("Show the tables", &past::section())
     );
     out.push_str("</main>");
     out.push_str(&footer(ledgers));
@@ -40,7 +39,7 @@ pub fn page(ledgers: &[Ledger]) -> String {
 /// The historical tables as a page of their own.
 pub fn history_page() -> String {
     let title = "Published figures of web caches, 2000 to 2015";
-    format!("{}<header><h1>{title}</h1></header><main>{}</main></body></html>\n", head(title), history::section())
+    format!("{}<header><h1>{title}</h1></header><main>{}</main></body></html>\n", head(title), past::section())
 }
 
 fn head(title: &str) -> String {

@@ -5,6 +5,7 @@ use super::figures;
 use super::markup::{Table, escaped, folded, verbatim};
 use super::metric::{Better, Group, METRICS, Metric};
 use super::summary::Summary;
+use super::verdict::Finding;
 use crate::chart::{Unit, grouped};
 use crate::ledger::{Class, Entry, Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -12,11 +13,12 @@ use std::fmt::Write;
 /// A word about a run.
 type Fact = fn(&Ledger) -> String;
 /// Metrics that are shown as bars where entries are compared.
-const BARS: [&str; 6] = ["rps", "mean", "p99", "dhr", "cpu_us", "memory"];
+const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", "dhr", "cpu_us", "memory"];
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 25] = [
+const EXECUTIVE: [&str; 27] = [
+    "downtime.accept",
     "rps",
     "bps",
     "mean",
@@ -41,8 +43,13 @@ const EXECUTIVE: [&str; 25] = [
     "rps_per_watt",
     "downtime.miss",
     "downtime.hit",
+    "downtime.kept",
     "duration",
 ];
+/// Words longer than this are broken into lines, so that they do not widen a column of numbers.
+const NARROW_MAX: usize = 22;
+/// More remarks than these are folded.
+const REMARKS_OPEN: usize = 3;
 /// A value that differs less than this from the best is as good.
 const SAME: f64 = 0.02;
 
@@ -62,7 +69,8 @@ pub(super) fn workload(out: &mut String, comparison: &Comparison<'_>, id: &str) 
         .filter_map(|key| figures::bars(comparison, Metric::named(key)?))
         .map(|bars| format!("<figure>{}</figure>", bars.svg()))
         .collect();
-    let overlays = if comparison.entries.len() > 1 { figures::of_entries(comparison) } else { Vec::new() };
+    let is_load = first.ledger.downtimes.is_empty();
+    let overlays = if comparison.entries.len() > 1 && is_load { figures::of_entries(comparison) } else { Vec::new() };
     if !bars.is_empty() || !overlays.is_empty() {
         let _ = write!(out, "<h3>Entries compared</h3><div class=\"figures\">{bars}{}</div>", svgs(&overlays));
     }
@@ -102,7 +110,9 @@ fn conditions(run: &Summary<'_>) -> String {
         let (delay, loss) = (Unit::Micros.text(link.delay_us as f64), Unit::Share.text(link.loss));
         parts.push(format!("{side} side {delay} each way and {loss} loss ({})", link.model));
     }
-    parts.push(format!("seed {}", run.ledger.run.seed));
+    if run.ledger.run.seed > 0 {
+        parts.push(format!("seed {}", run.ledger.run.seed));
+    }
     parts.join("; ")
 }
 
@@ -127,26 +137,33 @@ fn tiles(out: &mut String, entry: &Rounds<'_>) {
 }
 
 fn findings(out: &mut String, comparison: &Comparison<'_>) {
-    let mut items = String::new();
+    let mut all: Vec<(&Finding, String)> = Vec::new();
     for entry in &comparison.entries {
         for run in &entry.runs {
-            for finding in &run.findings {
-                let word = finding.weight.as_str();
-                let _ = write!(
-                    items,
-                    "<li><span class=\"badge {word}\">{word}</span>{}{}: {}</li>",
-                    escaped(&entry.label),
-                    round(run),
-                    escaped(&finding.text)
-                );
-            }
+            all.extend(run.findings.iter().map(|finding| (finding, format!("{}{}", entry.label, round(run)))));
         }
     }
-    match items.as_str() {
-        "" => out.push_str("<ul class=\"findings\"><li><span class=\"badge fine\">valid</span>Every run counts: the referee was not the limit, the rate asked for was reached, no answer was wrong.</li></ul>"),
-        items => {
-            let _ = write!(out, "<ul class=\"findings\">{items}</ul>");
-        }
+    let list = |spoils: bool| -> Vec<String> {
+        let wanted = all.iter().filter(|(finding, _)| finding.weight.spoils() == spoils);
+        let item = |(finding, of): &(&Finding, String)| {
+            let word = finding.weight.as_str();
+            let text = escaped(&finding.text);
+            format!("<li><span class=\"badge {word}\">{word}</span>{}: {text}</li>", escaped(of))
+        };
+        wanted.map(item).collect()
+    };
+    let (mut spoilt, remarks) = (list(true), list(false));
+    if spoilt.is_empty() {
+        spoilt.push(
+            "<li><span class=\"badge fine\">valid</span>Every run counts: the referee was not the limit, the rate asked for \
+             was reached, no answer was wrong.</li>"
+                .to_owned(),
+        );
+    }
+    let as_list = |items: &[String]| format!("<ul class=\"findings\">{}</ul>", items.concat());
+    match remarks.len() {
+        0..=REMARKS_OPEN => out.push_str(&as_list(&[spoilt, remarks].concat())),
+        count => out.push_str(&(as_list(&spoilt) + &folded(&format!("{count} remarks"), &as_list(&remarks)))),
     }
 }
 
@@ -275,8 +292,10 @@ fn best(comparison: &Comparison<'_>, metric: &Metric) -> Option<f64> {
 
 /// Rows that are words: product, store, rounds, start.
 fn facts(table: &mut Table, comparison: &Comparison<'_>) {
-    let of_first =
-        |entry: &Rounds<'_>, of: Fact| entry.runs.first().map_or(String::new(), |run| escaped(&of(run.ledger)));
+    let of_first = |entry: &Rounds<'_>, of: Fact| {
+        let text = entry.runs.first().map_or(String::new(), |run| escaped(&of(run.ledger)));
+        if text.len() > NARROW_MAX { format!("<span class=\"narrow\">{text}</span>") } else { text }
+    };
     let rows: [(&str, Fact); 6] = [
         ("product", |ledger| ledger.run.target.product.clone()),
         ("asked as", |ledger| ledger.run.target.mode.as_str().to_owned()),

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// Groups that a terminal shows; the page shows all.
 const SHOWN: [Group; 7] =
-    [Group::Throughput, Group::Response, Group::Hits, Group::Errors, Group::Cost, Group::Normalised, Group::Downtime];
+    [Group::Downtime, Group::Throughput, Group::Response, Group::Hits, Group::Errors, Group::Cost, Group::Normalised];
 const COLUMN: usize = 15;
 const NAMES: usize = 30;
 

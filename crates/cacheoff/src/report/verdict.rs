@@ -56,6 +56,7 @@ pub(super) fn findings(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -
     ending(ledger, phase, &mut all);
     referee(phase, load, &mut all);
     cache(ledger, phase, &mut all);
+    state(ledger, &mut all);
     noise(load, &mut all);
     all.sort_by_key(|finding| finding.weight);
     all
@@ -129,6 +130,17 @@ fn cache(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     if let Some(limit) = ledger.run.workload.dhr_min.filter(|limit| basic.replies > 0 && dhr < *limit) {
         let (dhr, limit) = (Unit::Share.text(dhr), Unit::Share.text(limit));
         add(all, Weight::Failed, format!("the hit ratio is {dhr}; the workload asks for {limit}"));
+    }
+}
+
+/// What a power cut left.
+fn state(ledger: &Ledger, all: &mut Vec<Finding>) {
+    for found in ledger.downtimes.iter().filter(|found| found.first_hit_us.is_none()) {
+        let text = match found.probed {
+            0 => "nothing had been stored before the power cut, so there was no hit to come".to_owned(),
+            _ => "nothing of what was stored survived the power cut".to_owned(),
+        };
+        add(all, Weight::Remark, text);
     }
 }
 
