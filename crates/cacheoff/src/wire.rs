@@ -5,7 +5,8 @@ use larder_wire::date::{Stamp, format_date};
 use larder_wire::parse::HeadLimits;
 
 /// How large a head may be.
-pub const HEAD_LIMITS: HeadLimits = HeadLimits { head_bytes_max: 64 * 1024, target_bytes_max: 16 * 1024, fields_max: 128 };
+pub const HEAD_LIMITS: HeadLimits =
+    HeadLimits { head_bytes_max: 64 * 1024, target_bytes_max: 16 * 1024, fields_max: 128 };
 
 /// The field in which a robot names its transaction, and in which an origin repeats that name.
 pub const ECHO: &str = "X-Xact";

@@ -72,7 +72,7 @@ impl Distribution {
     /// The mean of what is drawn if all above `limit` counts as `limit`.
     pub fn mean_up_to(&self, limit: f64) -> f64 {
         const STEPS: u32 = 4_000;
-        if self.quantile(1.0) <= limit {
+        if self.quantile(1.0 - 1e-9) <= limit {
             return self.mean();
         }
         let cut = |step| self.quantile((f64::from(step) + 0.5) / f64::from(STEPS)).min(limit);

@@ -172,7 +172,8 @@ impl Crowd {
 
     fn freeze_if_due(&mut self, settings: &Settings, at: Duration) {
         let by_time = settings.freeze_at.is_some_and(|freeze| at >= freeze);
-        let by_count = settings.freeze_after.is_some_and(|most| self.fresh_cachable >= most / u64::from(settings.workers));
+        let by_count =
+            settings.freeze_after.is_some_and(|most| self.fresh_cachable >= most / u64::from(settings.workers));
         if by_time || by_count {
             self.demand.freeze();
         }
@@ -232,5 +233,15 @@ fn preset(settings: &Settings, number: u64, count: u64) -> Wish {
     let name = Name { server: 0, content: 0, world, number: number % count.max(1) + 1, embedded: false };
     let facts = settings.law.facts(&name);
     let (intended, children) = (Duration::ZERO, Vec::new());
-    Wish { name, facts, kind: Kindred::Basic, repeat: number > count, variant: 0, intended, waited: false, tries: 0, children }
+    Wish {
+        name,
+        facts,
+        kind: Kindred::Basic,
+        repeat: number > count,
+        variant: 0,
+        intended,
+        waited: false,
+        tries: 0,
+        children,
+    }
 }

@@ -5,7 +5,7 @@ use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
-use crate::ledger::{Exhibit, Interval, Levels, MissCause, Recorder, Reply, Served, Side, Trouble};
+use crate::ledger::{Exhibit, Interval, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
 use crate::robot::{Ask, Desk, Job, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
@@ -99,7 +99,14 @@ pub fn listeners(port: u16, workers: u16) -> io::Result<Vec<TcpListener>> {
 
 impl Worker {
     /// A worker that begins with the run.
-    pub fn new(number: u16, settings: Arc<Settings>, schedule: Arc<Schedule>, through: Arc<AtomicUsize>, listener: TcpListener, start: Instant) -> io::Result<Self> {
+    pub fn new(
+        number: u16,
+        settings: Arc<Settings>,
+        schedule: Arc<Schedule>,
+        through: Arc<AtomicUsize>,
+        listener: TcpListener,
+        start: Instant,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         poll.listen(&listener, LISTENER << 56)?;
         Ok(Self {
@@ -216,7 +223,14 @@ impl Worker {
                     if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                         continue;
                     }
-                    let mut site = site(&self.settings, &mut self.recorder, &mut self.stream, &self.clock, self.now, &mut self.buffer);
+                    let mut site = site(
+                        &self.settings,
+                        &mut self.recorder,
+                        &mut self.stream,
+                        &self.clock,
+                        self.now,
+                        &mut self.buffer,
+                    );
                     let slot = self.serves.insert(Serve::new(stream, &mut site));
                     let watched = self.serves.at(slot).map(|serve| self.poll.watch(serve.socket(), slot.token(SERVE)));
                     if !matches!(watched, Some(Ok(()))) {
@@ -236,7 +250,8 @@ impl Worker {
 
     fn serve(&mut self, slot: Slot, act: impl FnOnce(&mut Serve, &mut Site<'_>) -> Next) {
         let Some(serve) = self.serves.at(slot) else { return };
-        let mut site = site(&self.settings, &mut self.recorder, &mut self.stream, &self.clock, self.now, &mut self.buffer);
+        let mut site =
+            site(&self.settings, &mut self.recorder, &mut self.stream, &self.clock, self.now, &mut self.buffer);
         match act(serve, &mut site) {
             Next::Poll => {}
             Next::Wake(at) => self.timers.set(at, What::Serve(slot)),
@@ -423,12 +438,14 @@ impl Worker {
         let object = wish.name.fingerprint();
         let served = verdict.findings.served;
         // Somebody else may have brought it in meanwhile.
-        let excused = matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !self.crowd.pending.is_first(object);
+        let excused =
+            matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !self.crowd.pending.is_first(object);
         if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
             self.trouble(*trouble, self.url(wish), detail);
         }
         self.crowd.pending.done(object, verdict.whole);
-        let missing = (wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        let through_cache = self.settings.route.mode != Mode::NoProxy;
+        let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
         let reply = Reply {
             kind: wish.kind.kind(),
             content: wish.name.content,
@@ -504,9 +521,19 @@ impl Worker {
     /// Each second: replies that take too long, connections of origins that nobody uses.
     fn sweep(&mut self) {
         let (now, robots) = (self.now, &self.settings.robots);
-        let late: Vec<Slot> = self.asks.iter().filter(|(_, ask)| ask.is_busy() && ask.active + robots.timeout < now).map(|(slot, _)| slot).collect();
+        let late: Vec<Slot> = self
+            .asks
+            .iter()
+            .filter(|(_, ask)| ask.is_busy() && ask.active + robots.timeout < now)
+            .map(|(slot, _)| slot)
+            .collect();
         let idle = self.settings.origins.idle;
-        let unused: Vec<Slot> = self.serves.iter().filter(|(_, serve)| serve.is_idle() && serve.active + idle < now).map(|(slot, _)| slot).collect();
+        let unused: Vec<Slot> = self
+            .serves
+            .iter()
+            .filter(|(_, serve)| serve.is_idle() && serve.active + idle < now)
+            .map(|(slot, _)| slot)
+            .collect();
         for slot in late {
             let Some(ask) = self.asks.remove(slot) else { continue };
             let robot = ask.robot;
@@ -579,7 +606,14 @@ impl Worker {
     }
 }
 
-fn site<'a>(settings: &'a Settings, recorder: &'a mut Recorder, stream: &'a mut Stream, clock: &'a Clock, now: Duration, buffer: &'a mut [u8]) -> Site<'a> {
+fn site<'a>(
+    settings: &'a Settings,
+    recorder: &'a mut Recorder,
+    stream: &'a mut Stream,
+    clock: &'a Clock,
+    now: Duration,
+    buffer: &'a mut [u8],
+) -> Site<'a> {
     Site { law: &settings.law, settings: &settings.origins, recorder, stream, clock, now, buffer }
 }
 

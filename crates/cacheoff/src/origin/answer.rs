@@ -50,7 +50,14 @@ impl Fault {
 }
 
 /// Answers a request: writes the head to `out` and says what follows it.
-pub fn answer(request: &RequestHead, law: &Law, clock: &Clock, fault: Option<Fault>, close: bool, out: &mut Vec<u8>) -> Answer {
+pub fn answer(
+    request: &RequestHead,
+    law: &Law,
+    clock: &Clock,
+    fault: Option<Fault>,
+    close: bool,
+    out: &mut Vec<u8>,
+) -> Answer {
     let path = match &request.target {
         Target::Origin(path) => path.as_bytes(),
         Target::Absolute(url) => url.path.as_bytes(),

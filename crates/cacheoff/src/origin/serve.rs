@@ -220,7 +220,12 @@ impl Serve {
     /// A request is whole: decides the answer and when it leaves.
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
-        let fault = site.settings.faults.iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
+        let fault = site
+            .settings
+            .faults
+            .iter()
+            .find(|(_, probability)| site.stream.chance(*probability))
+            .map(|(fault, _)| *fault);
         let mut head = Vec::with_capacity(512);
         let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
         let answer = answer(request, site.law, site.clock, fault, close, &mut head);

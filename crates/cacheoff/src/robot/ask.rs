@@ -120,7 +120,14 @@ enum State {
 
 impl Ask {
     /// Begins to connect, from the robot's own address.
-    pub fn connect(robot: u32, from: Ipv4Addr, hop: SocketAddr, job: Box<Job>, desk: &Desk<'_>, stream: &mut Stream) -> Result<Self, (Box<Job>, io::Error)> {
+    pub fn connect(
+        robot: u32,
+        from: Ipv4Addr,
+        hop: SocketAddr,
+        job: Box<Job>,
+        desk: &Desk<'_>,
+        stream: &mut Stream,
+    ) -> Result<Self, (Box<Job>, io::Error)> {
         let socket = match dial(from, hop) {
             Ok(socket) => socket,
             Err(error) => return Err((job, error)),
@@ -326,7 +333,11 @@ impl Ask {
     /// The peer closed: the end of a reply without a length, a truncated one, or none.
     fn closed(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Outcome {
         let Some((_, decoder, _)) = &mut job.reply else {
-            let detail = if job.head_bytes + self.inbox.len() as u64 > 0 { "closed within a head" } else { "closed without an answer" };
+            let detail = if job.head_bytes + self.inbox.len() as u64 > 0 {
+                "closed within a head"
+            } else {
+                "closed without an answer"
+            };
             return Outcome::Failed(job, Trouble::Reset, detail.into());
         };
         let complete = decoder.finish().is_ok();

@@ -127,7 +127,14 @@ impl Demand {
     }
 
     /// Draws the next request of a robot.
-    pub fn draw(&mut self, law: &Law, settings: &RobotSettings, robot: u32, factors: (f64, f64), stream: &mut Stream) -> Wish {
+    pub fn draw(
+        &mut self,
+        law: &Law,
+        settings: &RobotSettings,
+        robot: u32,
+        factors: (f64, f64),
+        stream: &mut Stream,
+    ) -> Wish {
         let (recurrence, special) = factors;
         let content = pick(&settings.direct, stream);
         let public = settings.public >= 1.0 || stream.chance(settings.public);
@@ -193,7 +200,14 @@ impl Demand {
         Some(discriminate(law, settings, name, number, &names, stream))
     }
 
-    fn repeat_private(&mut self, law: &Law, settings: &RobotSettings, robot: u32, content: u8, stream: &mut Stream) -> Option<Name> {
+    fn repeat_private(
+        &mut self,
+        law: &Law,
+        settings: &RobotSettings,
+        robot: u32,
+        content: u8,
+        stream: &mut Stream,
+    ) -> Option<Name> {
         let names = *self.private.get(&(robot, content))?;
         let mut names = Names { window: if self.frozen { names.window } else { names.made }, ..names };
         if names.window == 0 {
@@ -238,7 +252,14 @@ fn hot_name(names: &mut Names, hot: HotSet, oldest: u64, stream: &mut Stream) ->
 }
 
 /// Popular objects become small: with some probability the smallest cachable neighbour is taken.
-fn discriminate(law: &Law, settings: &RobotSettings, name: Name, number: u64, names: &Names, stream: &mut Stream) -> Name {
+fn discriminate(
+    law: &Law,
+    settings: &RobotSettings,
+    name: Name,
+    number: u64,
+    names: &Names,
+    stream: &mut Stream,
+) -> Name {
     let chosen = Name { number, ..name };
     if settings.discrimination <= 0.0 || !stream.chance(settings.discrimination) || !law.facts(&chosen).cachable {
         return chosen;

@@ -95,13 +95,23 @@ impl Judge {
         judge
     }
 
-    fn look(&mut self, case: &Case<'_>, head: &ResponseHead, echo: Option<Xact>, tag: Option<Tag>, dated: Option<u64>) -> Option<(Trouble, String)> {
+    fn look(
+        &mut self,
+        case: &Case<'_>,
+        head: &ResponseHead,
+        echo: Option<Xact>,
+        tag: Option<Tag>,
+        dated: Option<u64>,
+    ) -> Option<(Trouble, String)> {
         if echo.is_some_and(|echo| echo.tag != case.xact.tag) {
             return Some((Trouble::ForeignReply, "the echo is of another run".into()));
         }
         if echo.is_none() && head.status != 304 {
             let kind = if head.status >= 400 { Trouble::Refused } else { Trouble::WrongHeader };
-            return Some((kind, format!("status {} without the origin's echo: the cache itself answered", head.status)));
+            return Some((
+                kind,
+                format!("status {} without the origin's echo: the cache itself answered", head.status),
+            ));
         }
         if self.findings.fault.as_deref() == Some("unavailable") {
             return None;
@@ -159,15 +169,20 @@ impl Judge {
         let stale = generation < version.generation && replaced + late + TOLERANCE_S < case.asked;
         stale.then(|| {
             let age = case.asked.saturating_sub(replaced);
-            (Trouble::StaleHit, format!("version {generation} was replaced {age} s before; now it is {}", version.generation))
+            (
+                Trouble::StaleHit,
+                format!("version {generation} was replaced {age} s before; now it is {}", version.generation),
+            )
         })
     }
 
     fn length(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
         let declared: u64 = head.fields.text("Content-Length")?.parse().ok()?;
         let right = self.end - self.at;
-        let may_differ = head.status == 304 || self.findings.fault.is_some() || case.wish.kind == Kindred::Head && declared == 0;
-        (declared != right && !may_differ).then(|| (Trouble::WrongLength, format!("{declared} bytes declared instead of {right}")))
+        let may_differ =
+            head.status == 304 || self.findings.fault.is_some() || case.wish.kind == Kindred::Head && declared == 0;
+        (declared != right && !may_differ)
+            .then(|| (Trouble::WrongLength, format!("{declared} bytes declared instead of {right}")))
     }
 
     /// Judges bytes of the body as they arrive.
@@ -193,7 +208,9 @@ impl Judge {
     fn wrong_bytes(&self) -> (Trouble, String) {
         let detail = match whose(&self.first) {
             Some(body) if body.seed != self.expected.seed => format!("bytes of object {:x}", body.seed),
-            Some(body) if body.generation != self.expected.generation => format!("bytes of version {}", body.generation),
+            Some(body) if body.generation != self.expected.generation => {
+                format!("bytes of version {}", body.generation)
+            }
             _ => format!("a wrong byte at or after {}", self.at),
         };
         (Trouble::WrongBytes, detail)
@@ -208,7 +225,10 @@ impl Judge {
             let cut = format!("{missing} of {} bytes are missing", self.end - started);
             self.findings.wrong = Some((Trouble::Truncated, cut));
         }
-        if complete && self.findings.served == Served::Hit && self.findings.fault.as_deref().is_some_and(|fault| fault != "unavailable") {
+        if complete
+            && self.findings.served == Served::Hit
+            && self.findings.fault.as_deref().is_some_and(|fault| fault != "unavailable")
+        {
             let kept = "a spoilt answer of the origin was kept".to_owned();
             self.findings.wrong.get_or_insert((Trouble::Truncated, kept));
         }
