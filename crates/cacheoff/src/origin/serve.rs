@@ -6,10 +6,10 @@ use crate::link::{Arrival, Lane};
 use crate::object::{Body, Law};
 use crate::random::Stream;
 use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
-use larder_wire::{RequestHead, Target};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
 use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{RequestHead, Target};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -221,7 +221,8 @@ impl Serve {
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
         let draws = site.settings.faults.iter();
-        let fault = draws.into_iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
+        let fault =
+            draws.into_iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
         let heard = match &mut self.lanes {
             Some(lanes) => lanes.inward.send(site.now.max(lanes.open_at), 1).last().map_or(site.now, |last| last.at),
             None => site.now,
