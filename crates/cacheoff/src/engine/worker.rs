@@ -5,7 +5,7 @@ use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
-use crate::ledger::{Exhibit, Interval, Levels, MissCause, Recorder, Reply, Served, Side, Trouble};
+use crate::ledger::{Exhibit, Interval, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
 use crate::robot::{Ask, Desk, Job, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
@@ -444,7 +444,8 @@ impl Worker {
             self.trouble(*trouble, self.url(wish), detail);
         }
         self.crowd.pending.done(object, verdict.whole);
-        let missing = (wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        let through_cache = self.settings.route.mode != Mode::NoProxy;
+        let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
         let reply = Reply {
             kind: wish.kind.kind(),
             content: wish.name.content,

@@ -35,6 +35,8 @@ pub struct Content {
     pub media: String,
     /// Body sizes in bytes.
     pub size: Distribution,
+    /// No body is larger.
+    pub size_bytes_max: u64,
     /// Share of the objects that a store may keep.
     pub cachable: f64,
     /// Endings of its URLs with their shares.
@@ -82,8 +84,6 @@ pub struct Body {
     pub size: u64,
 }
 
-/// Largest body; what a distribution draws above is cut.
-const SIZE_BYTES_MAX: f64 = 1e12;
 /// Most objects that one page embeds: their number has a byte in their names.
 const EMBEDS_MAX: f64 = 255.0;
 
@@ -98,8 +98,12 @@ impl Law {
         let seed = mix(self.seed ^ name.fingerprint());
         let content = self.content(name);
         let mut stream = Stream::new(seed, 1);
-        let size = content.size.draw(&mut stream).clamp(1.0, SIZE_BYTES_MAX) as u64;
-        Facts { seed, size, cachable: Stream::new(seed, 2).chance(content.cachable) }
+        let size = content.size.draw(&mut stream).max(1.0) as u64;
+        Facts {
+            seed,
+            size: size.min(content.size_bytes_max.max(1)),
+            cachable: Stream::new(seed, 2).chance(content.cachable),
+        }
     }
 
     /// The version that origins give out at a time, in seconds since 1970.

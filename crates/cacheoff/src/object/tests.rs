@@ -6,6 +6,7 @@ fn law() -> Law {
         name: name.into(),
         media: "image/gif".into(),
         size,
+        size_bytes_max: 1 << 40,
         cachable,
         endings: vec![(".gif".into(), 0.6), (".png".into(), 0.4)],
         embeds: None,

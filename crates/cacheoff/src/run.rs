@@ -1,1 +1,0 @@
-//! A run: from a workload to a ledger.
