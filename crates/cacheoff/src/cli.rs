@@ -1,0 +1,67 @@
+//! The command line.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The referee for web caches.
+#[derive(Parser)]
+#[command(name = "cacheoff", version)]
+enum Cli {
+    /// Plays a workload against one cache, or against none
+    Run(crate::run::command::RunArgs),
+    /// Plays workloads against several caches in alternation
+    Contest(ContestLine),
+    /// Makes reports of ledgers
+    Report(crate::report::command::ReportArgs),
+    /// Cuts the power of a cache and measures how long it takes to serve again
+    Downtime(crate::downtime::command::DowntimeArgs),
+    /// Records the load of a cache at work
+    Record(crate::record::command::RecordArgs),
+    /// Looks at TIME-WAIT
+    Msl(crate::msl::MslArgs),
+    /// Lists the workloads that come with the program
+    List,
+}
+
+#[derive(clap::Args)]
+struct ContestLine {
+    #[command(flatten)]
+    contest: crate::contest::command::ContestArgs,
+    /// Requests per second at peak
+    #[arg(long)]
+    peak: Option<f64>,
+    /// Phases are so many times as long
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the command line.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse() {
+        Cli::Run(args) => args.run(),
+        Cli::Contest(line) => {
+            let cores = line.contest.own_cores();
+            line.contest.run(&mut |heat| crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores))
+        }
+        Cli::Report(args) => args.run(),
+        Cli::Downtime(args) => args.run(),
+        Cli::Record(args) => args.run(),
+        Cli::Msl(args) => args.run(),
+        Cli::List => list(),
+    };
+    done.unwrap_or_else(|reason| {
+        eprintln!("cacheoff: {reason}");
+        ExitCode::from(2)
+    })
+}
+
+fn list() -> Result<ExitCode, String> {
+    for builtin in crate::workload::BUILTIN {
+        let workload = builtin.workload(None).map_err(|report| report.to_string())?;
+        println!("{:<12} {}", builtin.name, workload.about);
+    }
+    Ok(ExitCode::SUCCESS)
+}

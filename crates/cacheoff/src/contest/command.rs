@@ -1,0 +1,171 @@
+//! `cacheoff contest`.
+
+use super::{EntrySpec, Event, Heat, Plan, Post, contest};
+use crate::ledger::Ledger;
+use crate::report::command::Outputs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Plays workloads against several caches in alternation and reports them side by side.
+#[derive(clap::Args, Debug)]
+pub struct ContestArgs {
+    /// Entries that come with the program, in the order of the report
+    #[arg(long, value_delimiter = ',', default_value = "larder,squid,nginx,varnish,trafficserver")]
+    entries: Vec<String>,
+    /// An entry of your own: a folder with an entry.toml
+    #[arg(long, value_name = "FOLDER")]
+    entry: Vec<PathBuf>,
+    /// A cache that runs already
+    #[arg(long, value_name = "NAME=ADDR:PORT")]
+    ask: Vec<String>,
+    /// Workloads by name or file
+    #[arg(long, value_delimiter = ',', default_value = "hammer")]
+    workload: Vec<String>,
+    /// Rounds per workload
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// How entries are asked: forward, reverse, or reverse with forward for those that know nothing else
+    #[arg(long, default_value = "any", value_parser = ["forward", "reverse", "any"])]
+    mode: String,
+    /// Store of the entries
+    #[arg(long, default_value = "memory", value_parser = ["memory", "disk", "pass"])]
+    store: String,
+    /// Budget of memory in MB
+    #[arg(long, default_value_t = 256)]
+    memory_mb: u64,
+    /// Budget of disk in MB
+    #[arg(long, default_value_t = 1_024)]
+    disk_mb: u64,
+    /// Port of the caches
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Port of the origins
+    #[arg(long, default_value_t = 24_180)]
+    origin_port: u16,
+    /// Cores of the caches, such as 0 or 0,1; the first half of all cores if nothing is said
+    #[arg(long, value_delimiter = ',')]
+    cache_cores: Vec<usize>,
+    /// Folder for the ledgers
+    #[arg(long, default_value = "contest")]
+    folder: PathBuf,
+    /// No round begins after this many minutes
+    #[arg(long, value_name = "MINUTES")]
+    time_max: Option<u64>,
+    /// Where the report goes
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl ContestArgs {
+    /// Plays everything with `play` and gives the report.
+    pub fn run(&self, play: &mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>) -> Result<ExitCode, String> {
+        let plan = self.plan()?;
+        let ledgers = contest(&plan, play, &mut tell)?;
+        self.outputs.give(&ledgers)
+    }
+
+    /// Cores that are left to the referee.
+    pub fn own_cores(&self) -> Vec<usize> {
+        let taken = self.cores();
+        (0..all_cores()).filter(|core| !taken.contains(core)).collect()
+    }
+
+    /// What is to be done, in full.
+    pub fn plan(&self) -> Result<Plan, String> {
+        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
+        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
+        let asked = self.ask.iter().map(|given| {
+            let (name, address) =
+                given.split_once('=').ok_or_else(|| format!("--ask {given}: write NAME=ADDR:PORT"))?;
+            Ok(EntrySpec::address(name, address))
+        });
+        let entries: Vec<EntrySpec> = builtin.chain(own).chain(asked).collect::<Result<_, String>>()?;
+        if let Some(twice) =
+            entries.iter().enumerate().find(|(i, spec)| entries[..*i].iter().any(|e| e.name == spec.name))
+        {
+            return Err(format!("two entries are called {:?}; give one another name", twice.1.name));
+        }
+        if entries.is_empty() {
+            return Err("no entries: give --entries, --entry or --ask".to_owned());
+        }
+        Ok(Plan {
+            entries,
+            workloads: self.workload.clone(),
+            rounds: self.rounds.max(1),
+            post: Post {
+                mode: if self.mode == "any" { "reverse".to_owned() } else { self.mode.clone() },
+                store: self.store.clone(),
+                port: self.port,
+                origin: SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port)),
+                memory_mb: self.memory_mb,
+                disk_mb: self.disk_mb,
+                cores: self.cores(),
+            },
+            any_mode: self.mode == "any",
+            folder: self.folder.clone(),
+            time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
+        })
+    }
+
+    fn cores(&self) -> Vec<usize> {
+        match self.cache_cores.is_empty() {
+            true => (0..(all_cores() / 2).max(1)).collect(),
+            false => self.cache_cores.clone(),
+        }
+    }
+}
+
+fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn tell(event: Event<'_>) {
+    match event {
+        Event::Begins { label, workload, round } => eprintln!("contest: {label}, {workload}, round {round}"),
+        Event::Failed { label, reason } => eprintln!("contest: {label} failed: {reason}"),
+        Event::TimeIsOver => eprintln!("contest: time is over, the rounds that are left are not played"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Whole {
+        #[command(flatten)]
+        contest: ContestArgs,
+    }
+
+    fn plan(words: &[&str]) -> Result<Plan, String> {
+        Whole::try_parse_from([&["contest"], words].concat()).map_err(|error| error.to_string())?.contest.plan()
+    }
+
+    #[test]
+    fn words_become_a_plan() {
+        let plan =
+            plan(&["--entries", "ats,squid", "--ask", "mine=127.0.0.1:1", "--cache-cores", "0", "--rounds", "0"])
+                .unwrap();
+        let names: Vec<&str> = plan.entries.iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["trafficserver", "squid", "mine"]);
+        assert_eq!((plan.rounds, plan.post.cores, plan.any_mode), (1, vec![0], true));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (words, reason) in [
+            (&["--entries", "polipo"][..], "unknown entry"),
+            (&["--entries", "squid,squid"], "two entries are called"),
+            (&["--entries", ""], "no entries"),
+            (&["--ask", "x"], "write NAME=ADDR:PORT"),
+            (&["--entry", "/nowhere"], "cannot be read"),
+            (&["--mode", "sideways"], "invalid value"),
+        ] {
+            let error = plan(words).err().unwrap();
+            assert!(error.contains(reason), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! An entry as data: its `entry.toml`, its templates, and the text they become for one start.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// A value may hold placeholders whose values hold placeholders; deeper than this is a circle.
+const NESTING_MAX: usize = 5;
+/// Values of a mode or a store that are not placeholders.
+const PREPARE: &str = "prepare";
+
+/// The entries that come with the program.
+macro_rules! builtin {
+    ($($name:literal: $($file:literal)+;)+) => {
+        static BUILTIN: &[(&str, &[(&str, &str)])] = &[$((
+            $name,
+            &[
+                ("entry.toml", include_str!(concat!("../../entries/", $name, "/entry.toml"))),
+                $(($file, include_str!(concat!("../../entries/", $name, "/", $file))),)+
+            ],
+        ),)+];
+    };
+}
+
+builtin! {
+    "larder": "larder.toml";
+    "squid": "squid.conf";
+    "nginx": "nginx.conf";
+    "varnish": "entry.vcl";
+    "trafficserver": "records.config" "remap.config" "storage.config" "plugin.config" "ip_allow.yaml" "runroot.yaml";
+    "haproxy": "haproxy.cfg";
+    "apache": "apache.conf";
+    "h2o": "h2o.conf";
+}
+
+/// An entry before it is started.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EntrySpec {
+    /// Its name in tables.
+    pub name: String,
+    /// The product.
+    pub product: String,
+    /// The program.
+    pub program: String,
+    /// Where the program comes from, for the reason when it is absent.
+    pub package: String,
+    /// Arguments that print the version.
+    pub version: Vec<String>,
+    /// Arguments to start it in the foreground.
+    pub start: Vec<String>,
+    /// Where it listens, if nothing is started or not on the given port.
+    pub address: String,
+    /// Commands before the start.
+    pub prepare: Vec<Vec<String>>,
+    /// Users to run as when started by root.
+    pub users: Vec<String>,
+    /// Folders in its own folder.
+    pub folders: Vec<String>,
+    /// Variables.
+    pub environment: BTreeMap<String, String>,
+    /// Signal that ends it.
+    pub stop: Stop,
+    /// Statuses that mean "not ready".
+    pub ready_refuses: Vec<u16>,
+    /// Seconds until it must be ready; 0 is the default of [`EntrySpec::READY_S`].
+    pub ready_s: u64,
+    /// Remarks on the tuning.
+    pub notes: Vec<String>,
+    /// Price, for the normalised figures.
+    pub price: Option<f64>,
+    /// Its currency.
+    pub currency: Option<String>,
+    /// Power drawn in watts.
+    pub watts: Option<f64>,
+    /// Files to write.
+    #[serde(rename = "file")]
+    pub files: Vec<FileSpec>,
+    /// More placeholders.
+    pub values: BTreeMap<String, String>,
+    /// Ways it can be asked.
+    pub mode: BTreeMap<String, Variation>,
+    /// Stores it has.
+    pub store: BTreeMap<String, Variation>,
+    #[serde(skip)]
+    pub(super) templates: BTreeMap<String, String>,
+}
+
+/// A file that is written before the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSpec {
+    /// Below the entry's own folder.
+    pub path: String,
+    /// Beside `entry.toml`.
+    pub template: String,
+}
+
+/// Placeholders of a mode or a store; `prepare` holds commands.
+pub type Variation = BTreeMap<String, toml::Value>;
+
+/// The signal that ends an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Stop {
+    /// SIGTERM.
+    #[default]
+    Term,
+    /// SIGINT.
+    Int,
+    /// SIGQUIT.
+    Quit,
+}
+
+impl EntrySpec {
+    /// Seconds until an entry must be ready, if it does not say.
+    pub const READY_S: u64 = 20;
+
+    /// Names of the entries that come with the program.
+    pub fn builtin_names() -> impl Iterator<Item = &'static str> {
+        BUILTIN.iter().map(|(name, _)| *name)
+    }
+
+    /// An entry that comes with the program.
+    pub fn builtin(name: &str) -> Result<Self, String> {
+        let known = || Self::builtin_names().collect::<Vec<_>>().join(", ");
+        let name = if name == "ats" { "trafficserver" } else { name };
+        let (_, files) = BUILTIN
+            .iter()
+            .find(|(each, _)| *each == name)
+            .ok_or_else(|| format!("unknown entry {name:?}; there are {}, and --entry FOLDER for your own", known()))?;
+        let templates = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        Self::parse(files[0].1, templates).map_err(|error| format!("entry {name}: {error}"))
+    }
+
+    /// An entry of the user's.
+    pub fn folder(folder: &Path) -> Result<Self, String> {
+        let file = folder.join("entry.toml");
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+        };
+        let text = read(&file)?;
+        let spec = Self::parse(&text, BTreeMap::new()).map_err(|error| format!("{}: {error}", file.display()))?;
+        let templates = spec.files.iter().map(|file| Ok((file.template.clone(), read(&folder.join(&file.template))?)));
+        let templates = templates.collect::<Result<_, String>>()?;
+        Ok(Self { templates, ..spec })
+    }
+
+    /// An entry that a shell command starts in the foreground.
+    pub fn command(start: &str, address: &str) -> Self {
+        Self {
+            product: start.to_owned(),
+            program: "/bin/sh".to_owned(),
+            start: vec!["-c".to_owned(), start.to_owned()],
+            ..Self::address("command", address)
+        }
+    }
+
+    /// An entry that is only asked, never started.
+    pub fn address(name: &str, address: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            product: address.to_owned(),
+            address: address.to_owned(),
+            mode: ["forward", "reverse"].map(|mode| (mode.to_owned(), Variation::new())).into(),
+            notes: vec!["Started and configured by somebody else: its tuning is not known.".to_owned()],
+            ..Self::default()
+        }
+    }
+
+    fn parse(text: &str, templates: BTreeMap<String, String>) -> Result<Self, String> {
+        let spec: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let spec = Self { templates, ..spec };
+        let problem = match &spec {
+            spec if spec.name.is_empty() => Some("it has no name"),
+            spec if spec.program.is_empty() && spec.address.is_empty() => {
+                Some("it has neither a program to start nor an address to ask")
+            }
+            spec if spec.mode.is_empty() => Some("it has no [mode.forward] and no [mode.reverse]"),
+            spec if spec.files.iter().any(|file| escapes(&file.path) || escapes(&file.template)) => {
+                Some("a path of a [[file]] leaves the entry's folder")
+            }
+            spec if spec.folders.iter().any(|folder| escapes(folder)) => Some("a folder leaves the entry's folder"),
+            _ => None,
+        };
+        problem.map_or(Ok(spec), |problem| Err(problem.to_owned()))
+    }
+
+    /// Whether it can be asked in this way, with this store.
+    pub fn can(&self, mode: &str, store: &str) -> Result<(), String> {
+        let listed = |all: &BTreeMap<String, Variation>| all.keys().cloned().collect::<Vec<_>>().join(" or ");
+        if !self.mode.contains_key(mode) {
+            return Err(format!("{} cannot be asked as a {mode} proxy, only {}", self.name, listed(&self.mode)));
+        }
+        if !self.store.is_empty() && !self.store.contains_key(store) {
+            return Err(format!("{} has no {store} store, only {}", self.name, listed(&self.store)));
+        }
+        Ok(())
+    }
+
+    /// Commands before the start, those of the mode and the store included.
+    pub(super) fn preparations(&self, mode: &str, store: &str) -> Vec<Vec<String>> {
+        let of = |variation: Option<&Variation>| -> Vec<Vec<String>> {
+            let commands = variation.and_then(|v| v.get(PREPARE)).and_then(toml::Value::as_array);
+            let words = |command: &toml::Value| {
+                let words = command.as_array().into_iter().flatten();
+                words.filter_map(|word| word.as_str().map(str::to_owned)).collect()
+            };
+            commands.into_iter().flatten().map(words).collect()
+        };
+        [self.prepare.clone(), of(self.mode.get(mode)), of(self.store.get(store))].concat()
+    }
+
+    /// Placeholders of one start: those of the entry, of the mode, of the store, and what the contest gives.
+    pub(super) fn values(&self, mode: &str, store: &str, given: BTreeMap<String, String>) -> Values {
+        let mut all = self.values.clone();
+        for variation in [self.mode.get(mode), self.store.get(store)].into_iter().flatten() {
+            let texts = variation.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+            all.extend(texts);
+        }
+        all.extend(given);
+        Values(all)
+    }
+
+    /// The files as they are written: path and text.
+    pub(super) fn written(&self, values: &Values) -> Result<Vec<(String, String)>, String> {
+        let write = |file: &FileSpec| {
+            let template = self.templates.get(&file.template);
+            let template = template.ok_or_else(|| format!("entry {}: no template {}", self.name, file.template))?;
+            let text =
+                values.fill(template).map_err(|error| format!("entry {}, {}: {error}", self.name, file.template))?;
+            Ok((file.path.clone(), text))
+        };
+        self.files.iter().map(write).collect()
+    }
+}
+
+fn escapes(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..")
+}
+
+/// Placeholders with their values.
+pub(super) struct Values(BTreeMap<String, String>);
+
+impl Values {
+    /// A text with all its placeholders filled.
+    pub fn fill(&self, text: &str) -> Result<String, String> {
+        let mut text = text.to_owned();
+        for _ in 0..NESTING_MAX {
+            let filled = self.fill_once(&text)?;
+            if filled == text {
+                return Ok(filled);
+            }
+            text = filled;
+        }
+        Err("placeholders stand for each other in a circle".to_owned())
+    }
+
+    /// Each in a list.
+    pub fn fill_all(&self, texts: &[String]) -> Result<Vec<String>, String> {
+        texts.iter().map(|text| self.fill(text)).collect()
+    }
+
+    fn fill_once(&self, text: &str) -> Result<String, String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find('@') {
+            let after = &rest[start + 1..];
+            let length = after.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(after.len());
+            out.push_str(&rest[..start]);
+            if length == 0 || !after[length..].starts_with('@') {
+                out.push('@');
+                rest = after;
+                continue;
+            }
+            let name = &after[..length];
+            out.push_str(self.0.get(name).ok_or_else(|| format!("unknown placeholder @{name}@"))?);
+            rest = &after[length + 1..];
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given() -> BTreeMap<String, String> {
+        let names = [
+            "dir",
+            "port",
+            "origin",
+            "origin_host",
+            "origin_port",
+            "memory_mb",
+            "disk_mb",
+            "workers",
+            "user",
+            "group",
+            "program",
+            "cache_dir",
+            "connections_max",
+        ];
+        names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
+    }
+
+    #[test]
+    fn every_entry_fills_every_template_in_every_mode_and_store() {
+        for name in EntrySpec::builtin_names() {
+            let spec = EntrySpec::builtin(name).unwrap();
+            assert_eq!(spec.name, name);
+            assert!(!spec.notes.is_empty() && !spec.package.is_empty(), "{name} must explain itself");
+            for (mode, store) in spec.mode.keys().flat_map(|mode| spec.store.keys().map(move |store| (mode, store))) {
+                spec.can(mode, store).unwrap();
+                let values = spec.values(mode, store, given());
+                let files = spec.written(&values).unwrap();
+                let all: String = files.iter().map(|(_, text)| text.as_str()).collect();
+                assert!(all.contains("<port>") || spec.start.iter().any(|word| word.contains("@port@")), "{name}");
+                values.fill_all(&spec.start).unwrap();
+                spec.preparations(mode, store).iter().for_each(|command| drop(values.fill_all(command).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn placeholders_nest_and_circles_and_unknown_ones_are_errors() {
+        let values = Values(
+            [("a", "1 @b@"), ("b", "2"), ("x", "@y@"), ("y", "@x@")].map(|(n, v)| (n.to_owned(), v.to_owned())).into(),
+        );
+        assert_eq!(values.fill("me@example @a@, @ and @@").unwrap(), "me@example 1 2, @ and @@");
+        assert_eq!(values.fill("@c@").unwrap_err(), "unknown placeholder @c@");
+        assert!(values.fill("@x@").unwrap_err().contains("circle"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_reason() {
+        for (text, reason) in [
+            ("", "no name"),
+            ("name = \"a\"", "neither a program"),
+            ("name = \"a\"\nprogram = \"a\"", "no [mode.forward]"),
+            ("name = \"a\"\nspeed = 9", "unknown field `speed`"),
+            ("name = \"a\"\nprogram = \"a\"\nfolders = [\"../up\"]\n[mode.forward]", "leaves the entry's folder"),
+        ] {
+            let error = EntrySpec::parse(text, BTreeMap::new()).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        assert!(
+            EntrySpec::builtin("polipo").unwrap_err().contains("unknown entry \"polipo\"; there are larder, squid")
+        );
+        assert!(EntrySpec::builtin("varnish").unwrap().can("forward", "memory").unwrap_err().contains("only reverse"));
+    }
+
+    #[test]
+    fn a_folder_is_an_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(
+            folder.path().join("entry.toml"),
+            "name = \"mine\"\nprogram = \"mine\"\n[[file]]\npath = \"m.conf\"\ntemplate = \"m.conf\"\n[mode.forward]\n",
+        )
+        .unwrap();
+        assert!(EntrySpec::folder(folder.path()).unwrap_err().contains("m.conf cannot be read"));
+        fs::write(folder.path().join("m.conf"), "port @port@").unwrap();
+        let spec = EntrySpec::folder(folder.path()).unwrap();
+        let values = spec.values("forward", "memory", given());
+        assert_eq!(spec.written(&values).unwrap(), [("m.conf".to_owned(), "port <port>".to_owned())]);
+    }
+}

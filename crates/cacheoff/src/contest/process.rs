@@ -1,0 +1,481 @@
+//! A cache that is running: started from its entry, bound to its cores, ready, and ended with all that it started.
+
+use super::entry::{EntrySpec, Stop, Values};
+use crate::ledger;
+use crate::proc;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long an ended cache may take before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long what it started may live on after it.
+const ORPHANS: Duration = Duration::from_millis(500);
+/// A command before the start may take this long.
+const PREPARE_MAX: Duration = Duration::from_secs(60);
+/// Of a failed cache's own words, this much is kept for the reason.
+const SAID_BYTES_MAX: usize = 600;
+/// Open files that a cache should be allowed.
+const DESCRIPTORS_WISHED: u64 = 65_536;
+/// Of those, what it needs beside connections.
+const DESCRIPTORS_SPARE: u64 = 200;
+const POLL: Duration = Duration::from_millis(10);
+
+/// Where and how an entry runs.
+#[derive(Clone, Debug)]
+pub struct Post {
+    /// `forward` or `reverse`.
+    pub mode: String,
+    /// `memory`, `disk` or `pass`.
+    pub store: String,
+    /// Port on 127.0.0.1.
+    pub port: u16,
+    /// Origins for a reverse proxy.
+    pub origin: SocketAddr,
+    /// Budget of memory in MB.
+    pub memory_mb: u64,
+    /// Budget of disk in MB.
+    pub disk_mb: u64,
+    /// Cores of the cache; empty: not bound, one worker.
+    pub cores: Vec<usize>,
+}
+
+/// An entry with its files in place; it can be started, ended and started again.
+pub struct Prepared {
+    spec: EntrySpec,
+    values: Values,
+    post: Post,
+    files: Vec<(String, String)>,
+    preparations: Vec<Vec<String>>,
+    version: String,
+    folder: tempfile::TempDir,
+    _memory_folder: Option<tempfile::TempDir>,
+}
+
+/// A running cache. Dropping it ends it.
+pub struct Running {
+    child: Option<Child>,
+    family: Vec<u32>,
+    stop: Stop,
+    /// Where it is asked.
+    pub address: SocketAddr,
+    /// What the ledger's head says of it.
+    pub entry: ledger::Entry,
+}
+
+impl Prepared {
+    /// Writes the files of an entry into a folder of its own and runs the commands before the start.
+    pub fn new(spec: EntrySpec, post: Post) -> Result<Self, String> {
+        spec.can(&post.mode, &post.store)?;
+        let folder = tempfile::Builder::new()
+            .prefix("cacheoff-")
+            .tempdir()
+            .map_err(|e| format!("no folder for {}: {e}", spec.name))?;
+        let program = program(&spec)?;
+        let owner = owner(&spec);
+        let mut given = BTreeMap::from(
+            [
+                ("dir", folder.path().display().to_string()),
+                ("program", program.display().to_string()),
+                ("port", post.port.to_string()),
+                ("origin", post.origin.to_string()),
+                ("origin_host", post.origin.ip().to_string()),
+                ("origin_port", post.origin.port().to_string()),
+                ("memory_mb", post.memory_mb.to_string()),
+                ("disk_mb", post.disk_mb.to_string()),
+                ("workers", post.cores.len().max(1).to_string()),
+                ("connections_max", connections_max().to_string()),
+                ("user", owner.user.clone()),
+                ("group", owner.group.clone()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        let memory_folder = memory_folder(&spec, &post)?;
+        let cache_dir =
+            memory_folder.as_ref().map_or_else(|| folder.path().join("cache"), |shm| shm.path().join("cache"));
+        given.insert("cache_dir".to_owned(), cache_dir.display().to_string());
+        let values = spec.values(&post.mode, &post.store, given);
+        let files = spec.written(&values)?;
+        lay_out(&spec, folder.path(), memory_folder.as_ref().map(|shm| shm.path()), &files, &owner)?;
+        let preparations = spec.preparations(&post.mode, &post.store);
+        let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
+        let version = version(&spec, &program);
+        Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
+    }
+
+    /// Product and version.
+    pub fn product(&self) -> String {
+        format!("{} {}", self.spec.product, self.version).trim_end().to_owned()
+    }
+
+    /// The entry's own folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs the commands before the first start.
+    pub fn prepare(&self) -> Result<(), String> {
+        for words in &self.preparations {
+            run_to_end(&self.spec, words, self.folder.path())?;
+        }
+        Ok(())
+    }
+
+    /// Starts the program without waiting for it.
+    pub fn launch(&self) -> Result<Running, String> {
+        let address = self.address()?;
+        if self.spec.program.is_empty() {
+            return Ok(Running {
+                child: None,
+                family: Vec::new(),
+                stop: self.spec.stop,
+                address,
+                entry: self.facts(&[]),
+            });
+        }
+        if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
+            return Err(format!("{address} is taken: something listens there already; choose another --port"));
+        }
+        let program = program(&self.spec)?;
+        let arguments = self.values.fill_all(&self.spec.start)?;
+        let log = fs::File::create(self.folder.path().join("out.log"))
+            .map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
+        let errors = log.try_clone().map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
+        let mut command = Command::new(&program);
+        command.args(&arguments).current_dir(self.folder.path()).process_group(0);
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        for (name, value) in &self.spec.environment {
+            command.env(name, self.values.fill(value)?);
+        }
+        let child = on_cores(&self.post.cores, || command.spawn())
+            .map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
+        let line: Vec<String> = std::iter::once(program.display().to_string()).chain(arguments).collect();
+        Ok(Running { child: Some(child), family: Vec::new(), stop: self.spec.stop, address, entry: self.facts(&line) })
+    }
+
+    /// Starts the program and waits until it answers.
+    pub fn start(&self) -> Result<Running, String> {
+        let mut running = self.launch()?;
+        let limit = Duration::from_secs(if self.spec.ready_s > 0 { self.spec.ready_s } else { EntrySpec::READY_S });
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = running.ended() {
+                return Err(format!("{} ended at once ({status}): {}", self.spec.name, self.said()));
+            }
+            match answers(running.address, &self.post) {
+                Some(status) if !self.spec.ready_refuses.contains(&status) => break,
+                _ if begun.elapsed() > limit => {
+                    let seconds = limit.as_secs();
+                    return Err(format!("{} was not ready after {seconds} s: {}", self.spec.name, self.said()));
+                }
+                _ => std::thread::sleep(POLL),
+            }
+        }
+        running.meet_family();
+        Ok(running)
+    }
+
+    fn address(&self) -> Result<SocketAddr, String> {
+        let text = match self.spec.address.as_str() {
+            "" => format!("127.0.0.1:{}", self.post.port),
+            address => self.values.fill(address)?,
+        };
+        text.parse().map_err(|_| format!("entry {}: {text:?} is not ADDRESS:PORT", self.spec.name))
+    }
+
+    fn facts(&self, line: &[String]) -> ledger::Entry {
+        let mut commands: Vec<String> = self.preparations.iter().map(|words| words.join(" ")).collect();
+        if !line.is_empty() {
+            commands.push(line.join(" "));
+        }
+        let cores: Vec<String> = self.post.cores.iter().map(usize::to_string).collect();
+        let hidden = |text: &str| text.replace(&self.folder.path().display().to_string(), "DIR");
+        ledger::Entry {
+            name: self.spec.name.clone(),
+            store: self.post.store.clone(),
+            commands: commands.iter().map(|command| hidden(command)).collect(),
+            files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
+            notes: self.spec.notes.clone(),
+            cores: cores.join(","),
+        }
+    }
+
+    /// The end of what the cache said: its output and the logs in its folder.
+    fn said(&self) -> String {
+        let logs = ["out.log", "error.log", "log/cache.log", "log/diags.log"];
+        let texts = logs.iter().filter_map(|log| fs::read(self.folder.path().join(log)).ok());
+        let all: Vec<u8> = texts.flatten().collect();
+        let text = String::from_utf8_lossy(&all[all.len().saturating_sub(SAID_BYTES_MAX)..]).into_owned();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if text.is_empty() { "it said nothing".to_owned() } else { text }
+    }
+}
+
+impl Running {
+    /// The first process, if one was started.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<String> {
+        self.child.as_mut()?.try_wait().ok().flatten().map(|status| status.to_string())
+    }
+
+    /// Remembers the processes that were started by it, so that all can be ended.
+    fn meet_family(&mut self) {
+        self.family = self.pid().map_or_else(Vec::new, proc::tree);
+    }
+
+    /// Cuts the power: SIGKILL to every process at once.
+    pub fn cut(mut self) {
+        self.end(Signal::KILL);
+    }
+
+    /// Ends it in order.
+    pub fn stop(mut self) {
+        let signal = match self.stop {
+            Stop::Term => Signal::TERM,
+            Stop::Int => Signal::INT,
+            Stop::Quit => Signal::QUIT,
+        };
+        self.end(signal);
+    }
+
+    fn end(&mut self, first: Signal) {
+        let Some(root) = self.pid() else { return };
+        self.family.extend(proc::tree(root));
+        self.family.sort_unstable();
+        self.family.dedup();
+        let Some(mut child) = self.child.take() else { return };
+        match first {
+            Signal::KILL => self.signal(Signal::KILL),
+            // The others follow their parent; those that do not are killed below.
+            polite => signal_one(root, polite),
+        }
+        let begun = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < GRACE {
+            std::thread::sleep(POLL);
+        }
+        if first != Signal::KILL {
+            let parted = Instant::now();
+            while self.family.iter().any(|pid| *pid != root && alive(*pid)) && parted.elapsed() < ORPHANS {
+                std::thread::sleep(POLL);
+            }
+            self.signal(Signal::KILL);
+        }
+        let _ = child.wait();
+    }
+
+    /// To all processes of the family that still run the program they ran before.
+    fn signal(&self, signal: Signal) {
+        self.family.iter().filter(|pid| alive(**pid)).for_each(|pid| signal_one(*pid, signal));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end(Signal::TERM);
+    }
+}
+
+fn signal_one(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether a process exists and is no zombie.
+fn alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Runs `start` with this thread bound to some cores, so that the child is born there.
+fn on_cores<T>(cores: &[usize], start: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+    if cores.is_empty() {
+        return start();
+    }
+    let before = sched_getaffinity(None)?;
+    let mut wanted = CpuSet::new();
+    cores.iter().for_each(|core| wanted.set(*core));
+    sched_setaffinity(None, &wanted)?;
+    let started = start();
+    sched_setaffinity(None, &before)?;
+    started
+}
+
+/// The status of an answer of any kind on the port.
+fn answers(address: SocketAddr, post: &Post) -> Option<u16> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    let target = if post.mode == "forward" { format!("http://{}/", post.origin) } else { "/".to_owned() };
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", post.origin);
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).ok()?;
+    std::str::from_utf8(&start).ok()?.strip_prefix("HTTP/1.")?.get(2..5)?.parse().ok()
+}
+
+/// Raises the limit of open files as far as may be, for the caches inherit it; says how many connections with their origin's
+/// side it allows.
+fn connections_max() -> u64 {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: Some(DESCRIPTORS_WISHED), maximum: Some(DESCRIPTORS_WISHED) };
+    let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
+    let wanted = before.maximum.is_some_and(|maximum| maximum < DESCRIPTORS_WISHED);
+    if !wanted || setrlimit(Resource::Nofile, raised).is_err() {
+        // What is not allowed stays as it was.
+        let _ = setrlimit(Resource::Nofile, allowed);
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_WISHED);
+    (now.min(DESCRIPTORS_WISHED) / 2).saturating_sub(DESCRIPTORS_SPARE).max(16)
+}
+
+/// The program's path.
+fn program(spec: &EntrySpec) -> Result<PathBuf, String> {
+    if spec.program.contains('/') || spec.program.is_empty() {
+        return Ok(PathBuf::from(&spec.program));
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_path_buf()));
+    let folders = std::env::split_paths(&path).collect::<Vec<_>>().into_iter().chain(beside);
+    let folders = folders.chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
+    let found = folders.map(|folder| folder.join(&spec.program)).find(|file| is_program(file));
+    found.ok_or_else(|| format!("{} is not installed ({})", spec.program, spec.package))
+}
+
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+}
+
+/// The first number with dots in what the program says of itself.
+fn version(spec: &EntrySpec, program: &Path) -> String {
+    if spec.version.is_empty() || spec.program.is_empty() {
+        return String::new();
+    }
+    let Ok(said) = Command::new(program).args(&spec.version).stdin(Stdio::null()).output() else {
+        return String::new();
+    };
+    version_in(&String::from_utf8_lossy(&[said.stdout, said.stderr].concat()))
+}
+
+fn version_in(text: &str) -> String {
+    let numbers = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|number| number.trim_matches('.'));
+    numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
+}
+
+/// Who a cache runs as.
+struct Owner {
+    user: String,
+    group: String,
+    ids: Option<(u32, u32)>,
+}
+
+/// The first of the entry's users that exists, when we are root; else whoever we are.
+fn owner(spec: &EntrySpec) -> Owner {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let row = |table: &str, column: usize, value: &str| -> Option<Vec<String>> {
+        let rows = table.lines().map(|line| line.split(':').map(str::to_owned).collect::<Vec<_>>());
+        rows.into_iter().find(|row| row.get(column).is_some_and(|cell| cell == value))
+    };
+    let own = rustix::process::getuid();
+    let wanted = spec.users.iter().filter(|_| own.is_root()).find_map(|name| row(&users, 0, name));
+    let entry = wanted.or_else(|| row(&users, 2, &own.as_raw().to_string()));
+    let cell = |index: usize| entry.as_ref().and_then(|row| row.get(index)).cloned().unwrap_or_default();
+    let group = row(&groups, 2, &cell(3)).map_or_else(|| cell(3), |row| row[0].clone());
+    let ids = cell(2).parse().ok().zip(cell(3).parse().ok()).filter(|_| own.is_root());
+    Owner { user: cell(0), group, ids }
+}
+
+/// A folder in memory for caches that are files.
+fn memory_folder(spec: &EntrySpec, post: &Post) -> Result<Option<tempfile::TempDir>, String> {
+    let variation = spec.store.get(&post.store);
+    let wants = variation.and_then(|v| v.get("folder")).and_then(toml::Value::as_str) == Some("shm");
+    if !wants || !Path::new("/dev/shm").is_dir() {
+        return Ok(None);
+    }
+    let made = tempfile::Builder::new().prefix("cacheoff-").tempdir_in("/dev/shm");
+    made.map(Some).map_err(|error| format!("no folder in /dev/shm for {}: {error}", spec.name))
+}
+
+fn lay_out(
+    spec: &EntrySpec,
+    folder: &Path,
+    memory: Option<&Path>,
+    files: &[(String, String)],
+    owner: &Owner,
+) -> Result<(), String> {
+    let fail = |path: &Path, error: std::io::Error| format!("entry {}: {}: {error}", spec.name, path.display());
+    let own = |path: &Path| match owner.ids {
+        Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
+        None => Ok(()),
+    };
+    let cache = memory.map(|memory| memory.join("cache"));
+    let folders = spec.folders.iter().map(|name| folder.join(name)).chain(cache.clone());
+    let folders: Vec<PathBuf> =
+        std::iter::once(folder.to_path_buf()).chain(memory.map(Path::to_path_buf)).chain(folders).collect();
+    for path in &folders {
+        fs::create_dir_all(path).map_err(|error| fail(path, error))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(|error| fail(path, error))?;
+        own(path).map_err(|error| fail(path, error))?;
+    }
+    for (name, text) in files {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|error| fail(parent, error))?;
+        }
+        fs::write(&path, text).and_then(|()| own(&path)).map_err(|error| fail(&path, error))?;
+    }
+    Ok(())
+}
+
+fn run_to_end(spec: &EntrySpec, words: &[String], folder: &Path) -> Result<(), String> {
+    let [program, arguments @ ..] = words else { return Ok(()) };
+    let fail =
+        |reason: String| format!("{}: the command {:?} before the start failed: {reason}", spec.name, words.join(" "));
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| fail(error.to_string()))?;
+    let begun = Instant::now();
+    loop {
+        match child.try_wait().map_err(|error| fail(error.to_string()))? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(fail(status.to_string())),
+            None if begun.elapsed() > PREPARE_MAX => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(fail(format!("it took more than {} s", PREPARE_MAX.as_secs())));
+            }
+            None => std::thread::sleep(POLL),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        for (said, version) in [
+            ("nginx version: nginx/1.22.1", "1.22.1"),
+            ("Squid Cache: Version 5.7\nService Name: squid", "5.7"),
+            ("varnishd (varnish-7.1.1 revision 7cee1c581bead20e88d101ab3d72afb29f14d87a)", "7.1.1"),
+            ("Traffic Server 9.2.5 Apr  4 2026", "9.2.5"),
+            ("Server version: Apache/2.4.71 (Debian)", "2.4.71"),
+            ("a thing.", ""),
+        ] {
+            assert_eq!(version_in(said), version);
+        }
+    }
+}

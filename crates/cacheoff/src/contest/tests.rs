@@ -1,0 +1,138 @@
+//! A contest with small servers as entries: alternation, failures, and that nothing is left behind.
+
+use super::*;
+use crate::ledger::PhaseStart;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A free port of this machine.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// An entry that answers every connection from a shell, as a cache with a helper process would.
+fn entry(folder: &Path, name: &str, start: &str) -> EntrySpec {
+    let folder = folder.join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = format!(
+        "name = {name:?}\nproduct = \"One\"\nprogram = \"sh\"\nversion = [\"-c\", \"echo entry 1.2\"]\nready_s = 3\nfolders = [\"log\"]\nnotes = [\"a note\"]\n\
+         start = [\"-c\", {start:?}]\n[[file]]\npath = \"conf\"\ntemplate = \"conf\"\n[mode.reverse]\n[store.memory]\nbudget = \"@memory_mb@\"\n"
+    );
+    std::fs::write(folder.join("entry.toml"), text).unwrap();
+    std::fs::write(folder.join("conf"), "port @port@ budget @budget@ in @dir@\n").unwrap();
+    EntrySpec::folder(&folder).unwrap()
+}
+
+fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
+    Plan {
+        entries,
+        workloads: vec!["hammer".to_owned(), "tree".to_owned()],
+        rounds: 2,
+        post: Post {
+            mode: "reverse".to_owned(),
+            store: "memory".to_owned(),
+            port: free_port(),
+            origin: "127.0.0.1:9".parse().unwrap(),
+            memory_mb: 8,
+            disk_mb: 0,
+            cores: vec![0],
+        },
+        any_mode: false,
+        folder: folder.path().join("ledgers"),
+        time_max: None,
+    }
+}
+
+/// A server in perl, which every Debian has: answers 200 and leaves a child behind that outlives its parent's death.
+const SERVER: &str = "exec perl -MIO::Socket::INET -e '$SIG{CHLD}=q(IGNORE); if (!fork) { sleep 60; exit } \
+    $s=IO::Socket::INET->new(LocalAddr=>q(127.0.0.1),LocalPort=>@port@,Listen=>9,ReuseAddr=>1) or die; \
+    while ($c=$s->accept) { sysread $c,$b,999; print $c qq(HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\n\\r\\n); close $c }'";
+
+#[test]
+fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let entries = vec![
+        entry(folder.path(), "one", SERVER),
+        entry(folder.path(), "dies", "echo no such luck >&2; exit 3"),
+        EntrySpec { program: "no-such-program".to_owned(), ..entry(folder.path(), "absent", "true") },
+    ];
+    let plan = plan(entries, &folder);
+    let (mut played, mut seen, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let mut play = |heat: &Heat<'_>| {
+        let pid = heat.pid.unwrap();
+        played.push((heat.workload.to_owned(), heat.round, crate::proc::tree(pid)));
+        let run = Run {
+            label: heat.label.to_owned(),
+            round: heat.round,
+            workload: WorkloadFacts { name: heat.workload.to_owned(), ..WorkloadFacts::default() },
+            target: heat.target.clone(),
+            ..Run::default()
+        };
+        Ok(Ledger { run, phases: vec![PhaseStart::default()], ..Ledger::default() })
+    };
+    let mut tell = |event: Event<'_>| match event {
+        Event::Begins { label, round, .. } => seen.push((label.to_owned(), round)),
+        Event::Failed { label, reason } => failures.push(format!("{label}: {reason}")),
+        Event::TimeIsOver => {}
+    };
+    let ledgers = contest(&plan, &mut play, &mut tell).unwrap();
+    let order: Vec<&str> = seen.iter().map(|(label, _)| label.as_str()).collect();
+    assert_eq!(order[..6], ["one", "dies", "absent", "dies", "absent", "one"]);
+    assert_eq!(ledgers.len(), 12);
+    let labels: Vec<(&str, u32)> = ledgers[..6].iter().map(|l| (l.run.label.as_str(), l.run.round)).collect();
+    assert_eq!(labels, [("one", 1), ("one", 2), ("dies", 1), ("dies", 2), ("absent", 1), ("absent", 2)]);
+    assert!(
+        failures.iter().any(|text| text.contains("dies ended at once (exit status: 3): no such luck")),
+        "{failures:?}"
+    );
+    assert!(failures.iter().any(|text| text.contains("no-such-program is not installed")), "{failures:?}");
+    let shown = ledgers[0].run.target.clone();
+    assert_eq!((shown.product.as_str(), shown.mode), ("One 1.2", Mode::Reverse));
+    let files = &shown.entry.as_ref().unwrap().files;
+    assert!(files[0].1.contains("budget 8 in DIR"), "{files:?}");
+    assert_eq!(played.len(), 4);
+    for (_, _, family) in &played {
+        assert!(family.len() >= 2, "the child was not seen: {family:?}");
+        // One that ended and that nobody waits for has no command line any more.
+        let runs = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        assert!(!family.iter().any(runs), "{family:?} is left");
+    }
+    assert!(plan.folder.join("hammer-dies-2.ledger").exists());
+}
+
+#[test]
+fn a_taken_port_is_said_and_no_round_begins_when_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(vec![entry(folder.path(), "one", SERVER)], &folder);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    plan.post.port = listener.local_addr().unwrap().port();
+    plan.workloads.truncate(1);
+    let ledgers = contest(&plan, &mut |_| unreachable!(), &mut |_| {}).unwrap();
+    assert!(matches!(&ledgers[0].end.outcome, Outcome::Failed(reason) if reason.contains("is taken")));
+    plan.time_max = Some(Duration::ZERO);
+    assert!(contest(&plan, &mut |_| unreachable!(), &mut |_| {}).unwrap().is_empty());
+}
+
+#[test]
+fn an_address_is_asked_and_never_started() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(1).flatten() {
+            use std::io::{Read, Write};
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 500]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(vec![EntrySpec::address("theirs", &address)], &folder);
+    (plan.rounds, plan.workloads) = (1, vec!["hammer".to_owned()]);
+    let mut asked = None;
+    let mut play = |heat: &Heat<'_>| {
+        asked = Some((heat.pid, heat.address.to_string()));
+        Ok(Ledger::default())
+    };
+    contest(&plan, &mut play, &mut |_| {}).unwrap();
+    assert_eq!(asked, Some((None, address)));
+}

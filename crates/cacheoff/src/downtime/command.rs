@@ -1,0 +1,126 @@
+//! `cacheoff downtime`.
+
+use super::origin::Origin;
+use super::{Settings, downtime};
+use crate::contest::{EntrySpec, Post, Prepared};
+use crate::report::command::Outputs;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Cuts the power of a cache and measures how long until it serves again.
+#[derive(clap::Args, Debug)]
+pub struct DowntimeArgs {
+    /// Entries that come with the program
+    #[arg(long, value_delimiter = ',')]
+    entries: Vec<String>,
+    /// An entry of your own: a folder with an entry.toml
+    #[arg(long, value_name = "FOLDER")]
+    entry: Vec<PathBuf>,
+    /// A command that starts a cache in the foreground; --address says where it listens
+    #[arg(long, value_name = "COMMAND", requires = "address")]
+    start: Option<String>,
+    /// Where the cache of --start listens
+    #[arg(long, value_name = "ADDR:PORT")]
+    address: Option<String>,
+    /// A command that cuts the power, instead of SIGKILL to every process of the cache
+    #[arg(long, value_name = "COMMAND")]
+    cut: Option<String>,
+    /// How the cache is asked
+    #[arg(long, default_value = "reverse", value_parser = ["forward", "reverse"])]
+    mode: String,
+    /// Its store
+    #[arg(long, default_value = "disk", value_parser = ["memory", "disk"])]
+    store: String,
+    /// Objects that are stored before the cut
+    #[arg(long, default_value_t = 2_000)]
+    objects: u32,
+    /// Seconds of load before the cut
+    #[arg(long, default_value_t = 30)]
+    load_s: u64,
+    /// Seconds without power
+    #[arg(long, default_value_t = 5)]
+    dark_s: u64,
+    /// Port of the cache
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Port of the origin; a cache of --start must know it
+    #[arg(long, default_value_t = 24_180)]
+    origin_port: u16,
+    /// Cores of the cache
+    #[arg(long, value_delimiter = ',')]
+    cache_cores: Vec<usize>,
+    /// Folder for the ledgers
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Where the report goes
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl DowntimeArgs {
+    /// Tests one entry after the other and gives the report.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let specs = self.specs()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port));
+        let origin =
+            Origin::start(address).map_err(|error| format!("the origin cannot listen on {address}: {error}"))?;
+        let mut ledgers = Vec::new();
+        for spec in specs {
+            let label = spec.name.clone();
+            let mut tell = |text: &str| eprintln!("downtime: {label}: {text}");
+            let prepared = Prepared::new(spec, self.post(&origin));
+            let ledger = match prepared {
+                Ok(prepared) => {
+                    downtime(&prepared, self.mode == "forward", &origin, &label, &self.settings(), &mut tell)
+                }
+                Err(reason) => super::failed(&label, reason),
+            };
+            if let Some(folder) = &self.folder {
+                let file = folder.join(format!("downtime-{label}.ledger"));
+                std::fs::create_dir_all(folder)
+                    .and_then(|()| File::create(&file))
+                    .and_then(|file| ledger.write(file))
+                    .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+            }
+            ledgers.push(ledger);
+        }
+        self.outputs.give(&ledgers)
+    }
+
+    fn specs(&self) -> Result<Vec<EntrySpec>, String> {
+        let builtin = self.entries.iter().map(|name| EntrySpec::builtin(name));
+        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
+        let command =
+            self.start.iter().zip(&self.address).map(|(start, address)| Ok(EntrySpec::command(start, address)));
+        let specs = builtin.chain(own).chain(command).collect::<Result<Vec<_>, String>>()?;
+        match specs.is_empty() {
+            true => Err("no cache: give --entries, --entry, or --start with --address".to_owned()),
+            false => Ok(specs),
+        }
+    }
+
+    fn post(&self, origin: &Origin) -> Post {
+        Post {
+            mode: self.mode.clone(),
+            store: self.store.clone(),
+            port: self.port,
+            origin: origin.address(),
+            memory_mb: 256,
+            disk_mb: 1_024,
+            cores: self.cache_cores.clone(),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            objects: self.objects,
+            load: Duration::from_secs(self.load_s),
+            dark: Duration::from_secs(self.dark_s),
+            cut: self.cut.clone(),
+            ..Settings::default()
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The downtime test: a cache is filled, its power is cut, it is started again; how long until the first connection, the
+//! first miss, the first hit on what was stored before?
+//!
+//! One robot at a constant gap, as in Downtime-2, but with a gap of ten milliseconds after the restart instead of
+//! statistics of five seconds. It keeps a load of its own and a small origin, so that it runs against any cache.
+
+pub mod command;
+pub mod origin;
+pub mod probe;
+#[cfg(test)]
+mod tests;
+
+use crate::contest::{Prepared, Running};
+use crate::ledger::{
+    Downtime, End, Errors, Exhibit, Interval, Kind, Ledger, Mode, Note, Outcome, PhasePlan, PhaseStart, Recorder,
+    Reply, Run, Served, Target, Trouble, WorkloadFacts,
+};
+use crate::proc::{Sampler, Watched, machine, system_tuning};
+use origin::Origin;
+use probe::{Found, Probe};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const WORKLOAD: &str = "downtime";
+/// Words of the phases, in order.
+const PHASES: [&str; 3] = ["load", "dark", "meas"];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How the test is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Objects that are stored before the cut.
+    pub objects: u32,
+    /// How long the load lasts before the cut.
+    pub load: Duration,
+    /// How long the cache stays without power.
+    pub dark: Duration,
+    /// Gap between two probes after the restart.
+    pub gap: Duration,
+    /// Longest time that is waited for the first hit.
+    pub meas_max: Duration,
+    /// A command that cuts the power, instead of SIGKILL.
+    pub cut: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            objects: 2_000,
+            load: Duration::from_secs(30),
+            dark: Duration::from_secs(5),
+            gap: Duration::from_millis(10),
+            meas_max: Duration::from_secs(120),
+            cut: None,
+        }
+    }
+}
+
+/// What counts and keeps time while the test goes on.
+struct Test<'a> {
+    begun: Instant,
+    ledger: Ledger,
+    recorder: Recorder,
+    sampler: Sampler,
+    phase: u16,
+    interval_from: Duration,
+    settings: &'a Settings,
+    tell: &'a mut dyn FnMut(&str),
+}
+
+/// Runs the test on an entry: its folder must keep what the store writes between two starts.
+pub fn downtime(
+    entry: &Prepared,
+    forward: bool,
+    origin: &Origin,
+    label: &str,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> Ledger {
+    let mut test = Test {
+        begun: Instant::now(),
+        ledger: Ledger { run: head(entry, forward, label, settings), ..Ledger::default() },
+        recorder: Recorder::new(),
+        sampler: Sampler::new(Watched::Nobody),
+        phase: 0,
+        interval_from: Duration::ZERO,
+        settings,
+        tell,
+    };
+    let outcome = match test.play(entry, forward, origin) {
+        Ok(()) => Outcome::Complete,
+        Err(reason) => Outcome::Failed(reason),
+    };
+    let at_us = test.now_us();
+    test.ledger.end = End { at_us, outcome, invalid: Vec::new() };
+    test.ledger
+}
+
+impl Test<'_> {
+    fn play(&mut self, entry: &Prepared, forward: bool, origin: &Origin) -> Result<(), String> {
+        entry.prepare()?;
+        let running = entry.start()?;
+        self.ledger.run.target.address = running.address.to_string();
+        self.ledger.run.target.entry = Some(running.entry.clone());
+        let ask = Probe { cache: running.address, forward, origin, timeout: Duration::from_secs(2) };
+        self.watch(&running);
+        self.enter(0);
+        (self.tell)("load");
+        let stored = self.load(&ask)?;
+        self.enter(1);
+        (self.tell)("power is cut");
+        let cut_at = Instant::now();
+        if let Some(command) = &self.settings.cut {
+            cut_by(command)?;
+        }
+        running.cut();
+        std::thread::sleep(self.settings.dark.saturating_sub(cut_at.elapsed()));
+        let dark = cut_at.elapsed();
+        self.enter(2);
+        (self.tell)("started again");
+        let again = Instant::now();
+        let running = entry.launch()?;
+        self.watch(&running);
+        let short = Probe { timeout: Duration::from_millis(250), ..ask };
+        // Probing stores objects anew, so that half of them is left alone for the count.
+        let (probed, untouched) = stored.split_at(stored.len() / 2);
+        let mut found = self.measure(&short, again, probed);
+        found.dark_us = micros(dark);
+        self.flush();
+        self.count_kept(&ask, untouched, &mut found);
+        self.flush();
+        self.ledger.downtimes.push(found);
+        running.stop();
+        Ok(())
+    }
+
+    /// Stores the objects, then asks for them again at a constant gap until the load is over. Returns those that were
+    /// hits the second time.
+    fn load(&mut self, ask: &Probe<'_>) -> Result<Vec<u32>, String> {
+        let mut misses = 0;
+        for number in 0..self.settings.objects {
+            misses += u32::from(self.ask(ask, &stored_path(number)) == Found::Miss);
+        }
+        if misses == 0 {
+            return Err("not one object went through the cache".to_owned());
+        }
+        let again: Vec<u32> = (0..self.settings.objects).collect();
+        let stored: Vec<u32> = again.into_iter().filter(|n| self.ask(ask, &stored_path(*n)) == Found::Hit).collect();
+        let until = Instant::now() + self.settings.load;
+        for number in stored.iter().cycle() {
+            if Instant::now() >= until {
+                break;
+            }
+            self.ask(ask, &stored_path(*number));
+            std::thread::sleep(self.settings.gap);
+        }
+        if stored.is_empty() {
+            self.note("the cache stored nothing, so there can be no hit after the cut".to_owned());
+        }
+        Ok(stored)
+    }
+
+    /// Probes at the gap until there was a miss and a hit, or it took too long.
+    fn measure(&mut self, ask: &Probe<'_>, again: Instant, stored: &[u32]) -> Downtime {
+        let mut found = Downtime {
+            cut: self.settings.cut.clone().unwrap_or_else(|| "SIGKILL to every process of the cache".to_owned()),
+            resolution_us: micros(self.settings.gap),
+            ..Downtime::default()
+        };
+        // An object is asked for once: the second time it would be a hit on what the probe itself stored.
+        let mut left = stored.iter().peekable();
+        for turn in 0_u32.. {
+            let due = again + self.settings.gap * turn;
+            if due.duration_since(again) > self.settings.meas_max {
+                break;
+            }
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            let wanted = left.peek().filter(|_| turn % 2 == 0 && found.first_hit_us.is_none()).copied();
+            let answer = match wanted {
+                Some(number) => self.ask(ask, &stored_path(*number)),
+                None => self.ask(ask, &format!("/new/{turn}")),
+            };
+            if wanted.is_some() && answer != Found::NoConnection {
+                left.next();
+            }
+            let at = Some(micros(again.elapsed()));
+            if answer != Found::NoConnection && found.first_accept_us.is_none() {
+                found.first_accept_us = at;
+            }
+            match answer {
+                Found::Miss if found.first_miss_us.is_none() => found.first_miss_us = at,
+                Found::Hit if found.first_hit_us.is_none() => found.first_hit_us = at,
+                _ => {}
+            }
+            let no_hit_to_come = left.peek().is_none();
+            if found.first_miss_us.is_some() && (found.first_hit_us.is_some() || no_hit_to_come) {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Asks once for everything that was stored and not asked for since the cut.
+    fn count_kept(&mut self, ask: &Probe<'_>, untouched: &[u32], found: &mut Downtime) {
+        found.probed = untouched.len() as u64;
+        let mut kept = |number: &&u32| self.ask(ask, &stored_path(**number)) == Found::Hit;
+        found.kept = untouched.iter().filter(|number| kept(number)).count() as u64;
+    }
+
+    /// One request, counted.
+    fn ask(&mut self, ask: &Probe<'_>, path: &str) -> Found {
+        let begun = Instant::now();
+        self.recorder.sent(path.starts_with("/old"), None);
+        let found = ask.ask(path);
+        let took = begun.elapsed();
+        match &found {
+            Found::Hit => self.recorder.reply(&reply(Served::Hit, path, took)),
+            Found::Miss => self.recorder.reply(&reply(Served::Miss, path, took)),
+            Found::NoConnection => self.error(Trouble::ConnectRefused, path, "no connection"),
+            Found::NoAnswer(reason) if reason.contains("body") => self.error(Trouble::WrongBytes, path, reason),
+            Found::NoAnswer(reason) => self.error(Trouble::Reset, path, reason),
+        }
+        if self.begun.elapsed() - self.interval_from >= SECOND {
+            self.flush();
+        }
+        found
+    }
+
+    fn error(&mut self, trouble: Trouble, path: &str, detail: &str) {
+        let at_us = self.now_us();
+        let exhibit = || Exhibit { trouble, at_us, url: path.to_owned(), detail: detail.to_owned() };
+        self.recorder.error(trouble, exhibit);
+    }
+
+    fn watch(&mut self, running: &Running) {
+        self.sampler.watch(running.pid().map_or(Watched::Port(running.address.port()), Watched::Tree));
+    }
+
+    fn enter(&mut self, phase: u16) {
+        if phase > 0 {
+            self.flush();
+        }
+        self.phase = phase;
+        let at_us = self.now_us();
+        self.ledger.phases.push(PhaseStart { phase, at_us });
+        self.interval_from = self.begun.elapsed();
+    }
+
+    /// Ends the interval under way.
+    fn flush(&mut self) {
+        let now = self.begun.elapsed();
+        let mut interval: Interval = self.recorder.take(self.phase, self.interval_from, now - self.interval_from);
+        interval.load = Some(self.sampler.sample());
+        // Without power nothing answers: that is the test and no error.
+        if self.phase == 1 || (self.phase == 2 && self.ledger.downtimes.is_empty()) {
+            interval.errors = lies_of(&interval.errors);
+        }
+        self.ledger.intervals.push(interval);
+        self.interval_from = now;
+    }
+
+    fn note(&mut self, text: String) {
+        let at_us = self.now_us();
+        self.ledger.notes.push(Note { at_us, text });
+    }
+
+    fn now_us(&self) -> u64 {
+        micros(self.begun.elapsed())
+    }
+}
+
+fn cut_by(command: &str) -> Result<(), String> {
+    let fail = |reason: String| format!("the command that cuts the power failed: {command:?}: {reason}");
+    match std::process::Command::new("/bin/sh").args(["-c", command]).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(fail(status.to_string())),
+        Err(error) => Err(fail(error.to_string())),
+    }
+}
+
+/// The ledger of a cache that could not be prepared.
+fn failed(label: &str, reason: String) -> Ledger {
+    let workload = WorkloadFacts { name: WORKLOAD.to_owned(), scale: 1.0, ..WorkloadFacts::default() };
+    let run = Run { label: label.to_owned(), workload, ..Run::default() };
+    Ledger { run, end: End { outcome: Outcome::Failed(reason), ..End::default() }, ..Ledger::default() }
+}
+
+/// Only the wrong answers among some errors.
+fn lies_of(errors: &Errors) -> Errors {
+    Errors {
+        counts: errors.counts.iter().filter(|(trouble, _)| trouble.is_lie()).map(|(t, n)| (*t, *n)).collect(),
+        exhibits: errors.exhibits.iter().filter(|exhibit| exhibit.trouble.is_lie()).cloned().collect(),
+    }
+}
+
+fn stored_path(number: u32) -> String {
+    format!("/old/{number}")
+}
+
+fn reply(served: Served, path: &str, took: Duration) -> Reply {
+    Reply {
+        kind: Kind::Basic,
+        content: 0,
+        status: 200,
+        cachable: true,
+        offered: path.starts_with("/old"),
+        served,
+        aborted: false,
+        head_bytes: 0,
+        body_bytes: origin::OBJECT_BYTES as u64,
+        response: took,
+        service: took,
+        first_byte: took,
+        wait: Duration::ZERO,
+        missing: None,
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn head(entry: &Prepared, forward: bool, label: &str, settings: &Settings) -> Run {
+    let plan =
+        |name: &str, goal: String| PhasePlan { name: name.to_owned(), logged: true, goal, ..PhasePlan::default() };
+    let goals = [
+        format!("{} objects stored, then asked for again for {} s", settings.objects, settings.load.as_secs()),
+        format!("no power for {} s", settings.dark.as_secs()),
+        format!("a probe each {} ms until the first hit", settings.gap.as_millis()),
+    ];
+    Run {
+        cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
+        label: label.to_owned(),
+        started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        workload: WorkloadFacts {
+            name: WORKLOAD.to_owned(),
+            scale: 1.0,
+            report_phase: PHASES[2].to_owned(),
+            ..WorkloadFacts::default()
+        },
+        target: Target {
+            mode: if forward { Mode::Forward } else { Mode::Reverse },
+            product: entry.product(),
+            ..Target::default()
+        },
+        contents: vec!["object".to_owned()],
+        phases: PHASES.into_iter().zip(goals).map(|(name, goal)| plan(name, goal)).collect(),
+        tuning: system_tuning(),
+        machine: machine(""),
+        ..Run::default()
+    }
+}

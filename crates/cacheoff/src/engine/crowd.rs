@@ -1,0 +1,251 @@
+//! The robots of a worker: when each asks, what waits for a connection, and which connections are idle.
+
+use super::Settings;
+use super::slots::Slot;
+use crate::object::{Name, World};
+use crate::random::Stream;
+use crate::robot::{Demand, Kindred, Pace, Pending, Wish};
+use crate::schedule::Schedule;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// One robot.
+#[derive(Debug)]
+pub struct Robot {
+    /// Its number in the run.
+    pub number: u32,
+    /// Requests that wait for a connection.
+    pub queue: VecDeque<Wish>,
+    /// Its connections without a request, oldest first.
+    pub idle: Vec<(SocketAddr, Slot)>,
+    /// Its connections.
+    pub open: u32,
+    /// Its requests that have a connection.
+    pub under_way: u32,
+    alive: bool,
+    /// Counts lives, so that a timer of a former one is known.
+    life: u32,
+    /// Embedded objects asked for that its pace has not yet paid for.
+    debt: u64,
+    accepts_gzip: bool,
+    stream: Stream,
+}
+
+/// The robots of a worker.
+#[derive(Debug)]
+pub struct Crowd {
+    /// They.
+    pub robots: Vec<Robot>,
+    /// What they want next.
+    pub demand: Demand,
+    /// What they are asking for.
+    pub pending: Pending,
+    preset_next: u64,
+    fresh_cachable: u64,
+    alive: u32,
+}
+
+/// Robots' timers are set anew by what this says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Wake {
+    /// The robot, by its number in the worker.
+    pub robot: u32,
+    /// Which life of it.
+    pub life: u32,
+    /// When.
+    pub at: Duration,
+}
+
+impl Crowd {
+    /// The robots of one worker of several.
+    pub fn new(settings: &Settings, worker: u16) -> Self {
+        let numbers = (u32::from(worker)..settings.robots.count).step_by(usize::from(settings.workers));
+        let robots = numbers.map(|number| {
+            let mut stream = Stream::named(settings.law.seed, &format!("robot {number}"));
+            Robot {
+                number,
+                queue: VecDeque::new(),
+                idle: Vec::new(),
+                open: 0,
+                under_way: 0,
+                alive: false,
+                life: 0,
+                debt: 0,
+                accepts_gzip: stream.chance(settings.robots.accepts_gzip),
+                stream,
+            }
+        });
+        Self {
+            robots: robots.collect(),
+            demand: Demand::new(worker, settings.origins.servers, settings.law.contents.len()),
+            pending: Pending::default(),
+            preset_next: 0,
+            fresh_cachable: 0,
+            alive: 0,
+        }
+    }
+
+    /// Robots alive.
+    pub fn alive(&self) -> u32 {
+        self.alive
+    }
+
+    /// Wakes and stops robots so that as many live as the schedule wants; says when the new ones ask first.
+    pub fn populate(&mut self, settings: &Settings, schedule: &Schedule, at: Duration) -> Vec<Wake> {
+        let wanted = match schedule.phase_at(at) {
+            None => 0,
+            Some(_) => match schedule.factors(at).populus {
+                populus if populus > 0.0 => ((populus * f64::from(settings.robots.count)).round() as u32).max(1),
+                _ => 0,
+            },
+        };
+        let mut wakes = Vec::new();
+        for (index, robot) in self.robots.iter_mut().enumerate() {
+            let alive = robot.number < wanted;
+            if alive == robot.alive {
+                continue;
+            }
+            (robot.alive, robot.debt) = (alive, 0);
+            if alive {
+                self.alive += 1;
+                robot.life += 1;
+                let first = match settings.robots.pace {
+                    Pace::BestEffort => at,
+                    pace => at + gap(pace, schedule, &mut robot.stream),
+                };
+                wakes.push(Wake { robot: index as u32, life: robot.life, at: first });
+            } else {
+                self.alive -= 1;
+            }
+        }
+        wakes
+    }
+
+    /// A robot's time has come: what it asks, if anything, and when its next time comes.
+    pub fn due(&mut self, settings: &Settings, schedule: &Schedule, wake: &Wake) -> (Due, Option<Wake>) {
+        let robot = &mut self.robots[wake.robot as usize];
+        if !robot.alive || robot.life != wake.life || schedule.phase_at(wake.at).is_none() {
+            return (Due::Nothing, None);
+        }
+        let paced = settings.robots.pace != Pace::BestEffort;
+        let next = paced.then(|| wake.at + gap(settings.robots.pace, schedule, &mut robot.stream));
+        let next = next.map(|at| Wake { at, ..*wake });
+        let factors = schedule.factors(wake.at);
+        if let Pace::Poisson(_) = settings.robots.pace
+            && !robot.stream.chance(factors.load / schedule.load_max())
+        {
+            return (Due::Nothing, next);
+        }
+        if robot.debt > 0 && paced {
+            robot.debt -= 1;
+            return (Due::Paid, next);
+        }
+        self.freeze_if_due(settings, wake.at);
+        (Due::Asks(self.wish(settings, wake, factors.recurrence, factors.special)), next)
+    }
+
+    fn wish(&mut self, settings: &Settings, wake: &Wake, recurrence: f64, special: f64) -> Wish {
+        let robot = &mut self.robots[wake.robot as usize];
+        let mut wish = match settings.preset {
+            Some(count) => {
+                self.preset_next += 1;
+                preset(settings, self.preset_next, count)
+            }
+            None => {
+                let factors = (recurrence, special);
+                self.demand.draw(&settings.law, &settings.robots, robot.number, factors, &mut robot.stream)
+            }
+        };
+        wish.intended = wake.at;
+        wish.variant = u8::from(robot.accepts_gzip);
+        robot.debt += wish.children.len() as u64;
+        if !wish.repeat && wish.facts.cachable {
+            self.fresh_cachable += 1;
+        }
+        self.pending.expect(wish.name.fingerprint());
+        for child in &wish.children {
+            self.pending.expect(child.fingerprint());
+        }
+        wish
+    }
+
+    fn freeze_if_due(&mut self, settings: &Settings, at: Duration) {
+        let by_time = settings.freeze_at.is_some_and(|freeze| at >= freeze);
+        let by_count =
+            settings.freeze_after.is_some_and(|most| self.fresh_cachable >= most / u64::from(settings.workers));
+        if by_time || by_count {
+            self.demand.freeze();
+        }
+    }
+
+    /// What a robot asks for of a page that it has.
+    pub fn children(&self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
+        let wish = |name: &Name| Wish {
+            name: *name,
+            facts: settings.law.facts(name),
+            kind: Kindred::Basic,
+            repeat: page.repeat,
+            variant: page.variant,
+            intended: now,
+            waited: false,
+            tries: 0,
+            children: Vec::new(),
+        };
+        page.children.iter().map(wish).collect()
+    }
+
+    /// The robot's next time, if it asks as soon as nothing is under way.
+    pub fn again(&self, settings: &Settings, robot: u32, at: Duration) -> Option<Wake> {
+        let found = &self.robots[robot as usize];
+        let free = found.under_way == 0 && found.queue.is_empty();
+        let again = settings.robots.pace == Pace::BestEffort && found.alive && free;
+        again.then_some(Wake { robot, life: found.life, at })
+    }
+}
+
+/// What comes of a robot's time.
+#[derive(Debug)]
+pub enum Due {
+    /// Nothing: a draw that the load of now leaves out.
+    Nothing,
+    /// An embedded object that was asked for before is paid for.
+    Paid,
+    /// A request.
+    Asks(Wish),
+}
+
+/// Time to the next chance to ask: the rate is that of the highest load, and what is too much is left out.
+fn gap(pace: Pace, schedule: &Schedule, stream: &mut Stream) -> Duration {
+    match pace {
+        Pace::Poisson(rate) => {
+            let rate = (rate * schedule.load_max()).max(1e-9);
+            Duration::from_secs_f64((-(1.0 - stream.unit()).ln() / rate).min(1e6))
+        }
+        Pace::Constant(gap) => gap,
+        Pace::BestEffort => Duration::ZERO,
+    }
+}
+
+/// One of a fixed number of objects of the first type on the first server.
+fn preset(settings: &Settings, number: u64, count: u64) -> Wish {
+    let world = World::Public { worker: 0 };
+    let name = Name { server: 0, content: 0, world, number: number % count.max(1) + 1, embedded: false };
+    let facts = settings.law.facts(&name);
+    let (intended, children) = (Duration::ZERO, Vec::new());
+    Wish {
+        name,
+        facts,
+        kind: Kindred::Basic,
+        repeat: number > count,
+        variant: 0,
+        intended,
+        waited: false,
+        tries: 0,
+        children,
+    }
+}
+
+#[cfg(test)]
+#[path = "crowd_tests.rs"]
+mod tests;

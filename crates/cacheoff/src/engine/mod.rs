@@ -1,0 +1,37 @@
+//! Worker threads: a poll loop each, with its robots and its share of the origins; and what it costs them.
+
+mod crowd;
+mod poll;
+mod slots;
+mod timers;
+mod worker;
+
+pub use worker::{Piece, Worker, listeners};
+
+use crate::object::Law;
+use crate::origin::OriginSettings;
+use crate::robot::{RobotSettings, Route};
+use std::time::Duration;
+
+/// Everything that a run needs to know, as numbers: the workload with its peak and scale worked in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The object law.
+    pub law: Law,
+    /// Origins.
+    pub origins: OriginSettings,
+    /// Robots.
+    pub robots: RobotSettings,
+    /// Whom the robots speak to.
+    pub route: Route,
+    /// When the working set stops growing.
+    pub freeze_at: Option<Duration>,
+    /// After how many new cachable objects it stops growing.
+    pub freeze_after: Option<u64>,
+    /// How many objects there are if none is ever new (`hammer`); they are asked for in turn.
+    pub preset: Option<u64>,
+    /// Worker threads.
+    pub workers: u16,
+    /// How long replies under way are waited for at the end.
+    pub drain: Duration,
+}

@@ -1,0 +1,622 @@
+//! One worker thread: its poll loop, its connections, its robots, its share of the origins.
+
+use super::Settings;
+use super::crowd::{Crowd, Due, Wake};
+use super::poll::{Poll, Ready};
+use super::slots::{Slot, Slots};
+use super::timers::Timers;
+use crate::ledger::{Exhibit, Interval, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
+use crate::origin::{Next, Serve, Site};
+use crate::random::Stream;
+use crate::robot::{Ask, Desk, Job, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
+use crate::schedule::Schedule;
+use crate::wire::{Clock, Xact};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// What a worker counted in an interval.
+#[derive(Debug)]
+pub struct Piece {
+    /// The worker.
+    pub worker: u16,
+    /// What it counted; `None` when it is through.
+    pub interval: Option<Interval>,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Robot { robot: u32, life: u32 },
+    Serve(Slot),
+    Ask(Slot),
+    Populate,
+    Sweep,
+}
+
+const LISTENER: u64 = 1;
+const SERVE: u64 = 2;
+const ASK: u64 = 3;
+const BUFFER_BYTES: usize = 64 * 1024;
+const TICK: Duration = Duration::from_millis(50);
+const SECOND: Duration = Duration::from_secs(1);
+const TRIES_MAX: u8 = 10;
+/// A robot that asks as fast as it can waits so long after a failure.
+const PAUSE: Duration = Duration::from_millis(100);
+const BACKLOG: i32 = 4096;
+
+/// A worker thread's all.
+pub struct Worker {
+    number: u16,
+    settings: Arc<Settings>,
+    schedule: Arc<Schedule>,
+    /// Workers whose robots are through.
+    through: Arc<AtomicUsize>,
+    poll: Poll,
+    timers: Timers<What>,
+    listener: TcpListener,
+    serves: Slots<Serve>,
+    asks: Slots<Ask>,
+    crowd: Crowd,
+    recorder: Recorder,
+    stream: Stream,
+    clock: Clock,
+    start: Instant,
+    now: Duration,
+    buffer: Box<[u8]>,
+    xacts: u64,
+    /// Start of the interval that is being counted, and its phase.
+    interval: (Duration, usize),
+    under_way: u64,
+    said_through: bool,
+}
+
+/// Listening sockets of the origins, one for each worker, all on one port; 0 lets the kernel choose.
+///
+/// They listen on every address, because visible servers have an address each; who is not of this machine is dropped.
+pub fn listeners(port: u16, workers: u16) -> io::Result<Vec<TcpListener>> {
+    let mut all: Vec<TcpListener> = Vec::new();
+    for _ in 0..workers {
+        let port = match all.first() {
+            Some(first) => first.local_addr()?.port(),
+            None => port,
+        };
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        if workers > 1 {
+            socket.set_reuse_port(true)?;
+        }
+        socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))?;
+        socket.listen(BACKLOG)?;
+        all.push(socket.into());
+    }
+    Ok(all)
+}
+
+impl Worker {
+    /// A worker that begins with the run.
+    pub fn new(
+        number: u16,
+        settings: Arc<Settings>,
+        schedule: Arc<Schedule>,
+        through: Arc<AtomicUsize>,
+        listener: TcpListener,
+        start: Instant,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        poll.listen(&listener, LISTENER << 56)?;
+        Ok(Self {
+            number,
+            crowd: Crowd::new(&settings, number),
+            stream: Stream::named(settings.law.seed, &format!("worker {number}")),
+            clock: Clock::at(settings.law.epoch),
+            settings,
+            schedule,
+            through,
+            poll,
+            timers: Timers::default(),
+            listener,
+            serves: Slots::default(),
+            asks: Slots::default(),
+            recorder: Recorder::new(),
+            start,
+            now: Duration::ZERO,
+            buffer: vec![0; BUFFER_BYTES].into(),
+            xacts: 0,
+            interval: (Duration::ZERO, 0),
+            under_way: 0,
+            said_through: false,
+        })
+    }
+
+    /// Plays all phases, and hands over what it counts.
+    pub fn run(mut self, pieces: &Sender<Piece>) -> io::Result<()> {
+        self.timers.set(Duration::ZERO, What::Populate);
+        self.timers.set(SECOND, What::Sweep);
+        let mut ready = Vec::new();
+        let mut through_at = None;
+        loop {
+            self.read_clock();
+            while let Some((at, what)) = self.timers.due(self.now) {
+                self.due(at, what);
+            }
+            self.cut(pieces);
+            if self.schedule.phase_at(self.now).is_none() {
+                let since = *through_at.get_or_insert(self.now);
+                if self.is_through(since) {
+                    break;
+                }
+            }
+            let wait = self.timers.next().map_or(TICK, |next| next.saturating_sub(self.elapsed())).min(TICK);
+            self.poll.wait(wait, &mut ready)?;
+            for event in ready.drain(..) {
+                self.read_clock();
+                self.event(event);
+            }
+        }
+        self.give_up();
+        self.hand_over(pieces, self.now);
+        let _ = pieces.send(Piece { worker: self.number, interval: None });
+        Ok(())
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn read_clock(&mut self) {
+        self.now = self.elapsed();
+        self.clock.set(self.settings.law.epoch + self.now.as_secs());
+    }
+
+    /// After the last phase: whether nothing is under way any more, here and in the other workers.
+    fn is_through(&mut self, since: Duration) -> bool {
+        let waited = self.now - since;
+        let mine = self.under_way == 0 || waited > self.settings.drain;
+        if mine && !std::mem::replace(&mut self.said_through, true) {
+            self.through.fetch_add(1, Relaxed);
+        }
+        self.through.load(Relaxed) >= usize::from(self.settings.workers) || waited > self.settings.drain + SECOND
+    }
+
+    fn due(&mut self, at: Duration, what: What) {
+        match what {
+            What::Robot { robot, life } => self.robot_due(&Wake { robot, life, at }),
+            What::Serve(slot) => self.serve(slot, |serve, site| serve.step(site)),
+            What::Ask(slot) => self.ask(slot, |ask, desk| ask.step(desk)),
+            What::Populate => {
+                for wake in self.crowd.populate(&self.settings, &self.schedule, at) {
+                    self.wake(wake);
+                }
+                self.timers.set(at + TICK, What::Populate);
+            }
+            What::Sweep => {
+                self.sweep();
+                self.timers.set(at + SECOND, What::Sweep);
+            }
+        }
+    }
+
+    fn wake(&mut self, wake: Wake) {
+        self.timers.set(wake.at, What::Robot { robot: wake.robot, life: wake.life });
+    }
+
+    fn event(&mut self, event: Ready) {
+        let (kind, slot) = Slot::of_token(event.token);
+        match kind {
+            LISTENER => self.accept(),
+            SERVE => self.serve(slot, |serve, site| serve.ready(event.read, event.write, site)),
+            _ => self.ask(slot, |ask, desk| ask.ready(event.read, event.write, desk)),
+        }
+    }
+
+    // The origins.
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, peer)) if peer.ip().is_loopback() => {
+                    if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+                        continue;
+                    }
+                    let mut site = site(
+                        &self.settings,
+                        &mut self.recorder,
+                        &mut self.stream,
+                        &self.clock,
+                        self.now,
+                        &mut self.buffer,
+                    );
+                    let slot = self.serves.insert(Serve::new(stream, &mut site));
+                    let watched = self.serves.at(slot).map(|serve| self.poll.watch(serve.socket(), slot.token(SERVE)));
+                    if !matches!(watched, Some(Ok(()))) {
+                        self.serves.remove(slot);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.trouble(trouble_of(&error), String::new(), &format!("an origin cannot accept: {error}"));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, slot: Slot, act: impl FnOnce(&mut Serve, &mut Site<'_>) -> Next) {
+        let Some(serve) = self.serves.at(slot) else { return };
+        let mut site =
+            site(&self.settings, &mut self.recorder, &mut self.stream, &self.clock, self.now, &mut self.buffer);
+        match act(serve, &mut site) {
+            Next::Poll => {}
+            Next::Wake(at) => self.timers.set(at, What::Serve(slot)),
+            Next::Close => {
+                self.recorder.side(Side::Server).closed += 1;
+                self.serves.remove(slot);
+            }
+        }
+    }
+
+    // The robots.
+
+    fn robot_due(&mut self, wake: &Wake) {
+        let (due, next) = self.crowd.due(&self.settings, &self.schedule, wake);
+        if let Some(next) = next {
+            self.wake(next);
+        }
+        match due {
+            Due::Nothing => {}
+            Due::Paid => self.recorder.due(),
+            Due::Asks(wish) => {
+                self.recorder.due();
+                self.queue(wake.robot, wish);
+                self.dispatch(wake.robot);
+            }
+        }
+    }
+
+    fn queue(&mut self, robot: u32, wish: Wish) {
+        let queue = &mut self.crowd.robots[robot as usize].queue;
+        if queue.len() >= self.settings.robots.waiting_max {
+            self.drop_wish(&wish, Trouble::GaveUp, "too many requests wait for a connection");
+            return;
+        }
+        queue.push_back(wish);
+    }
+
+    /// Gives the robot's waiting requests the connections it may have.
+    fn dispatch(&mut self, robot: u32) {
+        loop {
+            let found = &mut self.crowd.robots[robot as usize];
+            let Some(wish) = found.queue.front_mut() else { return };
+            let hop = self.settings.route.hop(wish.name.server);
+            let reuse = found.idle.iter().rposition(|(leads, _)| *leads == hop);
+            if reuse.is_none() && found.open >= self.settings.robots.connections_max {
+                if found.idle.is_empty() {
+                    wish.waited = true;
+                    return;
+                }
+                let (_, oldest) = found.idle.remove(0);
+                self.close(oldest);
+                continue;
+            }
+            let Some(wish) = found.queue.pop_front() else { return };
+            let idle = reuse.map(|place| found.idle.remove(place).1);
+            let job = self.job(wish);
+            match idle {
+                Some(slot) => self.reuse(slot, job),
+                None => self.connect(robot, hop, job),
+            }
+        }
+    }
+
+    /// A request leaves the queue.
+    fn job(&mut self, wish: Wish) -> Box<Job> {
+        let object = wish.name.fingerprint();
+        let overlaps = self.crowd.pending.ask(object);
+        let first = self.crowd.pending.is_first(object);
+        let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
+        self.recorder.sent(wish.repeat, late);
+        self.xacts += 1;
+        let number = u64::from(self.number) << 48 | self.xacts;
+        Job::new(wish, Xact { tag: self.settings.law.tag, number }, overlaps, first, self.now)
+    }
+
+    fn reuse(&mut self, slot: Slot, job: Box<Job>) {
+        self.recorder.side(Side::Client).reused += 1;
+        let Some(robot) = self.asks.at(slot).map(|ask| ask.robot) else { return };
+        self.crowd.robots[robot as usize].under_way += 1;
+        self.under_way += 1;
+        self.ask(slot, |ask, desk| ask.begin(job, desk));
+    }
+
+    fn connect(&mut self, robot: u32, hop: SocketAddr, job: Box<Job>) {
+        let from = robot_address(self.crowd.robots[robot as usize].number, self.settings.robots.per_address);
+        let found = &mut self.crowd.robots[robot as usize];
+        (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
+        self.under_way += 1;
+        let desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
+        match Ask::connect(robot, from, hop, job, &desk, &mut self.stream) {
+            Ok(ask) => {
+                let slot = self.asks.insert(ask);
+                let watched = self.asks.at(slot).map(|ask| self.poll.watch(ask.socket(), slot.token(ASK)));
+                if let Some(Err(error)) = watched {
+                    let job = self.asks.remove(slot).and_then(Ask::abandon);
+                    self.gone(robot);
+                    if let Some(job) = job {
+                        self.failed(robot, job, trouble_of(&error), error.to_string(), 0);
+                    }
+                }
+            }
+            Err((job, error)) => {
+                self.gone(robot);
+                let detail = format!("no connection from {from} to {hop}: {error}");
+                self.failed(robot, job, trouble_of(&error), detail, 0);
+            }
+        }
+    }
+
+    fn ask(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) {
+        let Some(ask) = self.asks.at(slot) else { return };
+        let connecting = ask.is_connecting();
+        let mut desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
+        let outcome = act(ask, &mut desk);
+        let (robot, hop, used) = (ask.robot, ask.hop, ask.used);
+        if connecting && !ask.is_connecting() && used > 0 {
+            self.recorder.connected(Side::Client, Some(self.now.saturating_sub(ask.opened)));
+        }
+        match outcome {
+            Outcome::Poll => {}
+            Outcome::Wake(at) => self.timers.set(at, What::Ask(slot)),
+            Outcome::Done(report, stays) => {
+                if stays {
+                    self.crowd.robots[robot as usize].idle.push((hop, slot));
+                } else {
+                    self.close(slot);
+                }
+                self.done(robot, &report);
+            }
+            Outcome::Failed(job, trouble, detail) => {
+                self.asks.remove(slot);
+                self.gone(robot);
+                self.failed(robot, job, trouble, detail, used);
+            }
+            Outcome::Ended => {
+                self.recorder.side(Side::Client).closed_by_cache += 1;
+                self.crowd.robots[robot as usize].idle.retain(|(_, idle)| *idle != slot);
+                self.asks.remove(slot);
+                self.gone(robot);
+            }
+        }
+    }
+
+    fn close(&mut self, slot: Slot) {
+        if let Some(ask) = self.asks.remove(slot) {
+            self.recorder.side(Side::Client).closed += 1;
+            self.gone(ask.robot);
+        }
+    }
+
+    /// A connection of a robot is no more.
+    fn gone(&mut self, robot: u32) {
+        let found = &mut self.crowd.robots[robot as usize];
+        found.open = found.open.saturating_sub(1);
+    }
+
+    fn done(&mut self, robot: u32, report: &Report) {
+        self.record(report);
+        self.finished(robot);
+        let wish = &report.job.wish;
+        let page_is_here = report.verdict.findings.status == 200;
+        for child in self.crowd.children(&self.settings, wish, self.now) {
+            if page_is_here {
+                self.queue(robot, child);
+            } else {
+                self.crowd.pending.leave(child.name.fingerprint());
+            }
+        }
+        self.dispatch(robot);
+        if let Some(wake) = self.crowd.again(&self.settings, robot, self.now) {
+            self.robot_due(&wake);
+        }
+    }
+
+    fn finished(&mut self, robot: u32) {
+        let found = &mut self.crowd.robots[robot as usize];
+        found.under_way = found.under_way.saturating_sub(1);
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    fn record(&mut self, report: &Report) {
+        let (job, verdict) = (&report.job, &report.verdict);
+        let wish = &job.wish;
+        let object = wish.name.fingerprint();
+        let served = verdict.findings.served;
+        // Somebody else may have brought it in meanwhile.
+        let excused =
+            matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !self.crowd.pending.is_first(object);
+        if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
+            self.trouble(*trouble, self.url(wish), detail);
+        }
+        self.crowd.pending.done(object, verdict.whole);
+        let through_cache = self.settings.route.mode != Mode::NoProxy;
+        let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        let reply = Reply {
+            kind: wish.kind.kind(),
+            content: wish.name.content,
+            status: verdict.findings.status,
+            cachable: wish.facts.cachable,
+            offered: wish.offered(),
+            served,
+            aborted: false,
+            head_bytes: report.head_bytes,
+            body_bytes: verdict.body_bytes,
+            response: self.now.saturating_sub(wish.intended),
+            service: self.now.saturating_sub(job.started),
+            first_byte: report.first_byte,
+            wait: if wish.waited { job.taken.saturating_sub(wish.intended) } else { Duration::ZERO },
+            missing,
+        };
+        self.recorder.reply(&reply);
+        let fill = wish.facts.cachable && served == Served::Miss && wish.kind == crate::robot::Kindred::Basic;
+        self.schedule.count(1, if fill { verdict.body_bytes } else { 0 });
+    }
+
+    fn cause(&mut self, job: &Job, verdict: &Verdict) -> MissCause {
+        if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
+            return MissCause::Refused;
+        }
+        if job.overlaps {
+            return MissCause::OnItsWay;
+        }
+        let law = &self.settings.law;
+        if law.version(&job.wish.name, &job.wish.facts, self.clock.unix).modified >= law.epoch {
+            return MissCause::Expired;
+        }
+        self.crowd.pending.cause(job.wish.name.fingerprint())
+    }
+
+    fn failed(&mut self, robot: u32, mut job: Box<Job>, trouble: Trouble, detail: String, used: u32) {
+        self.finished(robot);
+        if trouble == Trouble::Reset && used > 1 && job.wish.tries < TRIES_MAX {
+            self.recorder.side(Side::Client).retried += 1;
+            job.wish.tries += 1;
+            self.crowd.robots[robot as usize].queue.push_front(job.wish);
+            self.dispatch(robot);
+            return;
+        }
+        self.drop_wish(&job.wish, trouble, &detail);
+        self.dispatch(robot);
+        if let Some(wake) = self.crowd.again(&self.settings, robot, self.now + PAUSE) {
+            self.wake(wake);
+        }
+    }
+
+    /// A request gets no reply.
+    fn drop_wish(&mut self, wish: &Wish, trouble: Trouble, detail: &str) {
+        self.trouble(trouble, self.url(wish), detail);
+        self.crowd.pending.done(wish.name.fingerprint(), false);
+        for child in &wish.children {
+            self.crowd.pending.leave(child.fingerprint());
+        }
+    }
+
+    fn trouble(&mut self, trouble: Trouble, url: String, detail: &str) {
+        let at_us = self.now.as_micros() as u64;
+        self.recorder.error(trouble, || Exhibit { trouble, at_us, url, detail: detail.to_owned() });
+    }
+
+    fn url(&self, wish: &Wish) -> String {
+        let mut path = Vec::new();
+        self.settings.law.path(&wish.name, &wish.facts, &mut path);
+        let server = crate::origin::server_address(wish.name.server);
+        format!("http://{server}:{}{}", self.settings.route.origin_port, String::from_utf8_lossy(&path))
+    }
+
+    /// Each second: replies that take too long, connections of origins that nobody uses.
+    fn sweep(&mut self) {
+        let (now, robots) = (self.now, &self.settings.robots);
+        let late: Vec<Slot> = self
+            .asks
+            .iter()
+            .filter(|(_, ask)| ask.is_busy() && ask.active + robots.timeout < now)
+            .map(|(slot, _)| slot)
+            .collect();
+        let idle = self.settings.origins.idle;
+        let unused: Vec<Slot> = self
+            .serves
+            .iter()
+            .filter(|(_, serve)| serve.is_idle() && serve.active + idle < now)
+            .map(|(slot, _)| slot)
+            .collect();
+        for slot in late {
+            let Some(ask) = self.asks.remove(slot) else { continue };
+            let robot = ask.robot;
+            self.gone(robot);
+            if let Some(job) = ask.abandon() {
+                let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
+                self.failed(robot, job, Trouble::Timeout, detail, 0);
+            }
+        }
+        for slot in unused {
+            self.serves.remove(slot);
+            self.recorder.side(Side::Server).closed += 1;
+        }
+    }
+
+    /// At the very end: requests that never left the queue.
+    fn give_up(&mut self) {
+        let waiting: Vec<Wish> = self.crowd.robots.iter_mut().flat_map(|robot| robot.queue.drain(..)).collect();
+        for wish in waiting {
+            self.drop_wish(&wish, Trouble::GaveUp, "not sent before the end of the run");
+        }
+    }
+
+    // Intervals.
+
+    /// Hands over an interval at the end of each second and of each phase.
+    fn cut(&mut self, pieces: &Sender<Piece>) {
+        loop {
+            let (from, phase) = self.interval;
+            let second = Duration::from_secs(from.as_secs() + 1);
+            let end = self.schedule.end(phase).map_or(second, |end| end.max(from).min(second));
+            if self.now < end {
+                return;
+            }
+            self.hand_over(pieces, end);
+            if self.interval.1 == phase && self.schedule.end(phase).is_some_and(|phase_end| phase_end <= end) {
+                let Some(next) = self.schedule.phase_at(self.now) else { return };
+                self.interval.1 = next;
+            }
+            if self.schedule.phase_at(self.now).is_none() {
+                return;
+            }
+        }
+    }
+
+    fn hand_over(&mut self, pieces: &Sender<Piece>, end: Duration) {
+        let (from, phase) = self.interval;
+        let length = end.saturating_sub(from);
+        let factors = self.schedule.factors(from);
+        let waiting: usize = self.crowd.robots.iter().map(|robot| robot.queue.len()).sum();
+        let idle: usize = self.crowd.robots.iter().map(|robot| robot.idle.len()).sum();
+        self.recorder.set_levels(Levels {
+            robots: u64::from(self.crowd.alive()),
+            under_way: self.under_way,
+            waiting: waiting as u64,
+            working_set: self.crowd.demand.working_set(),
+            populus: factors.populus as f32,
+            load: factors.load as f32,
+            recurrence: factors.recurrence as f32,
+        });
+        let client = self.recorder.side(Side::Client);
+        (client.open, client.idle) = (self.asks.len() as u64, idle as u64);
+        let served = self.serves.len() as u64;
+        let idle = self.serves.iter().filter(|(_, serve)| serve.is_idle()).count() as u64;
+        let server = self.recorder.side(Side::Server);
+        (server.open, server.idle) = (served, idle);
+        let interval = self.recorder.take(phase as u16, from, length);
+        self.interval.0 = end;
+        let _ = pieces.send(Piece { worker: self.number, interval: Some(interval) });
+    }
+}
+
+fn site<'a>(
+    settings: &'a Settings,
+    recorder: &'a mut Recorder,
+    stream: &'a mut Stream,
+    clock: &'a Clock,
+    now: Duration,
+    buffer: &'a mut [u8],
+) -> Site<'a> {
+    Site { law: &settings.law, settings: &settings.origins, recorder, stream, clock, now, buffer }
+}
+
+fn desk<'a>(settings: &'a Settings, clock: &'a Clock, now: Duration, buffer: &'a mut [u8]) -> Desk<'a> {
+    Desk { law: &settings.law, settings: &settings.robots, route: &settings.route, clock, now, buffer }
+}

@@ -1,0 +1,88 @@
+//! The ledger: what a run measured, as plain data, and the file it is kept in.
+//!
+//! A worker owns a [`Recorder`] and hands over an [`Interval`] each second; intervals of all workers merge into one
+//! and go to the file as [`Record`]s ([`Writer`]). [`Ledger::read`] takes a file back, a torn one too, and the report is
+//! a function of ledgers alone. The file is described in `docs/ledger.md`.
+
+mod file;
+mod histogram;
+mod interval;
+mod recorder;
+mod run;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use file::{LedgerFault, Writer};
+pub use histogram::{Bucket, Histogram, Tally};
+pub use interval::{
+    Class, Connections, EXHIBITS_MAX, Errors, Exhibit, Figures, Interval, Levels, Load, OriginFigures, Service,
+};
+pub use recorder::{Recorder, Reply, Served};
+pub use run::{
+    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Target, Tuning,
+    WorkloadFacts,
+};
+use serde::{Deserialize, Serialize};
+pub use words::{Kind, MissCause, Side, Trouble};
+
+/// One line of a ledger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// The first line.
+    Run(Box<Run>),
+    /// A phase begins.
+    Phase(PhaseStart),
+    /// What one interval showed.
+    Interval(Box<Interval>),
+    /// What a downtime test found.
+    Downtime(Downtime),
+    /// A remark.
+    Note(Note),
+    /// The last line.
+    End(End),
+}
+
+/// A whole ledger in memory.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// The head.
+    pub run: Run,
+    /// Phases that began, in order.
+    pub phases: Vec<PhaseStart>,
+    /// Intervals in order.
+    pub intervals: Vec<Interval>,
+    /// Downtime tests.
+    pub downtimes: Vec<Downtime>,
+    /// Remarks.
+    pub notes: Vec<Note>,
+    /// The end; [`Outcome::Unfinished`] if the file has none.
+    pub end: End,
+}
+
+impl Ledger {
+    /// All intervals of a phase as one.
+    pub fn phase(&self, phase: u16) -> Interval {
+        let mut whole = Interval { phase, ..Interval::default() };
+        for interval in self.intervals.iter().filter(|interval| interval.phase == phase) {
+            if whole.length_us == 0 {
+                whole.at_us = interval.at_us;
+            }
+            whole.extend(interval);
+        }
+        whole
+    }
+
+    /// Takes in the next record.
+    pub fn push(&mut self, record: Record) {
+        match record {
+            Record::Run(run) => self.run = *run,
+            Record::Phase(phase) => self.phases.push(phase),
+            Record::Interval(interval) => self.intervals.push(*interval),
+            Record::Downtime(downtime) => self.downtimes.push(downtime),
+            Record::Note(note) => self.notes.push(note),
+            Record::End(end) => self.end = end,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What a run is: who was tested, with which workload, on which machine, tuned how; and how it ended.
+
+use super::{Histogram, Side};
+use serde::{Deserialize, Serialize};
+
+/// The head of a ledger: everything that is known before the first request.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Run {
+    /// Version of the referee that wrote it.
+    pub cacheoff: String,
+    /// Name under which reports list it: the entry's name or what the user gave.
+    pub label: String,
+    /// Number of the round in a contest, counted from 1; 0 outside.
+    pub round: u32,
+    /// Wall clock at the start, in seconds since 1970 (UTC).
+    pub started_unix: u64,
+    /// The command that made it.
+    pub command: String,
+    /// The workload.
+    pub workload: WorkloadFacts,
+    /// Seed of all random streams.
+    pub seed: u64,
+    /// What was tested.
+    pub target: Target,
+    /// Names of the content types; [`super::Class::Content`] counts into this list.
+    pub contents: Vec<String>,
+    /// Phases in order, as planned.
+    pub phases: Vec<PhasePlan>,
+    /// What an ideal cache of unlimited size would score, as planned.
+    pub ideal: Ideal,
+    /// The links between robots, cache and origins.
+    pub links: Vec<Link>,
+    /// Settings of both sides that change figures, as read from the system.
+    pub tuning: Vec<Tuning>,
+    /// Where it ran.
+    pub machine: Machine,
+    /// Price of the entry with its network gear, if it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// Power drawn in the test in watts, if it was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watts: Option<f64>,
+}
+
+/// Which workload, to the letter.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkloadFacts {
+    /// Its name.
+    pub name: String,
+    /// Its file, word for word.
+    pub text: String,
+    /// Requests per second at peak, if the workload has a peak.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak: Option<f64>,
+    /// The factor by which phases were shortened; 1 is the standard.
+    pub scale: f64,
+    /// What the scale changes, in sentences.
+    pub scale_notes: Vec<String>,
+    /// The phase whose figures the report uses; the busiest logged one if empty.
+    pub report_phase: String,
+    /// Largest share of errors with which the result counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors_max: Option<f64>,
+    /// Lowest DHR with which the result counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhr_min: Option<f64>,
+}
+
+/// What stands between robots and origins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// How it is asked.
+    pub mode: Mode,
+    /// Its address: `ADDR:PORT` or a URL; empty without a proxy.
+    pub address: String,
+    /// The product and its version, as it names itself.
+    pub product: String,
+    /// How it was started, if the referee started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Entry>,
+}
+
+/// How the target is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Robots speak to the origins.
+    #[default]
+    NoProxy,
+    /// Forward proxy: absolute form.
+    Forward,
+    /// Reverse proxy: origin form.
+    Reverse,
+}
+
+impl Mode {
+    /// The word of ledgers and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoProxy => "no-proxy",
+            Self::Forward => "forward",
+            Self::Reverse => "reverse",
+        }
+    }
+}
+
+/// An entry of a contest: the product as it was configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Store mode: `memory`, `disk`, `pass`.
+    pub store: String,
+    /// Commands, in order of use.
+    pub commands: Vec<String>,
+    /// Configuration files as they were written: name and text.
+    pub files: Vec<(String, String)>,
+    /// Remarks on the tuning, for experts to dispute.
+    pub notes: Vec<String>,
+    /// Cores it was bound to, as the kernel writes lists; empty if not bound.
+    pub cores: String,
+}
+
+/// A phase as planned.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhasePlan {
+    /// Its name.
+    pub name: String,
+    /// Planned length in microseconds, if time is its goal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub length_us: Option<u64>,
+    /// Whether its figures are reported.
+    pub logged: bool,
+    /// Rate asked at its end, in requests per second, if paced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_end: Option<f64>,
+    /// Its goal in words.
+    pub goal: String,
+}
+
+/// What an ideal cache would score in the reported phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ideal {
+    /// Document hit ratio, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhr: Option<f64>,
+    /// Byte hit ratio, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bhr: Option<f64>,
+    /// Mean response time in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_us: Option<f64>,
+    /// Bytes of cachable misses per second at peak.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill_bytes_per_s: Option<f64>,
+    /// Size of the working set in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_set_bytes: Option<f64>,
+    /// Cache size in bytes that gives 99 % of the hits under LRU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lru_99_bytes: Option<f64>,
+}
+
+/// A link as modelled and as calibrated before the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Link {
+    /// Which side, `client` or `server`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<Side>,
+    /// What models it: `none`, `user-space`, `netem`.
+    pub model: String,
+    /// Delay each way in microseconds.
+    pub delay_us: u64,
+    /// Jitter in microseconds.
+    pub jitter_us: u64,
+    /// Bits per second; 0 is unlimited.
+    pub bits_per_s: u64,
+    /// Loss per packet, 0 to 1.
+    pub loss: f64,
+    /// Round trips that the calibration measured.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub measured: Histogram,
+}
+
+/// One setting that changes figures, as the system told it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tuning {
+    /// Whose it is: `referee`, `cache` or `system`.
+    pub whose: String,
+    /// Its name, such as `net.core.somaxconn`.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// The machine of the referee.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Model of the processor.
+    pub processor: String,
+    /// Cores that the system has.
+    pub cores: u32,
+    /// Cores that the referee used, as the kernel writes lists; empty for all.
+    pub own_cores: String,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Name and release of the kernel.
+    pub kernel: String,
+    /// Whether it is a virtual machine, as far as it can be told.
+    pub virtual_machine: bool,
+}
+
+/// A price.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Price {
+    /// Amount.
+    pub amount: f64,
+    /// Currency, such as `USD`.
+    pub currency: String,
+}
+
+/// Said when a phase begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseStart {
+    /// Its number in [`Run::phases`].
+    pub phase: u16,
+    /// Microseconds since the run began.
+    pub at_us: u64,
+}
+
+/// Something that happened to the run as a whole, with its time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Microseconds since the run began.
+    pub at_us: u64,
+    /// What happened.
+    pub text: String,
+}
+
+/// What a downtime test found. Times count from the command that started the cache again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Downtime {
+    /// How the cache was stopped.
+    pub cut: String,
+    /// Time to the first connection that was accepted, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_accept_us: Option<u64>,
+    /// Time to the first miss that was answered, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_miss_us: Option<u64>,
+    /// Time to the first hit on what was stored before the cut, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_hit_us: Option<u64>,
+    /// Gap between two probes in microseconds: what the times are exact to.
+    pub resolution_us: u64,
+    /// How long the cache stayed without power, in microseconds.
+    pub dark_us: u64,
+    /// Objects stored before the cut that were asked for afterwards.
+    pub probed: u64,
+    /// Of those, served from the store.
+    pub kept: u64,
+}
+
+/// The last record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct End {
+    /// Microseconds since the run began.
+    pub at_us: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why the figures must not be used, one sentence each; empty when they may.
+    pub invalid: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// All phases were played.
+    Complete,
+    /// Somebody stopped it; what was measured until then stands.
+    Interrupted,
+    /// It could not go on.
+    Failed(String),
+    /// The ledger ends without a last record: the referee was killed or its disk was full.
+    #[default]
+    Unfinished,
+}

@@ -1,0 +1,166 @@
+//! The object law: an object's name decides its server, type, size, cachability, life cycle, validators and every byte
+//! of its body. Robots and origins share it and nothing else, so origins keep no state and each lie of a cache shows.
+
+mod body;
+mod life;
+mod name;
+
+pub use body::{HEADER_BYTES, whose};
+pub use life::{Life, Version};
+pub use name::{Name, World};
+pub(crate) use name::{hex, unhex};
+
+use crate::distribution::Distribution;
+use crate::random::{Stream, mix};
+
+/// Everything that decides what objects are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Law {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Tells the objects of this run from those of any other in a cache that has seen several.
+    pub tag: u32,
+    /// When the run began, in seconds since 1970.
+    pub epoch: u64,
+    /// Content types, in the order of the workload.
+    pub contents: Vec<Content>,
+}
+
+/// A content type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Content {
+    /// Its name in reports.
+    pub name: String,
+    /// The `Content-Type` of its replies.
+    pub media: String,
+    /// Body sizes in bytes.
+    pub size: Distribution,
+    /// No body is larger.
+    pub size_bytes_max: u64,
+    /// Share of the objects that a store may keep.
+    pub cachable: f64,
+    /// Endings of its URLs with their shares.
+    pub endings: Vec<(String, f64)>,
+    /// What pages of this type embed.
+    pub embeds: Option<Embeds>,
+    /// How its objects change.
+    pub life: Life,
+    /// Whether replies say `Vary: Accept-Encoding`, and how many variants there are then.
+    pub variants: u8,
+    /// Whether replies carry a strong ETag.
+    pub etag: bool,
+    /// `Cache-Control` of what a store may keep.
+    pub cache_control: String,
+}
+
+/// Objects embedded in a page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embeds {
+    /// How many.
+    pub count: Distribution,
+    /// Of which types, with their shares.
+    pub contents: Vec<(u8, f64)>,
+}
+
+/// What the law says of one object, whenever it is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Facts {
+    /// Seed of its body and its life.
+    pub seed: u64,
+    /// Bytes of its body.
+    pub size: u64,
+    /// Whether a store may keep it.
+    pub cachable: bool,
+}
+
+/// What the bytes of one version of an object follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// Seed of the object and the variant.
+    pub seed: u64,
+    /// Which version.
+    pub generation: u64,
+    /// Bytes of it.
+    pub size: u64,
+}
+
+/// Most objects that one page embeds: their number has a byte in their names.
+const EMBEDS_MAX: f64 = 255.0;
+
+impl Law {
+    /// The content type of an object.
+    pub fn content(&self, name: &Name) -> &Content {
+        &self.contents[usize::from(name.content)]
+    }
+
+    /// What does not change over an object's life.
+    pub fn facts(&self, name: &Name) -> Facts {
+        let seed = mix(self.seed ^ name.fingerprint());
+        let content = self.content(name);
+        let mut stream = Stream::new(seed, 1);
+        let size = content.size.draw(&mut stream).max(1.0) as u64;
+        Facts {
+            seed,
+            size: size.min(content.size_bytes_max.max(1)),
+            cachable: Stream::new(seed, 2).chance(content.cachable),
+        }
+    }
+
+    /// The version that origins give out at a time, in seconds since 1970.
+    pub fn version(&self, name: &Name, facts: &Facts, now: u64) -> Version {
+        self.content(name).life.version(facts.seed, self.epoch, now)
+    }
+
+    /// The body of a version, for a variant.
+    pub fn body(&self, facts: &Facts, generation: u64, variant: u8) -> Body {
+        Body { seed: facts.seed.wrapping_add(u64::from(variant)), generation, size: facts.size }
+    }
+
+    /// Names of what a page embeds, in order.
+    pub fn embedded(&self, page: &Name, facts: &Facts) -> Vec<Name> {
+        let Some(embeds) = &self.content(page).embeds else { return Vec::new() };
+        let mut stream = Stream::new(facts.seed, 3);
+        let count = embeds.count.draw(&mut stream).clamp(0.0, EMBEDS_MAX) as u64;
+        let child = |number: u64, stream: &mut Stream| Name {
+            content: pick(&embeds.contents, stream),
+            embedded: true,
+            number: page.number << 8 | number,
+            ..*page
+        };
+        (1..=count).map(|number| child(number, &mut stream)).collect()
+    }
+
+    /// The path of an object's URL, with its leading slash.
+    pub fn path(&self, name: &Name, facts: &Facts, out: &mut Vec<u8>) {
+        let ending = match &self.content(name).endings[..] {
+            [] => "",
+            endings => {
+                let shares: Vec<(usize, f64)> = endings.iter().map(|(_, share)| *share).enumerate().collect();
+                &endings[pick(&shares, &mut Stream::new(facts.seed, 4))].0
+            }
+        };
+        name.write_path(self.tag, ending, out);
+    }
+
+    /// The object of a path; `None` if it is none of this run's.
+    pub fn parse(&self, path: &[u8]) -> Option<Name> {
+        let name = Name::parse_path(path, self.tag)?;
+        (usize::from(name.content) < self.contents.len()).then_some(name)
+    }
+}
+
+/// One of several by their shares.
+pub fn pick<T: Copy>(shares: &[(T, f64)], stream: &mut Stream) -> T {
+    let total: f64 = shares.iter().map(|(_, share)| share).sum();
+    let mut rest = stream.unit() * total;
+    for (each, share) in shares {
+        rest -= share;
+        if rest < 0.0 {
+            return *each;
+        }
+    }
+    shares[shares.len() - 1].0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,36 @@
+//! Origin servers: stateless, many visible addresses behind one listening socket. The object law answers; think time,
+//! limits on the use of connections, links and faults are the workload's.
+
+mod answer;
+mod serve;
+
+pub use answer::{Answer, Fault, answer};
+pub use serve::{Next, Serve, Site};
+
+use crate::distribution::Distribution;
+use crate::link::Link;
+use std::time::Duration;
+
+/// What all origins have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OriginSettings {
+    /// Visible servers.
+    pub servers: u32,
+    /// Port that they listen on.
+    pub port: u16,
+    /// Seconds between a request and the first byte of its answer; `None` for at once.
+    pub think: Option<Distribution>,
+    /// Requests that a connection may carry; `None` for any number.
+    pub uses: Option<Distribution>,
+    /// How long a connection may be idle.
+    pub idle: Duration,
+    /// The link between cache and origins.
+    pub link: Link,
+    /// Faults with their probabilities.
+    pub faults: Vec<(Fault, f64)>,
+}
+
+/// The address of a visible server: 127.128.0.1 and up.
+pub fn server_address(server: u32) -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::from(0x7F80_0001 + server)
+}

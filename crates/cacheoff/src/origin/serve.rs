@@ -1,0 +1,359 @@
+//! One connection of an origin: a request at a time, thought about, answered through the link.
+
+use super::{Answer, Fault, OriginSettings, answer};
+use crate::ledger::{Recorder, Side};
+use crate::link::{Arrival, Lane};
+use crate::object::{Body, Law};
+use crate::random::Stream;
+use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
+use larder_wire::body::{Decoder, Event};
+use larder_wire::framing;
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{RequestHead, Target};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What a connection works with: everything that belongs to its worker.
+pub struct Site<'a> {
+    /// The object law.
+    pub law: &'a Law,
+    /// The origins.
+    pub settings: &'a OriginSettings,
+    /// Counts.
+    pub recorder: &'a mut Recorder,
+    /// Think times, faults, losses.
+    pub stream: &'a mut Stream,
+    /// The wall clock.
+    pub clock: &'a Clock,
+    /// Time since the run began.
+    pub now: Duration,
+    /// Room to read and write.
+    pub buffer: &'a mut [u8],
+}
+
+/// What a connection wants next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The kernel's word.
+    Poll,
+    /// To be called at a time.
+    Wake(Duration),
+    /// To be dropped.
+    Close,
+}
+
+/// One connection of an origin.
+#[derive(Debug)]
+pub struct Serve {
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    scan: HeadScan,
+    /// The body of the request that is being read past, with its head.
+    upload: Option<Box<(RequestHead, Decoder)>>,
+    state: State,
+    readable: bool,
+    writable: bool,
+    uses_left: u32,
+    lanes: Option<Box<Lanes>>,
+    /// When it last did something.
+    pub active: Duration,
+}
+
+/// The link of this connection.
+#[derive(Debug)]
+struct Lanes {
+    inward: Lane,
+    outward: Lane,
+    /// When the other end knows that it is connected.
+    open_at: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    Reading,
+    /// A request is on its way or thought about until the time.
+    Waiting(Duration, Box<Reply>),
+    Sending(Box<Reply>),
+    Stalled,
+}
+
+#[derive(Debug)]
+struct Reply {
+    head: Vec<u8>,
+    body: Option<(Body, Range<u64>)>,
+    fault: Option<Fault>,
+    keeps_alive: bool,
+    /// Bytes of head and body that the socket took.
+    sent: u64,
+    /// Bytes that have crossed the link, so that they may be sent.
+    crossed: u64,
+    /// Bytes that were given to the link.
+    entered: u64,
+    arrivals: VecDeque<Arrival>,
+}
+
+/// Bytes that are given to the link at once.
+const LANE_BYTES: u64 = 1 << 20;
+
+impl Serve {
+    /// A connection that was accepted.
+    pub fn new(stream: TcpStream, site: &mut Site<'_>) -> Self {
+        let uses_left = site.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(site.stream).max(1.0) as u32);
+        let link = site.settings.link;
+        let lanes = (!link.is_plain()).then(|| {
+            let [inward, outward] = [0, 1].map(|_| Lane::new(link, Stream::new(site.stream.next_u64(), 0)));
+            Box::new(Lanes { inward, outward, open_at: site.now + link.handshake(site.stream) })
+        });
+        site.recorder.connected(Side::Server, None);
+        Self {
+            stream,
+            inbox: Vec::new(),
+            scan: HeadScan::new(),
+            upload: None,
+            state: State::Reading,
+            readable: true,
+            writable: true,
+            uses_left,
+            lanes,
+            active: site.now,
+        }
+    }
+
+    /// The kernel says that something is ready.
+    pub fn ready(&mut self, read: bool, write: bool, site: &mut Site<'_>) -> Next {
+        self.readable |= read;
+        self.writable |= write;
+        self.step(site)
+    }
+
+    /// Whether it waits for a request.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.state, State::Reading) && self.inbox.is_empty()
+    }
+
+    /// Goes on as far as it can.
+    pub fn step(&mut self, site: &mut Site<'_>) -> Next {
+        self.active = site.now;
+        loop {
+            let next = match std::mem::replace(&mut self.state, State::Reading) {
+                State::Reading => self.read(site),
+                State::Waiting(until, reply) if until > site.now => {
+                    self.state = State::Waiting(until, reply);
+                    return Next::Wake(until);
+                }
+                State::Waiting(_, reply) => {
+                    self.state = State::Sending(reply);
+                    continue;
+                }
+                State::Sending(reply) => self.send(reply, site),
+                State::Stalled => {
+                    self.state = State::Stalled;
+                    return Next::Poll;
+                }
+            };
+            if let Some(next) = next {
+                return next;
+            }
+        }
+    }
+
+    fn read(&mut self, site: &mut Site<'_>) -> Option<Next> {
+        loop {
+            match self.take_request(site) {
+                Ok(true) => return None,
+                Ok(false) => {}
+                Err(()) => return Some(Next::Close),
+            }
+            if !self.readable {
+                return Some(Next::Poll);
+            }
+            match self.stream.read(site.buffer) {
+                Ok(0) => return Some(Next::Close),
+                Ok(len) => {
+                    self.readable = len == site.buffer.len();
+                    self.inbox.extend_from_slice(&site.buffer[..len]);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Some(Next::Close),
+            }
+        }
+    }
+
+    /// Takes a whole request out of what was read, if there is one.
+    fn take_request(&mut self, site: &mut Site<'_>) -> Result<bool, ()> {
+        if self.upload.is_none() {
+            if self.inbox.is_empty() {
+                return Ok(false);
+            }
+            let Parsed::Complete { head, len } = self.scan.request(&self.inbox, &HEAD_LIMITS).map_err(|_| ())? else {
+                return Ok(false);
+            };
+            self.inbox.drain(..len);
+            let framing = framing::of_request(&head).map_err(|_| ())?;
+            if framing == framing::Framing::None {
+                self.begin(&head, site);
+                return Ok(true);
+            }
+            self.upload = Some(Box::new((head, Decoder::new(framing, larder_wire::Side::Client))));
+        }
+        let Some(mut upload) = self.upload.take() else { return Ok(false) };
+        loop {
+            let step = upload.1.decode(&self.inbox).map_err(|_| ())?;
+            self.inbox.drain(..step.consumed);
+            match step.event {
+                Event::End(_) => break,
+                Event::Data(_) => {}
+                Event::NeedMore => {
+                    self.upload = Some(upload);
+                    return Ok(false);
+                }
+            }
+        }
+        self.begin(&upload.0, site);
+        Ok(true)
+    }
+
+    /// A request is whole: decides the answer and when it leaves.
+    fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
+        self.uses_left = self.uses_left.saturating_sub(1);
+        let draws = site.settings.faults.iter();
+        let fault =
+            draws.into_iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
+        let heard = match &mut self.lanes {
+            Some(lanes) => lanes.inward.send(site.now.max(lanes.open_at), 1).last().map_or(site.now, |last| last.at),
+            None => site.now,
+        };
+        let thinks = !is_calibration(request);
+        let think = site.settings.think.as_ref().filter(|_| thinks).map_or(Duration::ZERO, |think| {
+            let think = Duration::from_secs_f64(think.draw(site.stream).clamp(0.0, 3600.0));
+            site.recorder.thought(think);
+            think
+        });
+        // The answer is of the time at which it leaves, not of the time at which it was asked for.
+        let unix = site.clock.unix + ((heard + think).as_secs() - site.now.as_secs());
+        let later = (unix != site.clock.unix).then(|| Clock::at(unix));
+        let mut head = Vec::with_capacity(512);
+        let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
+        let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), fault, close, &mut head);
+        let reply = Reply::new(head, answer, fault, site.recorder);
+        self.state = State::Waiting(heard + think, Box::new(reply));
+    }
+
+    fn send(&mut self, mut reply: Box<Reply>, site: &mut Site<'_>) -> Option<Next> {
+        loop {
+            if reply.sent == reply.len() {
+                return self.sent(&reply);
+            }
+            if let Err(wake) = reply.cross(self.lanes.as_deref_mut(), site.now) {
+                self.state = State::Sending(reply);
+                return Some(Next::Wake(wake));
+            }
+            if !self.writable {
+                self.state = State::Sending(reply);
+                return Some(Next::Poll);
+            }
+            let piece = reply.piece(site.buffer);
+            match self.stream.write(&site.buffer[..piece]) {
+                Ok(len) => {
+                    reply.sent += len as u64;
+                    self.writable = len == piece;
+                    site.recorder.origin().bytes += len as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Some(Next::Close),
+            }
+        }
+    }
+
+    /// An answer has left.
+    fn sent(&mut self, reply: &Reply) -> Option<Next> {
+        match reply.fault {
+            Some(Fault::Stall) => {
+                self.state = State::Stalled;
+                Some(Next::Poll)
+            }
+            Some(Fault::Reset) => {
+                let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                Some(Next::Close)
+            }
+            _ if !reply.keeps_alive => Some(Next::Close),
+            _ => None,
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+fn is_calibration(request: &RequestHead) -> bool {
+    matches!(&request.target, Target::Origin(path) if **path == *CALIBRATE)
+}
+
+impl Reply {
+    fn new(head: Vec<u8>, answer: Answer, fault: Option<Fault>, recorder: &mut Recorder) -> Self {
+        let figures = recorder.origin();
+        figures.requests += 1;
+        figures.not_modified += u64::from(answer.status == 304);
+        figures.partial += u64::from(answer.status == 206);
+        figures.faults += u64::from(fault.is_some());
+        let halved = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::Stall));
+        let body = answer.body.map(|(body, range)| {
+            let len = range.end - range.start;
+            (body, range.start..range.start + if halved { len / 2 } else { len })
+        });
+        Self {
+            head,
+            body,
+            fault,
+            keeps_alive: answer.keeps_alive,
+            sent: 0,
+            crossed: 0,
+            entered: 0,
+            arrivals: VecDeque::new(),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.head.len() as u64 + self.body.as_ref().map_or(0, |(_, range)| range.end - range.start)
+    }
+
+    /// Lets bytes cross the link; `Err` says when the next ones arrive.
+    fn cross(&mut self, lanes: Option<&mut Lanes>, now: Duration) -> Result<(), Duration> {
+        let Some(lanes) = lanes else {
+            self.crossed = self.len();
+            return Ok(());
+        };
+        if self.arrivals.is_empty() && self.crossed == self.entered {
+            let bytes = (self.len() - self.entered).min(LANE_BYTES);
+            self.arrivals.extend(lanes.outward.send(now, bytes));
+            self.entered += bytes;
+        }
+        while let Some(arrival) = self.arrivals.pop_front_if(|arrival| arrival.at <= now) {
+            self.crossed += arrival.bytes;
+        }
+        match self.arrivals.front() {
+            Some(arrival) if self.crossed == self.sent => Err(arrival.at),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what may be sent next into the buffer.
+    fn piece(&self, buffer: &mut [u8]) -> usize {
+        let len = ((self.crossed - self.sent) as usize).min(buffer.len());
+        let head_len = self.head.len() as u64;
+        let from_head = (head_len.saturating_sub(self.sent) as usize).min(len);
+        let head_at = self.sent.min(head_len) as usize;
+        buffer[..from_head].copy_from_slice(&self.head[head_at..head_at + from_head]);
+        if let Some((body, range)) = &self.body {
+            body.fill(range.start + self.sent.saturating_sub(head_len), &mut buffer[from_head..len]);
+        }
+        len
+    }
+}

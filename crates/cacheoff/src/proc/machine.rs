@@ -1,0 +1,77 @@
+//! What the machine is and how its network is set, for the head of a ledger.
+
+use super::text;
+use crate::ledger::{Machine, Tuning};
+use std::fs;
+
+/// Settings of the kernel that changed published figures before, or may.
+const SETTINGS: [&str; 14] = [
+    "net.core.somaxconn",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_syncookies",
+    "fs.file-max",
+];
+
+/// The machine this runs on; `own_cores` is what the referee was bound to.
+pub fn machine(own_cores: &str) -> Machine {
+    let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let value = |name: &str| {
+        let line = processors.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let one_line = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    Machine {
+        processor: value("model name").unwrap_or_default(),
+        cores: std::thread::available_parallelism().map_or(0, |cores| cores.get() as u32),
+        own_cores: own_cores.to_owned(),
+        memory: text::field(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:").unwrap_or(0) * 1_024,
+        kernel: format!("{} {}", one_line("/proc/sys/kernel/ostype"), one_line("/proc/sys/kernel/osrelease")),
+        virtual_machine: value("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+    }
+}
+
+/// The settings of the system that both sides share, and the limit of open files of the referee.
+pub fn system_tuning() -> Vec<Tuning> {
+    let mut all: Vec<Tuning> = SETTINGS.iter().filter_map(|name| setting(name)).collect();
+    all.extend(frequency());
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    if let Some(line) = limits.lines().find(|line| line.starts_with("Max open files")) {
+        let soft = line.split_whitespace().nth(3).unwrap_or("").to_owned();
+        all.push(Tuning { whose: "referee".to_owned(), name: "open files".to_owned(), value: soft });
+    }
+    all
+}
+
+fn setting(name: &str) -> Option<Tuning> {
+    let text = fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()?;
+    let value = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Some(Tuning { whose: "system".to_owned(), name: name.to_owned(), value })
+}
+
+/// The governor of the processor's frequency, where it can be told.
+fn frequency() -> Option<Tuning> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok()?;
+    Some(Tuning { whose: "system".to_owned(), name: "cpufreq governor".to_owned(), value: text.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = machine("0");
+        assert!(machine.cores > 0 && machine.memory > 1 << 20 && machine.kernel.starts_with("Linux "), "{machine:?}");
+        assert!(system_tuning().iter().any(|each| each.name == "open files" && !each.value.is_empty()));
+    }
+}

@@ -1,0 +1,204 @@
+//! What processes and the machine did, from /proc: CPU, memory, open files, threads, device traffic, steal.
+//!
+//! Reading is done here, arithmetic on the texts beside it, so that tests need no process. Where the kernel does not
+//! tell something (another user's process, no /proc), it counts as zero and the report leaves the figure out.
+
+mod machine;
+mod text;
+
+use crate::ledger::Load;
+pub use machine::{machine, system_tuning};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Instant;
+
+/// Processes that are watched together are at most this many; a runaway tree is cut off here.
+const PROCESSES_MAX: usize = 4_096;
+
+/// A process and all that descend from it, now.
+pub fn tree(root: u32) -> Vec<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in all_pids() {
+        if let Some(stat) = read(pid, "stat").as_deref().and_then(text::stat) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    let (mut found, mut next) = (vec![root], 0);
+    while next < found.len() && found.len() < PROCESSES_MAX {
+        found.extend(children.remove(&found[next]).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// Processes of this user or of all, if we are root, that listen on a TCP port.
+pub fn listeners(port: u16) -> Vec<u32> {
+    let mut sockets = BTreeSet::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        sockets.extend(text::listening(&fs::read_to_string(table).unwrap_or_default(), port));
+    }
+    let holds = |pid: &u32| descriptors(*pid).iter().any(|link| sockets.contains(link.as_str()));
+    all_pids().into_iter().filter(|pid| !sockets.is_empty() && holds(pid)).collect()
+}
+
+/// The session of a process, by which daemons that left their parent are still found.
+pub fn session(pids: &[u32]) -> Vec<u32> {
+    let session_of = |pid: u32| read(pid, "stat").as_deref().and_then(text::stat).map(|stat| stat.session);
+    let own = session_of(std::process::id());
+    let wanted: BTreeSet<u32> = pids.iter().filter_map(|pid| session_of(*pid)).filter(|id| Some(*id) != own).collect();
+    let mut found: BTreeSet<u32> = pids.iter().copied().collect();
+    found.extend(all_pids().into_iter().filter(|pid| session_of(*pid).is_some_and(|id| wanted.contains(&id))));
+    found.into_iter().collect()
+}
+
+fn all_pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn read(pid: u32, file: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
+}
+
+fn descriptors(pid: u32) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let links = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    links.map(|link| link.to_string_lossy().into_owned()).collect()
+}
+
+/// Which processes are the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// None are known: a remote cache, or no proxy.
+    Nobody,
+    /// A process with its descendants.
+    Tree(u32),
+    /// Whoever listens on a port, with the rest of their session.
+    Port(u16),
+}
+
+/// Takes samples and gives the differences between them.
+#[derive(Debug)]
+pub struct Sampler {
+    watched: Watched,
+    before: Sample,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    cache: text::Process,
+    own: text::Process,
+    own_thread: BTreeMap<String, f64>,
+    machine: text::MachineTimes,
+}
+
+impl Sampler {
+    /// Begins now.
+    pub fn new(watched: Watched) -> Self {
+        let before = Sample::take(&watched);
+        Self { watched, before }
+    }
+
+    /// Watches other processes from now on, after the cache was restarted.
+    pub fn watch(&mut self, watched: Watched) {
+        *self = Self::new(watched);
+    }
+
+    /// What happened since the last sample.
+    pub fn sample(&mut self) -> Load {
+        let now = Sample::take(&self.watched);
+        let load = now.since(&self.before);
+        self.before = now;
+        load
+    }
+}
+
+impl Sample {
+    fn take(watched: &Watched) -> Self {
+        let own = std::process::id();
+        let pids = match watched {
+            Watched::Nobody => Vec::new(),
+            Watched::Tree(root) => tree(*root),
+            Watched::Port(port) => session(&listeners(*port)),
+        };
+        let pids: Vec<u32> = pids.into_iter().filter(|pid| *pid != own).collect();
+        Self {
+            at: Instant::now(),
+            cache: pids.iter().map(|pid| process(*pid)).fold(text::Process::default(), text::Process::plus),
+            own: process(own),
+            own_thread: thread_times(own),
+            machine: text::machine_times(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+        }
+    }
+
+    fn since(&self, before: &Self) -> Load {
+        let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-6);
+        let cores = |now: f64, then: f64| ((now - then).max(0.0) / seconds) as f32;
+        let cache_cpu = cores(self.cache.cpu(), before.cache.cpu());
+        let kernel = cores(self.cache.kernel_s, before.cache.kernel_s);
+        let own_cpu = cores(self.own.cpu(), before.own.cpu());
+        let busy = cores(self.machine.busy_s, before.machine.busy_s);
+        let threads = self.own_thread.iter();
+        let busiest = threads.map(|(name, cpu)| cores(*cpu, *before.own_thread.get(name).unwrap_or(cpu)));
+        Load {
+            own_cpu,
+            own_thread_cpu: busiest.fold(0.0, f32::max),
+            cache_cpu,
+            cache_kernel: if cache_cpu > 0.0 { (kernel / cache_cpu).min(1.0) } else { 0.0 },
+            cache_memory: self.cache.memory,
+            cache_descriptors: self.cache.descriptors,
+            cache_threads: self.cache.threads,
+            cache_written: self.cache.written.saturating_sub(before.cache.written),
+            cache_read: self.cache.read.saturating_sub(before.cache.read),
+            others_cpu: (busy - own_cpu - cache_cpu).max(0.0),
+            steal: cores(self.machine.steal_s, before.machine.steal_s),
+            own_descriptors: self.own.descriptors,
+            own_memory: self.own.memory,
+        }
+    }
+}
+
+fn process(pid: u32) -> text::Process {
+    let Some(stat) = read(pid, "stat").as_deref().and_then(text::stat) else { return text::Process::default() };
+    let pss = read(pid, "smaps_rollup").as_deref().and_then(|rollup| text::field(rollup, "Pss:"));
+    let rss = || read(pid, "status").as_deref().and_then(|status| text::field(status, "VmRSS:"));
+    let io = read(pid, "io").unwrap_or_default();
+    text::Process {
+        user_s: stat.user_s,
+        kernel_s: stat.kernel_s,
+        memory: pss.or_else(rss).unwrap_or(0) * 1_024,
+        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64),
+        threads: stat.threads,
+        written: text::field(&io, "write_bytes:").unwrap_or(0),
+        read: text::field(&io, "read_bytes:").unwrap_or(0),
+    }
+}
+
+/// CPU seconds of each thread of a process.
+fn thread_times(pid: u32) -> BTreeMap<String, f64> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeMap::new() };
+    let names = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
+    let times = names.filter_map(|task| {
+        let stat = text::stat(&fs::read_to_string(format!("/proc/{pid}/task/{task}/stat")).ok()?)?;
+        Some((task, stat.user_s + stat.kernel_s))
+    });
+    times.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn this_process_is_found_by_its_port_and_its_load_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(listeners(port), [std::process::id()]);
+        assert!(tree(std::process::id()).contains(&std::process::id()));
+        let mut sampler = Sampler::new(Watched::Nobody);
+        let load = sampler.sample();
+        assert!(load.own_memory > 0 && load.own_descriptors > 2 && load.cache_cpu == 0.0, "{load:?}");
+    }
+}

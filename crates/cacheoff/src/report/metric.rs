@@ -1,0 +1,234 @@
+//! Every figure of a summary once: its key, its name, how it is written, which direction is good, how it is found.
+//!
+//! The tables on the terminal and on the page, CSV, Prometheus and thresholds all come from this list.
+
+use super::Summary;
+use crate::chart::Unit;
+use crate::ledger::{Class, Histogram, Side};
+
+/// A figure of a summary.
+pub struct Metric {
+    /// Its name in CSV, Prometheus and thresholds.
+    pub key: &'static str,
+    /// Its name in tables.
+    pub name: &'static str,
+    /// The part of the tables that it belongs to.
+    pub group: Group,
+    /// How it is written.
+    pub unit: Unit,
+    /// Which direction is good.
+    pub better: Better,
+    /// What it is, in a sentence.
+    pub sentence: &'static str,
+    of: fn(&Summary<'_>) -> Option<f64>,
+}
+
+impl Metric {
+    /// Its value, if the run has one.
+    pub fn of(&self, summary: &Summary<'_>) -> Option<f64> {
+        // The load around a power cut is a probe and no test of speed.
+        let is_probe = !summary.ledger.downtimes.is_empty() && self.group.is_of_load();
+        (self.of)(summary).filter(|value| value.is_finite() && !is_probe)
+    }
+
+    /// The metric of a key.
+    pub fn named(key: &str) -> Option<&'static Self> {
+        METRICS.iter().find(|metric| metric.key == key)
+    }
+}
+
+/// Which direction of a metric is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Better {
+    /// More is better.
+    More,
+    /// Less is better.
+    Less,
+    /// It describes, it does not rank.
+    Neither,
+}
+
+/// Parts of the executive table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Work done.
+    Throughput,
+    /// From the intended start of a request to its last byte.
+    Response,
+    /// From the first byte sent.
+    Service,
+    /// Answers of the cache.
+    Hits,
+    /// What the origins had to do.
+    Origin,
+    /// What went wrong.
+    Errors,
+    /// What it cost the machine.
+    Cost,
+    /// Divided by price or power.
+    Normalised,
+    /// After a power cut.
+    Downtime,
+    /// How far the referee and the machine can be trusted.
+    Trust,
+}
+
+impl Group {
+    /// The groups in the order of tables.
+    pub const ALL: [Self; 10] = [
+        Self::Downtime,
+        Self::Throughput,
+        Self::Response,
+        Self::Hits,
+        Self::Errors,
+        Self::Cost,
+        Self::Normalised,
+        Self::Service,
+        Self::Origin,
+        Self::Trust,
+    ];
+
+    /// Whether it says something only where a load was asked for.
+    fn is_of_load(self) -> bool {
+        matches!(self, Self::Throughput | Self::Response | Self::Service | Self::Hits | Self::Origin)
+    }
+
+    /// The heading.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Throughput => "Throughput",
+            Self::Response => "Response time, from the intended start",
+            Self::Service => "Service time, from the first byte sent",
+            Self::Hits => "Hits",
+            Self::Origin => "Origins",
+            Self::Errors => "Errors",
+            Self::Cost => "Cost of the cache",
+            Self::Normalised => "Normalised",
+            Self::Downtime => "After the power cut",
+            Self::Trust => "Trust",
+        }
+    }
+}
+
+macro_rules! metrics {
+    ($($group:ident { $($key:literal $name:literal $unit:ident $better:ident $sentence:literal $of:expr;)+ })+) => {
+        /// All metrics in the order of tables.
+        pub static METRICS: &[Metric] = &[$($(Metric {
+            key: $key,
+            name: $name,
+            group: Group::$group,
+            unit: Unit::$unit,
+            better: Better::$better,
+            sentence: $sentence,
+            of: $of,
+        },)+)+];
+    };
+}
+
+metrics! {
+    Throughput {
+        "rps" "replies" PerSecond More "Replies per second of the reported phase." |s| s.per_second(s.phase.replies() as f64);
+        "bps" "traffic" Bits More "Bits of replies per second, heads included." |s| s.per_second(s.phase.class(Class::All).bytes as f64 * 8.0);
+        "asked" "requests due" PerSecond Neither "Requests per second that the schedule asked for." |s| s.per_second(s.phase.due as f64).filter(|_| s.phase.due > 0);
+        "replies" "replies counted" Count Neither "Replies of the reported phase." |s| Some(s.phase.replies() as f64).filter(|_| s.phase.length_us > 0);
+        "duration" "duration" Elapsed Neither "Length of the reported phase." |s| (s.phase.length_us > 0).then(|| s.seconds());
+    }
+    Response {
+        "mean" "mean" Micros Less "Mean of all replies." |s| response(s, Class::All).mean();
+        "hit.mean" "mean of hits" Micros Less "Mean of basic hits." |s| response(s, Class::Hit).mean();
+        "miss.mean" "mean of misses" Micros Less "Mean of basic misses." |s| response(s, Class::Miss).mean();
+        "p50" "median" Micros Less "Half of all replies came within it." |s| quantile(response(s, Class::All), 0.5);
+        "p90" "90 %" Micros Less "Nine of ten replies came within it." |s| quantile(response(s, Class::All), 0.9);
+        "p99" "99 %" Micros Less "99 of 100 replies came within it." |s| quantile(response(s, Class::All), 0.99);
+        "p99.9" "99.9 %" Micros Less "999 of 1,000 replies came within it." |s| quantile(response(s, Class::All), 0.999);
+        "p99.99" "99.99 %" Micros Less "9,999 of 10,000 replies came within it." |s| quantile(response(s, Class::All), 0.9999);
+        "max" "maximum" Micros Less "The slowest reply." |s| response(s, Class::All).max().map(|us| us as f64);
+        "hit.p50" "median of hits" Micros Less "Half of the hits came within it." |s| quantile(response(s, Class::Hit), 0.5);
+        "hit.p99" "99 % of hits" Micros Less "99 of 100 hits came within it." |s| quantile(response(s, Class::Hit), 0.99);
+        "miss.p50" "median of misses" Micros Less "Half of the misses came within it." |s| quantile(response(s, Class::Miss), 0.5);
+        "miss.p99" "99 % of misses" Micros Less "99 of 100 misses came within it." |s| quantile(response(s, Class::Miss), 0.99);
+    }
+    Service {
+        "service.mean" "mean" Micros Less "Mean from the first byte sent to the last byte received." |s| s.phase.service.all.mean();
+        "service.p99" "99 %" Micros Less "The same, 99 of 100 replies." |s| quantile(&s.phase.service.all, 0.99);
+        "first_byte.p50" "first byte, median" Micros Less "From the first byte sent to the first byte received." |s| quantile(&s.phase.first_byte, 0.5);
+        "wait.mean" "wait for a connection, mean" Micros Less "Time a request stood in the queue for a connection; part of the response time, not of the service time." |s| s.phase.wait.mean();
+        "connect.mean" "connecting, mean" Micros Less "Time to make a connection." |s| s.phase.connect.mean();
+    }
+    Hits {
+        "dhr" "document hit ratio" Share More "Hits among the replies to basic requests." |s| hits(s, |f| (f.hits, f.replies));
+        "dhr.offered" "offered" Share Neither "What a cache that never forgets would have answered of the same requests." |s| hits(s, |f| (f.offered, f.replies));
+        "dhr.ideal" "ideal, as planned" Share Neither "The document hit ratio that the plan computed before the run." |s| s.ledger.run.ideal.dhr;
+        "bhr" "byte hit ratio" Share More "Bytes of hits among the bytes of replies to basic requests." |s| hits(s, |f| (f.hit_bytes, f.bytes));
+        "bhr.offered" "offered bytes" Share Neither "Bytes that a cache that never forgets would have given." |s| hits(s, |f| (f.offered_bytes, f.bytes));
+        "urls" "new URLs" Count Neither "URLs asked for the first time in the reported phase." |s| (s.phase.fresh_urls > 0).then_some(s.phase.fresh_urls as f64);
+        "recurrence" "recurrence" Share Neither "Requests that repeat an earlier one, cachable or not." |s| ratio(s.phase.repeats, s.phase.sent);
+    }
+    Errors {
+        "errors" "errors" Count Less "Requests without a right answer." |s| Some(s.phase.errors.total() as f64).filter(|_| s.phase.length_us > 0);
+        "errors.share" "share of requests" Share Less "Errors among errors and replies." |s| ratio(s.phase.errors.total(), s.phase.errors.total() + s.phase.replies());
+        "lies" "wrong answers" Count Less "Answers that came and were not right." |s| Some(s.phase.errors.lies() as f64).filter(|_| s.phase.length_us > 0);
+    }
+    Cost {
+        "cpu_us" "CPU per reply" Micros Less "CPU time of all processes of the cache, user and kernel, per reply." |s| cpu_per_reply(s);
+        "cpu" "CPU, cores" Cores Less "Cores that the cache kept busy." |s| cache_load(s, |l| f64::from(l.cache_cpu));
+        "memory" "memory" Bytes Less "Largest memory of all processes of the cache, shared pages counted once." |s| cache_load(s, |l| l.cache_memory as f64);
+        "descriptors" "open files" Count Less "Most open files." |s| cache_load(s, |l| l.cache_descriptors as f64);
+        "written" "written to disk" Bytes Less "Bytes written to devices in the reported phase." |s| cache_load(s, |l| l.cache_written as f64);
+    }
+    Normalised {
+        "rps_per_price" "replies/s per 1,000 of price" Count More "Replies per second for 1,000 units of the price that was given." |s| per_price(s, s.per_second(s.phase.replies() as f64)?);
+        "hits_per_price" "hits/s per 1,000 of price" Count More "Hits per second for 1,000 units of the price that was given." |s| per_price(s, s.per_second(s.phase.class(Class::Hit).replies as f64)?);
+        "rps_per_watt" "replies/s per watt" Count More "Replies per second and watt, which is replies per joule." |s| Some(s.per_second(s.phase.replies() as f64)? / s.ledger.run.watts?);
+    }
+    Downtime {
+        "downtime.accept" "first connection" Micros Less "From the start command to the first connection." |s| Some(s.ledger.downtimes.first()?.first_accept_us? as f64);
+        "downtime.miss" "first miss" Micros Less "From the start command to the first answered miss." |s| Some(s.ledger.downtimes.first()?.first_miss_us? as f64);
+        "downtime.hit" "first hit" Micros Less "From the start command to the first hit on what was stored before." |s| Some(s.ledger.downtimes.first()?.first_hit_us? as f64);
+        "downtime.kept" "objects kept" Share More "Of the objects stored before the cut, those served afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.kept, d.probed) };
+    }
+    Origin {
+        "origin.rps" "requests" PerSecond Neither "Requests per second that reached the origins." |s| s.per_second(s.phase.origin.requests as f64).filter(|_| s.phase.origin.requests > 0);
+        "origin.share" "per reply" Ratio Less "Requests to origins per reply to a robot." |s| ratio(s.phase.origin.requests, s.phase.replies()).filter(|_| s.phase.origin.requests > 0);
+        "origin.opened" "connections opened" Count Less "Connections that the cache made to origins." |s| Some(s.phase.connections.get(&Side::Server)?.opened as f64);
+        "origin.again" "bytes fetched again" Bytes Less "Bytes of unchanged objects that had been sent whole before." |s| Some(s.phase.origin.bytes_again as f64).filter(|bytes| *bytes > 0.0);
+    }
+    Trust {
+        "lateness.p99" "lateness of the referee, 99 %" Micros Neither "From the intended to the real start of a request that had nothing to wait for." |s| quantile(&s.phase.lateness, 0.99);
+        "own_cpu" "CPU of the referee, cores" Cores Neither "Cores that the referee kept busy." |s| s.load.map(|l| f64::from(l.own_cpu));
+        "steal" "stolen, cores" Cores Neither "Cores that the hypervisor gave to somebody else." |s| s.load.map(|l| f64::from(l.steal));
+        "others" "other processes, cores" Cores Neither "Cores that other processes used." |s| s.load.map(|l| f64::from(l.others_cpu));
+    }
+}
+
+fn response<'s>(summary: &'s Summary<'_>, class: Class) -> &'s Histogram {
+    &summary.phase.class(class).response
+}
+
+fn quantile(histogram: &Histogram, part: f64) -> Option<f64> {
+    histogram.quantile(part).map(|us| us as f64)
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+fn hits(summary: &Summary<'_>, parts: fn(&crate::ledger::Figures) -> (u64, u64)) -> Option<f64> {
+    let (part, whole) = parts(summary.phase.class(Class::Basic));
+    ratio(part, whole)
+}
+
+/// Load of the cache, if its processes were seen.
+fn cache_load(summary: &Summary<'_>, of: fn(&crate::ledger::Load) -> f64) -> Option<f64> {
+    summary.load.as_ref().filter(|load| load.cache_threads > 0).map(of)
+}
+
+fn cpu_per_reply(summary: &Summary<'_>) -> Option<f64> {
+    let cores = cache_load(summary, |load| f64::from(load.cache_cpu))?;
+    ratio(summary.phase.length_us, summary.phase.replies()).map(|us_per_reply| us_per_reply * cores)
+}
+
+fn per_price(summary: &Summary<'_>, rate: f64) -> Option<f64> {
+    let price = summary.ledger.run.price.as_ref().filter(|price| price.amount > 0.0)?;
+    Some(rate / price.amount * 1_000.0)
+}

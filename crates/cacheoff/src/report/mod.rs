@@ -1,0 +1,31 @@
+//! The report: a pure function of ledgers. Nothing is measured here, and nothing is left out that a reader would need to
+//! dispute a figure.
+//!
+//! [`text()`] is for a terminal, [`page()`] one HTML page that needs no network, [`csv`] and [`prometheus`] are for machines,
+//! [`Threshold`]s turn a run into pass or fail. All of them show the same [`METRICS`] of the same [`Summary`].
+
+pub mod command;
+mod compare;
+mod export;
+mod figures;
+mod markup;
+mod metric;
+mod page;
+mod past;
+mod sections;
+mod summary;
+mod text;
+mod threshold;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use compare::{Comparison, Rounds, Spread, compare};
+pub use export::{csv, json, prometheus};
+pub use metric::{Better, Group, METRICS, Metric};
+pub use page::{history_page, page};
+pub use summary::Summary;
+pub use text::text;
+pub use threshold::Threshold;
+pub use verdict::{Finding, Weight};

@@ -1,0 +1,130 @@
+//! The report as one HTML page: no network, no script, light and dark, printable, wide and narrow.
+
+use super::compare::{Comparison, compare};
+use super::markup::{Table, escaped, folded};
+use super::metric::METRICS;
+use super::{past, sections};
+use crate::chart::{self, Unit};
+use crate::ledger::{Ledger, MissCause, Trouble};
+use std::fmt::Write;
+
+/// The page of some ledgers.
+pub fn page(ledgers: &[Ledger]) -> String {
+    let comparisons = compare(ledgers);
+    let title = title(&comparisons);
+    let mut out = head(&title);
+    let _ = write!(
+        out,
+        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p>{}</header><main>",
+        escaped(&title),
+        escaped(&subtitle(ledgers)),
+        contents(&comparisons)
+    );
+    for (place, comparison) in comparisons.iter().enumerate() {
+        sections::workload(&mut out, comparison, &format!("w{place}"));
+    }
+    let _ = write!(out, "<h2 id=\"machine\">Machine and system</h2>{}", sections::machines(ledgers));
+    let _ = write!(out, "<h2 id=\"words\">How to read this</h2>{}", words());
+    let _ = write!(
+        out,
+        "<h2 id=\"history\">Published figures, 2000 to 2015</h2>{}",
+        folded("Show the tables", &past::section())
+    );
+    out.push_str("</main>");
+    out.push_str(&footer(ledgers));
+    out.push_str("</body></html>\n");
+    out
+}
+
+/// The historical tables as a page of their own.
+pub fn history_page() -> String {
+    let title = "Published figures of web caches, 2000 to 2015";
+    format!("{}<header><h1>{title}</h1></header><main>{}</main></body></html>\n", head(title), past::section())
+}
+
+fn head(title: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,\
+         initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\"><title>{}</title>\
+         <style>{}{}</style></head><body>\n",
+        escaped(title),
+        chart::STYLE,
+        include_str!("page.css")
+    )
+}
+
+fn title(comparisons: &[Comparison<'_>]) -> String {
+    let mut labels: Vec<&str> = Vec::new();
+    for entry in comparisons.iter().flat_map(|comparison| &comparison.entries) {
+        if !labels.contains(&entry.label.as_str()) {
+            labels.push(&entry.label);
+        }
+    }
+    match (labels.as_slice(), comparisons) {
+        ([], _) => "No runs".to_owned(),
+        ([label], [only]) => format!("{label}: {}", only.workload),
+        ([label], _) => format!("{label}: {} workloads", comparisons.len()),
+        ([first, second], _) => format!("{first} and {second}"),
+        ([rest @ .., last], _) if rest.len() < 8 => format!("{} and {last}", rest.join(", ")),
+        (all, _) => format!("{} entries", all.len()),
+    }
+}
+
+fn subtitle(ledgers: &[Ledger]) -> String {
+    let first = ledgers.iter().map(|ledger| ledger.run.started_unix).filter(|at| *at > 0).min();
+    let seconds: u64 = ledgers.iter().map(|ledger| ledger.end.at_us / 1_000_000).sum();
+    let runs = match ledgers.len() {
+        1 => "one run".to_owned(),
+        count => format!("{count} runs"),
+    };
+    let when = first.map_or(String::new(), |at| format!(", begun {}", sections::date(at)));
+    format!("{runs} of {} together{when}", Unit::Elapsed.text(seconds as f64))
+}
+
+fn contents(comparisons: &[Comparison<'_>]) -> String {
+    let mut out = "<nav>".to_owned();
+    for (place, comparison) in comparisons.iter().enumerate() {
+        let _ = write!(out, "<a href=\"#w{place}\">{}</a>", escaped(&comparison.workload));
+    }
+    for (name, text) in [("machine", "Machine"), ("words", "How to read this"), ("history", "Published figures")] {
+        let _ = write!(out, "<a href=\"#{name}\">{text}</a>");
+    }
+    out + "</nav>"
+}
+
+/// Method and glossary, from the same lists that the tables are made of.
+fn words() -> String {
+    let mut metrics = Table::plain(&["figure", "key", "meaning"]);
+    for metric in METRICS {
+        let key = format!("<code>{}</code>", metric.key);
+        let name = format!("{} ({})", metric.name, metric.group.as_str().to_lowercase());
+        metrics.row(&[escaped(&name), key, escaped(metric.sentence)]);
+    }
+    let mut errors = Table::plain(&["error", "meaning"]);
+    for trouble in Trouble::ALL {
+        errors.row(&[escaped(trouble.as_str()), escaped(trouble.sentence())]);
+    }
+    let mut causes = Table::plain(&["missing hit", "meaning"]);
+    for cause in MissCause::ALL {
+        causes.row(&[escaped(cause.as_str()), escaped(cause.sentence())]);
+    }
+    let left = |html: String| html.replace("<table>", "<table class=\"text\">");
+    format!(
+        "<p>Response times count from the moment a request was due by the schedule, so that a request which had to wait for a \
+         connection or for a slow reply before it is not flattered; service times count from the first byte sent. A hit is told \
+         from a miss by an echo of the origin, not by what the cache says of itself. Every reply is checked: status, length, \
+         bytes, fields, age. Percentiles are exact to one part in 1,024 and never understated. Of several rounds the median is \
+         shown, with the lowest and the highest below it; rounds that do not count or were noisy are left out where two others \
+         remain. Bold marks the best of the entries that count.</p>{}{}{}",
+        folded("Figures", &left(metrics.html())),
+        folded("Errors", &left(errors.html())),
+        folded("Causes of missing hits", &left(causes.html()))
+    )
+}
+
+fn footer(ledgers: &[Ledger]) -> String {
+    let mut versions: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.cacheoff.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    format!("<footer><p>Made by cacheoff {} from ledgers alone.</p></footer>", escaped(&versions.join(", ")))
+}

@@ -1,0 +1,246 @@
+//! The report of invented ledgers. `REPORT=FOLDER cargo test -p cacheoff report` writes the pages there to be looked at.
+
+mod sample;
+
+use super::*;
+use crate::ledger::{Downtime, End, Interval, Ledger, Outcome, Price};
+use sample::{Invented, contest, run};
+
+const SQUID: Invented = Invented { label: "squid", hit_us: 420.0, keeps: 0.97, cpu_us: 95.0, lies: 0 };
+
+fn value(ledger: &Ledger, key: &str) -> Option<f64> {
+    Metric::named(key).unwrap().of(&Summary::of(ledger))
+}
+
+#[test]
+fn figures_are_those_of_the_named_phase() {
+    let ledger = run(SQUID, 1, 40.0);
+    let summary = Summary::of(&ledger);
+    assert_eq!((summary.phase_name.as_str(), summary.seconds()), ("top1", 60.0));
+    assert!(summary.counts(), "{:?}", summary.findings);
+    let near = |key: &str, expected: f64, within: f64| {
+        let found = value(&ledger, key).unwrap();
+        assert!((found - expected).abs() <= within, "{key}: {found}");
+    };
+    near("rps", 40.0, 2.0);
+    near("dhr.offered", 0.55, 0.03);
+    near("dhr", 0.53, 0.03);
+    near("recurrence", 0.6875, 0.03);
+    near("miss.mean", 260_000.0, 10_000.0);
+    near("cpu_us", 95.0, 500.0);
+    assert!(value(&ledger, "p50") <= value(&ledger, "p99") && value(&ledger, "p99") <= value(&ledger, "max"));
+    assert_eq!(value(&ledger, "rps_per_price"), None);
+}
+
+#[test]
+fn price_and_power_divide_when_they_are_given() {
+    let mut ledger = run(SQUID, 1, 40.0);
+    ledger.run.price = Some(Price { amount: 4_000.0, currency: "USD".to_owned() });
+    ledger.run.watts = Some(80.0);
+    let rps = value(&ledger, "rps").unwrap();
+    assert!((value(&ledger, "rps_per_price").unwrap() - rps / 4.0).abs() < 1e-9);
+    assert!((value(&ledger, "rps_per_watt").unwrap() - rps / 80.0).abs() < 1e-9);
+}
+
+fn weights(ledger: &Ledger) -> Vec<(Weight, String)> {
+    Summary::of(ledger).findings.into_iter().map(|finding| (finding.weight, finding.text)).collect()
+}
+
+#[test]
+fn each_reason_against_a_run_is_found() {
+    let change = |change: fn(&mut Ledger)| {
+        let mut ledger = run(SQUID, 1, 40.0);
+        change(&mut ledger);
+        weights(&ledger)
+    };
+    let each = |change: fn(&mut Interval)| {
+        let mut ledger = run(SQUID, 1, 40.0);
+        ledger.intervals.iter_mut().for_each(change);
+        weights(&ledger)
+    };
+    let cases = [
+        (change(|l| l.end.invalid = vec!["clock jumped".to_owned()]), Weight::Invalid, "clock jumped"),
+        (change(|l| l.end.outcome = Outcome::Interrupted), Weight::Remark, "stopped by hand"),
+        (change(|l| l.end = End::default()), Weight::Invalid, "no end"),
+        (change(|l| l.end.outcome = Outcome::Failed("died".to_owned())), Weight::Failed, "could not go on: died"),
+        (change(|l| l.intervals.clear()), Weight::Invalid, "not one reply"),
+        (change(|l| l.run.workload.dhr_min = Some(0.9)), Weight::Failed, "the hit ratio is"),
+        (each(|i| i.due *= 2), Weight::Invalid, "rate asked for was not reached"),
+        (each(|i| i.lateness = [50_000; 100].into_iter().collect()), Weight::Invalid, "late by 50"),
+        (each(|i| i.load.as_mut().unwrap().own_thread_cpu = 0.99), Weight::Invalid, "the referee was the limit"),
+        (each(|i| i.load.as_mut().unwrap().steal = 0.4), Weight::Remark, "hypervisor"),
+        (each(|i| i.load.as_mut().unwrap().others_cpu = 0.4), Weight::Remark, "other processes"),
+    ];
+    for (found, weight, text) in cases {
+        assert!(found.iter().any(|(w, t)| *w == weight && t.contains(text)), "{text}: {found:?}");
+    }
+    let lying = run(Invented { lies: 2, ..SQUID }, 1, 40.0);
+    assert_eq!(weights(&lying), [(Weight::Failed, "2 answers were wrong".to_owned())]);
+}
+
+#[test]
+fn rounds_give_median_spread_and_ratio() {
+    let ledgers = contest();
+    let comparisons = compare(&ledgers);
+    assert_eq!(comparisons.len(), 1);
+    assert_eq!(comparisons[0].workload, "polymix-2, peak 40/s, scale 0.002");
+    let labels: Vec<&str> = comparisons[0].entries.iter().map(|entry| entry.label.as_str()).collect();
+    assert_eq!(labels, ["larder", "squid", "nginx", "varnish", "trafficserver"]);
+    let squid = &comparisons[0].entries[1];
+    let metric = Metric::named("hit.mean").unwrap();
+    let spread = squid.spread(metric).unwrap();
+    assert!(spread.low <= spread.median && spread.median <= spread.high && spread.rounds == 3, "{spread:?}");
+    let ratio = comparisons[0].ratio(squid, metric).unwrap();
+    assert!(ratio > 2.0, "{ratio}");
+    assert!(!comparisons[0].entries[3].counts() && !comparisons[0].entries[4].counts());
+}
+
+#[test]
+fn noisy_rounds_are_left_out_where_two_others_remain() {
+    let mut ledgers: Vec<Ledger> = (1..=3).map(|round| run(SQUID, round, 40.0)).collect();
+    ledgers[1].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().steal = 0.9);
+    let rounds = |ledgers: &[Ledger]| -> Vec<u32> {
+        compare(ledgers)[0].entries[0].used().iter().map(|run| run.ledger.run.round).collect()
+    };
+    assert_eq!(rounds(&ledgers), [1, 3]);
+    assert_eq!(rounds(&ledgers[..2]), [1, 2]);
+}
+
+#[test]
+fn thresholds_pass_fail_and_refuse_nonsense() {
+    let ledger = run(SQUID, 1, 40.0);
+    let summary = Summary::of(&ledger);
+    let broken = |text: &str| -> Vec<String> {
+        Threshold::parse_all(text).unwrap().iter().filter_map(|threshold| threshold.broken_by(&summary)).collect()
+    };
+    assert!(broken("p99<20s, dhr>0.5,errors.share<=1%,rps>1").is_empty());
+    assert!(broken("p99<20ms")[0].starts_with("squid p99 is "), "{:?}", broken("p99<20ms"));
+    assert_eq!(broken("rps_per_watt>1"), ["squid rps_per_watt was not measured"]);
+    for (text, reason) in [
+        ("p99", "is not a threshold"),
+        ("p98<1ms", "unknown metric \"p98\""),
+        ("p99<20", "with us, ms or s"),
+        ("dhr>high", "is not a number"),
+        ("rps>1parsec", "is not a number"),
+    ] {
+        let error = Threshold::parse_all(text).err().unwrap();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+#[test]
+fn every_key_is_unique_and_every_group_is_shown() {
+    for (place, metric) in METRICS.iter().enumerate() {
+        assert!(METRICS[..place].iter().all(|other| other.key != metric.key), "{}", metric.key);
+        assert!(Group::ALL.contains(&metric.group) && metric.sentence.ends_with('.'), "{}", metric.key);
+    }
+}
+
+#[test]
+fn csv_has_a_row_per_run_and_a_cell_per_column() {
+    let csv = csv(&contest());
+    let rows: Vec<&str> = csv.lines().collect();
+    assert_eq!(rows.len(), 14);
+    assert_eq!(rows[0].split(',').count(), 8 + METRICS.len());
+    assert_eq!(rows[1].split(',').count(), 8 + METRICS.len());
+    assert!(rows[13].contains("not installed"), "{}", rows[13]);
+}
+
+#[test]
+fn prometheus_text_has_help_type_and_labels() {
+    let text = prometheus(&contest()[..1]);
+    assert!(text.contains("# TYPE cacheoff_hit_mean gauge\n"));
+    assert!(text.contains("cacheoff_dhr{workload=\"polymix-2\",label=\"larder\",round=\"1\"} 0.5"), "{text}");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        assert!(line.rsplit_once(' ').is_some_and(|(_, number)| number.parse::<f64>().is_ok()), "{line}");
+    }
+}
+
+#[test]
+fn json_unpacks_histograms() {
+    let value = json(&run(SQUID, 1, 4.0));
+    let all = &value["intervals"][60]["classes"]["all"];
+    let counted: u64 =
+        all["response"]["buckets"].as_array().unwrap().iter().map(|bucket| bucket[2].as_u64().unwrap()).sum();
+    assert_eq!(Some(counted), all["replies"].as_u64());
+    assert!(value["intervals"][60]["service"]["hit"]["count"].is_u64());
+}
+
+#[test]
+fn the_terminal_report_names_winners_losers_and_reasons() {
+    let text = text(&contest());
+    for part in [
+        "larder",
+        "to the first",
+        "Missing hits by cause",
+        "evicted",
+        "stale-hit",
+        "failed: varnish, round 2: 4 answers were wrong",
+        "failed: trafficserver, round 1: could not go on",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+}
+
+fn keep(name: &str, page: &str) {
+    if let Some(folder) = std::env::var_os("REPORT") {
+        std::fs::write(std::path::Path::new(&folder).join(name), page).unwrap();
+    }
+}
+
+#[test]
+fn the_page_stands_alone_and_shows_everything() {
+    let ledgers = contest();
+    let whole = page(&ledgers);
+    keep("contest.html", &whole);
+    for forbidden in ["<script", "http-equiv", " src=", "url(", "@import", "NaN", "<link rel=\"stylesheet"] {
+        assert!(!whole.contains(forbidden), "{forbidden}");
+    }
+    let links = whole.match_indices("href=\"").map(|(place, _)| &whole[place + 6..place + 8]);
+    assert!(links.clone().all(|start| start.starts_with('#') || start == "da"), "{:?}", links.collect::<Vec<_>>());
+    for part in [
+        "cache_mem 256 MB",
+        "0.4/s",
+        "net.core.somaxconn",
+        "stale-hit",
+        "not installed",
+        "Cisco CE-590",
+        "Response time against rate",
+    ] {
+        assert!(whole.contains(part), "{part}");
+    }
+    assert!(whole.len() < 3_000_000, "{}", whole.len());
+}
+
+#[test]
+fn pages_of_one_run_of_a_downtime_test_and_of_nothing() {
+    let mut one = run(SQUID, 0, 40.0);
+    one.run.watts = Some(80.0);
+    keep("one.html", &page(std::slice::from_ref(&one)));
+    let mut downtime = run(SQUID, 0, 4.0);
+    downtime.downtimes.push(Downtime {
+        cut: "kill -9".to_owned(),
+        first_accept_us: Some(210_000),
+        first_miss_us: Some(230_000),
+        first_hit_us: Some(450_000),
+        resolution_us: 10_000,
+        dark_us: 5_000_000,
+        probed: 300,
+        kept: 298,
+    });
+    let shown = page(&[downtime]);
+    assert!(shown.contains("After the power cut") && shown.contains("450 ms"));
+    assert!(page(&[]).contains("No runs"));
+    assert!(page(&[Ledger::default()]).contains("not one reply was measured"));
+    keep("history.html", &super::page::history_page());
+}
+
+#[test]
+fn dates_are_civil() {
+    for (unix, text) in
+        [(0, "1970-01-01 00:00 UTC"), (951_782_400, "2000-02-29 00:00 UTC"), (1_795_246_200, "2026-11-21 07:30 UTC")]
+    {
+        assert_eq!(super::sections::date(unix), text);
+    }
+}

@@ -1,0 +1,455 @@
+//! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
+
+use super::{Case, Judge, RobotSettings, Route, Verdict, Wish, write_request};
+use crate::ledger::Trouble;
+use crate::link::Lane;
+use crate::object::Law;
+use crate::random::Stream;
+use crate::wire::{Clock, HEAD_LIMITS, Xact};
+use larder_wire::body::{Decoder, Event};
+use larder_wire::framing::{self, Framing};
+use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{Method, ResponseHead};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// What a connection works with: everything that belongs to its worker.
+pub struct Desk<'a> {
+    /// The object law.
+    pub law: &'a Law,
+    /// The robots.
+    pub settings: &'a RobotSettings,
+    /// Whom they speak to.
+    pub route: &'a Route,
+    /// The wall clock.
+    pub clock: &'a Clock,
+    /// Time since the run began.
+    pub now: Duration,
+    /// Room to read.
+    pub buffer: &'a mut [u8],
+}
+
+/// A request under way.
+#[derive(Debug)]
+pub struct Job {
+    /// What is asked.
+    pub wish: Wish,
+    /// Its name.
+    pub xact: Xact,
+    /// Whether a first copy was on its way when it was sent.
+    pub overlaps: bool,
+    /// Whether nobody else can have brought the object into the cache.
+    pub first: bool,
+    /// When its first byte left the robot.
+    pub started: Duration,
+    /// When it was taken out of the queue.
+    pub taken: Duration,
+    first_byte: Option<Duration>,
+    asked: u64,
+    out: Vec<u8>,
+    out_at: usize,
+    head_bytes: u64,
+    reply: Option<(Judge, Decoder, u64)>,
+    keeps_alive: bool,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub struct Report {
+    /// The request.
+    pub job: Box<Job>,
+    /// The judgement.
+    pub verdict: Verdict,
+    /// Bytes of the head.
+    pub head_bytes: u64,
+    /// From the first byte sent to the first byte received.
+    pub first_byte: Duration,
+}
+
+/// What a connection came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Waits for the kernel's word.
+    Poll,
+    /// Wants to be called at a time.
+    Wake(Duration),
+    /// The reply is here; whether the connection stays.
+    Done(Box<Report>, bool),
+    /// The request failed before any byte of a reply; the connection is gone.
+    Failed(Box<Job>, Trouble, String),
+    /// The connection ended while nothing was under way.
+    Ended,
+}
+
+/// One connection of a robot.
+#[derive(Debug)]
+pub struct Ask {
+    stream: TcpStream,
+    /// Whose it is, by its number in the worker.
+    pub robot: u32,
+    /// Where it leads.
+    pub hop: SocketAddr,
+    /// When it was opened.
+    pub opened: Duration,
+    /// When something was last asked on it.
+    pub active: Duration,
+    /// Requests that it carried.
+    pub used: u32,
+    uses_left: u32,
+    inbox: Vec<u8>,
+    scan: HeadScan,
+    state: State,
+    readable: bool,
+    writable: bool,
+    lanes: Option<Box<(Lane, Lane, Duration)>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Connecting(Box<Job>),
+    Idle,
+    /// The request crosses the link until the time.
+    Leaving(Duration, Box<Job>),
+    Sending(Box<Job>),
+    Receiving(Box<Job>),
+    /// The reply is whole, and crosses the link until the time.
+    Arriving(Duration, Box<Report>, bool),
+}
+
+impl Ask {
+    /// Begins to connect, from the robot's own address.
+    pub fn connect(
+        robot: u32,
+        from: Ipv4Addr,
+        hop: SocketAddr,
+        job: Box<Job>,
+        desk: &Desk<'_>,
+        stream: &mut Stream,
+    ) -> Result<Self, (Box<Job>, io::Error)> {
+        let socket = match dial(from, hop) {
+            Ok(socket) => socket,
+            Err(error) => return Err((job, error)),
+        };
+        let uses_left = desk.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(stream).max(1.0) as u32);
+        let link = desk.settings.link;
+        let lanes = (!link.is_plain()).then(|| {
+            let [out, back] = [0, 1].map(|_| Lane::new(link, Stream::new(stream.next_u64(), 0)));
+            Box::new((out, back, desk.now + link.handshake(stream)))
+        });
+        Ok(Self {
+            stream: socket.into(),
+            robot,
+            hop,
+            opened: desk.now,
+            active: desk.now,
+            used: 0,
+            uses_left,
+            inbox: Vec::new(),
+            scan: HeadScan::new(),
+            state: State::Connecting(job),
+            readable: false,
+            writable: false,
+            lanes,
+        })
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Whether a request is under way.
+    pub fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
+    /// Whether it is still being connected.
+    pub fn is_connecting(&self) -> bool {
+        matches!(self.state, State::Connecting(_))
+    }
+
+    /// Gives an idle connection its next request.
+    pub fn begin(&mut self, job: Box<Job>, desk: &mut Desk<'_>) -> Outcome {
+        self.send(job, desk);
+        self.step(desk)
+    }
+
+    /// Gives up; says what was under way.
+    pub fn abandon(self) -> Option<Box<Job>> {
+        match self.state {
+            State::Idle => None,
+            State::Connecting(job) | State::Leaving(_, job) | State::Sending(job) | State::Receiving(job) => Some(job),
+            State::Arriving(_, report, _) => Some(report.job),
+        }
+    }
+
+    /// The kernel says that something is ready.
+    pub fn ready(&mut self, read: bool, write: bool, desk: &mut Desk<'_>) -> Outcome {
+        self.readable |= read;
+        self.writable |= write;
+        self.step(desk)
+    }
+
+    /// Goes on as far as it can.
+    pub fn step(&mut self, desk: &mut Desk<'_>) -> Outcome {
+        loop {
+            let outcome = match std::mem::replace(&mut self.state, State::Idle) {
+                State::Connecting(job) => self.connecting(job, desk),
+                State::Idle => return self.idle(desk),
+                State::Leaving(until, job) if until > desk.now => {
+                    self.state = State::Leaving(until, job);
+                    return Outcome::Wake(until);
+                }
+                State::Leaving(_, job) => {
+                    self.state = State::Sending(job);
+                    continue;
+                }
+                State::Sending(job) => self.sending(job),
+                State::Receiving(job) => self.receiving(job, desk),
+                State::Arriving(until, report, stays) if until > desk.now => {
+                    self.state = State::Arriving(until, report, stays);
+                    return Outcome::Wake(until);
+                }
+                State::Arriving(_, report, stays) => return Outcome::Done(report, stays),
+            };
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    fn connecting(&mut self, job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        if !self.readable && !self.writable {
+            self.state = State::Connecting(job);
+            return Some(Outcome::Poll);
+        }
+        match self.stream.take_error() {
+            Ok(None) => {
+                self.send(job, desk);
+                None
+            }
+            Ok(Some(error)) | Err(error) => Some(failed(job, &error)),
+        }
+    }
+
+    /// Writes the request and lets it leave.
+    fn send(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) {
+        (self.used, self.uses_left, self.active) = (self.used + 1, self.uses_left.saturating_sub(1), desk.now);
+        job.started = desk.now;
+        job.asked = desk.clock.unix;
+        write_request(desk.law, desk.route, desk.settings.version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
+        self.state = match &mut self.lanes {
+            None => State::Sending(job),
+            Some(lanes) => {
+                let leaves = desk.now.max(lanes.2);
+                let last = lanes.0.send(leaves, job.out.len() as u64).last().map_or(leaves, |last| last.at);
+                State::Leaving(last, job)
+            }
+        };
+    }
+
+    fn sending(&mut self, mut job: Box<Job>) -> Option<Outcome> {
+        while job.out_at < job.out.len() {
+            if !self.writable {
+                self.state = State::Sending(job);
+                return Some(Outcome::Poll);
+            }
+            match self.stream.write(&job.out[job.out_at..]) {
+                Ok(len) => job.out_at += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Some(failed(job, &error)),
+            }
+        }
+        self.state = State::Receiving(job);
+        None
+    }
+
+    fn idle(&mut self, desk: &mut Desk<'_>) -> Outcome {
+        if !self.readable {
+            return Outcome::Poll;
+        }
+        match self.stream.read(desk.buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.readable = false;
+                Outcome::Poll
+            }
+            // The end, an error, or bytes that nobody asked for: no further request goes here.
+            _ => Outcome::Ended,
+        }
+    }
+
+    fn receiving(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        loop {
+            if !self.readable {
+                self.state = State::Receiving(job);
+                return Some(Outcome::Poll);
+            }
+            match self.stream.read(desk.buffer) {
+                Ok(0) => return self.closed(job, desk),
+                Ok(len) => {
+                    self.readable = len == desk.buffer.len();
+                    let at = self.crossed(len, desk.now);
+                    job.first_byte.get_or_insert(at);
+                    match self.take(&mut job, len, desk) {
+                        Ok(false) => {}
+                        Ok(true) => return self.finish(job, at, true),
+                        Err(detail) => return Some(Outcome::Failed(job, Trouble::Malformed, detail)),
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) if job.reply.is_some() => return self.closed(job, desk),
+                Err(error) => return Some(failed(job, &error)),
+            }
+        }
+    }
+
+    /// When bytes that came out of the socket now have crossed the link.
+    fn crossed(&mut self, len: usize, now: Duration) -> Duration {
+        let lanes = self.lanes.as_deref_mut();
+        lanes.and_then(|lanes| lanes.1.send(now, len as u64).last().map(|last| last.at)).unwrap_or(now)
+    }
+
+    /// Takes bytes in; says whether the reply is whole.
+    fn take(&mut self, job: &mut Job, len: usize, desk: &mut Desk<'_>) -> Result<bool, String> {
+        if self.inbox.is_empty() {
+            let (taken, whole) = take(&mut self.scan, job, &desk.buffer[..len], desk)?;
+            if !whole {
+                self.inbox.extend_from_slice(&desk.buffer[taken..len]);
+            }
+            return Ok(whole);
+        }
+        self.inbox.extend_from_slice(&desk.buffer[..len]);
+        let inbox = std::mem::take(&mut self.inbox);
+        let (taken, whole) = take(&mut self.scan, job, &inbox, desk)?;
+        self.inbox = inbox;
+        self.inbox.drain(..if whole { self.inbox.len() } else { taken });
+        Ok(whole)
+    }
+
+    /// The peer closed: the end of a reply without a length, a truncated one, or none.
+    fn closed(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        let Some((_, decoder, _)) = &mut job.reply else {
+            let begun = job.head_bytes + self.inbox.len() as u64 > 0;
+            let detail = if begun { "closed within a head" } else { "closed without an answer" };
+            return Some(Outcome::Failed(job, Trouble::Reset, detail.into()));
+        };
+        let complete = decoder.finish().is_ok();
+        job.keeps_alive = false;
+        self.finish(job, desk.now, complete)
+    }
+
+    fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
+        let (judge, _, began) = job.reply.take()?;
+        let verdict = judge.finish(began, complete);
+        let stays = job.keeps_alive && complete && self.uses_left > 0;
+        let first_byte = job.first_byte.unwrap_or(at).saturating_sub(job.started);
+        let head_bytes = job.head_bytes;
+        self.state = State::Arriving(at, Box::new(Report { job, verdict, head_bytes, first_byte }), stays);
+        None
+    }
+}
+
+/// Reads what can be read of a reply. Says how many bytes are dealt with, and whether it is whole.
+fn take(scan: &mut HeadScan, job: &mut Job, bytes: &[u8], desk: &Desk<'_>) -> Result<(usize, bool), String> {
+    let mut at = 0;
+    while job.reply.is_none() {
+        match scan.response(&bytes[at..], &HEAD_LIMITS).map_err(|fault| fault.to_string())? {
+            Parsed::Partial => return Ok((at, false)),
+            Parsed::Complete { head, len } => {
+                (at, job.head_bytes) = (at + len, job.head_bytes + len as u64);
+                if !head.is_interim() {
+                    job.begin_reply(&head, desk)?;
+                }
+            }
+        }
+    }
+    let Some((judge, decoder, _)) = &mut job.reply else { return Ok((at, false)) };
+    loop {
+        let step = decoder.decode(&bytes[at..]).map_err(|fault| fault.to_string())?;
+        match step.event {
+            Event::Data(range) => judge.body(&bytes[at + range.start..at + range.end]),
+            Event::End(_) => return Ok((at + step.consumed, true)),
+            Event::NeedMore => return Ok((at + step.consumed, false)),
+        }
+        at += step.consumed;
+    }
+}
+
+impl Job {
+    /// A request that is taken up now.
+    pub fn new(wish: Wish, xact: Xact, overlaps: bool, first: bool, now: Duration) -> Box<Self> {
+        Box::new(Self {
+            wish,
+            xact,
+            overlaps,
+            first,
+            started: now,
+            taken: now,
+            first_byte: None,
+            asked: 0,
+            out: Vec::with_capacity(384),
+            out_at: 0,
+            head_bytes: 0,
+            reply: None,
+            keeps_alive: false,
+        })
+    }
+
+    fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>) -> Result<(), String> {
+        let method = match self.wish.kind {
+            super::Kindred::Head => Method::Head,
+            _ => Method::Get,
+        };
+        let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
+        let case = Case {
+            law: desk.law,
+            wish: &self.wish,
+            xact: self.xact,
+            first: self.first,
+            asked: self.asked,
+            now: desk.clock.unix,
+        };
+        let mut judge = Judge::head(&case, head);
+        if framing == Framing::None {
+            judge.no_body();
+        }
+        let began = judge.begins_at();
+        self.keeps_alive = head.keeps_alive() && framing != Framing::UntilClose;
+        self.reply = Some((judge, Decoder::new(framing, larder_wire::Side::Origin), began));
+        Ok(())
+    }
+}
+
+fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SockAddr::from(SocketAddr::from((from, 0))))?;
+    match socket.connect(&SockAddr::from(to)) {
+        Ok(()) => Ok(socket),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// What kind of trouble an error of the system is.
+pub fn trouble_of(error: &io::Error) -> Trouble {
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    match errno {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Trouble::NoDescriptors,
+        Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::ADDRINUSE) => Trouble::NoPorts,
+        _ => match error.kind() {
+            ErrorKind::ConnectionRefused => Trouble::ConnectRefused,
+            ErrorKind::TimedOut => Trouble::ConnectTimeout,
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Trouble::Reset,
+            _ => Trouble::Other,
+        },
+    }
+}
+
+fn failed(job: Box<Job>, error: &io::Error) -> Outcome {
+    Outcome::Failed(job, trouble_of(error), error.to_string())
+}

@@ -1,0 +1,77 @@
+//! Requests as bytes.
+
+use super::{Kindred, Route, Wish};
+use crate::ledger::Mode;
+use crate::object::Law;
+use crate::origin::server_address;
+use crate::wire::{ECHO, Xact, decimal, field};
+use larder_wire::Version;
+use larder_wire::date::{Stamp, format_date};
+use std::io::Write;
+use std::ops::Range;
+
+/// The part that a range request asks for: the middle half, at least a byte.
+pub fn middle(size: u64) -> Range<u64> {
+    let from = size / 4;
+    from..(from + size / 2).max(from + 1)
+}
+
+/// Writes a request. `now` is in seconds since 1970.
+pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
+    let method: &[u8] = match wish.kind {
+        Kindred::Head => b"HEAD ",
+        Kindred::Post(_) => b"POST ",
+        _ => b"GET ",
+    };
+    out.extend_from_slice(method);
+    let server = server_address(wish.name.server);
+    if route.mode == Mode::Forward {
+        let _ = write!(out, "http://{server}:{}", route.origin_port);
+    }
+    law.path(&wish.name, &wish.facts, out);
+    out.push(b' ');
+    out.extend_from_slice(version.as_str().as_bytes());
+    out.extend_from_slice(b"\r\nHost: ");
+    let _ = match route.mode {
+        Mode::Reverse if !route.host.is_empty() => out.write_all(route.host.as_bytes()),
+        _ => write!(out, "{server}:{}", route.origin_port),
+    };
+    out.extend_from_slice(b"\r\nAccept: */*\r\n");
+    out.extend_from_slice(ECHO.as_bytes());
+    out.extend_from_slice(b": ");
+    xact.write(out);
+    out.extend_from_slice(b"\r\n");
+    if wish.variant > 0 {
+        field("Accept-Encoding", b"gzip", out);
+    }
+    if version == Version::Http10 {
+        field("Connection", b"keep-alive", out);
+    }
+    special(law, wish, now, out);
+}
+
+fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
+    let modified = || law.version(&wish.name, &wish.facts, now).modified;
+    match wish.kind {
+        Kindred::ModifiedBefore => field("If-Modified-Since", &format_date(Stamp(modified().saturating_sub(1))), out),
+        Kindred::ModifiedAfter => field("If-Modified-Since", &format_date(Stamp(modified() + 1)), out),
+        Kindred::Reload => {
+            field("Cache-Control", b"no-cache", out);
+            field("Pragma", b"no-cache", out);
+        }
+        Kindred::Range => {
+            let part = middle(wish.facts.size);
+            field("Range", format!("bytes={}-{}", part.start, part.end - 1).as_bytes(), out);
+        }
+        Kindred::Post(bytes) => {
+            out.extend_from_slice(b"Content-Length: ");
+            decimal(u64::from(bytes), out);
+            out.extend_from_slice(b"\r\n");
+        }
+        Kindred::Basic | Kindred::Head => {}
+    }
+    out.extend_from_slice(b"\r\n");
+    if let Kindred::Post(bytes) = wish.kind {
+        out.resize(out.len() + bytes as usize, b'c');
+    }
+}

@@ -1,0 +1,235 @@
+//! `cacheoff run`, and the plays of a contest.
+
+use super::{Order, Wanted, derive, route, run, table};
+use crate::contest::Heat;
+use crate::engine::Settings;
+use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
+use crate::proc::{Watched, machine, system_tuning};
+use crate::robot::Route;
+use crate::schedule::{Goal, Phase};
+use crate::workload::{Builtin, Scaled, Workload, load};
+use larder_wire::{Scheme, Url};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Plays a workload against one cache, or against none.
+#[derive(clap::Args, Debug)]
+pub struct RunArgs {
+    /// The workload: a name that `cacheoff list` knows, or a file
+    workload: String,
+    /// A variant of the workload
+    #[arg(long)]
+    variant: Option<String>,
+    /// The forward proxy to test
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "site")]
+    proxy: Option<String>,
+    /// The reverse proxy to test
+    #[arg(long, value_name = "URL")]
+    site: Option<String>,
+    /// Requests per second at peak
+    #[arg(long)]
+    peak: Option<f64>,
+    /// Phases are so many times as long: 0.01 plays 14 hours in 8 minutes
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the ledger is written
+    #[arg(long)]
+    ledger: Option<PathBuf>,
+    /// Cores of the referee, such as 1 or 0,1: one worker thread on each
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// Port of the origins; 0 lets the system choose
+    #[arg(long, default_value_t = 0)]
+    origin_port: u16,
+    /// Bytes of the cache under test, for workloads that fill it
+    #[arg(long)]
+    cache_bytes: Option<u64>,
+    /// Process of the cache under test, whose CPU and memory are sampled
+    #[arg(long)]
+    pid: Option<u32>,
+    /// Knobs of the workload to change
+    #[arg(long, value_name = "KNOB=VALUE")]
+    set: Vec<String>,
+    /// Name of the tested cache in reports
+    #[arg(long, default_value = "")]
+    label: String,
+}
+
+impl RunArgs {
+    /// Plays, and prints what came of it.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let changes = self.set.iter().map(|given| {
+            let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
+            Ok((knob.trim().to_owned(), value.trim().to_owned()))
+        });
+        let changes = changes.collect::<Result<Vec<_>, String>>()?;
+        let scaled = read(&self.workload, self.variant.as_deref(), &changes, self.scale)?;
+        let route = self.route()?;
+        let target = target(&route);
+        let wanted = Wanted {
+            peak: self.peak,
+            seed: self.seed,
+            epoch: unix_now(),
+            workers: self.cores.len().max(1) as u16,
+            cache_bytes: self.cache_bytes,
+            route,
+        };
+        let (settings, phases) = derive(&scaled.workload, &wanted)?;
+        let mut head = head(&scaled, self.scale, &wanted, &settings, &phases, target);
+        head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
+        head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+        let watched = match (self.pid, head.target.mode, wanted.route.address) {
+            (Some(pid), ..) => Watched::Tree(pid),
+            (None, Mode::Forward | Mode::Reverse, Some(address)) => Watched::Port(address.port()),
+            _ => Watched::Nobody,
+        };
+        let stop = stop_flag();
+        let (cores, shows) = (self.cores.clone(), true);
+        let order = Order {
+            settings: settings.clone(),
+            phases,
+            head,
+            ledger: self.ledger.clone(),
+            watched,
+            cores,
+            shows,
+            stop,
+        };
+        let ledger = run(order)?;
+        eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
+        println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
+        println!("{}", table(&ledger, &scaled.workload, &settings));
+        Ok(match ledger.end.outcome {
+            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+
+    fn route(&self) -> Result<Route, String> {
+        let proxy = self.proxy.as_deref().map(|text| resolve(text, "--proxy")).transpose()?;
+        let site = self.site.as_deref().map(|text| {
+            let url = Url::parse(text).filter(|url| url.scheme == Scheme::Http);
+            let url = url.ok_or_else(|| format!("--site {text}: write http://HOST:PORT"))?;
+            let address = resolve(&format!("{}:{}", url.host.as_str(), url.port), "--site")?;
+            Ok::<_, String>((address, url.authority()))
+        });
+        Ok(route(proxy, site.transpose()?, self.origin_port))
+    }
+}
+
+/// Plays one heat of a contest.
+pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[usize]) -> Result<Ledger, String> {
+    let scaled = read(heat.workload, None, &[], scale)?;
+    let route = match heat.target.mode {
+        Mode::NoProxy => route(None, None, heat.origin.port()),
+        Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
+        Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
+    };
+    let workers = cores.len().max(1) as u16;
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: None, route };
+    let (settings, phases) = derive(&scaled.workload, &wanted)?;
+    let mut head = head(&scaled, scale, &wanted, &settings, &phases, heat.target.clone());
+    (head.label, head.round) = (heat.label.to_owned(), heat.round);
+    (head.price, head.watts) = (heat.price.clone(), heat.watts);
+    head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
+    let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
+    let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop_flag());
+    run(Order { settings, phases, head, ledger, watched, cores, shows: true, stop })
+}
+
+/// A workload by name or file, with changes, scaled.
+pub fn read(name: &str, variant: Option<&str>, changes: &[(String, String)], scale: f64) -> Result<Scaled, String> {
+    if !(scale > 0.0 && scale <= 100.0) {
+        return Err(format!("--scale {scale}: give a number above 0, such as 0.01"));
+    }
+    let workload = match Builtin::named(name) {
+        Some(builtin) => load(&format!("{name}.toml"), builtin.text, variant, changes),
+        None => {
+            let text = std::fs::read_to_string(name).map_err(|error| {
+                format!("{name} is no workload that comes with the program, and cannot be read: {error}")
+            })?;
+            load(name, &text, variant, changes)
+        }
+    };
+    Ok(workload.map_err(|report| report.to_string())?.scaled(scale))
+}
+
+fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phases: &[Phase], target: Target) -> Run {
+    let workload: &Workload = &scaled.workload;
+    let rate = workload.robots.pace.rate_per_s().map(|rate| rate * f64::from(settings.robots.count));
+    let phases = phases.iter().map(|phase| PhasePlan {
+        name: phase.name.clone(),
+        length_us: match phase.goal {
+            Goal::Time(length) => Some(length.as_micros() as u64),
+            _ => None,
+        },
+        logged: phase.logged,
+        rate_end: rate.map(|rate| rate * phase.load.to * phase.populus.to),
+        goal: match phase.goal {
+            Goal::Time(length) => format!("{} s", length.as_secs_f64()),
+            Goal::Replies(count) => format!("{count} replies"),
+            Goal::Fill(bytes) => format!("{bytes} bytes of cachable misses"),
+        },
+    });
+    let mut run = Run {
+        cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
+        started_unix: wanted.epoch,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        workload: WorkloadFacts {
+            name: workload.name.clone(),
+            text: workload.text.clone(),
+            peak: wanted.peak.or(workload.peak_per_s),
+            scale,
+            scale_notes: scaled.notes.clone(),
+            report_phase: workload.rules.report_phase.clone(),
+            errors_max: Some(workload.rules.errors_max),
+            // Without a cache there is no hit ratio to ask for.
+            dhr_min: workload.rules.dhr_min.filter(|_| target.mode != Mode::NoProxy),
+        },
+        seed: wanted.seed,
+        target,
+        contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
+        phases: phases.collect(),
+        tuning: system_tuning(),
+        ..Run::default()
+    };
+    run.ideal.dhr = settings.preset.is_none().then(|| settings.robots.recurrence * workload.cachable_share());
+    run
+}
+
+fn target(route: &Route) -> Target {
+    let address = route.address.map(|address| address.to_string()).unwrap_or_default();
+    Target { mode: route.mode, address, product: String::new(), entry: None }
+}
+
+fn resolve(text: &str, flag: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{flag} {text}: {error}; write ADDR:PORT"))?;
+    found.find(SocketAddr::is_ipv4).ok_or_else(|| format!("{flag} {text}: no IPv4 address"))
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Set when somebody presses Ctrl-C. A second one ends the program at once.
+fn stop_flag() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    std::thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
+        while runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            if flag.swap(true, Relaxed) {
+                std::process::exit(130);
+            }
+            eprintln!("stopping; the ledger keeps what was measured");
+        }
+    });
+    stop
+}

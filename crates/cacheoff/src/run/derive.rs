@@ -1,0 +1,240 @@
+//! A workload with its peak and scale becomes what the engine plays.
+
+use crate::distribution::Distribution;
+use crate::engine::Settings;
+use crate::ledger::Mode;
+use crate::link::Link;
+use crate::object::{self, Content, Law, Life};
+use crate::origin::{Fault, OriginSettings};
+use crate::robot::{HotSet, Kindred, Pace, Popularity, RobotSettings, Route};
+use crate::schedule::{Goal, Phase, Ramp};
+use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
+use larder_wire::Version;
+use std::time::Duration;
+
+/// What the user asked for besides the workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// Requests per second at peak.
+    pub peak: Option<f64>,
+    /// Seed.
+    pub seed: u64,
+    /// Start, in seconds since 1970.
+    pub epoch: u64,
+    /// Whom the robots speak to.
+    pub route: Route,
+    /// Worker threads.
+    pub workers: u16,
+    /// Bytes of the cache under test, for phases that fill it.
+    pub cache_bytes: Option<u64>,
+}
+
+/// A reply may take so long.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const WAITING_MAX: usize = 10_000;
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// Settings and phases of a workload. `Err` names what the engine cannot play.
+pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
+    refuse(workload)?;
+    let peak = wanted.peak.or(workload.peak_per_s);
+    let count = match (peak, workload.robots.pace.rate_per_s()) {
+        (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
+        _ => workload.robots.count,
+    };
+    let count = u32::try_from(count)
+        .ok()
+        .filter(|count| *count <= 4_000_000)
+        .ok_or("more than 4,000,000 robots: lower the peak")?;
+    let servers =
+        (workload.servers.count as f64 + workload.servers.per_robot * f64::from(count)).ceil().max(1.0) as u32;
+    let (freeze_at, freeze_after, preset) = match workload.interest.working_set {
+        WorkingSet::Unlimited => (None, None, None),
+        WorkingSet::FreezeAt(time) => (Some(time), None, None),
+        WorkingSet::CapPerRate(misses) => (None, Some((misses * peak.unwrap_or(1.0)) as u64), None),
+        WorkingSet::Cap(misses) => (None, Some(misses), None),
+        WorkingSet::Fixed(objects) => (None, None, Some(objects.max(1))),
+    };
+    let law = Law {
+        seed: wanted.seed,
+        tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
+        epoch: wanted.epoch,
+        contents: workload.contents.iter().map(content).collect(),
+    };
+    let settings = Settings {
+        law,
+        origins: origins(workload, servers, wanted.route.origin_port),
+        robots: robots(workload, count),
+        route: wanted.route.clone(),
+        freeze_at,
+        freeze_after,
+        preset,
+        workers: wanted.workers,
+        drain: DRAIN,
+    };
+    let phases = workload.phases.iter().map(|each| phase(each, wanted)).collect::<Result<_, _>>()?;
+    Ok((settings, phases))
+}
+
+/// What a workload may say and the engine does not play yet is refused, not left out in silence.
+fn refuse(workload: &Workload) -> Result<(), String> {
+    let (robots, requests, servers) = (&workload.robots, &workload.requests, &workload.servers);
+    let cannot = [
+        (robots.tls, "robot.tls"),
+        (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
+        (robots.abort > 0.0, "robot.abort"),
+        (robots.read_bytes_per_s > 0, "robot.read_bytes_per_s"),
+        (robots.together, "robot.together"),
+        (requests.if_none_match > 0.0, "request.if_none_match"),
+        (requests.range_suffix > 0.0, "request.range_suffix"),
+        (requests.cookie > 0.0 || requests.query > 0.0 || requests.logged_in > 0.0, "cookies, queries and users"),
+        (requests.purges_per_request > 0.0, "purges"),
+        (requests.expected_status != 0, "request.expected_status"),
+        (servers.abort > 0.0, "server.abort"),
+        (servers.names, "server.names"),
+        (servers.chunked, "server.chunked"),
+        (servers.redirect > 0.0, "server.redirect"),
+        (workload.replay.is_some(), "replay"),
+        (matches!(workload.interest.popularity, workload::Popularity::Live { .. }), "live popularity"),
+        (workload.phases.iter().any(|phase| phase.dark), "dark phases (use cacheoff downtime)"),
+    ];
+    let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the engine does not play yet what {} asks for: {}", workload.name, missing.join(", "))),
+    }
+}
+
+fn content(content: &workload::Content) -> Content {
+    let life = match content.life.cycle {
+        None => Life::Static,
+        Some(length) => Life::Cycle {
+            length,
+            variance: content.life.variance,
+            with_modified: content.life.with_modified,
+            expires_after: match content.life.expires {
+                Expires::NextChange => content.life.expires_after.mean(),
+                Expires::Now | Expires::LastChange => content.life.expires_after.mean() - length.mean(),
+            },
+        },
+    };
+    Content {
+        name: content.name.clone(),
+        media: content.media.clone(),
+        size: content.size,
+        size_bytes_max: content.size_bytes_max,
+        cachable: content.cachable,
+        endings: content.endings.clone(),
+        embeds: content
+            .embeds
+            .as_ref()
+            .map(|embeds| object::Embeds { count: embeds.count, contents: embeds.contents.clone() }),
+        life,
+        variants: content.variants,
+        etag: content.etag,
+        cache_control: content.cache_control.clone(),
+    }
+}
+
+fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
+    let given = &workload.servers;
+    let faults = [
+        (Fault::Truncate, given.faults.truncate),
+        (Fault::Stall, given.faults.stall),
+        (Fault::Reset, given.faults.reset),
+        (Fault::LongLength, given.faults.wrong_length),
+        (Fault::Unavailable, given.faults.errors),
+    ];
+    OriginSettings {
+        servers,
+        port,
+        think: (given.think != Distribution::Constant(0.0)).then_some(given.think),
+        uses: Some(given.connection_uses),
+        idle: given.idle,
+        link: link(&workload.server_link),
+        faults: faults.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+    }
+}
+
+fn robots(workload: &Workload, count: u32) -> RobotSettings {
+    let (given, interest, requests) = (&workload.robots, &workload.interest, &workload.requests);
+    let kinds = [
+        (Kindred::ModifiedBefore, requests.ims_200),
+        (Kindred::ModifiedAfter, requests.ims_304),
+        (Kindred::Reload, requests.reload),
+        (Kindred::Head, requests.head),
+        (Kindred::Post(requests.post_bytes.quantile(1.0).min(1e6) as u32), requests.post),
+        (Kindred::Range, requests.range),
+    ];
+    let direct = workload.direct_shares().into_iter().enumerate();
+    RobotSettings {
+        count,
+        per_address: given.per_address.max(1),
+        pace: match given.pace {
+            workload::Pace::Poisson { rate_per_s } => Pace::Poisson(rate_per_s),
+            workload::Pace::Constant { rate_per_s } => Pace::Constant(Duration::from_secs_f64(1.0 / rate_per_s)),
+            workload::Pace::Closed { .. } => Pace::BestEffort,
+        },
+        recurrence: interest.recurrence,
+        public: interest.public,
+        popularity: match interest.popularity {
+            workload::Popularity::Recent { skew } => Popularity::Recent(skew),
+            workload::Popularity::Zipf { alpha, .. } => Popularity::Zipf(alpha),
+            _ => Popularity::Uniform,
+        },
+        hot_set: (interest.hot_set > 0.0)
+            .then_some(HotSet { share: interest.hot_set, probability: interest.hot_probability }),
+        discrimination: interest.bhr_discrimination,
+        direct: direct.map(|(number, share)| (number as u8, share)).collect(),
+        embed_recurrence: given.embed_recurrence,
+        kinds: kinds.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+        uses: Some(given.connection_uses),
+        connections_max: if given.connections_max == 0 { u32::MAX } else { given.connections_max },
+        waiting_max: WAITING_MAX,
+        version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
+        accepts_gzip: requests.accept_gzip,
+        timeout: TIMEOUT,
+        link: link(&workload.client_link),
+    }
+}
+
+fn link(given: &workload::Link) -> Link {
+    Link { delay: given.delay, jitter: given.jitter, bits_per_s: given.bits_per_s, loss: given.loss }
+}
+
+fn phase(given: &workload::Phase, wanted: &Wanted) -> Result<Phase, String> {
+    let fill = given.fill_caches.map(|times| match wanted.cache_bytes {
+        Some(bytes) => Ok((bytes as f64 * times) as u64),
+        None => Err(format!("phase {} fills the cache {times} times: say its size with --cache-bytes", given.name)),
+    });
+    let fill = given.fill_bytes.or(fill.transpose()?);
+    let goal = match (given.length, given.replies, fill) {
+        (Some(length), ..) => Goal::Time(length),
+        (None, Some(replies), _) => Goal::Replies(replies),
+        (None, None, Some(bytes)) => Goal::Fill(bytes),
+        (None, None, None) => Goal::Time(Duration::ZERO),
+    };
+    let ramp = |factor: workload::Factor| Ramp { from: factor.from, to: factor.to };
+    Ok(Phase {
+        name: given.name.clone(),
+        goal,
+        logged: given.logged,
+        populus: ramp(given.populus),
+        load: ramp(given.load),
+        recurrence: ramp(given.recurrence),
+        special: ramp(given.special),
+    })
+}
+
+/// Whom robots speak to when there is a proxy, a site, or neither.
+pub fn route(
+    proxy: Option<std::net::SocketAddr>,
+    site: Option<(std::net::SocketAddr, String)>,
+    origin_port: u16,
+) -> Route {
+    match (proxy, site) {
+        (Some(address), _) => Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port },
+        (None, Some((address, host))) => Route { mode: Mode::Reverse, address: Some(address), host, origin_port },
+        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port },
+    }
+}

@@ -1,0 +1,222 @@
+//! A run: from settings to a ledger. Worker threads play; this thread merges what they count each second, writes it
+//! down, shows it, and ends phases whose goal is not a time.
+
+mod calibrate;
+pub mod command;
+mod derive;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use calibrate::{CALIBRATION, calibrate};
+pub use derive::{Wanted, derive, route};
+pub use table::table;
+
+use crate::engine::{Piece, Settings, Worker, listeners};
+use crate::ledger::{self, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
+use crate::proc::{Sampler, Watched};
+use crate::progress::Progress;
+use crate::schedule::{Phase, Schedule};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What is to be run.
+pub struct Order {
+    /// The engine's settings; the port of the origins may be 0.
+    pub settings: Settings,
+    /// The phases.
+    pub phases: Vec<Phase>,
+    /// What is known beforehand.
+    pub head: Run,
+    /// Where the ledger is written, if anywhere.
+    pub ledger: Option<PathBuf>,
+    /// The cache's processes.
+    pub watched: Watched,
+    /// Cores for the workers, one after the other; empty for any.
+    pub cores: Vec<usize>,
+    /// Whether progress is shown.
+    pub shows: bool,
+    /// Set to end the run early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// How often phases and the stop flag are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Plays it all. What was measured until something broke is in the ledger; only what keeps a run from beginning is an
+/// error.
+pub fn run(mut order: Order) -> Result<Ledger, String> {
+    let (port, workers) = (order.settings.origins.port, order.settings.workers.max(1));
+    order.settings.workers = workers;
+    let sockets = listeners(port, workers).map_err(|error| {
+        format!("the origins cannot listen on port {port}: {error}; choose another with --origin-port, or 0 for any")
+    })?;
+    let port = sockets[0].local_addr().map_err(|error| error.to_string())?.port();
+    order.settings.origins.port = port;
+    order.settings.route.origin_port = port;
+    let found = calibrate(&order.settings, &sockets)?;
+    order.head.links.extend(found);
+    let writer = order.ledger.as_ref().map(|path| {
+        let file =
+            File::create(path).map_err(|error| format!("the ledger {} cannot be made: {error}", path.display()))?;
+        ledger::Writer::begin(BufWriter::new(file), &order.head)
+            .map_err(|error| format!("the ledger {} cannot be written: {error}", path.display()))
+    });
+    let writer = writer.transpose()?;
+    let shows = order.shows.then(|| Progress::on_stderr(&order.head));
+    let keeper = Keeper {
+        ledger: Ledger { run: order.head.clone(), ..Ledger::default() },
+        writer,
+        progress: shows,
+        sampler: Sampler::new(order.watched.clone()),
+        waiting: BTreeMap::new(),
+        reached: vec![(0, 0); usize::from(workers)],
+        failure: None,
+    };
+    Ok(play(order, sockets, keeper))
+}
+
+fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
+    let schedule = Arc::new(Schedule::new(order.phases));
+    let settings = Arc::new(order.settings);
+    let (sender, receiver) = mpsc::channel();
+    let start = Instant::now();
+    let through = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = sockets
+        .into_iter()
+        .enumerate()
+        .map(|(number, socket)| {
+            let (settings, schedule, through, sender) =
+                (settings.clone(), schedule.clone(), through.clone(), sender.clone());
+            let core = (!order.cores.is_empty()).then(|| order.cores[number % order.cores.len()]);
+            std::thread::spawn(move || -> io::Result<()> {
+                bind_to(core);
+                Worker::new(number as u16, settings, schedule, through, socket, start)?.run(&sender)
+            })
+        })
+        .collect();
+    drop(sender);
+    let interrupted = keeper.keep(&receiver, &schedule, &order.stop, start);
+    for thread in threads {
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => keeper.failure = Some(format!("a worker ended: {error}")),
+            Err(_) => keeper.failure = Some("a worker panicked".to_owned()),
+        }
+    }
+    keeper.end(start.elapsed(), interrupted)
+}
+
+fn bind_to(core: Option<usize>) {
+    let Some(core) = core else { return };
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(core);
+    let _ = rustix::thread::sched_setaffinity(None, &cores);
+}
+
+/// Merges, writes, shows.
+struct Keeper {
+    ledger: Ledger,
+    writer: Option<ledger::Writer<BufWriter<File>>>,
+    progress: Option<Progress<io::Stderr>>,
+    sampler: Sampler,
+    /// Intervals that not all workers have handed over, by phase and second.
+    waiting: BTreeMap<(u16, u64), Interval>,
+    /// The latest interval of each worker.
+    reached: Vec<(u16, u64)>,
+    failure: Option<String>,
+}
+
+impl Keeper {
+    /// Until all workers are through. Says whether somebody stopped the run.
+    fn keep(&mut self, pieces: &Receiver<Piece>, schedule: &Schedule, stop: &AtomicBool, start: Instant) -> bool {
+        let mut interrupted = false;
+        loop {
+            schedule.advance(start.elapsed());
+            if !interrupted && (stop.load(Relaxed) || self.failure.is_some()) {
+                interrupted = stop.load(Relaxed);
+                schedule.stop(start.elapsed());
+            }
+            match pieces.recv_timeout(LOOK) {
+                Ok(piece) => self.take(piece),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.reached.iter_mut().for_each(|reached| *reached = (u16::MAX, u64::MAX));
+        self.flush();
+        interrupted
+    }
+
+    fn take(&mut self, piece: Piece) {
+        let place = usize::from(piece.worker);
+        match piece.interval {
+            None => self.reached[place] = (u16::MAX, u64::MAX),
+            Some(interval) => {
+                let key = (interval.phase, interval.at_us / 1_000_000);
+                self.reached[place] = self.reached[place].max(key);
+                match self.waiting.get_mut(&key) {
+                    // A worker's next piece of the same second follows; another's lies beside it.
+                    Some(known) => {
+                        let length = known.length_us.max(interval.length_us);
+                        known.merge(&interval);
+                        known.length_us = length;
+                    }
+                    None => drop(self.waiting.insert(key, interval)),
+                }
+            }
+        }
+        self.flush();
+    }
+
+    /// Writes down the intervals that all workers have left behind.
+    fn flush(&mut self) {
+        let all_reached = self.reached.iter().min().copied().unwrap_or_default();
+        while let Some(first) = self.waiting.first_entry() {
+            // With one worker, an interval is complete when it is handed over.
+            if *first.key() >= all_reached && !(self.reached.len() == 1 && *first.key() == all_reached) {
+                return;
+            }
+            let mut interval = first.remove();
+            interval.load = Some(self.sampler.sample());
+            if self.ledger.phases.last().is_none_or(|last| last.phase != interval.phase) {
+                self.append(Record::Phase(PhaseStart { phase: interval.phase, at_us: interval.at_us }));
+            }
+            if let Some(progress) = &mut self.progress {
+                progress.show(&interval);
+            }
+            self.append(Record::Interval(Box::new(interval)));
+        }
+    }
+
+    /// Into memory, and into the file as long as that works.
+    fn append(&mut self, record: Record) {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.append(&record)
+        {
+            self.failure = Some(format!("the ledger cannot be written any more: {error}"));
+            self.writer = None;
+        }
+        self.ledger.push(record);
+    }
+
+    fn end(mut self, at: Duration, interrupted: bool) -> Ledger {
+        if let Some(progress) = &mut self.progress {
+            progress.finish();
+        }
+        let outcome = match (self.failure.take(), interrupted) {
+            (Some(reason), _) => Outcome::Failed(reason),
+            (None, true) => Outcome::Interrupted,
+            (None, false) => Outcome::Complete,
+        };
+        self.append(Record::End(End { at_us: at.as_micros() as u64, outcome, invalid: Vec::new() }));
+        self.ledger
+    }
+}

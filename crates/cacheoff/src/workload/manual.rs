@@ -1,0 +1,74 @@
+//! The reference of all knobs, as it stands in `docs/workloads.md`.
+
+use super::builtin::BUILTIN;
+use super::draft::{ContentDraft, PhaseDraft};
+use super::knob::Knob;
+use super::table::{CONTENT, KNOBS, PHASE};
+use super::{Workload, variants};
+use std::fmt::Write;
+
+const INTRODUCTION: &str = "# Workloads
+
+This page is made from the table that the parser uses; `cacheoff check --markdown` prints it.
+
+A workload is one TOML file. Those below come with the program: `cacheoff run NAME`, or `cacheoff run NAME:VARIANT`. Your
+own is a file: `cacheoff run ./mine.toml`, best begun as a copy (`cacheoff list NAME` prints one). `cacheoff check` explains
+a workload in English, says what an ideal cache would do with it, and shows everything that is wrong with it.
+`--set KNOB=VALUE` changes a knob for one run: `--set robot.protocol=http/1.1`, `--set content.html.cachable=50%`.
+
+Shares: `55%`, `0.55`, or a quotient such as `55% / 80%`. Times: `us`, `ms`, `s`, `min`, `h`, `d`, `y`. Sizes: `B`, `KB`, `MB`, `GB`, `TB`,
+where KB is 1,024 bytes, as in all workloads of Web Polygraph. Bandwidth: `bps`, `kbps`, `Mbps`, `Gbps`.
+
+Distributions: `x` or `const(x)`, `unif(low, high)`, `exp(mean)`, `norm(mean, deviation)` (the sum of twelve uniforms),
+`logn(mean, deviation)` (of the result), `zipf(n)` = floor((n+1)^U), as Web Polygraph defines them; and `zipf(n, alpha)` (ranks with
+weights rank^-alpha), `pareto(low, high, alpha)`, `quantiles(0%: x, 50%: y, 100%: z)` (up to eight points).
+
+A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
+";
+
+/// The whole page.
+pub fn markdown() -> String {
+    let mut out = INTRODUCTION.to_owned();
+    out.push_str("\n## Those that come with the program\n\n| name | what it models |\n|---|---|\n");
+    for builtin in BUILTIN {
+        let Ok(workload) = builtin.workload(None) else { continue };
+        let _ = writeln!(out, "| `{}` | {} |", builtin.name, workload.about);
+        for (name, about) in variants(builtin.text) {
+            let _ = writeln!(out, "| `{}:{name}` | {about} |", builtin.name);
+        }
+    }
+    let empty = Workload::empty();
+    let mut sections: Vec<&str> = Vec::new();
+    for knob in KNOBS {
+        let section = section_of(knob.name);
+        if !sections.contains(&section) {
+            sections.push(section);
+        }
+    }
+    for section in sections {
+        let title = if section.is_empty() { "Top of the file".to_owned() } else { format!("`[{section}]`") };
+        table(&mut out, &title, KNOBS.iter().filter(|knob| section_of(knob.name) == section), &empty);
+    }
+    table(&mut out, "`[[content]]`, at least one", CONTENT.iter(), &ContentDraft::empty());
+    table(&mut out, "`[[phase]]`, at least one", PHASE.iter(), &PhaseDraft::empty());
+    out
+}
+
+/// The table that a knob stands in.
+pub(super) fn section_of(name: &str) -> &str {
+    name.split_once('.').map_or("", |(section, _)| section)
+}
+
+fn table<T: Clone + 'static>(out: &mut String, title: &str, knobs: impl Iterator<Item = &'static Knob<T>>, empty: &T) {
+    let _ = write!(out, "\n## {title}\n\n| knob | takes | default | |\n|---|---|---|---|\n");
+    for knob in knobs {
+        let key = knob.name.rsplit('.').next().unwrap_or(knob.name);
+        let limits = knob.limits().map_or_else(String::new, |limits| format!(" {limits}"));
+        let default = match (knob.required, knob.show(empty)) {
+            (true, _) => "required".to_owned(),
+            (false, default) if default.is_empty() => "none".to_owned(),
+            (false, default) => format!("`{default}`"),
+        };
+        let _ = writeln!(out, "| `{key}` | {}{limits} | {default} | {} |", knob.form(), knob.about);
+    }
+}
