@@ -19,8 +19,12 @@ enum Cli {
     Record(crate::record::command::RecordArgs),
     /// Looks at TIME-WAIT
     Msl(crate::msl::MslArgs),
-    /// Lists the workloads that come with the program
-    List,
+    /// Explains a workload in English and says what an ideal cache would do with it
+    Check(crate::plan::command::CheckArgs),
+    /// Replays a log or trace through reference policies, without a network
+    Simulate(crate::simulate::command::SimulateArgs),
+    /// Lists the workloads that come with the program, or prints the file of one
+    List(crate::list::ListArgs),
 }
 
 #[derive(clap::Args)]
@@ -50,18 +54,12 @@ pub fn main() -> ExitCode {
         Cli::Downtime(args) => args.run(),
         Cli::Record(args) => args.run(),
         Cli::Msl(args) => args.run(),
-        Cli::List => list(),
+        Cli::Check(args) => args.run(),
+        Cli::Simulate(args) => args.run(),
+        Cli::List(args) => args.run(),
     };
     done.unwrap_or_else(|reason| {
         eprintln!("cacheoff: {reason}");
         ExitCode::from(2)
     })
-}
-
-fn list() -> Result<ExitCode, String> {
-    for builtin in crate::workload::BUILTIN {
-        let workload = builtin.workload(None).map_err(|report| report.to_string())?;
-        println!("{:<12} {}", builtin.name, workload.about);
-    }
-    Ok(ExitCode::SUCCESS)
 }

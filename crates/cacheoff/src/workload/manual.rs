@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "# Workloads
 
 This page is made from the table that the parser uses; `cacheoff check --markdown` prints it.
 
-A workload is one TOML file. Those below come with the program: `cacheoff run NAME`, or `cacheoff run NAME:VARIANT`. Your
+A workload is one TOML file. Those below come with the program: `cacheoff run NAME`, or `cacheoff run NAME --variant VARIANT`. Your
 own is a file: `cacheoff run ./mine.toml`, best begun as a copy (`cacheoff list NAME` prints one). `cacheoff check` explains
 a workload in English, says what an ideal cache would do with it, and shows everything that is wrong with it.
 `--set KNOB=VALUE` changes a knob for one run: `--set robot.protocol=http/1.1`, `--set content.html.cachable=50%`.
@@ -34,7 +34,7 @@ pub fn markdown() -> String {
         let Ok(workload) = builtin.workload(None) else { continue };
         let _ = writeln!(out, "| `{}` | {} |", builtin.name, workload.about);
         for (name, about) in variants(builtin.text) {
-            let _ = writeln!(out, "| `{}:{name}` | {about} |", builtin.name);
+            let _ = writeln!(out, "| `{} --variant {name}` | {about} |", builtin.name);
         }
     }
     let empty = Workload::empty();

@@ -19,6 +19,7 @@ pub use manual::markdown;
 pub use parse::{load, variants};
 pub use report::{Problem, Report};
 pub use scale::Scaled;
+pub use units::parse_size;
 
 use crate::distribution::Distribution;
 use std::time::Duration;

@@ -78,6 +78,11 @@ fn plain(value: f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }
 
+/// Bytes of a size such as `64MB`.
+pub fn parse_size(text: &str) -> Option<u64> {
+    Unit::Size.parse(text).filter(|bytes| *bytes >= 0.0).map(|bytes| bytes as u64)
+}
+
 /// A number, a percentage, or a quotient of such: `0.55`, `55%`, `55% / 80%`.
 pub(super) fn number(text: &str) -> Option<f64> {
     let mut parts = text.split('/').map(|part| {
