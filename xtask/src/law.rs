@@ -2,6 +2,7 @@
 //! generation and its place, so nothing is stored and any range can be made and checked.
 
 use crate::shell::Trouble;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
@@ -39,14 +40,21 @@ pub struct Origin {
     pub requests: AtomicU64,
     /// Body bytes that went out.
     pub body_bytes: AtomicU64,
+    /// HTML by path, beside the objects.
+    pages: HashMap<String, Vec<u8>>,
 }
 
 impl Origin {
     /// Serves on a free port until the process ends.
     pub fn start() -> Result<(Arc<Origin>, u16), Trouble> {
+        Origin::with_pages(HashMap::new())
+    }
+
+    /// The same with pages that link the objects.
+    pub fn with_pages(pages: HashMap<String, Vec<u8>>) -> Result<(Arc<Origin>, u16), Trouble> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| format!("no free port: {error}"))?;
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
-        let origin = Arc::new(Origin::default());
+        let origin = Arc::new(Origin { pages, ..Origin::default() });
         let serving = Arc::clone(&origin);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -77,11 +85,15 @@ impl Origin {
     }
 
     fn answer(&self, asked: &Asked, out: &mut TcpStream) -> std::io::Result<()> {
+        if let Some(page) = self.pages.get(&asked.path) {
+            return self.answer_with_page(page, asked.head, out);
+        }
         let generation = self.generation.load(Ordering::SeqCst);
         let tag = format!("\"g{generation}\"");
-        let fields = format!("Cache-Control: max-age=86400\r\nETag: {tag}\r\n");
+        let fields =
+            format!("Cache-Control: max-age=86400\r\nContent-Type: application/octet-stream\r\nETag: {tag}\r\n");
         if asked.none_match.as_ref() == Some(&tag) {
-            return write!(out, "HTTP/1.1 304 Not Modified\r\n{fields}\r\n");
+            return out.write_all(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n").as_bytes());
         }
         if asked.matches.as_ref().is_some_and(|held| *held != tag) {
             return write!(out, "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n");
@@ -90,23 +102,37 @@ impl Origin {
         let range = asked.range.as_deref().filter(|_| applies).and_then(|text| within(text, asked.length));
         let body = range.clone().unwrap_or(0..asked.length);
         let length = body.end - body.start;
-        match &range {
-            Some(part) => write!(
-                out,
+        // Head and first piece leave in one write: an origin that dribbles would be measured along with the proxy.
+        let mut piece = match &range {
+            Some(part) => format!(
                 "HTTP/1.1 206 Partial Content\r\n{fields}Content-Range: bytes {}-{}/{}\r\nContent-Length: {length}\r\n\r\n",
                 part.start,
                 part.end - 1,
                 asked.length
-            )?,
-            None => write!(out, "HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n")?,
+            ),
+            None => format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {length}\r\n\r\n"),
         }
+        .into_bytes();
         let mut at = body.start;
         while at < body.end && !asked.head {
             let end = body.end.min(at + PIECE_BYTES);
-            out.write_all(&bytes(asked.object, generation, at..end))?;
+            piece.extend_from_slice(&bytes(asked.object, generation, at..end));
+            out.write_all(&piece)?;
             self.body_bytes.fetch_add(end - at, Ordering::SeqCst);
+            piece.clear();
             at = end;
         }
+        out.write_all(&piece)
+    }
+
+    fn answer_with_page(&self, page: &[u8], is_head: bool, out: &mut TcpStream) -> std::io::Result<()> {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=86400\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n",
+            page.len()
+        );
+        let body = if is_head { &[] } else { page };
+        out.write_all(&[head.as_bytes(), body].concat())?;
+        self.body_bytes.fetch_add(body.len() as u64, Ordering::SeqCst);
         Ok(())
     }
 }
@@ -116,6 +142,7 @@ const PIECE_BYTES: u64 = 256 * 1024;
 #[derive(Default)]
 struct Asked {
     head: bool,
+    path: String,
     object: u64,
     length: u64,
     range: Option<String>,
@@ -129,7 +156,7 @@ impl Asked {
         let path = line.split(' ').nth(1).unwrap_or_default();
         let mut numbers = path.rsplit('/').map(|part| part.parse().unwrap_or(0));
         let (length, object) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        Asked { head: line.starts_with("HEAD "), object, length, ..Asked::default() }
+        Asked { head: line.starts_with("HEAD "), path: path.to_owned(), object, length, ..Asked::default() }
     }
 
     fn field(&mut self, line: &str) {

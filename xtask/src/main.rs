@@ -8,9 +8,13 @@ mod fuzz;
 mod http;
 mod lab;
 mod law;
+mod load;
 mod parts;
+mod peers;
+mod processes;
 mod same_bytes;
 mod shell;
+mod small_memory;
 mod tidy;
 mod tools;
 
@@ -41,6 +45,8 @@ enum Chore {
     Crowd(crowd::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
     Parts(parts::Args),
+    /// A site through caches with hardly any memory: nothing is fetched twice, and how much memory it takes.
+    SmallMemory(small_memory::Args),
     /// Power cuts and killed processes: everything is read back and judged.
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -61,6 +67,7 @@ fn main() -> ExitCode {
         Chore::CrashChild(args) => crash::child(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Parts(args) => parts::run(&args),
+        Chore::SmallMemory(args) => small_memory::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {

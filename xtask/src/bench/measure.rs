@@ -3,8 +3,8 @@
 use super::BODIES;
 use super::contestant::{Contestant, on_core};
 use crate::http;
+use crate::processes::{Cpu, ticks_per_second};
 use crate::shell::{self, Trouble};
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A kind of load.
@@ -96,75 +96,6 @@ pub fn sample(contestant: &Contestant, load: Load, seconds: u64, origin: u32) ->
         noise_cores: (foreign + machine.steal_seconds()) / wall,
         origin_micros: source.total() / requests * 1e6,
     })
-}
-
-/// CPU time in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cpu {
-    user: f64,
-    system: f64,
-}
-
-impl Cpu {
-    fn total(self) -> f64 {
-        self.user + self.system
-    }
-
-    fn since(self, earlier: Cpu) -> Cpu {
-        Cpu { user: self.user - earlier.user, system: self.system - earlier.system }
-    }
-
-    /// This process and the load generators that it ran.
-    fn own_and_waited_for() -> Result<Cpu, Trouble> {
-        let text = std::fs::read_to_string("/proc/self/stat").map_err(|error| format!("reading /proc: {error}"))?;
-        let process = read_stat(&text).ok_or("/proc/self/stat has another form")?;
-        let Process { cpu, waited_for, .. } = process;
-        Ok(Cpu { user: cpu.user + waited_for.user, system: cpu.system + waited_for.system })
-    }
-
-    /// A process and all below it.
-    fn of_tree(root: u32) -> Result<Cpu, Trouble> {
-        let table = processes()?;
-        let (mut sum, mut todo) = (Cpu::default(), vec![root]);
-        while let Some(id) = todo.pop() {
-            if let Some(process) = table.get(&id) {
-                sum.user += process.cpu.user;
-                sum.system += process.cpu.system;
-            }
-            todo.extend(table.iter().filter(|(_, process)| process.parent == id).map(|(id, _)| *id));
-        }
-        Ok(sum)
-    }
-}
-
-struct Process {
-    parent: u32,
-    cpu: Cpu,
-    /// Of children that ended and were waited for.
-    waited_for: Cpu,
-}
-
-fn processes() -> Result<BTreeMap<u32, Process>, Trouble> {
-    let folder = std::fs::read_dir("/proc").map_err(|error| format!("reading /proc: {error}"))?;
-    let ids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // A process may end between the listing and the reading.
-    Ok(ids
-        .filter_map(|id| Some((id, read_stat(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?)))
-        .collect())
-}
-
-/// Fields 4 and 14 to 17 of proc_pid_stat(5); the name in brackets may hold spaces.
-fn read_stat(text: &str) -> Option<Process> {
-    let (_, fields) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let seconds = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / ticks_per_second());
-    let cpu = Cpu { user: seconds(11)?, system: seconds(12)? };
-    let waited_for = Cpu { user: seconds(13)?, system: seconds(14)? };
-    Some(Process { parent: fields.get(1)?.parse().ok()?, cpu, waited_for })
-}
-
-fn ticks_per_second() -> f64 {
-    rustix::param::clock_ticks_per_second() as f64
 }
 
 /// Ticks of each core from proc_stat(5): user, nice, system, idle, iowait, irq, softirq, steal.
@@ -261,13 +192,5 @@ mod tests {
         let wanted = Wrk { requests: 71530, rate: 65027.1, median_millis: 0.598, p99_millis: 1200.0, errors: 10 };
         assert_eq!(read, wanted);
         assert!(Wrk::read("unable to connect").is_err());
-    }
-
-    #[test]
-    fn a_process_name_with_spaces_and_brackets_is_read() {
-        let line = "42 (a b) c) S 7 1 1 0 -1 4194304 102 0 0 0 250 50 0 0 20 0 1 0 158172 3133440";
-        let process = read_stat(line).unwrap();
-        assert_eq!(process.parent, 7);
-        assert!((process.cpu.user / process.cpu.system - 5.0).abs() < 1e-9);
     }
 }

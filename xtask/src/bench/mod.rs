@@ -1,10 +1,12 @@
-//! Comparisons of memory hits: the server alone on core 0, the load and the origin on core 1, contestants
+//! Comparisons: of stores on disk in `disk`, of memory hits here: the server alone on core 0, the load and the origin on core 1, contestants
 //! taken in turn within each round so that a drift of the machine meets all of them.
 //!
 //! The figure to compare is the server's CPU time per request: requests per second measure the load
 //! generator as soon as the server is faster, and a shared machine moves them more than CPU time.
 
 mod contestant;
+mod disk;
+mod disk_report;
 mod measure;
 mod report;
 
@@ -21,12 +23,13 @@ pub struct Args {
     /// The contestants.
     #[arg(value_enum)]
     what: What,
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
+    /// Alternated rounds: 7 for memory hits, 3 for stores on disk.
+    #[arg(long)]
+    rounds: Option<usize>,
     /// Length of each run.
     #[arg(long, default_value_t = 2)]
     seconds: u64,
-    /// Show the table only; otherwise that of `hits` is written to docs/results/.
+    /// Show the table only; otherwise that of `hits` or `disk` is written to docs/results/.
     #[arg(long)]
     dry: bool,
 }
@@ -39,6 +42,8 @@ enum What {
     Hits,
     /// The packaged peers and the limit, without Larder.
     Peers,
+    /// Fills and hits of stores on disk: Larder and packaged peers.
+    Disk,
 }
 
 impl What {
@@ -47,6 +52,7 @@ impl What {
             What::Limit => &[Kind::Limit],
             What::Hits => &[Kind::Larder, Kind::Nginx, Kind::Varnish, Kind::Limit],
             What::Peers => &[Kind::Nginx, Kind::Varnish, Kind::Limit],
+            What::Disk => &[],
         }
     }
 
@@ -55,6 +61,7 @@ impl What {
             What::Limit => "limit",
             What::Hits => "hits",
             What::Peers => "peers",
+            What::Disk => "disk",
         }
     }
 }
@@ -64,6 +71,27 @@ pub const BODIES: [(&str, usize); 2] = [("/600", 600), ("/16k", 16_384)];
 
 /// Runs a comparison, prints its table, and says whether any request went wrong.
 pub fn run(args: &Args) -> Result<(), Trouble> {
+    match args.what {
+        What::Disk => compare_stores(args),
+        What::Limit | What::Hits | What::Peers => compare_memory_hits(args),
+    }
+}
+
+fn compare_stores(args: &Args) -> Result<(), Trouble> {
+    shell::need_program("taskset")?;
+    let root = shell::workspace()?;
+    let (page, wrong) = disk::play(&root, args.rounds.unwrap_or(DISK_ROUNDS), args.seconds)?;
+    if wrong > 0 {
+        return Err(format!("{wrong} answers were wrong: no result"));
+    }
+    if args.dry { Ok(()) } else { publish(&root, args.what, &page) }
+}
+
+const HIT_ROUNDS: usize = 7;
+const DISK_ROUNDS: usize = 3;
+
+fn compare_memory_hits(args: &Args) -> Result<(), Trouble> {
+    let rounds = args.rounds.unwrap_or(HIT_ROUNDS);
     for tool in ["wrk", "taskset", "nginx"] {
         shell::need_program(tool)?;
     }
@@ -77,12 +105,12 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         contestants.push(Contestant::start(*kind, &root, &mut lab, origin.port)?);
     }
     let before = measure::bodies(&contestants)?;
-    let runs = play(args, &contestants, origin.id)?;
+    let runs = play(rounds, args.seconds, &contestants, origin.id)?;
     if measure::bodies(&contestants)? != before {
         return Err("a contestant's bodies are not the same after the rounds: no result".into());
     }
     let title = format!("Memory hits: {}", args.what.as_str());
-    let table = report::table(&title, args.rounds, args.seconds, &contestants, &runs);
+    let table = report::table(&title, rounds, args.seconds, &contestants, &runs);
     println!("{table}");
     let errors: u64 = runs.iter().map(|run| run.sample.errors).sum();
     if errors > 0 {
@@ -91,13 +119,13 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     if args.dry || !matches!(args.what, What::Hits) {
         return Ok(());
     }
-    publish(&root, &table)
+    publish(&root, args.what, &table)
 }
 
-fn publish(root: &Path, table: &str) -> Result<(), Trouble> {
+fn publish(root: &Path, what: What, table: &str) -> Result<(), Trouble> {
     let date = shell::ask(Command::new("date").arg("+%F"))?;
     let folder = root.join("docs/results");
-    let file = folder.join(format!("{}-hits.md", date.trim()));
+    let file = folder.join(format!("{}-{}.md", date.trim(), what.as_str()));
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, table));
     written.map_err(|error| format!("writing {}: {error}", file.display()))?;
     println!("written to {}", file.display());
@@ -133,14 +161,14 @@ fn start_origin(lab: &mut Lab) -> Result<Origin, Trouble> {
     Ok(Origin { id, port })
 }
 
-fn play(args: &Args, contestants: &[Contestant], origin: u32) -> Result<Vec<Run>, Trouble> {
+fn play(rounds: usize, seconds: u64, contestants: &[Contestant], origin: u32) -> Result<Vec<Run>, Trouble> {
     let mut runs = Vec::new();
     for contestant in contestants {
         for load in LOADS {
             measure::sample(contestant, load, 1, origin)?;
         }
     }
-    for round in 0..args.rounds {
+    for round in 0..rounds {
         for load in LOADS {
             // Another one begins each round, and every second round goes backwards.
             let mut order: Vec<usize> = (0..contestants.len()).collect();
@@ -149,11 +177,11 @@ fn play(args: &Args, contestants: &[Contestant], origin: u32) -> Result<Vec<Run>
                 order.reverse();
             }
             for contestant in order {
-                let sample = measure::sample(&contestants[contestant], load, args.seconds, origin)?;
+                let sample = measure::sample(&contestants[contestant], load, seconds, origin)?;
                 runs.push(Run { contestant, load, sample });
             }
         }
-        println!("round {} of {}", round + 1, args.rounds);
+        println!("round {} of {}", round + 1, rounds);
     }
     Ok(runs)
 }

@@ -56,7 +56,8 @@ fn quiet(samples: &[Sample]) -> Vec<usize> {
     if quiet.len() > 1 { quiet } else { (0..samples.len()).collect() }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The middle, or between the two in the middle.
+pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
         0 => f64::NAN,
@@ -65,18 +66,23 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn conditions(rounds: usize, seconds: u64) -> String {
+/// Cores, processor and kernel.
+pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let info = read("/proc/cpuinfo");
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let cores = info.lines().filter(|line| line.starts_with("processor")).count();
+    let name = model.map_or("unknown", |(_, name)| name);
+    format!("{cores} cores, {name}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+}
+
+fn conditions(rounds: usize, seconds: u64) -> String {
     format!(
         "Server on core 0, wrk (1 thread, 64 connections) and the origin on core 1; {rounds} alternated rounds of \
-         {seconds} s, medians. {cores} cores, {}, Linux {}. Compare the CPU time: wrk itself is the limit of requests/s. \
+         {seconds} s, medians. {}. Compare the CPU time: wrk itself is the limit of requests/s. \
          Ratio: CPU time to that of the first row, round by round. Noise: cores that other processes and the hypervisor \
          took; rounds above {QUIET_CORES_MAX} are left out where two quiet ones are left.",
-        model.map_or("unknown", |(_, name)| name),
-        read("/proc/sys/kernel/osrelease").trim(),
+        machine(),
     )
 }
 

@@ -1,0 +1,128 @@
+//! What the kernel says of processes: CPU time, memory and bytes written, of one and all below it.
+
+use crate::shell::Trouble;
+use std::collections::BTreeMap;
+
+/// CPU time in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    /// In programs.
+    pub user: f64,
+    /// In the kernel.
+    pub system: f64,
+}
+
+impl Cpu {
+    /// Both.
+    pub fn total(self) -> f64 {
+        self.user + self.system
+    }
+
+    /// What came since an earlier reading.
+    pub fn since(self, earlier: Cpu) -> Cpu {
+        Cpu { user: self.user - earlier.user, system: self.system - earlier.system }
+    }
+
+    /// This process and the load generators that it ran.
+    pub fn own_and_waited_for() -> Result<Cpu, Trouble> {
+        let text = std::fs::read_to_string("/proc/self/stat").map_err(|error| format!("reading /proc: {error}"))?;
+        let process = read_stat(&text).ok_or("/proc/self/stat has another form")?;
+        let Process { cpu, waited_for, .. } = process;
+        Ok(Cpu { user: cpu.user + waited_for.user, system: cpu.system + waited_for.system })
+    }
+
+    /// A process and all below it.
+    pub fn of_tree(root: u32) -> Result<Cpu, Trouble> {
+        let (table, mut sum) = (processes()?, Cpu::default());
+        for process in tree(&table, root).iter().filter_map(|id| table.get(id)) {
+            sum.user += process.cpu.user;
+            sum.system += process.cpu.system;
+        }
+        Ok(sum)
+    }
+}
+
+/// Bytes that a process and all below it had written to a device, or have in the page cache for it (proc_pid_io(5)).
+pub fn written_bytes_of_tree(root: u32) -> Result<u64, Trouble> {
+    sum_of_tree(root, "io", "write_bytes:")
+}
+
+/// The most memory that a process and all below it ever had, each by itself, in kB; what they share counts for each.
+pub fn resident_kb_max_of_tree(root: u32) -> Result<u64, Trouble> {
+    sum_of_tree(root, "status", "VmHWM:")
+}
+
+fn sum_of_tree(root: u32, file: &str, label: &str) -> Result<u64, Trouble> {
+    let value = |id: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{id}/{file}")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(label)?.split_whitespace().next()?.parse::<u64>().ok())
+    };
+    let values: Vec<u64> = tree(&processes()?, root).iter().filter_map(value).collect();
+    if values.is_empty() { Err(format!("no {label} of process {root}")) } else { Ok(values.iter().sum()) }
+}
+
+fn tree(table: &BTreeMap<u32, Process>, root: u32) -> Vec<u32> {
+    let (mut ids, mut next) = (vec![root], 0);
+    while let Some(above) = ids.get(next).copied() {
+        ids.extend(table.iter().filter(|(_, process)| process.parent == above).map(|(id, _)| *id));
+        next += 1;
+    }
+    ids
+}
+
+struct Process {
+    parent: u32,
+    cpu: Cpu,
+    /// Of children that ended and were waited for.
+    waited_for: Cpu,
+}
+
+fn processes() -> Result<BTreeMap<u32, Process>, Trouble> {
+    let folder = std::fs::read_dir("/proc").map_err(|error| format!("reading /proc: {error}"))?;
+    let ids = folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // A process may end between the listing and the reading.
+    Ok(ids
+        .filter_map(|id| Some((id, read_stat(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?)))
+        .collect())
+}
+
+/// Fields 4 and 14 to 17 of proc_pid_stat(5); the name in brackets may hold spaces.
+fn read_stat(text: &str) -> Option<Process> {
+    let (_, fields) = text.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let seconds = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / ticks_per_second());
+    let cpu = Cpu { user: seconds(11)?, system: seconds(12)? };
+    let waited_for = Cpu { user: seconds(13)?, system: seconds(14)? };
+    Some(Process { parent: fields.get(1)?.parse().ok()?, cpu, waited_for })
+}
+
+/// The unit of CPU times in `/proc`.
+pub fn ticks_per_second() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_has_all_generations_once() {
+        let process = |parent| Process { parent, cpu: Cpu::default(), waited_for: Cpu::default() };
+        let table =
+            BTreeMap::from([(1, process(0)), (2, process(1)), (3, process(2)), (4, process(1)), (5, process(0))]);
+        assert_eq!(tree(&table, 1), [1, 2, 4, 3]);
+    }
+
+    #[test]
+    fn this_process_has_memory() {
+        assert!(resident_kb_max_of_tree(std::process::id()).unwrap() > 100);
+    }
+
+    #[test]
+    fn a_process_name_with_spaces_and_brackets_is_read() {
+        let line = "42 (a b) c) S 7 1 1 0 -1 4194304 102 0 0 0 250 50 0 0 20 0 1 0 158172 3133440";
+        let process = read_stat(line).unwrap();
+        assert_eq!(process.parent, 7);
+        assert!((process.cpu.user / process.cpu.system - 5.0).abs() < 1e-9);
+    }
+}
