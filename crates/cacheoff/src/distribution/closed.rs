@@ -59,10 +59,7 @@ impl Distribution {
             Self::Uniform(low, high) => (low + high) / 2.0,
             Self::Exponential(mean) | Self::Normal(mean, _) | Self::LogNormal(mean, _) => mean,
             // The weights telescope: n - ln(n!) / ln(n + 1).
-            Self::Zipf(limit) => {
-                let log_factorial: f64 = (2..=limit as u64).map(|each| (each as f64).ln()).sum();
-                limit - log_factorial / (limit + 1.0).ln()
-            }
+            Self::Zipf(limit) => limit - log_factorial(limit) / (limit + 1.0).ln(),
             Self::ZipfAlpha(limit, alpha) => zipf::harmonic(limit, alpha - 1.0) / zipf::harmonic(limit, alpha),
             Self::Pareto { low, high, alpha } => pareto_mean(low, high, alpha),
             Self::Empirical(quantiles) => quantiles.mean(),
@@ -100,6 +97,14 @@ impl Distribution {
             Self::Empirical(quantiles) => quantiles.at(share),
         }
     }
+}
+
+/// `ln(n!)`: summed while that is short, then by Stirling's series.
+fn log_factorial(n: f64) -> f64 {
+    if n < 256.0 {
+        return (2..=n as u64).map(|each| (each as f64).ln()).sum();
+    }
+    n * n.ln() - n + (std::f64::consts::TAU * n).ln() / 2.0 + 1.0 / (12.0 * n)
 }
 
 fn pareto_mean(low: f64, high: f64, alpha: f64) -> f64 {

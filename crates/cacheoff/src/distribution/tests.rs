@@ -53,6 +53,8 @@ fn polygraphs_zipf_has_its_published_means_and_shares() {
     near(Distribution::Zipf(13.0).mean(), 4.454, 0.0005);
     near(Distribution::Zipf(16.0).mean(), 5.174, 0.0005);
     near(Distribution::Zipf(64.0).mean(), 14.851, 0.0005);
+    let summed: f64 = (2..=1_000).map(|each| f64::from(each).ln()).sum();
+    near(Distribution::Zipf(1_000.0).mean(), 1_000.0 - summed / 1_001.0f64.ln(), 1e-6);
     for (limit, share) in [(13.0, 0.263), (16.0, 0.245), (64.0, 0.166)] {
         let ones = sample(Distribution::Zipf(limit)).iter().filter(|value| **value == 1.0).count();
         near(ones as f64 / 200_000.0, share, 0.003);

@@ -565,7 +565,9 @@ impl Worker {
             let (from, phase) = self.interval;
             let second = Duration::from_secs(from.as_secs() + 1);
             let end = self.schedule.end(phase).map_or(second, |end| end.max(from).min(second));
-            if self.now < end {
+            // What comes after the last phase belongs to its last interval, which is handed over at the very end.
+            let over = self.schedule.phase_at(self.now).is_none() && from >= end;
+            if self.now < end || over {
                 return;
             }
             self.hand_over(pieces, end);

@@ -28,7 +28,7 @@ pub fn explain(workload: &Workload, plan: &Plan) -> String {
 
 /// The plan as tables.
 pub fn show(plan: &Plan) -> String {
-    let mut out = String::from("phase        begins      lasts  rate          ends after\n");
+    let mut out = String::from("phase        begins      lasts     rate            ends after\n");
     for phase in &plan.phases {
         out += &line(phase);
     }
@@ -58,8 +58,8 @@ pub fn show(plan: &Plan) -> String {
         "ideal hit ratio, by replies, bytes",
         dhr.zip(bhr).map(|(dhr, bhr)| format!("{dhr}, {bhr} ({})", plan.how.as_words())),
     );
-    fact("mean response of an ideal cache", plan.response_s.map(between));
-    fact("mean response without a cache", Some(between(plan.miss_s)));
+    fact("mean response of an ideal cache", plan.response_s.filter(|_| plan.miss_s.1 > 0.0).map(between));
+    fact("mean response without a cache", Some(between(plan.miss_s)).filter(|_| plan.miss_s.1 > 0.0));
     fact(
         "new and cachable",
         plan.fill.map(|fill| {
@@ -87,8 +87,15 @@ fn line(phase: &PlannedPhase) -> String {
         Some((from, to)) => format!("{} to {}/s", three_digits(from), three_digits(to)),
         None => "as replies come".to_owned(),
     };
-    let quiet = if phase.logged { "" } else { " (not logged)" };
-    format!("{:<12} {begins:<11} {lasts:<6} {rate:<13} {}{quiet}\n", phase.name, phase.goal)
+    let quiet = if phase.logged {
+        ""
+    } else if phase.goal.is_empty() {
+        "(not logged)"
+    } else {
+        " (not logged)"
+    };
+    let line = format!("{:<12} {begins:<11} {lasts:<9} {rate:<15} {}{quiet}", phase.name, phase.goal);
+    format!("{}\n", line.trim_end())
 }
 
 fn who(workload: &Workload, plan: &Plan) -> Vec<String> {

@@ -48,7 +48,7 @@ pub(super) fn found(
     basis: &Basis,
     set: Option<&WorkingSetSize>,
     peak: f64,
-    requests: Option<f64>,
+    (requests, robots): (Option<f64>, u64),
 ) -> Found {
     if workload.replay.is_some() {
         return Found { dhr: None, bhr: None, lru_99_bytes: None, repeats: 0.0, how: How::Unknown };
@@ -68,8 +68,15 @@ pub(super) fn found(
             how: How::Formula,
         };
     }
-    let Sample { dhr, bhr, repeats, lru_bytes, requests } = sample(workload, basis, set, requests, SHARE);
-    Found { dhr: Some(dhr), bhr: Some(bhr), lru_99_bytes: lru_bytes, repeats, how: How::Sampling { requests } }
+    // Where no interest is shared, each robot has a set of its own, and one of them is drawn.
+    let own = if workload.interest.public == 0.0 { robots.max(1) as f64 } else { 1.0 };
+    let Sample { dhr, bhr, repeats, lru_bytes, requests } =
+        sample(workload, basis, set, requests.map(|requests| requests / own), SHARE);
+    let lru_99_bytes = match workload.interest.working_set {
+        WorkingSet::Fixed(_) => lru_bytes.map(|bytes| bytes * own),
+        _ => lru_bytes,
+    };
+    Found { dhr: Some(dhr), bhr: Some(bhr), lru_99_bytes, repeats, how: How::Sampling { requests } }
 }
 
 /// Each channel makes a playlist and a segment per segment's length; all else is a repeat.

@@ -35,7 +35,7 @@ pub struct Plan {
     pub servers: u64,
     /// Phases with their times.
     pub phases: Vec<PlannedPhase>,
-    /// Requests of the phases whose length is known.
+    /// Requests of the phases whose length or number of replies is known.
     pub requests: Option<f64>,
     /// Objects asked for at least once in that time.
     pub objects: Option<f64>,
@@ -89,7 +89,7 @@ pub struct PlannedPhase {
     pub length: Option<Duration>,
     /// Requests per second at its beginning and end, if paced.
     pub rates: Option<(f64, f64)>,
-    /// What ends it, in words.
+    /// What ends it besides its length, in words; empty if nothing does.
     pub goal: String,
     /// Whether its figures are reported.
     pub logged: bool,
@@ -108,9 +108,9 @@ impl Plan {
         let servers = (workload.servers.count as f64 + workload.servers.per_robot * robots as f64).ceil() as u64;
         let phases = phases(workload, peak, asked);
         let basis = Basis::of(workload);
-        let requests = peak.and_then(|peak| requests(workload, &phases, peak));
+        let requests = requests(workload, peak);
         let working_set = basis.working_set(workload, peak, robots, requests);
-        let found = lru::found(workload, &basis, working_set.as_ref(), peak.unwrap_or(1.0), requests);
+        let found = lru::found(workload, &basis, working_set.as_ref(), peak.unwrap_or(1.0), (requests, robots));
         let fill = found.dhr.map(|_| basis.cachable * (1.0 - found.repeats));
         let miss_s = miss(workload);
         let far = 2.0 * workload.client_link.delay.as_secs_f64();
@@ -229,10 +229,14 @@ pub(crate) fn reported(workload: &Workload) -> Option<&Phase> {
     named.or_else(|| logged.max_by(|a, b| weight(a).total_cmp(&weight(b))))
 }
 
-/// Requests of all phases of known length. A phase of unknown length counts nothing.
-fn requests(workload: &Workload, phases: &[PlannedPhase], peak: f64) -> Option<f64> {
-    let known = phases.iter().any(|phase| phase.length.is_some());
-    known.then(|| workload.peak_seconds(1e12) * peak)
+/// Requests of the phases whose length or number of replies is known; `None` if no phase says either.
+fn requests(workload: &Workload, peak: Option<f64>) -> Option<f64> {
+    let replies: Option<u64> = workload.phases.iter().filter_map(|phase| phase.replies).reduce(|a, b| a + b);
+    let timed = workload.phases.iter().any(|phase| phase.length.is_some());
+    match (peak.filter(|_| timed), replies) {
+        (None, replies) => replies.map(|replies| replies as f64),
+        (Some(peak), replies) => Some(workload.peak_seconds(1e12) * peak + replies.unwrap_or(0) as f64),
+    }
 }
 
 fn phases(workload: &Workload, peak: Option<f64>, asked: &Asked) -> Vec<PlannedPhase> {
@@ -256,13 +260,15 @@ fn phases(workload: &Workload, peak: Option<f64>, asked: &Asked) -> Vec<PlannedP
 
 fn goal(phase: &Phase, asked: &Asked) -> String {
     let mut goals = Vec::new();
-    goals.extend(phase.length.map(|length| explain::time(length.as_secs_f64())));
     goals.extend(phase.replies.map(|replies| format!("{} replies", crate::chart::grouped(replies as f64))));
     goals.extend(phase.fill_bytes.map(|bytes| format!("{} of cachable misses", explain::bytes(bytes as f64))));
     goals.extend(phase.fill_caches.map(|times| match asked.cache_bytes {
         Some(size) => format!("{} of cachable misses ({times} times the cache)", explain::bytes(times * size as f64)),
         None => format!("cachable misses of {times} times the cache's size"),
     }));
+    if phase.length.is_some() && !goals.is_empty() {
+        goals.push("this time".to_owned());
+    }
     let mut words = goals.join(" or ");
     if phase.until_frozen {
         words += if words.is_empty() { "the working set is frozen" } else { ", and the working set is frozen" };

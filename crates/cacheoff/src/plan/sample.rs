@@ -7,7 +7,7 @@ use crate::random::{Stream, mix};
 use crate::simulate::Stack;
 use crate::workload::{Popularity, WorkingSet, Workload};
 
-const REQUESTS_MAX: u64 = 400_000;
+const REQUESTS_MAX: u64 = 1_000_000;
 /// Objects in a sliding window that is drawn.
 const WINDOW_MAX: f64 = 10_000.0;
 const NEIGHBOURS: u64 = 4;

@@ -81,3 +81,13 @@ fn one_object_is_hit_by_all_but_the_first() {
     near(plan.dhr.unwrap(), 1.0 - 1.0 / 10_000.0, 1e-9);
     assert_eq!((plan.lru_99_bytes, plan.requests), (Some(1024.0), Some(10_000.0)));
 }
+
+#[test]
+fn a_tree_that_is_walked_twice_is_hit_by_half() {
+    for variant in [None, Some("three")] {
+        let workload = Builtin::named("tree").unwrap().workload(variant).unwrap();
+        let plan = Plan::of(&workload, &Asked::default());
+        near(plan.dhr.unwrap(), 0.5, 1e-3);
+        near(plan.lru_99_bytes.unwrap() / plan.working_set.unwrap().cachable_bytes, 1.0, 0.1);
+    }
+}

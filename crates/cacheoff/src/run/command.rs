@@ -4,6 +4,7 @@ use super::{Order, Wanted, derive, route, run, table};
 use crate::contest::Heat;
 use crate::engine::Settings;
 use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
+use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
 use crate::robot::Route;
 use crate::schedule::{Goal, Phase};
@@ -90,6 +91,7 @@ impl RunArgs {
             (None, Mode::Forward | Mode::Reverse, Some(address)) => Watched::Port(address.port()),
             _ => Watched::Nobody,
         };
+        eprintln!("{}", show(&plan(&scaled.workload, &wanted)));
         let stop = stop_flag();
         let (cores, shows) = (self.cores.clone(), true);
         let order = Order {
@@ -142,6 +144,10 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
     let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop_flag());
     run(Order { settings, phases, head, ledger, watched, cores, shows: true, stop })
+}
+
+fn plan(workload: &Workload, wanted: &Wanted) -> Plan {
+    Plan::of(workload, &Asked { peak_per_s: wanted.peak, cache_bytes: wanted.cache_bytes })
 }
 
 /// A workload by name or file, with changes, scaled.
@@ -200,7 +206,7 @@ fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phase
         tuning: system_tuning(),
         ..Run::default()
     };
-    run.ideal.dhr = settings.preset.is_none().then(|| settings.robots.recurrence * workload.cachable_share());
+    run.ideal = plan(workload, wanted).ideal();
     run
 }
 

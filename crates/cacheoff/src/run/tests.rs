@@ -236,6 +236,7 @@ fn without_a_proxy_everything_is_a_right_miss() {
     assert_eq!((seen.errors.total(), seen.class(Class::Basic).hits), (0, 0), "{:?}", seen.errors);
     assert_eq!(ledger.end.outcome, Outcome::Complete);
     assert_eq!(seen.sent, seen.replies());
+    assert!(ledger.intervals.len() < 8, "{} intervals of two seconds", ledger.intervals.len());
     assert_eq!(seen.origin.requests, seen.replies());
 }
 

@@ -172,3 +172,16 @@ fn the_reference_in_the_tree_is_the_one_that_is_made() {
     let found = std::fs::read_to_string(file).unwrap_or_default();
     assert!(found == made, "docs/workloads.md is out of date: UPDATE_DOCS=1 cargo test -p cacheoff the_reference");
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_of_a_file_is_too_strange(which in 0..BUILTIN.len(), cut in 0.0..1.0f64, put in "[ -~\\n]{0,12}|\"|é|1e400|-1|\\[\\[phase\\]\\]\\n") {
+        let text = BUILTIN[which].text;
+        let at = text.floor_char_boundary((text.len() as f64 * cut) as usize);
+        let strange = format!("{}{put}{}", &text[..at], &text[at..]);
+        if let Err(report) = load("strange.toml", &strange, None, &[]) {
+            proptest::prop_assert!(!report.problems().is_empty() && report.to_string().contains("strange.toml"));
+        }
+        let _ = load("cut.toml", &text[..at], Some("paced"), &[]);
+    }
+}
