@@ -148,7 +148,12 @@ pub fn start_larder(lab: &mut Lab, root: &Path, name: &str, flags: &[&str]) -> R
     let port = free_port()?;
     let mut command = Command::new(program);
     command.args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{}", free_port()?)]);
-    command.arg("--store").arg(lab.folder(&format!("{name}-store"))?).args(["--memory", "128MB", "--disk", "0"]);
+    command.arg("--store").arg(lab.folder(&format!("{name}-store"))?);
+    for (flag, default) in [("--memory", "128MB"), ("--disk", "0")] {
+        if !flags.iter().any(|given| given.starts_with(flag)) {
+            command.args([flag, default]);
+        }
+    }
     lab.start(name, command.args(flags), port)?;
     Ok(port)
 }

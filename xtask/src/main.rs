@@ -2,6 +2,7 @@
 
 mod bench;
 mod ci;
+mod crash;
 mod crowd;
 mod fuzz;
 mod http;
@@ -40,6 +41,11 @@ enum Chore {
     Crowd(crowd::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
     Parts(parts::Args),
+    /// Power cuts and killed processes: everything is read back and judged.
+    Crash(crash::Args),
+    /// The process that `crash` kills.
+    #[command(hide = true)]
+    CrashChild(crash::ChildArgs),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -51,6 +57,8 @@ fn main() -> ExitCode {
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::SameBytes(args) => same_bytes::run(&args),
         Chore::Bench(args) => bench::run(&args),
+        Chore::Crash(args) => crash::run(&args),
+        Chore::CrashChild(args) => crash::child(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::Tidy(args) => tidy::run(&args),

@@ -433,7 +433,7 @@ fn a_rule_is_about_what_came_before_it() {
         store(&cache, KEY, "Cache-Control: max-age=60\nSurrogate-Key: green red", vec![1]);
         now(cache.purge(scope.clone(), Force::Hard).finish()).unwrap();
         let asked = Asked::of(&request(""));
-        assert_eq!(cache.fresh(KEY, &request(""), &asked, NOW).is_none(), true, "{scope:?}: not without a judgement");
+        assert!(cache.fresh(KEY, &request(""), &asked, NOW).is_none(), "{scope:?}: not without a judgement");
         let found = find(&cache, KEY, &request(""), NOW);
         assert_eq!(matches!(found, Found::Missing(..)), gone, "{scope:?}: {}", found.as_str());
         drop(found);

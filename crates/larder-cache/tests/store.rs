@@ -116,7 +116,7 @@ fn what_was_removed_stays_removed() {
     put(&store, "one", "newer");
     assert_eq!(store.forget(b"one", None).wait(), Ok(1));
     assert_eq!(store.forget(b"one", None).wait(), Ok(0));
-    assert_eq!(store.forget(b"two", Some(ObjectId(1))).wait(), Ok(0));
+    assert_eq!(store.forget(b"three", Some(ObjectId(1))).wait(), Ok(0));
     store.invalidate(Scope::Prefix(b"a/"[..].into()), Force::Hard).wait().unwrap();
     store.invalidate(Scope::Tag(6), Force::Hard).wait().unwrap();
     store.invalidate(Scope::Prefix(b"soft"[..].into()), Force::Soft).wait().unwrap();

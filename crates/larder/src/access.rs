@@ -1,11 +1,13 @@
 //! What may be done with a request, before anything is looked up: whose it is, and whether it may.
 
-use crate::config::{HostHeader, Site};
+use crate::config::{Config, HostHeader, Site};
+use crate::control;
 use crate::page::Page;
 use crate::session::Session;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
-use larder_wire::{FaultKind, Host, Method, RequestHead, Target, Url, target};
+use larder_wire::{FaultKind, Host, Method, RequestHead, Scheme, Target, Url, target};
+use std::net::IpAddr;
 
 /// A request that is served: what it is called, and where it comes from.
 #[derive(Clone, Debug)]
@@ -39,11 +41,21 @@ impl Ask {
 
     /// The key of another URL of the same origin.
     pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
+        self.begin_key(key);
+        cache.key_of(url, key);
+    }
+
+    /// The key as long as the origin has not said which parts of a query do not matter (No-Vary-Search).
+    pub fn key_at_first(&self, key: &mut Vec<u8>) {
+        self.begin_key(key);
+        self.url.key_text(key);
+    }
+
+    fn begin_key(&self, key: &mut Vec<u8>) {
         if let Route::Site { origin, .. } = &self.route {
             origin.key_text(key);
             key.push(b' ');
         }
-        cache.key_of(url, key);
     }
 
     /// Where to connect.
@@ -88,69 +100,165 @@ pub enum Verdict {
     Echo,
 }
 
+/// What a request is judged by.
+pub struct Scene<'a> {
+    /// The settings that hold.
+    pub config: &'a Config,
+    /// The origin of the listener, when it serves one site.
+    pub origin: Option<&'a Url>,
+    /// The host and port of the opened tunnel through which it came.
+    pub inside: Option<&'a (Host, u16)>,
+    /// The client.
+    pub client: IpAddr,
+    /// What URLs of origin-form requests begin with.
+    pub scheme: Scheme,
+    /// The name of this server in `Via`.
+    pub via_name: &'a str,
+}
+
 /// Judges a request by its form, its client and the configuration.
 pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
-    if let (Method::Connect, Target::Authority(host, port)) = (&request.method, &request.target) {
-        return judge_connect(session, host, *port);
-    }
-    if loops(session, request) {
-        return Verdict::Answer(Page::new(
-            508,
-            "loop",
-            "This request has been here before: it goes round in a loop.",
-            "Check that no origin or proxy setting points back at this cache.",
-        ));
-    }
-    if let Some(verdict) = judge_max_forwards(request) {
-        return verdict;
-    }
-    let url = match target::url_of(request, session.scheme) {
-        Ok(url) => url,
-        Err(fault) => {
-            return Verdict::Answer(Page::new(
-                fault.status(),
-                fault.kind.as_str(),
-                format!("The request cannot be understood: {}.", fault.detail),
-                "Check the URL and the Host field.",
-            ));
-        }
+    let config = session.worker.config();
+    let scene = Scene {
+        config: &config,
+        origin: session.door.origin.as_ref(),
+        inside: session.inside.as_ref(),
+        client: session.peer.ip(),
+        scheme: session.scheme,
+        via_name: &session.worker.shared.via_name,
     };
-    let verdict = match &session.inside {
-        Some((host, port)) => judge_inside(url, host, *port),
-        None => judge_url(session, request, url),
-    };
-    match verdict {
-        Verdict::Allow(ask) if request.method.as_str() == "PURGE" => judge_purge(session, ask),
+    match scene.judge(request) {
+        Verdict::Answer(page) if page.word == NO_SITE => Verdict::Answer(manager(session, request).unwrap_or(page)),
+        Verdict::Allow(ask) if is_for_manager(&ask) => Verdict::Answer(manager_page(session, &ask.url.path)),
         verdict => verdict,
     }
 }
 
-fn judge_purge(session: &Session, ask: Ask) -> Verdict {
-    match session.worker.config().access.may_purge(session.peer.ip()) {
-        None => Verdict::Allow(ask),
-        Some(true) => Verdict::Purge(ask),
-        Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
+/// The pages of Squid's cache manager are asked for at the proxy's own address.
+fn manager(session: &Session, request: &RequestHead) -> Option<Page> {
+    match &request.target {
+        Target::Origin(path) if path.starts_with(control::SQUID_PREFIX) && control::names_an_address(request) => {
+            Some(manager_page(session, path))
+        }
+        _ => None,
     }
 }
 
-fn judge_connect(session: &Session, host: &Host, port: u16) -> Verdict {
-    let config = session.worker.config();
-    let access = &config.access;
-    if session.inside.is_some() {
-        return Verdict::Answer(denied("nested-connect", "A tunnel inside an opened tunnel is not offered.").closing());
+fn is_for_manager(ask: &Ask) -> bool {
+    ask.url.path.starts_with(control::SQUID_PREFIX)
+        && ask.route == Route::Forward
+        && (ask.url.host.as_str() == "localhost" || ask.url.host.ip().is_some_and(|address| address.is_loopback()))
+}
+
+fn manager_page(session: &Session, path: &str) -> Page {
+    let shared = &session.worker.shared;
+    if !session.peer.ip().to_canonical().is_loopback() || session.worker.config().admin_token.is_some() {
+        let what = "The cache manager answers here to clients of this machine, and only without an `admin_token`.";
+        return Page::new(403, "manager", what, "Ask at the address of the setting `admin`.");
     }
-    if session.door.origin.is_some() {
-        return Verdict::Answer(
-            denied("connect-at-site", "This address serves one site and opens no tunnels.").closing(),
-        );
+    match control::squid_page(shared, path) {
+        Some(text) => Page::text("manager", text),
+        None => Page::new(404, "manager", "The cache manager has no such page.", "`mgr:menu` lists all."),
     }
-    if !access.may_proxy(session.peer.ip()) {
-        return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
+}
+
+/// The word of the answer to what is for no site.
+const NO_SITE: &str = "no-site";
+
+impl Scene<'_> {
+    /// The same for a request that nobody sent, in a rehearsal.
+    pub fn judge(&self, request: &RequestHead) -> Verdict {
+        if let (Method::Connect, Target::Authority(host, port)) = (&request.method, &request.target) {
+            return self.judge_connect(host, *port);
+        }
+        if self.loops(request) {
+            return Verdict::Answer(Page::new(
+                508,
+                "loop",
+                "This request has been here before: it goes round in a loop.",
+                "Check that no origin or proxy setting points back at this cache.",
+            ));
+        }
+        if let Some(verdict) = judge_max_forwards(request) {
+            return verdict;
+        }
+        let url = match target::url_of(request, self.scheme) {
+            Ok(url) => url,
+            Err(fault) => {
+                return Verdict::Answer(Page::new(
+                    fault.status(),
+                    fault.kind.as_str(),
+                    format!("The request cannot be understood: {}.", fault.detail),
+                    "Check the URL and the Host field.",
+                ));
+            }
+        };
+        let verdict = match self.inside {
+            Some((host, port)) => judge_inside(url, host, *port),
+            None => self.judge_url(request, url),
+        };
+        match verdict {
+            Verdict::Allow(ask) if request.method.as_str() == "PURGE" => self.judge_purge(ask),
+            verdict => verdict,
+        }
     }
-    if !access.may_connect(port) {
-        return Verdict::Answer(denied("connect-port", "Tunnels to this port are not permitted.").closing());
+
+    fn judge_purge(&self, ask: Ask) -> Verdict {
+        match self.config.access.may_purge(self.client) {
+            None => Verdict::Allow(ask),
+            Some(true) => Verdict::Purge(ask),
+            Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
+        }
     }
-    Verdict::Tunnel(host.clone(), port)
+
+    fn judge_connect(&self, host: &Host, port: u16) -> Verdict {
+        let access = &self.config.access;
+        if self.inside.is_some() {
+            let page = denied("nested-connect", "A tunnel inside an opened tunnel is not offered.");
+            return Verdict::Answer(page.closing());
+        }
+        if self.origin.is_some() {
+            let page = denied("connect-at-site", "This address serves one site and opens no tunnels.");
+            return Verdict::Answer(page.closing());
+        }
+        if !access.may_proxy(self.client) {
+            return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
+        }
+        if !access.may_connect(port) {
+            return Verdict::Answer(denied("connect-port", "Tunnels to this port are not permitted.").closing());
+        }
+        Verdict::Tunnel(host.clone(), port)
+    }
+
+    fn judge_url(&self, request: &RequestHead, url: Url) -> Verdict {
+        if let Some(origin) = self.origin {
+            let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
+            return Verdict::Allow(Ask { url, route });
+        }
+        if let Some(site) = site_of(&self.config.sites, &url) {
+            let route = Route::Site { origin: site.origin.clone(), host_header: site.host_header };
+            return Verdict::Allow(Ask { url, route });
+        }
+        if !matches!(request.target, Target::Absolute(_)) {
+            return Verdict::Answer(Page::new(
+                404,
+                NO_SITE,
+                format!("This is a web cache. It has no site {}.", url.host),
+                "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
+            ));
+        }
+        if !self.config.access.may_proxy(self.client) {
+            return Verdict::Answer(denied("client", "This client may not use the proxy."));
+        }
+        Verdict::Allow(Ask { url, route: Route::Forward })
+    }
+
+    fn loops(&self, request: &RequestHead) -> bool {
+        let name = self.via_name.as_bytes();
+        request.fields.members("Via").any(|member| {
+            member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty()).nth(1) == Some(name)
+        })
+    }
 }
 
 /// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's
@@ -167,32 +275,8 @@ fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
     ))
 }
 
-fn judge_url(session: &Session, request: &RequestHead, url: Url) -> Verdict {
-    let config = session.worker.config();
-    if let Some(origin) = &session.door.origin {
-        let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
-        return Verdict::Allow(Ask { url, route });
-    }
-    if let Some(site) = site_of(&config.sites, &url) {
-        let route = Route::Site { origin: site.origin.clone(), host_header: site.host_header };
-        return Verdict::Allow(Ask { url, route });
-    }
-    if !matches!(request.target, Target::Absolute(_)) {
-        return Verdict::Answer(Page::new(
-            404,
-            "no-site",
-            format!("This is a web cache. It has no site {}.", url.host),
-            "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
-        ));
-    }
-    if !config.access.may_proxy(session.peer.ip()) {
-        return Verdict::Answer(denied("client", "This client may not use the proxy."));
-    }
-    Verdict::Allow(Ask { url, route: Route::Forward })
-}
-
 /// The site with the most precise host, and of those the one with the longest prefix.
-fn site_of<'a>(sites: &'a [Site], url: &Url) -> Option<&'a Site> {
+pub fn site_of<'a>(sites: &'a [Site], url: &Url) -> Option<&'a Site> {
     let precision = |site: &Site| {
         let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
         hosts.map(|pattern| (pattern.rank(), site.prefix.len())).max()
@@ -224,13 +308,6 @@ fn judge_max_forwards(request: &RequestHead) -> Option<Verdict> {
         }
         _ => None,
     }
-}
-
-fn loops(session: &Session, request: &RequestHead) -> bool {
-    let name = session.worker.shared.via_name.as_bytes();
-    request.fields.members("Via").any(|member| {
-        member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty()).nth(1) == Some(name)
-    })
 }
 
 fn denied(word: &'static str, what: &str) -> Page {

@@ -43,7 +43,7 @@ const READERS: usize = 4;
 /// The size of the disk store when nobody said it.
 const DISK_BYTES_DEFAULT: u64 = 20_000_000_000;
 
-/// The budget when nothing is said: [`DISK_BYTES_DEFAULT`], at most half of what is free; 0 without a folder.
+/// The budget when nothing is said: `DISK_BYTES_DEFAULT`, at most half of what is free; 0 without a folder.
 pub fn bytes_by_default(config: &Config) -> u64 {
     let free = config.disk_folders().iter().filter_map(|folder| free_bytes(folder)).min();
     free.map_or(0, |free| DISK_BYTES_DEFAULT.min(free / 2))

@@ -165,6 +165,7 @@ impl Guest {
         let limits = &config.limits;
         let open = shared.connections.fetch_add(1, Ordering::Relaxed);
         worker.sessions.set(worker.sessions.get() + 1);
+        worker.visitors.enter(address);
         let of_client = limits.connections_per_client_max.map(|max| (shared.clients.enter(address), max));
         let guest = Guest { worker: Rc::clone(worker), address };
         let full = match of_client {
@@ -181,6 +182,7 @@ impl Drop for Guest {
         let shared = &self.worker.shared;
         shared.connections.fetch_sub(1, Ordering::Relaxed);
         self.worker.sessions.set(self.worker.sessions.get() - 1);
+        self.worker.visitors.leave(self.address);
         if shared.config.limits.connections_per_client_max.is_some() {
             shared.clients.leave(self.address);
         }

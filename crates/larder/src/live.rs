@@ -1,6 +1,6 @@
 //! A value that may be replaced while others read it, at no cost that a reader could feel.
 //!
-//! Each worker keeps a [`Copy`] of its own. Looking at it is one relaxed load of a number that almost never changes;
+//! Each worker keeps a [`struct@Copy`] of its own. Looking at it is one relaxed load of a number that almost never changes;
 //! only when it did is the lock taken. So a request pays no shared write for settings that can be reloaded.
 
 use parking_lot::Mutex;

@@ -83,7 +83,7 @@ pub async fn obtain(
 const TURNS_MAX: usize = 3;
 
 /// Whether the store is asked for this request at all, and whether it takes part in shared fetches.
-fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
+pub fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
     let readable = policy::answerable(request) && matches!(framing, Framing::None | Framing::Length(0));
     let fields = &request.fields;
     // These conditions guard a change at the origin; only it can tell (RFC 9110 section 13.2.1).

@@ -17,12 +17,19 @@ pub struct Page {
     pub fields: Vec<(&'static str, String)>,
     /// The connection ends with this answer.
     pub closes: bool,
+    /// For programs: this text in place of a page.
+    pub text: Option<String>,
 }
 
 impl Page {
     /// A page without further fields.
     pub fn new(status: u16, word: &'static str, what: impl Into<String>, remedy: &'static str) -> Page {
-        Page { status, word, what: what.into(), remedy, fields: Vec::new(), closes: false }
+        Page { status, word, what: what.into(), remedy, fields: Vec::new(), closes: false, text: None }
+    }
+
+    /// A text for programs.
+    pub fn text(word: &'static str, text: String) -> Page {
+        Page { text: Some(text), ..Page::new(200, word, "", "") }
     }
 
     /// The same, and the connection ends.
@@ -39,7 +46,8 @@ impl Page {
     /// The head; the body is [`Page::body`].
     pub fn head(&self) -> ResponseHead {
         let mut head = ResponseHead::new(self.status);
-        head.fields.push("Content-Type", "text/html; charset=utf-8");
+        let kind = if self.text.is_some() { "text/plain; charset=utf-8" } else { "text/html; charset=utf-8" };
+        head.fields.push("Content-Type", kind);
         head.fields.push("Cache-Control", "no-store");
         head.fields.push("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
         for (name, value) in &self.fields {
@@ -50,6 +58,9 @@ impl Page {
 
     /// The page itself. All that came from outside is escaped.
     pub fn body(&self) -> String {
+        if let Some(text) = &self.text {
+            return text.clone();
+        }
         let reason = head::reason(self.status);
         format!(
             "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\

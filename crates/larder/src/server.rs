@@ -3,7 +3,7 @@
 use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
-use crate::control;
+use crate::control::{self, History};
 use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
@@ -18,6 +18,7 @@ use crate::tls::pass::PassList;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
 use crate::upstream::{self, ResolverChoice, SettingsFault};
+use crate::visitors::{self, Visitor};
 use crate::worker::Worker;
 use larder_cache::cache::{self, Cache};
 use larder_cache::policy;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,7 +44,6 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     admin: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
-    log_writer: Option<JoinHandle<()>>,
 }
 
 /// What the workers of one server have together.
@@ -74,6 +74,10 @@ pub struct Shared {
     pub clients: Clients,
     /// The ways to origins, by worker; a worker stands here from when it serves.
     pub upstream: Mutex<BTreeMap<usize, upstream::Stats>>,
+    /// Who came, by worker.
+    pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
+    /// The totals of the last hour.
+    pub history: History,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -200,14 +204,15 @@ impl Server {
         let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
-        let (log, log_writer) = open_log(config)?;
+        // Its thread ends with the last of its senders.
+        let (log, _writer) = open_log(config)?;
         let disk = disk::open(config).map_err(StartError::Disk)?;
         let upstream = upstream_settings(config, client_tls);
         let shared = Arc::new(Shared::new(plan, roots, log, folder, disk));
         let configured = shared.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
         shared.doors.lock().extend(open);
-        let mut server = Server { shared, addresses, admin, threads: Vec::new(), log_writer: Some(log_writer) };
+        let mut server = Server { shared, addresses, admin, threads: Vec::new() };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
         Ok(server)
@@ -267,10 +272,7 @@ impl Server {
         if let Some(disk) = self.shared.cache.disk() {
             disk.close();
         }
-        // The log's thread ends with the last of its senders.
-        let writer = self.log_writer.take();
-        drop(self);
-        drop(writer);
+        self.shared.log.finish();
     }
 
     fn drain(&self) {
@@ -322,15 +324,14 @@ impl Shared {
                 unlabelled_seconds: config.policy.unlabelled_run.as_secs(),
                 ..cache.settings().policy.clone()
             },
-            site_policy: policy::Settings {
-                targeted: vec!["CDN-Cache-Control".to_owned()],
-                ..cache.settings().policy.clone()
-            },
+            site_policy: site_policy(cache.settings().policy.clone()),
             cache,
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
             clients: Clients::default(),
             upstream: Mutex::default(),
+            visitor_lists: Mutex::default(),
+            history: History::default(),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
@@ -365,6 +366,11 @@ impl Shared {
     pub fn boundary(&self) -> String {
         let number = self.boundaries.fetch_add(1, Ordering::Relaxed);
         format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Who came, on all workers together.
+    pub fn visitors(&self) -> BTreeMap<IpAddr, Visitor> {
+        visitors::together(self.visitor_lists.lock().values())
     }
 
     /// Whether requests are served: all workers are there, and the server does not go down.
@@ -506,7 +512,13 @@ fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstrea
     }
 }
 
-fn policy_settings(settings: &PolicySettings) -> policy::Settings {
+/// The rules for what sites bring.
+pub fn site_policy(policy: policy::Settings) -> policy::Settings {
+    policy::Settings { targeted: vec!["CDN-Cache-Control".to_owned()], ..policy }
+}
+
+/// The rules for what a forward proxy brings.
+pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
     policy::Settings {
         mode: match settings.mode {
             crate::config::CacheMode::Shared => policy::Mode::Shared,

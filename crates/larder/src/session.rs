@@ -1,5 +1,6 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
+use crate::control;
 use crate::listen::Door;
 use crate::outbox::Outbox;
 use crate::ticker::{Over, Timer, Wait};
@@ -40,6 +41,8 @@ pub struct Session {
     inbox: BytesMut,
     scan: HeadScan,
     served: u64,
+    /// How many of them the worker's list of clients knows of.
+    noted: u64,
     uploaded: u64,
     flushes: u64,
     /// The client said that its last request is the last one.
@@ -73,6 +76,9 @@ pub enum Piece {
 /// Bytes that may wait to be written before a connection stops collecting pipelined answers.
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
+/// After so many requests a connection that stays open is noted in between.
+const NOTED_REQUESTS: u64 = 32;
+
 impl Session {
     /// A connection on which nothing was read yet but `inbox`.
     pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Session {
@@ -90,6 +96,7 @@ impl Session {
             inbox,
             scan: HeadScan::new(),
             served: 0,
+            noted: 0,
             uploaded: 0,
             flushes: 0,
             last_said: false,
@@ -103,10 +110,20 @@ impl Session {
         loop {
             if !self.inbox.is_empty() {
                 match self.scan.request(&self.inbox, &self.worker.head_limits) {
-                    Err(fault) => return Err(End::Fault(fault)),
+                    Err(fault) => match control::translated(&self.inbox) {
+                        Some(asked) => {
+                            self.inbox = BytesMut::from(&asked[..]);
+                            self.scan = HeadScan::new();
+                            continue;
+                        }
+                        None => return Err(End::Fault(fault)),
+                    },
                     Ok(Parsed::Complete { head, len }) => {
                         self.inbox.advance(len);
                         self.served += 1;
+                        if self.served - self.noted >= NOTED_REQUESTS {
+                            self.note();
+                        }
                         self.uploaded = 0;
                         self.last_said = !head.keeps_alive();
                         self.head_began = None;
@@ -120,7 +137,21 @@ impl Session {
         }
     }
 
+    /// Tells the worker's list of clients what came since it was told last.
+    fn note(&mut self) {
+        self.worker.visitors.requests(self.peer.ip(), self.served - self.noted);
+        self.noted = self.served;
+    }
+
     async fn read_head_bytes(&mut self) -> Result<(), End> {
+        let read = self.read_head_bytes_in_time().await;
+        if read.is_err() {
+            self.note();
+        }
+        read
+    }
+
+    async fn read_head_bytes_in_time(&mut self) -> Result<(), End> {
         let (head, idle) = {
             let timeouts = &self.worker.config().timeouts;
             (timeouts.head, timeouts.idle)
@@ -268,6 +299,7 @@ impl Session {
     pub async fn close(mut self) {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
+        self.note();
         let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return;
@@ -289,7 +321,8 @@ impl Session {
     }
 
     /// The bare stream and what was read from it: what follows is no HTTP.
-    pub fn into_parts(self) -> (Wire, BytesMut) {
+    pub fn into_parts(mut self) -> (Wire, BytesMut) {
+        self.note();
         (self.wire, self.inbox)
     }
 

@@ -7,6 +7,7 @@ use crate::record::Tally;
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
 use crate::upstream::{self, Upstreams};
+use crate::visitors::Visitors;
 use bytes::Bytes;
 use larder_wire::parse::HeadLimits;
 use std::cell::{Cell, RefCell};
@@ -35,6 +36,8 @@ pub struct Worker {
     pub pieces: Cell<Vec<Bytes>>,
     /// What was counted here.
     pub tally: Tally,
+    /// Who came here.
+    pub visitors: Visitors,
     /// Which one of the workers this is, from 0.
     number: usize,
     settings: live::Copy<Config>,
@@ -44,7 +47,7 @@ pub struct Worker {
 
 const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// After how many ticks it is told how the ways to origins are.
+/// After how many ticks it is told how the ways to origins are, and who came.
 const UPSTREAM_TICKS: u32 = 10;
 
 /// How often the end of all connections is looked for while draining.
@@ -68,6 +71,7 @@ impl Worker {
             keys: Cell::default(),
             pieces: Cell::default(),
             tally: Tally::default(),
+            visitors: Visitors::default(),
             number,
             settings: live::Copy::default(),
             sessions: Cell::new(0),
@@ -134,5 +138,6 @@ impl Worker {
 
     fn publish_upstream(&self) {
         self.shared.upstream.lock().insert(self.number, self.upstreams.stats());
+        self.shared.visitor_lists.lock().insert(self.number, self.visitors.list());
     }
 }

@@ -1,5 +1,5 @@
 //! Plays the scenario library through servers of this process: one server, with its own store, for each
-//! script and way.
+//! script and way, once in memory and once on disk with so little memory that nothing stays there.
 //!
 //! `SCENARIO=word` plays only the scripts whose path contains the word. A script's own settings stand in it
 //! after `config`.
@@ -32,10 +32,10 @@ fn the_library_holds() {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(path) = scripts.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    for (way, result) in play(path) {
+                    for (way, tier, result) in play(path) {
                         played.fetch_add(1, Ordering::Relaxed);
                         if let Err(why) = result {
-                            failures.lock().unwrap().push(format!("{} ({way:?})\n{why}", path.display()));
+                            failures.lock().unwrap().push(format!("{} ({way:?}, {tier:?})\n{why}", path.display()));
                         }
                     }
                 }
@@ -64,15 +64,23 @@ fn collect(folder: &Path, scripts: &mut Vec<PathBuf>) {
     }
 }
 
-fn play(path: &Path) -> Vec<(Way, Result<(), String>)> {
-    let script = match Script::load(path) {
-        Ok(script) => script,
-        Err(error) => return vec![(Way::Forward, Err(error.to_string()))],
-    };
-    script.ways().iter().map(|&way| (way, play_once(&script, way))).collect()
+/// Where answers are kept.
+#[derive(Clone, Copy, Debug)]
+enum Tier {
+    Memory,
+    Disk,
 }
 
-fn play_once(script: &Script, way: Way) -> Result<(), String> {
+fn play(path: &Path) -> Vec<(Way, Tier, Result<(), String>)> {
+    let script = match Script::load(path) {
+        Ok(script) => script,
+        Err(error) => return vec![(Way::Forward, Tier::Memory, Err(error.to_string()))],
+    };
+    let ways = script.ways().iter().flat_map(|&way| [(way, Tier::Memory), (way, Tier::Disk)]);
+    ways.map(|(way, tier)| (way, tier, play_once(&script, way, tier))).collect()
+}
+
+fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
     let stage = script.open().map_err(|error| error.to_string())?;
     let store = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut text = script.config().unwrap_or_default().to_owned();
@@ -84,6 +92,13 @@ fn play_once(script: &Script, way: Way) -> Result<(), String> {
     let mut config = Config { admin: None, store: Some(store.path().to_owned()), workers: 2, ..loaded.config };
     for listen in &mut config.listens {
         listen.address = free;
+    }
+    // A script that says how much memory there is is about that.
+    if let (Tier::Disk, false) = (tier, text.contains("memory") || text.contains("object_bytes_max")) {
+        config.memory_bytes = 200_000;
+        config.memory_object_bytes_max = 50_000;
+        config.disk_bytes = Some(64_000_000);
+        config.disk.free_bytes_min = 0;
     }
     let server = Server::start(config).map_err(|error| error.to_string())?;
     let target = Target { way, proxy: server.addresses()[0] };

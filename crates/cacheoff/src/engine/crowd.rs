@@ -245,3 +245,7 @@ fn preset(settings: &Settings, number: u64, count: u64) -> Wish {
         children,
     }
 }
+
+#[cfg(test)]
+#[path = "crowd_tests.rs"]
+mod tests;

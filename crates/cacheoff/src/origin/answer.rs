@@ -15,8 +15,6 @@ pub struct Answer {
     pub status: u16,
     /// The body and which bytes of it; `None` for none.
     pub body: Option<(Body, Range<u64>)>,
-    /// Whether the origin does something for it before it answers.
-    pub thinks: bool,
     /// Whether the connection stays, as far as the request says.
     pub keeps_alive: bool,
 }
@@ -66,11 +64,11 @@ pub fn answer(
     let keeps_alive = request.keeps_alive() && !close;
     let reply = Reply { request, clock, keeps_alive };
     if path == CALIBRATE.as_bytes() {
-        return reply.short(204, false, out);
+        return reply.short(204, out);
     }
-    let Some(name) = law.parse(path) else { return reply.short(404, false, out) };
+    let Some(name) = law.parse(path) else { return reply.short(404, out) };
     if fault == Some(Fault::Unavailable) {
-        return reply.short(503, true, out);
+        return reply.short(503, out);
     }
     reply.object(law, &name, fault, out)
 }
@@ -82,7 +80,7 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    fn short(&self, status: u16, thinks: bool, out: &mut Vec<u8>) -> Answer {
+    fn short(&self, status: u16, out: &mut Vec<u8>) -> Answer {
         self.begin(status, out);
         if status != 204 {
             field("Content-Length", b"0", out);
@@ -92,7 +90,7 @@ impl Reply<'_> {
             field(FAULT, Fault::Unavailable.as_str().as_bytes(), out);
         }
         self.end(out);
-        Answer { status, body: None, thinks, keeps_alive: self.keeps_alive }
+        Answer { status, body: None, keeps_alive: self.keeps_alive }
     }
 
     fn object(&self, law: &Law, name: &Name, fault: Option<Fault>, out: &mut Vec<u8>) -> Answer {
@@ -107,7 +105,7 @@ impl Reply<'_> {
             self.begin(304, out);
             self.labels(law, name, &facts, &version, &tag, out);
             self.end(out);
-            return Answer { status: 304, body: None, thinks: true, keeps_alive: self.keeps_alive };
+            return Answer { status: 304, body: None, keeps_alive: self.keeps_alive };
         }
         let part = self.part(facts.size);
         self.begin(if part.is_some() { 206 } else { 200 }, out);
@@ -121,7 +119,7 @@ impl Reply<'_> {
         }
         self.end(out);
         let body = (self.request.method != Method::Head).then_some((body, range));
-        Answer { status: if part.is_some() { 206 } else { 200 }, body, thinks: true, keeps_alive: self.keeps_alive }
+        Answer { status: if part.is_some() { 206 } else { 200 }, body, keeps_alive: self.keeps_alive }
     }
 
     fn begin(&self, status: u16, out: &mut Vec<u8>) {

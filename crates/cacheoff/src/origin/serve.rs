@@ -5,11 +5,11 @@ use crate::ledger::{Recorder, Side};
 use crate::link::{Arrival, Lane};
 use crate::object::{Body, Law};
 use crate::random::Stream;
-use crate::wire::{Clock, HEAD_LIMITS};
-use larder_wire::RequestHead;
+use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
 use larder_wire::parse::{HeadScan, Parsed};
+use larder_wire::{RequestHead, Target};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -220,26 +220,26 @@ impl Serve {
     /// A request is whole: decides the answer and when it leaves.
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
-        let fault = site
-            .settings
-            .faults
-            .iter()
-            .find(|(_, probability)| site.stream.chance(*probability))
-            .map(|(fault, _)| *fault);
-        let mut head = Vec::with_capacity(512);
-        let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
-        let answer = answer(request, site.law, site.clock, fault, close, &mut head);
-        let thinks = answer.thinks;
-        let reply = Reply::new(head, answer, fault, site.recorder);
+        let draws = site.settings.faults.iter();
+        let fault =
+            draws.into_iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
         let heard = match &mut self.lanes {
             Some(lanes) => lanes.inward.send(site.now.max(lanes.open_at), 1).last().map_or(site.now, |last| last.at),
             None => site.now,
         };
+        let thinks = !is_calibration(request);
         let think = site.settings.think.as_ref().filter(|_| thinks).map_or(Duration::ZERO, |think| {
             let think = Duration::from_secs_f64(think.draw(site.stream).clamp(0.0, 3600.0));
             site.recorder.thought(think);
             think
         });
+        // The answer is of the time at which it leaves, not of the time at which it was asked for.
+        let unix = site.clock.unix + ((heard + think).as_secs() - site.now.as_secs());
+        let later = (unix != site.clock.unix).then(|| Clock::at(unix));
+        let mut head = Vec::with_capacity(512);
+        let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
+        let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), fault, close, &mut head);
+        let reply = Reply::new(head, answer, fault, site.recorder);
         self.state = State::Waiting(heard + think, Box::new(reply));
     }
 
@@ -290,6 +290,10 @@ impl Serve {
     pub fn socket(&self) -> &TcpStream {
         &self.stream
     }
+}
+
+fn is_calibration(request: &RequestHead) -> bool {
+    matches!(&request.target, Target::Origin(path) if **path == *CALIBRATE)
 }
 
 impl Reply {

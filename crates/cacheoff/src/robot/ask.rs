@@ -288,7 +288,7 @@ impl Ask {
                 return Some(Outcome::Poll);
             }
             match self.stream.read(desk.buffer) {
-                Ok(0) => return Some(self.closed(job, desk)),
+                Ok(0) => return self.closed(job, desk),
                 Ok(len) => {
                     self.readable = len == desk.buffer.len();
                     let at = self.crossed(len, desk.now);
@@ -301,7 +301,7 @@ impl Ask {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) if job.reply.is_some() => return Some(self.closed(job, desk)),
+                Err(_) if job.reply.is_some() => return self.closed(job, desk),
                 Err(error) => return Some(failed(job, &error)),
             }
         }
@@ -331,18 +331,15 @@ impl Ask {
     }
 
     /// The peer closed: the end of a reply without a length, a truncated one, or none.
-    fn closed(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Outcome {
+    fn closed(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
         let Some((_, decoder, _)) = &mut job.reply else {
-            let detail = if job.head_bytes + self.inbox.len() as u64 > 0 {
-                "closed within a head"
-            } else {
-                "closed without an answer"
-            };
-            return Outcome::Failed(job, Trouble::Reset, detail.into());
+            let begun = job.head_bytes + self.inbox.len() as u64 > 0;
+            let detail = if begun { "closed within a head" } else { "closed without an answer" };
+            return Some(Outcome::Failed(job, Trouble::Reset, detail.into()));
         };
         let complete = decoder.finish().is_ok();
         job.keeps_alive = false;
-        self.finish(job, desk.now, complete).unwrap_or(Outcome::Poll)
+        self.finish(job, desk.now, complete)
     }
 
     fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {

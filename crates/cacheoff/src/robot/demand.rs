@@ -139,11 +139,7 @@ impl Demand {
         let content = pick(&settings.direct, stream);
         let public = settings.public >= 1.0 || stream.chance(settings.public);
         let repeat = stream.chance(settings.recurrence * recurrence);
-        let old = match (repeat, public) {
-            (false, _) => None,
-            (true, true) => self.repeat_public(law, settings, content, stream),
-            (true, false) => self.repeat_private(law, settings, robot, content, stream),
-        };
+        let old = if repeat { self.repeat(law, settings, robot, content, public, stream) } else { None };
         let repeat = old.is_some();
         let name = old.unwrap_or_else(|| self.make(robot, content, public, stream));
         let facts = law.facts(&name);
@@ -152,6 +148,23 @@ impl Demand {
         children.retain(|_| settings.embed_recurrence >= 1.0 || stream.chance(settings.embed_recurrence));
         let (intended, variant) = (Duration::ZERO, 0);
         Wish { name, facts, kind, repeat, variant, intended, waited: false, tries: 0, children }
+    }
+
+    /// Of the wished world, or else of the other kind: a small run keeps its recurrence.
+    fn repeat(
+        &mut self,
+        law: &Law,
+        settings: &RobotSettings,
+        robot: u32,
+        content: u8,
+        public: bool,
+        stream: &mut Stream,
+    ) -> Option<Name> {
+        if !public && let Some(name) = self.repeat_private(law, settings, robot, content, stream) {
+            return Some(name);
+        }
+        self.repeat_public(law, settings, content, stream)
+            .or_else(|| self.repeat_private(law, settings, robot, content, stream))
     }
 
     fn make(&mut self, robot: u32, content: u8, public: bool, stream: &mut Stream) -> Name {

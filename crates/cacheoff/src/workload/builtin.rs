@@ -18,8 +18,24 @@ macro_rules! builtin {
 }
 
 /// All of them: the standards first, in the order of their years.
-pub static BUILTIN: &[Builtin] =
-    builtin!("polymix-2", "polyfill-2", "polymix-3", "polymix-4", "webaxe-4", "downtime-2");
+pub static BUILTIN: &[Builtin] = builtin!(
+    "polymix-2",
+    "polyfill-2",
+    "polymix-3",
+    "polymix-4",
+    "webaxe-4",
+    "downtime-2",
+    "hammer",
+    "tree",
+    "web",
+    "packages",
+    "models",
+    "cms",
+    "flash",
+    "live",
+    "faults",
+    "replay"
+);
 
 impl Builtin {
     /// The one with this name.

@@ -494,3 +494,6 @@ fn normal(weights: Vec<f64>) -> Vec<f64> {
     let total: f64 = weights.iter().sum();
     weights.into_iter().map(|weight| if total > 0.0 { weight / total } else { 0.0 }).collect()
 }
+
+#[cfg(test)]
+mod tests;

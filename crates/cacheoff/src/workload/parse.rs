@@ -71,10 +71,10 @@ impl Parser {
                 (name, inner) => self.whole(name, key.span(), value.span(), inner),
             }
         }
-        let missing: Vec<_> =
-            KNOBS.iter().filter(|knob| knob.required && !self.spans.contains_key(knob.name)).collect();
-        for knob in missing {
-            self.problem(None, format!("`{}` is missing", knob.name), Some(knob.about.to_owned()));
+        for knob in KNOBS.iter().filter(|knob| knob.required) {
+            if !self.spans.contains_key(knob.name) {
+                self.problem(None, format!("`{}` is missing", knob.name), Some(knob.about.to_owned()));
+            }
         }
         for (each, span) in tables(table, "content") {
             let draft = self.item("content", CONTENT, ContentDraft::empty(), each, span);

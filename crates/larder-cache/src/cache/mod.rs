@@ -327,10 +327,13 @@ impl Cache {
 
     /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
-        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_have(key)) {
+        let variants = self.forget_in_memory(key);
+        // What is on its way to the disk is not to be found there yet.
+        let on_disk = |disk: &&Arc<Store>| disk.may_have(key) || variants.iter().any(|entry| entry.on_disk().is_some());
+        if let Some(disk) = self.disk.as_ref().filter(on_disk) {
             drop(disk.forget(key, None));
         }
-        self.forget_in_memory(key).len()
+        variants.len()
     }
 
     fn forget_in_memory(&self, key: &[u8]) -> Vec<Arc<Entry>> {
@@ -544,6 +547,8 @@ impl Cache {
             state.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
             let before = state.variants.len();
             state.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
+            // It may lie on disk still: whoever wants it looks there again.
+            state.loaded &= state.variants.len() == before;
             (state.variants.len() < before, state.variants.is_empty() && state.pending.is_empty())
         };
         if was_stored {
@@ -560,9 +565,9 @@ impl Cache {
         let mut busy = 0;
         while self.budget.used() > self.budget.max() {
             let Some(victim) = self.evict.lock().evict() else { return false };
-            // The index and this variable hold it; one more holder is a client in the middle of it,
-            // whose leaving frees the memory, not ours.
-            if Arc::strong_count(&victim) > 2 {
+            // The index and this variable hold it; one more holder is a client in the middle of it, whose leaving
+            // frees the memory, not ours. What is not on disk yet would be fetched twice.
+            if Arc::strong_count(&victim) > 2 || victim.is_being_written() {
                 busy += 1;
                 self.evict.lock().insert(Arc::clone(&victim));
                 if !victim.listed.load(Ordering::Relaxed) {

@@ -26,6 +26,9 @@ impl Load {
     }
 }
 
+/// A budget below this is short: the largest object that is kept in it is not much longer than what is on its way to disk.
+const SHORT_BYTES: u64 = 64_000_000;
+
 impl Cache {
     /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
     pub fn account_for_disk(&self) {
@@ -82,6 +85,11 @@ impl Cache {
         self.make_room();
     }
 
+    /// Fetches wait for the disk rather than lose what memory can't hold.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.settings.memory_bytes < SHORT_BYTES
+    }
+
     /// What goes from memory stays on disk; what is not there goes there now if it was used.
     pub(super) fn leave_memory(&self, victim: &Arc<Entry>) {
         if let Some(disk) = &self.disk {
@@ -90,11 +98,6 @@ impl Cache {
                 None if victim.uses() > 0 => victim.keep_on_disk(disk),
                 _ => {}
             }
-        }
-        if victim.on_disk().is_some()
-            && let Some(object) = self.index.find(victim.key().text())
-        {
-            object.state.lock().loaded = false;
         }
         self.detach(victim);
     }

@@ -98,8 +98,12 @@ impl Fill {
         let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
         let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
         let mut state = self.entry.state.lock();
-        if !state.large || spool.is_refused() {
+        if spool.is_refused() {
             return Poll::Ready(());
+        }
+        if !state.large {
+            drop(state);
+            return if cache.is_short_of_memory() { spool.poll_room(cx) } else { Poll::Ready(()) };
         }
         written.into_iter().for_each(|range| {
             state.body.remove(range);
@@ -168,10 +172,8 @@ impl State {
 
 impl Drop for Fill {
     fn drop(&mut self) {
-        if let Some(spool) = &mut self.spool {
-            spool.flush();
-        }
         let mut state = self.entry.state.lock();
+        state.puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
         state.fills.retain(|fill| fill.number != self.number);
         if self.at < self.hole.end {
             state.fail_readers(&(self.at..self.hole.end), &self.failure);

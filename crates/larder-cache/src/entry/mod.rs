@@ -14,17 +14,19 @@ use crate::cache::{Budget, Hit};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
-use crate::policy::{NotStored, Terms, Vary};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Store, StoredHead, meta};
+use crate::policy::{NotStored, Terms};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Putting, Store, StoredHead, meta};
 use crate::tags;
 use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::{Fields, ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
+use std::future::Future;
 use std::ops::Range;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use xxhash_rust::xxh3::xxh3_64;
 
 mod fill;
@@ -58,11 +60,6 @@ pub struct Kept {
     pub tags: Box<[u64]>,
 }
 
-/// What tells the variants of one key apart on disk; 0 for a response that does not vary.
-fn variant(vary: &Vary) -> u64 {
-    if vary.is_empty() { 0 } else { xxh3_64(vary.as_bytes()).max(1) }
-}
-
 impl Kept {
     /// Prepares a head; the caller has taken out what must not be forwarded.
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
@@ -75,6 +72,12 @@ impl Kept {
     /// The same, with another head for the request that caused the fetch.
     pub fn with_first(self, head: &ResponseHead) -> Kept {
         Kept { first: Some(plain(head)), ..self }
+    }
+
+    /// What tells the variants of one key apart on disk; 0 for a response that does not vary.
+    pub fn variant(&self) -> u64 {
+        let vary = self.terms.as_ref().map(|terms| &terms.vary).filter(|vary| !vary.is_empty());
+        vary.map_or(0, |vary| xxh3_64(vary.as_bytes()).max(1))
     }
 
     /// Bytes this head holds in memory, itself included.
@@ -175,6 +178,8 @@ struct State {
     fills: Vec<Filling>,
     fill_count: u64,
     disk: Option<OnDisk>,
+    /// What is on its way there.
+    puts: Vec<Putting>,
     /// Its body stays in memory only until it is on disk.
     large: bool,
 }
@@ -229,6 +234,7 @@ impl Entry {
                 fills: Vec::new(),
                 fill_count: 0,
                 disk: None,
+                puts: Vec::new(),
                 large: false,
             }),
         }
@@ -279,9 +285,9 @@ impl Entry {
     /// ([`Writer::epoch`]).
     pub fn renew(&self, kept: Kept, epoch: u64) {
         self.epoch.fetch_max(epoch, Ordering::Relaxed);
-        let state = self.replace_head_in(kept);
+        let mut state = self.replace_head_in(kept);
         if state.disk.is_some() {
-            self.write_head(&state);
+            self.write_head(&mut state);
         }
     }
 
@@ -312,8 +318,8 @@ impl Entry {
     }
 
     /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
-    fn write_head(&self, state: &State) {
-        let (Some(disk), Some(kept)) = (&state.disk, &state.kept) else { return };
+    fn write_head(&self, state: &mut State) {
+        let (Some(disk), Some(kept)) = (state.disk.clone(), &state.kept) else { return };
         if !self.listed.load(Ordering::Relaxed) {
             return;
         }
@@ -325,7 +331,7 @@ impl Entry {
         });
         let head = HeadToStore {
             key: Bytes::copy_from_slice(disk.key.text()),
-            variant: kept.terms.as_ref().map_or(0, |terms| variant(&terms.vary)),
+            variant: kept.variant(),
             id: disk.id,
             epoch: self.epoch(),
             length: state.length,
@@ -333,7 +339,7 @@ impl Entry {
             meta: meta::encode(kept),
             body,
         };
-        drop(disk.store.put_head(head));
+        state.puts.push(disk.store.put_head(head));
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
@@ -351,8 +357,27 @@ impl Entry {
         let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
         if state.disk.is_none() && state.is_whole() && short {
             state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
-            self.write_head(&state);
+            self.write_head(&mut state);
         }
+    }
+
+    /// It is on its way to the disk and not to be found there yet.
+    pub(crate) fn is_being_written(&self) -> bool {
+        let mut state = self.state.lock();
+        let mut refused = false;
+        let mut cx = Context::from_waker(Waker::noop());
+        state.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
+            Poll::Pending => true,
+            Poll::Ready(put) => {
+                refused |= put != Put::Stored;
+                false
+            }
+        });
+        // What the disk did not take is in memory alone.
+        if refused && !state.large {
+            state.disk = None;
+        }
+        !state.puts.is_empty()
     }
 
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.

@@ -1,7 +1,7 @@
 //! What a client sees of an entry.
 
 use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
-use crate::store::{BLOCK_BYTES, Fetching};
+use crate::store::Fetching;
 use bytes::Bytes;
 use larder_wire::Fields;
 use parking_lot::MutexGuard;
@@ -177,7 +177,7 @@ impl Reader {
             }
             missed = disk.missed == Some(range.start);
         }
-        if let Some(disk) = state.disk.as_ref().filter(|disk| !missed && disk.has(range.start)) {
+        if let Some(disk) = state.disk.as_ref().filter(|disk| !missed && disk.here_from(range.start) > 0) {
             return Look::Disk(disk.clone());
         }
         if let Some(failure) = self.failed(&state) {
@@ -274,7 +274,7 @@ impl State {
     /// How many bytes are here from `at` on, on disk as far as its index tells; 0 for the beginning of a hole.
     pub(super) fn here_from(&self, at: u64) -> u64 {
         match (self.body.present_from(at), &self.disk) {
-            (0, Some(disk)) if disk.has(at) => BLOCK_BYTES - at % BLOCK_BYTES,
+            (0, Some(disk)) => disk.here_from(at),
             (present, _) => present,
         }
     }
@@ -315,11 +315,6 @@ impl State {
         let end = self.body.holes(first..end).next().map_or(end, |hole| hole.end);
         let begun = self.fills.iter().map(|fill| fill.range.start).filter(|&start| start > first);
         let end = begun.min().map_or(end, |start| start.min(end));
-        let Some(disk) = &self.disk else { return first..end };
-        let mut block = first / BLOCK_BYTES + 1;
-        while block.saturating_mul(BLOCK_BYTES) < end && !disk.has(block * BLOCK_BYTES) {
-            block += 1;
-        }
-        first..end.min(block.saturating_mul(BLOCK_BYTES))
+        first..self.disk.as_ref().map_or(end, |disk| disk.next_after(first, end))
     }
 }

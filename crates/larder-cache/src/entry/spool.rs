@@ -19,9 +19,32 @@ pub(crate) struct OnDisk {
 }
 
 impl OnDisk {
-    /// Some of the block with this byte is there.
-    pub(super) fn has(&self, at: u64) -> bool {
-        self.store.has_block(self.id, self.key.text(), at / BLOCK_BYTES)
+    fn extents(&self, at: u64) -> Vec<Range<u64>> {
+        self.store.extents(self.id, self.key.text(), at / BLOCK_BYTES)
+    }
+
+    /// How many bytes are there from this one on, within its block.
+    pub(super) fn here_from(&self, at: u64) -> u64 {
+        let mut next = at;
+        for range in self.extents(at) {
+            if range.start <= next {
+                next = next.max(range.end);
+            }
+        }
+        next - at
+    }
+
+    /// Where the next bytes after this one begin, if they do before `end`.
+    pub(super) fn next_after(&self, at: u64, end: u64) -> u64 {
+        let mut block = at / BLOCK_BYTES;
+        while block * BLOCK_BYTES < end {
+            let starts = self.extents(block * BLOCK_BYTES).into_iter().map(|range| range.start);
+            if let Some(start) = starts.filter(|&start| start > at).min() {
+                return start.min(end);
+            }
+            block += 1;
+        }
+        end
     }
 }
 
@@ -76,6 +99,12 @@ impl Spool {
         self.writing.push_back((range.clone(), putting));
         self.writing_bytes += self.gathered_bytes;
         (self.at, self.gathered_bytes) = (range.end, 0);
+    }
+
+    /// Hands over all that is left, and what is not known to be written yet.
+    pub(super) fn finish(&mut self) -> impl Iterator<Item = Putting> {
+        self.flush();
+        std::mem::take(&mut self.writing).into_iter().map(|(_, putting)| putting)
     }
 
     /// How much is handed over and not known to be written.

@@ -112,7 +112,7 @@ impl Writer {
         let mut spool = Spool::new(disk.clone(), 0);
         let mut state = self.entry.state.lock();
         state.disk = Some(disk);
-        self.entry.write_head(&state);
+        self.entry.write_head(&mut state);
         let mut here = Vec::new();
         state.body.slices(0..u64::MAX, &mut here);
         drop(state);
@@ -139,7 +139,7 @@ impl Writer {
             state.phase = Phase::Settled;
             state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
             state.disk = disk;
-            self.entry.write_head(&state);
+            self.entry.write_head(&mut state);
             self.entry.settle_charge(&mut state);
         }
         let mut fill = Fill::begin(&self.entry, part);
@@ -196,6 +196,11 @@ impl Writer {
 
     /// What does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // With little memory, what the queue before the disk refuses would soon be nowhere.
+        let waits = self.admitted == Some(true) && self.cache.is_short_of_memory();
+        if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
+            return Poll::Pending;
+        }
         let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
         let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
         let mut state = self.entry.state.lock();
@@ -266,13 +271,13 @@ impl Writer {
     /// The last block, and the head again when its length was not known; a short body goes with its head.
     fn finish_on_disk(&mut self) {
         match &mut self.spool {
-            Some(spool) => spool.flush(),
+            Some(spool) => self.entry.state.lock().puts.extend(spool.finish()),
             None => {
                 let Some(disk) = self.place_on_disk() else { return };
                 self.entry.state.lock().disk = Some(disk);
             }
         }
-        self.entry.write_head(&self.entry.state.lock());
+        self.entry.write_head(&mut self.entry.state.lock());
     }
 
     /// A validation said that `entry` is still the answer.
@@ -342,9 +347,7 @@ impl Writer {
             keeps
         };
         if keeps {
-            if let Some(spool) = &mut self.spool {
-                spool.flush();
-            }
+            self.entry.state.lock().puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
             return self.cache.admit(&self.entry);
         }
         self.cache.detach(&self.entry);

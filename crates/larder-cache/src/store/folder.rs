@@ -1,5 +1,6 @@
 //! One folder at work: a writer thread that owns the pen, reader threads, and the queues before them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -44,8 +45,7 @@ impl Folder {
         let sync_every = Duration::from_secs(settings.sync_seconds);
         folder.spawn(format!("write-{number}"), move || {
             let closing = Closing { queue: &queue };
-            let pen = recovery.run(RECOVERY_THREADS);
-            reads.recovered();
+            let pen = recovery.run(RECOVERY_THREADS, || reads.look_again());
             Writer {
                 pen,
                 queue: &queue,
@@ -104,41 +104,48 @@ struct Writer<'a> {
     purges: Vec<Purge>,
 }
 
+/// A wait that is none would only look again.
+const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// Purges that share a sync.
 const PURGES_TOGETHER_MAX: usize = 4096;
 
 impl Writer<'_> {
     fn work(mut self, sync_every: Duration) {
-        loop {
-            match self.next_task(sync_every) {
-                Taken::Task(task, bytes) => self.perform(task, bytes),
-                Taken::Nothing => {}
-                Taken::Closed => break,
+        let mut tasks = VecDeque::new();
+        while self.take(&mut tasks, sync_every) != Taken::Closed {
+            while let Some(task) = tasks.pop_front() {
+                self.perform(task);
+                self.sync_if_due(sync_every);
             }
-            if self.pen.unsynced() && self.synced.elapsed() >= sync_every {
-                self.sync();
-            }
+            self.sync_if_due(sync_every);
         }
         self.settle();
         self.pen.close();
     }
 
     /// When nothing waits, the batch is written before the next task is waited for.
-    fn next_task(&mut self, sync_every: Duration) -> Taken {
-        match self.queue.take(Some(Duration::ZERO)) {
+    fn take(&mut self, tasks: &mut VecDeque<Task>, sync_every: Duration) -> Taken {
+        match self.queue.take(tasks, Some(Duration::ZERO)) {
             Taken::Nothing => {}
             taken => return taken,
         }
         self.settle();
-        let wait = self.pen.unsynced().then(|| sync_every.saturating_sub(self.synced.elapsed()));
-        if wait.is_none() {
+        if !self.pen.unsynced() {
+            let taken = self.queue.take(tasks, None);
             self.synced = Instant::now();
+            return taken;
         }
-        self.queue.take(wait)
+        self.queue.take(tasks, Some(sync_every.saturating_sub(self.synced.elapsed()).max(SHORT_WAIT)))
     }
 
-    fn perform(&mut self, task: Task, bytes: u64) {
-        self.held_bytes += bytes;
+    fn sync_if_due(&mut self, sync_every: Duration) {
+        if self.pen.unsynced() && self.synced.elapsed() >= sync_every {
+            self.sync();
+        }
+    }
+
+    fn perform(&mut self, task: Task) {
+        self.held_bytes += task.bytes();
         match task {
             Task::Head(head, waiting) => self.pen.append_head(head, waiting),
             Task::Extent { id, key_hash, at, bytes, waiting } => {

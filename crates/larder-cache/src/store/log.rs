@@ -1,7 +1,6 @@
 //! Opening one folder: what is there is judged, taken over, repaired or set aside, and cut to its budget; what comes
 //! out is a [`Recovery`], which reads the index and hands out the write side ([`super::pen::Pen`]).
 
-use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use super::OpenFault;
 use super::medium::Medium;
 use super::pen::LogSettings;
-use super::purges::{self, Purge, PurgeLog};
+use super::purges::{self, Purge, PurgeLog, Tombstones};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
 use super::shelf::{Shelf, count};
@@ -98,9 +97,9 @@ fn purges_are_sound(medium: &Arc<dyn Medium>, names: &[String]) -> io::Result<bo
     if !names.iter().any(|name| name == purges::NAME) {
         return Ok(true);
     }
-    match PurgeLog::open(Arc::clone(medium), |_| ()) {
+    match purges::check(&**medium) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
-        outcome => outcome.map(|_| true),
+        outcome => outcome.map(|()| true),
     }
 }
 
@@ -142,7 +141,8 @@ fn take_over(
 ) -> io::Result<Recovery> {
     remove_data(&*medium, |file| file >= geometry.files())?;
     let names = medium.list()?;
-    let shelf = Arc::new(Shelf::new(medium, identity, geometry, shards_for(settings.index_bytes_max)));
+    let shelf =
+        Arc::new(Shelf::new(medium, identity, geometry, shards_for(settings.disk_bytes, settings.index_bytes_max)));
     let mut file_segments = vec![0; geometry.files() as usize];
     for file in names.iter().filter_map(|name| file_number(name)).filter(|file| *file < geometry.files()) {
         file_segments[file as usize] = cut_file(&shelf, file)?;
@@ -150,7 +150,7 @@ fn take_over(
     let numbers = match Numbers::take(&*shelf.medium, &names)? {
         Some(numbers) => numbers,
         None => {
-            let lives = survey(&shelf, &file_segments);
+            let lives = survey(&shelf, &file_segments, 1).lives;
             let highest = |of: fn(&Life) -> u64| lives.iter().map(of).max().unwrap_or(0);
             let given = Numbers {
                 id: highest(|life| life.ids_below),
@@ -160,14 +160,12 @@ fn take_over(
             given.take_above(&*shelf.medium)?
         }
     };
-    let mut tombstones = HashMap::new();
-    let purge_log = PurgeLog::open(Arc::clone(&shelf.medium), |purge| match purge {
+    let mut tombstones = Tombstones::default();
+    let purge_log = PurgeLog::open(Arc::clone(&shelf.medium), numbers.rule, |purge| match purge {
         Purge::Rule(rule) => shelf.rules.add(&rule),
-        Purge::Tombstone(each) => {
-            let age = tombstones.entry(each.name).or_insert((0, 0));
-            *age = (*age).max((each.sequence, u64::from(each.offset)));
-        }
+        Purge::Tombstone(each) => tombstones.add(&each),
     })?;
+    let numbers = Numbers { rule: numbers.rule.max(shelf.rules.current_epoch() + 1), ..numbers };
     Ok(Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones })
 }
 
@@ -188,9 +186,10 @@ fn cut_file(shelf: &Shelf, file: u32) -> io::Result<u32> {
     Ok(segments as u32)
 }
 
-/// A small index has few shards, since each has room for some slots at least.
-fn shards_for(index_bytes_max: u64) -> usize {
-    if index_bytes_max < 4 << 20 { 16 } else { 256 }
+/// One for so much of the disk: a shard that is nearly empty costs more for each object than it saves in waiting.
+fn shards_for(disk_bytes: u64, index_bytes_max: u64) -> usize {
+    let by_disk = (disk_bytes / (64 << 20)).next_power_of_two().clamp(16, 256);
+    if index_bytes_max < 4 << 20 { 16 } else { by_disk as usize }
 }
 
 /// The name of a data file, for tests and tools.

@@ -377,6 +377,11 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
     }
 
+    /// Where the pieces of a block lie, sorted: a probe of the index.
+    pub fn extents(&self, id: ObjectId, key: &[u8], block: u64) -> Vec<Range<u64>> {
+        self.folder(key).map_or_else(Vec::new, |folder| folder.shelf.extents(id, block))
+    }
+
     /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
     pub fn read(self: &Arc<Self>, id: ObjectId, key: &[u8], range: Range<u64>) -> Fetching<Vec<(u64, Bytes)>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
@@ -416,7 +421,9 @@ impl Store {
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of heads that went.
+    /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of
+    /// heads that went. An id that is not there may cost the key its other representations at the next start: more is
+    /// removed rather than less.
     pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
         // While a folder was out of service its objects went to others: all are told.
         self.in_all_folders(|folder, share| {

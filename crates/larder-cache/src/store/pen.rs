@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::fetching::Giving;
 use super::locations::{Before, Location, Name};
-use super::purges::{Purge, PurgeLog, Tombstone};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone, Worth};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
 use super::shelf::{Look, Patience, Shelf, count};
@@ -57,8 +57,12 @@ pub struct Pen {
     pub(super) left_behind: BTreeMap<u32, Vec<u64>>,
     /// Lives that are written over, and gone with the next sync.
     pub(super) overwritten: Vec<u64>,
+    /// Lives that were begun and whose heads are perhaps not on disk: segment and sequence.
+    begun: Vec<(u32, u64)>,
     /// Data files that were written since the last sync.
     dirty: BTreeSet<u32>,
+    /// Data files whose last sync failed: the system may have forgotten what was written and say so only once.
+    doubted: BTreeSet<u32>,
     /// Puts that are refused before the next write is tried, after one that found no room.
     resting: u32,
 }
@@ -102,8 +106,6 @@ enum Piece {
     Body(Bytes),
 }
 
-/// A purge log of fewer entries is left as it is.
-const PURGES_COMPACTED_MIN: u64 = 4096;
 /// Puts refused after a write that found no room on the file system.
 const PUTS_RESTED: u32 = 256;
 /// Segments tried for one record, when each fills with what is kept of the one recycled.
@@ -129,12 +131,14 @@ impl Pen {
             sequence_next: 1,
             numbers_below: Numbers::default(),
             purge_log: None,
-            compact_at: PURGES_COMPACTED_MIN,
+            compact_at: purges_compacted_min(&settings),
             retired: 0,
             on_disk: BTreeMap::new(),
             left_behind: BTreeMap::new(),
             overwritten: Vec::new(),
+            begun: Vec::new(),
             dirty: BTreeSet::new(),
+            doubted: BTreeSet::new(),
             resting: 0,
         }
     }
@@ -270,7 +274,8 @@ impl Pen {
                 if self.flush().is_err() {
                     return false;
                 }
-                self.seal();
+                // Unsealed it counts as well; it is only slower to read at the next start.
+                let _ = self.seal();
             }
             if !self.open_next() {
                 return false;
@@ -279,16 +284,20 @@ impl Pen {
         self.fits(record_bytes)
     }
 
-    /// Begins a life of a segment.
-    pub(super) fn activate(&mut self, segment: u32) {
-        let sequence = self.sequence_next;
-        self.sequence_next += 1;
-        let head = SegmentHead {
+    fn segment_head(&self, sequence: u64) -> SegmentHead {
+        SegmentHead {
             identity: self.shelf.identity,
             sequence,
             ids_below: self.numbers_below.id,
             rules_below: self.numbers_below.rule,
-        };
+        }
+    }
+
+    /// Begins a life of a segment.
+    pub(super) fn activate(&mut self, segment: u32) {
+        let sequence = self.sequence_next;
+        self.sequence_next += 1;
+        let head = self.segment_head(sequence);
         self.batch.start = 0;
         self.batch.add_front(|fronts| fronts.extend_from_slice(&head.encode()));
         self.batch.bytes = HEAD_BYTES;
@@ -330,6 +339,7 @@ impl Pen {
     /// The batch is written: its records enter the index.
     fn adopt(&mut self, segment: u32, batch: &Batch) {
         if batch.start == 0 {
+            self.begun.push((segment, self.shelf.sequence(segment)));
             self.note_overwritten(segment);
         }
         for written in &batch.records {
@@ -365,13 +375,11 @@ impl Pen {
         let Some(active) = self.active.take() else { return };
         if batch.start == 0 {
             self.shelf.set_sequence(active.segment, 0);
-            self.left_behind.entry(active.segment).or_default().push(active.sequence);
-            self.free.push_back(active.segment);
-            return;
+            return self.leave_behind(active.segment, active.sequence);
         }
         self.active = Some(active);
-        self.seal();
-        let _ = self.sync();
+        // Where that fails too, what is removed meanwhile is covered by its tombstone.
+        let _ = self.seal().and_then(|()| self.sync());
     }
 
     fn note_overwritten(&mut self, segment: u32) {
@@ -405,29 +413,58 @@ impl Pen {
     }
 
     /// Ends the active segment: its records to disk, then summary and trailer.
-    pub(super) fn seal(&mut self) {
-        let Some(active) = self.active.take() else { return };
+    pub(super) fn seal(&mut self) -> io::Result<()> {
+        let Some(active) = self.active.take() else { return Ok(()) };
         self.sealed.push_back(active.segment);
-        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records);
+        self.seal_as(active.segment, active.sequence, active.epoch_min, active.id_max, &active.records)
     }
 
-    /// Without summary and trailer a segment counts as well; it is only slower to read at the next start.
-    pub(super) fn seal_as(&mut self, segment: u32, sequence: u64, epoch_min: u64, id_max: u64, records: &[Location]) {
+    pub(super) fn seal_as(
+        &mut self,
+        segment: u32,
+        sequence: u64,
+        epoch_min: u64,
+        id_max: u64,
+        records: &[Location],
+    ) -> io::Result<()> {
         let (file, _) = self.shelf.geometry.place(segment);
-        if self.dirty.contains(&file) && self.sync_file(file).is_err() {
-            return;
+        if self.dirty.contains(&file) {
+            self.sync_file(file)?;
         }
         let (start, bytes) = Trailer::write(sequence, epoch_min, id_max, records, self.shelf.geometry.segment_bytes);
-        let _ = self.write(segment, start, &[IoSlice::new(&bytes)]);
+        self.write(segment, start, &[IoSlice::new(&bytes)])
     }
 
     fn sync_file(&mut self, file: u32) -> io::Result<()> {
-        let outcome = self.shelf.file(file).map_or(Ok(()), |open| open.sync());
+        let outcome =
+            self.begin_lives_again(file).and_then(|()| self.shelf.file(file).map_or(Ok(()), |open| open.sync()));
         match &outcome {
-            Ok(()) => self.shelf.note_success(),
-            Err(error) => self.note_write_error(error),
+            Ok(()) => {
+                self.shelf.note_success();
+                self.doubted.remove(&file);
+                let geometry = self.shelf.geometry;
+                self.begun.retain(|(segment, _)| geometry.place(*segment).0 != file);
+            }
+            Err(error) => {
+                self.note_write_error(error);
+                self.doubted.insert(file);
+            }
         }
         outcome
+    }
+
+    /// After a failed sync the heads of new lives are written once more. Were one lost, the life before it could come back
+    /// at some later start, with what was replaced or purged since.
+    fn begin_lives_again(&mut self, file: u32) -> io::Result<()> {
+        if !self.doubted.contains(&file) {
+            return Ok(());
+        }
+        for (segment, sequence) in self.begun.clone() {
+            if self.shelf.geometry.place(segment).0 == file {
+                self.write(segment, 0, &[IoSlice::new(&self.segment_head(sequence).encode())])?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing waits for being written.
@@ -462,6 +499,7 @@ impl Pen {
             Ok(()) => self.shelf.note_success(),
             Err(error) => self.note_write_error(error),
         }
+        self.compact_purges();
         outcome
     }
 
@@ -471,11 +509,14 @@ impl Pen {
         let Some(log) = self.purge_log.as_mut().filter(|log| log.entries() >= self.compact_at) else { return };
         self.shelf.rules.retire(epoch_min);
         self.retired = self.retired.max(epoch_min.min(self.shelf.rules.current_epoch()));
+        let rules = &self.shelf.rules;
         let outcome = log.compact(|purge| match purge {
-            Purge::Rule(rule) => rule.number > epoch_min,
-            Purge::Tombstone(tombstone) => tombstone.sequence >= oldest,
+            Purge::Rule(rule) if rule.number <= epoch_min => Worth::Void,
+            Purge::Rule(rule) if rules.supersede(rule) => Worth::Superseded,
+            Purge::Tombstone(tombstone) if tombstone.sequence < oldest => Worth::Void,
+            _ => Worth::Needed,
         });
-        self.compact_at = (log.entries() * 2).max(PURGES_COMPACTED_MIN);
+        self.compact_at = (log.entries() * 2).max(purges_compacted_min(&self.settings));
         if let Err(error) = outcome {
             self.note_write_error(&error);
         }
@@ -484,7 +525,7 @@ impl Pen {
     /// Seals and syncs: the next start has nothing to read record by record.
     pub fn close(&mut self) {
         let _ = self.flush();
-        self.seal();
+        let _ = self.seal();
         let _ = self.sync();
     }
 
@@ -498,30 +539,68 @@ impl Pen {
         self.on_disk.values().copied().min().unwrap_or(u64::MAX)
     }
 
-    /// Takes heads of a key out of the index, one representation's or all; says which went, and how many were this key's.
+    /// Takes heads of a key out of the index, one representation's or all; says how many were this key's, and what has to
+    /// be remembered. What was written of them lies before the end of the log, be it in the index, recycled and not yet
+    /// written over, or lost with a write that failed: whatever a start finds there is covered.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
         let _ = self.flush();
+        let key_hash = self.shelf.key_hash(key);
         let mut killed = Killed::default();
-        for location in self.shelf.head_locations(self.shelf.key_hash(key)) {
+        for location in self.shelf.head_locations(key_hash) {
             if id.is_some_and(|id| !location.may_be_of(id)) {
                 continue;
             }
-            let sequence = self.shelf.sequence(location.segment());
             match self.shelf.read(location, Patience::Waits) {
                 Look::Ended(Some(record)) if record.key() != key => continue,
                 Look::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
                 Look::Ended(Some(record)) => {
                     killed.heads += 1;
                     self.drop_blocks(ObjectId(record.header.id), record.header.length);
+                    killed.records.extend(id.map(|_| self.tombstone(location.name(), Reach::Variant)));
                 }
                 // What cannot be read today may be readable tomorrow.
-                _ => {}
+                _ => killed.records.push(self.tombstone(location.name(), Reach::Key)),
             }
             self.shelf.remove(location);
-            let offset = location.offset() as u32;
-            killed.records.push(Purge::Tombstone(Tombstone { sequence, offset, name: location.name().0 }));
+        }
+        let name = Name::of_head(key_hash, 0);
+        if killed.heads > 0 && id.is_none() {
+            killed.records.push(self.tombstone(name, Reach::Key));
+        } else if let (true, Some((sequence, offset))) = (killed.records.is_empty(), self.hidden_until()) {
+            // Of one that is not found nobody knows the variant: all are meant.
+            let tombstone = Tombstone { sequence, offset, name: name.0, reach: Reach::Key };
+            killed.records.push(Purge::Tombstone(tombstone));
         }
         killed
+    }
+
+    /// For what was written until now.
+    fn tombstone(&self, name: Name, reach: Reach) -> Purge {
+        let (sequence, offset) = self.end_of_log();
+        Purge::Tombstone(Tombstone { sequence, offset, name: name.0, reach })
+    }
+
+    fn end_of_log(&self) -> (u64, u32) {
+        match &self.active {
+            Some(active) => (active.sequence, active.filled as u32 - 1),
+            None => (self.sequence_next - 1, u32::MAX),
+        }
+    }
+
+    /// How far what is on disk is perhaps not in the index: lives in free segments; after an error of the device, all. So
+    /// a purge of what was never here costs an entry that is soon void, or none.
+    fn hidden_until(&self) -> Option<(u64, u32)> {
+        let counters = &self.shelf.counters;
+        let troubles = [&counters.bad_records, &counters.read_errors, &counters.write_errors];
+        if troubles.into_iter().any(|count| count.load(std::sync::atomic::Ordering::Relaxed) > 0) {
+            return Some(self.end_of_log());
+        }
+        let hidden = self.left_behind.values().flatten().chain(&self.overwritten);
+        // A life that could not be read may have any number.
+        if hidden.clone().any(|sequence| *sequence == 0) {
+            return Some(self.end_of_log());
+        }
+        hidden.max().map(|sequence| (*sequence, u32::MAX))
     }
 
     fn drop_blocks_of(&self, head: Location) {
@@ -584,6 +663,14 @@ impl Pen {
         covered.into_iter().for_each(|each| _ = self.shelf.remove(each));
     }
 }
+
+/// A purge log of fewer entries is left as it is: the small files have a sixty-fourth of the folder.
+fn purges_compacted_min(settings: &LogSettings) -> u64 {
+    (settings.disk_bytes / 64 / 4 / PURGE_BYTES).clamp(64, 4096)
+}
+
+/// What a purge takes in the log, frame included.
+const PURGE_BYTES: u64 = 40;
 
 /// What [`Pen::kill`] did.
 #[derive(Debug, Default)]

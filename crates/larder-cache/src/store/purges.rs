@@ -11,6 +11,7 @@
 //! acknowledged and is cut off; one with a sound frame behind it was, and what it said is not known: a hard rule for
 //! everything takes its place. When most of the file is void, [`PurgeLog::compact`] writes the rest anew beside it.
 
+use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
@@ -20,24 +21,75 @@ use super::medium::{Medium, MediumFile};
 use super::record::{u32_at, u64_at};
 use super::rules::{Force, Rule, Scope};
 
-/// A head record that was removed; no older record of its name may come back either.
+/// Heads that were removed: those of a name, or of all variants of a key, written before a place of the log. Copies that
+/// no index knows any more may lie there still; none of them may come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tombstone {
-    /// The life of its segment.
+    /// A life of a segment: older ones are meant whole.
     pub sequence: u64,
-    /// Its place in the segment.
+    /// Within that life, what begins at or before this place is meant.
     pub offset: u32,
-    /// Its name in the index.
+    /// The name in the index.
     pub name: u64,
+    /// What of the name counts.
+    pub reach: Reach,
 }
+
+/// What a tombstone covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// One variant.
+    Variant,
+    /// All variants: the tag of the name does not count.
+    Key,
+}
+
+/// All tombstones that a start has to heed.
+#[derive(Debug, Default)]
+pub struct Tombstones {
+    variants: HashMap<u64, (u64, u32)>,
+    keys: HashMap<u64, (u64, u32)>,
+}
+
+impl Tombstones {
+    /// One more.
+    pub fn add(&mut self, tombstone: &Tombstone) {
+        let (map, name) = match tombstone.reach {
+            Reach::Variant => (&mut self.variants, tombstone.name),
+            Reach::Key => (&mut self.keys, tombstone.name & !TAG_MASK),
+        };
+        let youngest = map.entry(name).or_default();
+        *youngest = (*youngest).max((tombstone.sequence, tombstone.offset));
+    }
+
+    /// Whether a head was removed.
+    pub fn cover(&self, name: u64, sequence: u64, offset: u32) -> bool {
+        let covers = |youngest: Option<&(u64, u32)>| youngest.is_some_and(|youngest| (sequence, offset) <= *youngest);
+        covers(self.variants.get(&name)) || covers(self.keys.get(&(name & !TAG_MASK)))
+    }
+}
+
+/// The tag of a name: which variant.
+const TAG_MASK: u64 = 0xffff;
 
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// A rule.
     Rule(Rule),
-    /// A removed head.
+    /// Removed heads.
     Tombstone(Tombstone),
+}
+
+/// What an entry is still good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// Something stored may be in its scope.
+    Needed,
+    /// Nothing stored is as old as what it is about.
+    Void,
+    /// A later entry says the same and more.
+    Superseded,
 }
 
 /// The log, open for appending by any number of threads. It keeps nothing in memory of what it holds.
@@ -88,13 +140,13 @@ const BODY_BYTES_WANTED: usize = 64 * 1024;
 /// So no body is longer than this.
 const BODY_BYTES_MAX: usize = BODY_BYTES_WANTED + PREFIX_BYTES_MAX + 64;
 const ALIGN_BYTES: usize = 8;
-/// Lost rules had numbers too, which are not given again.
-const NUMBERS_LEFT_OUT: u64 = 1 << 32;
 
 impl PurgeLog {
     /// Opens the log, or begins one; tells what it holds. A file that is none of ours is an error of the kind
     /// `InvalidData`, one of a later format of the kind `Unsupported`; both are left as they are.
-    pub fn open(medium: Arc<dyn Medium>, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
+    ///
+    /// `rule_next` is above the numbers of all rules that were ever given: what takes the place of lost ones has it.
+    pub fn open(medium: Arc<dyn Medium>, rule_next: u64, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
         let file = medium.open(NAME)?;
         let begun = check_magic(&*file)?;
         let mut end = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: false };
@@ -115,18 +167,18 @@ impl PurgeLog {
         medium.sync_names()?;
         let log = PurgeLog { medium, gathering: Mutex::default(), turned: Condvar::new(), end: Mutex::new(end) };
         if lost {
-            each(log.rule_out_everything()?);
+            each(log.rule_out_everything(rule_next)?);
         }
         Ok(log)
     }
 
     /// What an acknowledged frame said is lost: nothing stored may be trusted.
-    fn rule_out_everything(&self) -> io::Result<Purge> {
-        let number = self.end.lock().highest_rule + NUMBERS_LEFT_OUT;
+    fn rule_out_everything(&self, rule_next: u64) -> io::Result<Purge> {
+        let number = rule_next.max(self.end.lock().highest_rule + 1);
         let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
         self.append(std::slice::from_ref(&everything))?;
         // The broken frame goes, or the next start would find it again.
-        self.compact(|_| true)?;
+        self.compact(|_| Worth::Needed)?;
         Ok(everything)
     }
 
@@ -191,10 +243,10 @@ impl PurgeLog {
         self.end.lock().at
     }
 
-    /// Writes the entries that are still of use anew; the old file stays in force until the new one is whole on disk. In
-    /// place of the rules that go stands one hard rule for everything with the highest of their numbers: nothing stored
-    /// is that old, or they would be of use, and the number is never given again.
-    pub fn compact(&self, keep: impl Fn(&Purge) -> bool) -> io::Result<()> {
+    /// Writes the entries that are still needed anew; the old file stays in force until the new one is whole on disk. In
+    /// place of the void rules stands one hard rule for everything with the highest of their numbers: nothing stored is
+    /// that old, and the number is never given again.
+    pub fn compact(&self, judge: impl Fn(&Purge) -> Worth) -> io::Result<()> {
         let mut end = self.end.lock();
         let file = self.medium.open(NEW_NAME)?;
         file.truncate(0)?;
@@ -206,13 +258,13 @@ impl PurgeLog {
         let mut frames = Frames::of(&*end.file)?;
         frames.length = frames.length.min(end.at);
         while let Some(frame) = frames.next_sound()? {
-            each_entry(&frame.body, |purge| {
-                if keep(&purge) {
+            each_entry(&frame.body, |purge| match (judge(&purge), &purge) {
+                (Worth::Needed, _) => {
                     entries += 1;
                     write_entry(&mut kept, &purge);
-                } else if let Purge::Rule(rule) = &purge {
-                    gone = rule.number.max(gone);
                 }
+                (Worth::Void, Purge::Rule(rule)) => gone = rule.number.max(gone),
+                _ => {}
             });
             if kept.len() > BODY_BYTES_WANTED {
                 new.put_frame(&kept, entries)?;
@@ -290,6 +342,11 @@ impl End {
         }
         Ok(())
     }
+}
+
+/// Whether [`PurgeLog::open`] would find a log, or none; nothing is changed.
+pub fn check(medium: &dyn Medium) -> io::Result<()> {
+    check_magic(&*medium.open(NAME)?).map(drop)
 }
 
 /// Whether the file was begun.
@@ -387,6 +444,7 @@ const KIND_TOMBSTONE: u8 = 1;
 const KIND_ALL: u8 = 2;
 const KIND_TAG: u8 = 3;
 const KIND_PREFIX: u8 = 4;
+const KIND_KEY_TOMBSTONE: u8 = 5;
 /// Kind, force, two bytes of zero, bytes of the prefix, a number, and one more of tag or name.
 const ENTRY_BYTES: usize = 24;
 
@@ -398,7 +456,7 @@ fn write_entry(out: &mut Vec<u8>, purge: &Purge) {
     let mut entry = [0; ENTRY_BYTES];
     match purge {
         Purge::Tombstone(tombstone) => {
-            entry[0] = KIND_TOMBSTONE;
+            entry[0] = if tombstone.reach == Reach::Key { KIND_KEY_TOMBSTONE } else { KIND_TOMBSTONE };
             entry[4..8].copy_from_slice(&tombstone.offset.to_le_bytes());
             entry[8..16].copy_from_slice(&tombstone.sequence.to_le_bytes());
             entry[16..].copy_from_slice(&tombstone.name.to_le_bytes());
@@ -435,9 +493,9 @@ fn each_entry(mut body: &[u8], mut each: impl FnMut(Purge)) {
             KIND_ALL => Scope::All,
             KIND_TAG => Scope::Tag(word),
             KIND_PREFIX => Scope::Prefix(prefix.into()),
-            KIND_TOMBSTONE => {
-                let tombstone = Tombstone { sequence: number, offset: small, name: word };
-                each(Purge::Tombstone(tombstone));
+            KIND_TOMBSTONE | KIND_KEY_TOMBSTONE => {
+                let reach = if kind == KIND_TOMBSTONE { Reach::Variant } else { Reach::Key };
+                each(Purge::Tombstone(Tombstone { sequence: number, offset: small, name: word, reach }));
                 continue;
             }
             _ => return,
@@ -470,12 +528,12 @@ mod tests {
     }
 
     fn tombstone(number: u64) -> Purge {
-        Purge::Tombstone(Tombstone { sequence: number, offset: 4096, name: number << 20 })
+        Purge::Tombstone(Tombstone { sequence: number, offset: 4096, name: number << 20, reach: Reach::Variant })
     }
 
     fn samples() -> Vec<Purge> {
         vec![
-            tombstone(3),
+            Purge::Tombstone(Tombstone { sequence: 3, offset: 64, name: 7, reach: Reach::Key }),
             rule(1, Scope::All, Force::Soft),
             rule(2, Scope::Tag(u64::MAX), Force::Hard),
             rule(3, Scope::Prefix(b"http://a/b".as_slice().into()), Force::Hard),
@@ -484,7 +542,7 @@ mod tests {
 
     fn open(device: &SimDevice) -> (PurgeLog, Vec<Purge>) {
         let mut purges = Vec::new();
-        let log = PurgeLog::open(Arc::new(device.clone()), |purge| purges.push(purge)).unwrap();
+        let log = PurgeLog::open(Arc::new(device.clone()), 100, |purge| purges.push(purge)).unwrap();
         (log, purges)
     }
 
@@ -506,6 +564,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tombstone_covers_what_is_older() {
+        let mut tombstones = Tombstones::default();
+        let name = 0xabcd_0000;
+        tombstones.add(&Tombstone { sequence: 5, offset: 100, name: name | 1, reach: Reach::Variant });
+        tombstones.add(&Tombstone { sequence: 3, offset: 100, name: name | 9, reach: Reach::Key });
+        let covered = [(1, 5, 100), (1, 4, 900), (2, 3, 100), (2, 2, 900)];
+        let spared = [(1, 5, 101), (1, 6, 0), (2, 3, 101), (2, 5, 0)];
+        assert!(covered.into_iter().all(|(tag, sequence, offset)| tombstones.cover(name | tag, sequence, offset)));
+        assert!(!spared.into_iter().any(|(tag, sequence, offset)| tombstones.cover(name | tag, sequence, offset)));
+        assert!(!tombstones.cover(name + (1 << 16), 1, 0));
+    }
+
+    #[test]
     fn a_torn_end_is_cut_off_wherever_it_is_torn() {
         let device = SimDevice::new(ROOM);
         let (log, _) = open(&device);
@@ -516,7 +587,7 @@ mod tests {
                 let device = SimDevice::new(ROOM);
                 device.put(NAME, &[&whole[..cut], garbage].concat());
                 let mut read = Vec::new();
-                match PurgeLog::open(Arc::new(device.clone()), |purge| read.push(purge)) {
+                match PurgeLog::open(Arc::new(device.clone()), 100, |purge| read.push(purge)) {
                     Ok(log) => {
                         assert!(samples().starts_with(&read), "cut at {cut}");
                         log.append(&samples()[3..]).unwrap();
@@ -544,7 +615,7 @@ mod tests {
             let device = SimDevice::new(ROOM);
             device.put(NAME, &bytes);
             let (log, read) = open(&device);
-            let everything = rule(3 + NUMBERS_LEFT_OUT, Scope::All, Force::Hard);
+            let everything = rule(100, Scope::All, Force::Hard);
             assert_eq!((read.len(), read.last()), (4, Some(&everything)), "flipped at {at}");
             assert_eq!(open(&device).1, read, "the second start finds a sound file");
             assert_eq!(log.entries(), 4);
@@ -552,7 +623,7 @@ mod tests {
         let mut future = whole;
         future[MAGIC_STEM_BYTES] = 2;
         device.put(NAME, &future);
-        let refused = PurgeLog::open(Arc::new(device.clone()), |_| {}).err().unwrap();
+        let refused = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         assert_eq!(device.bytes(NAME), future);
     }
@@ -562,13 +633,18 @@ mod tests {
         let device = SimDevice::new(ROOM);
         let (log, _) = open(&device);
         log.append(&samples()).unwrap();
-        log.compact(|purge| matches!(purge, Purge::Rule(rule) if rule.number < 3)).unwrap();
+        log.compact(|purge| match purge {
+            Purge::Rule(rule) if rule.number == 1 => Worth::Superseded,
+            Purge::Rule(rule) if rule.number == 2 => Worth::Needed,
+            _ => Worth::Void,
+        })
+        .unwrap();
         log.append(&samples()[..1]).unwrap();
         let everything = rule(3, Scope::All, Force::Hard);
         let (again, read) = open(&device.crash(1));
-        assert_eq!(read, [&samples()[1..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
-        assert_eq!(again.entries(), 4);
-        again.compact(|_| false).unwrap();
+        assert_eq!(read, [&samples()[2..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
+        assert_eq!(again.entries(), 3);
+        again.compact(|_| Worth::Void).unwrap();
         assert_eq!(open(&device.crash(2)).1.last(), Some(&samples()[0]), "another device");
     }
 
@@ -578,13 +654,13 @@ mod tests {
             let device = SimDevice::new(ROOM);
             device.power_off_after(crash_at);
             let mut acknowledged = Vec::new();
-            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), |_| {}) {
+            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}) {
                 for number in 1..30 {
                     if log.append(&[tombstone(number)]).is_ok() {
                         acknowledged.push(tombstone(number));
                     }
                     if number % 10 == 0 {
-                        let _ = log.compact(|_| true);
+                        let _ = log.compact(|_| Worth::Needed);
                     }
                 }
             }
@@ -652,7 +728,11 @@ mod tests {
         assert_eq!(device.operations() - operations, 200);
         assert_eq!(log.entries(), 100_000);
         assert!(log.bytes() < 100_000 * (ENTRY_BYTES as u64 + 1));
-        log.compact(|purge| matches!(purge, Purge::Tombstone(tombstone) if tombstone.sequence > 999)).unwrap();
+        log.compact(|purge| match purge {
+            Purge::Tombstone(tombstone) if tombstone.sequence > 999 => Worth::Needed,
+            _ => Worth::Void,
+        })
+        .unwrap();
         assert_eq!(log.entries(), 100);
         assert_eq!(open(&device.crash(1)).1.len(), 100);
     }

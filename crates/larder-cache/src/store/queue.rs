@@ -33,7 +33,7 @@ pub(super) enum Task {
 const TASK_BYTES: u64 = 256;
 
 impl Task {
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let sum = |pieces: &[Bytes]| pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
         match self {
             Task::Head(head, _) => {
@@ -70,9 +70,10 @@ struct Inner {
 }
 
 /// What the writer gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// A task, with the bytes that it counts for until [`Queue::done`].
-    Task(Task, u64),
+    /// Tasks.
+    Tasks,
     /// Nothing within the time.
     Nothing,
     /// Nothing any more.
@@ -110,25 +111,26 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// The next task; without one it waits so long, or until there is one.
-    pub(super) fn take(&self, wait: Option<Duration>) -> Taken {
+    /// All tasks, into an empty list; without one it waits so long, or until there is one. Taken one by one they would
+    /// cost a contended lock each. They count for their bytes until [`Queue::done`].
+    pub(super) fn take(&self, into: &mut VecDeque<Task>, wait: Option<Duration>) -> Taken {
         let mut inner = self.inner.lock();
-        loop {
-            if let Some(task) = inner.tasks.pop_front() {
-                let bytes = task.bytes();
-                return Taken::Task(task, bytes);
-            }
+        while inner.tasks.is_empty() {
             if inner.closed {
                 return Taken::Closed;
             }
             match wait {
                 None => self.work.wait(&mut inner),
-                Some(wait) if self.work.wait_for(&mut inner, wait).timed_out() && inner.tasks.is_empty() => {
-                    return if inner.closed { Taken::Closed } else { Taken::Nothing };
+                Some(Duration::ZERO) => return Taken::Nothing,
+                Some(wait) => {
+                    if self.work.wait_for(&mut inner, wait).timed_out() && inner.tasks.is_empty() {
+                        return Taken::Nothing;
+                    }
                 }
-                Some(_) => {}
             }
         }
+        std::mem::swap(&mut inner.tasks, into);
+        Taken::Tasks
     }
 
     /// So many bytes are not held any more.
@@ -209,12 +211,13 @@ mod tests {
         assert_eq!((queue.refused(), queue.bytes()), (1, 20_000 + TASK_BYTES));
         let cx = Context::from_waker(Waker::noop());
         assert!(queue.poll_room(&cx).is_pending());
-        let Taken::Task(task, bytes) = queue.take(None) else { panic!("a task") };
-        queue.done(bytes);
-        drop(task);
+        let mut tasks = VecDeque::new();
+        assert_eq!(queue.take(&mut tasks, None), Taken::Tasks);
+        queue.done(tasks[0].bytes());
+        tasks.clear();
         assert_eq!(large.wait(), Put::Refused(Refusal::Closed), "its writer dropped it");
         assert!(queue.poll_room(&cx).is_ready());
-        assert!(matches!(queue.take(Some(Duration::from_millis(1))), Taken::Nothing));
+        assert_eq!(queue.take(&mut tasks, Some(Duration::from_millis(1))), Taken::Nothing);
     }
 
     #[test]
@@ -225,6 +228,6 @@ mod tests {
         assert_eq!(put(&queue, 1).wait(), Put::Refused(Refusal::Closed));
         queue.abandon();
         assert_eq!(one.wait(), Put::Refused(Refusal::Closed));
-        assert!(matches!(queue.take(None), Taken::Closed));
+        assert_eq!(queue.take(&mut VecDeque::new(), None), Taken::Closed);
     }
 }

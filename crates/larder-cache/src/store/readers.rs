@@ -25,13 +25,13 @@ pub(super) struct Reads {
     waited: AtomicU64,
     inner: Mutex<Inner>,
     work: Condvar,
-    recovery_ended: Condvar,
+    index_grown: Condvar,
 }
 
 #[derive(Default)]
 struct Inner {
     wanted: VecDeque<Wanted>,
-    /// Those that wait for the end of recovery.
+    /// Those that wait for more of the index.
     parked: Vec<Wanted>,
     closed: bool,
 }
@@ -53,21 +53,21 @@ impl Reads {
         self.work.notify_one();
     }
 
-    /// The index is read: who waited for it is served.
-    pub(super) fn recovered(&self) {
+    /// More of the index is read: those who wait for it look again.
+    pub(super) fn look_again(&self) {
         let mut inner = self.inner.lock();
         let parked = std::mem::take(&mut inner.parked);
         inner.wanted.extend(parked);
         drop(inner);
         self.work.notify_all();
-        self.recovery_ended.notify_all();
+        self.index_grown.notify_all();
     }
 
     /// Waits on this thread until the index is read, or the store closed.
     pub(super) fn await_recovery(&self, shelf: &Shelf) {
         let mut inner = self.inner.lock();
         while shelf.recovering() && !inner.closed {
-            self.recovery_ended.wait(&mut inner);
+            self.index_grown.wait(&mut inner);
         }
     }
 
@@ -79,7 +79,7 @@ impl Reads {
         // Outside the lock: whoever is woken may read again at once.
         drop(left);
         self.work.notify_all();
-        self.recovery_ended.notify_all();
+        self.index_grown.notify_all();
     }
 
     pub(super) fn waited(&self) -> u64 {

@@ -1,10 +1,10 @@
 //! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
 //! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::ObjectId;
 use super::locations::{Location, Name};
 use super::pen::{LogSettings, Pen};
-use super::purges::PurgeLog;
+use super::purges::{PurgeLog, Tombstones};
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
 use super::shelf::{Shelf, count};
@@ -27,8 +27,8 @@ pub struct Recovery {
     /// Segments that each data file has room for.
     pub(super) file_segments: Vec<u32>,
     pub(super) purge_log: PurgeLog,
-    /// By name, the youngest record that must not come back, nor any older one.
-    pub(super) tombstones: HashMap<u64, (u64, u64)>,
+    /// What must not come back.
+    pub(super) tombstones: Tombstones,
 }
 
 /// What a segment says of itself.
@@ -72,29 +72,32 @@ impl Recovery {
         Ok(())
     }
 
-    /// Reads it all, by so many threads, and hands out the write side.
-    pub fn run(self, threads: usize) -> Pen {
-        let lives = survey(&self.shelf, &self.file_segments);
-        for life in &lives {
+    /// Reads it all, by so many threads, and hands out the write side. `progress` is called now and then, and at the end.
+    pub fn run(self, threads: usize, progress: impl Fn() + Sync) -> Pen {
+        let survey = survey(&self.shelf, &self.file_segments, threads.max(1));
+        for life in &survey.lives {
             self.shelf.set_sequence(life.segment, life.sequence);
         }
-        let contents = self.read_all(&lives, threads.max(1));
+        let contents = self.read_all(&survey.lives, threads.max(1), &progress);
         self.shelf.set_recovered_from(0);
-        self.into_pen(&lives, contents)
+        progress();
+        self.into_pen(&survey, contents)
     }
 
-    fn read_all(&self, lives: &[Life], threads: usize) -> Vec<Option<Content>> {
-        let next = AtomicUsize::new(0);
-        // This life and all older ones found no room in the index.
-        let cut = AtomicU64::new(0);
-        let contents: Mutex<Progress> =
-            Mutex::new(Progress { done: 0, contents: lives.iter().map(|_| None).collect() });
+    fn read_all(&self, lives: &[Life], threads: usize, progress: &(impl Fn() + Sync)) -> Vec<Option<Content>> {
+        let reading = Reading {
+            lives,
+            next: Mutex::new(0),
+            cut: AtomicU64::new(0),
+            progress: Mutex::new(Progress { done: 0, contents: lives.iter().map(|_| None).collect() }),
+        };
+        let mut sheet = Sheet::new(self.shelf.locations.shards());
+        self.reserve_after_first(&reading, &mut sheet);
+        progress();
         let work = || {
-            while let Some(life) = lives.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let content = self.read_segment(*life);
-                self.enter_all(life, &content.records, &cut);
-                let content = Content { records: if content.sealed { Vec::new() } else { content.records }, ..content };
-                contents.lock().note(lives, life, content, &self.shelf);
+            let mut sheet = Sheet::new(self.shelf.locations.shards());
+            while self.read_batch(&reading, &mut sheet).is_some() {
+                progress();
             }
         };
         std::thread::scope(|scope| {
@@ -105,23 +108,66 @@ impl Recovery {
             }
             work();
         });
-        self.leave_out(lives, cut.into_inner());
-        contents.into_inner().contents
+        self.leave_out(lives, reading.cut.into_inner());
+        reading.progress.into_inner().contents
     }
 
-    fn enter_all(&self, life: &Life, records: &[Location], cut: &AtomicU64) {
-        for location in records {
-            if self.shelf.locations.would_pass(location.name(), self.settings.index_bytes_max) {
-                cut.fetch_max(life.sequence, Ordering::Relaxed);
-            }
-            if life.sequence <= cut.load(Ordering::Relaxed) {
-                return;
-            }
-            let killed = self.tombstones.get(&location.name().0);
-            if killed.is_none_or(|youngest| *youngest < (life.sequence, location.offset())) {
-                self.shelf.insert(*location);
+    /// The first few segments tell how large the index will be: tables that need not grow fill twice as fast.
+    fn reserve_after_first(&self, reading: &Reading<'_>, sheet: &mut Sheet) {
+        let (mut segments, mut records) = (0, 0);
+        while segments < SEGMENTS_SAMPLED {
+            let Some((read, found)) = self.read_batch(reading, sheet) else { return };
+            segments += read;
+            records += found;
+        }
+        let expected = records as u64 * reading.lives.len() as u64 / segments as u64;
+        self.shelf.locations.reserve(expected / 10 * 9, self.settings.index_bytes_max);
+    }
+
+    /// Reads the next segments and enters their records; says how many of both.
+    fn read_batch(&self, reading: &Reading<'_>, sheet: &mut Sheet) -> Option<(usize, usize)> {
+        let batch = reading.take_batch()?;
+        let contents: Vec<Content> = batch.iter().map(|life| self.read_segment(*life)).collect();
+        let records = contents.iter().map(|content| content.records.len()).sum();
+        if !self.enter(batch, &contents, reading, sheet) {
+            // Together they do not fit into the index; some of them may.
+            for (life, content) in batch.iter().zip(&contents) {
+                let (life, content) = (std::slice::from_ref(life), std::slice::from_ref(content));
+                if !self.enter(life, content, reading, sheet) {
+                    reading.cut.fetch_max(life[0].sequence, Ordering::Relaxed);
+                    break;
+                }
             }
         }
+        reading.progress.lock().note(reading.lives, batch, contents, &self.shelf);
+        Some((batch.len(), records))
+    }
+
+    /// `false`: the index has no room for them.
+    fn enter(&self, lives: &[Life], contents: &[Content], reading: &Reading<'_>, sheet: &mut Sheet) -> bool {
+        let index = &self.shelf.locations;
+        sheet.shards.iter_mut().for_each(Vec::clear);
+        for (life, content) in lives.iter().zip(contents) {
+            for location in content.records.iter().filter(|each| self.is_alive(life, **each)) {
+                sheet.shards[index.shard_of(location.name())].push(*location);
+            }
+        }
+        for (shard, locations) in sheet.shards.iter().enumerate() {
+            let newest = lives.first().map_or(0, |life| life.sequence);
+            if newest <= reading.cut.load(Ordering::Relaxed) {
+                return true;
+            }
+            if index.many_would_pass(shard, locations.len(), self.settings.index_bytes_max) {
+                return false;
+            }
+            self.shelf.insert_many(shard, locations);
+        }
+        true
+    }
+
+    fn is_alive(&self, life: &Life, location: Location) -> bool {
+        let (name, offset) = (location.name().0, location.offset() as u32);
+        location.kind() == Kind::Extent || !self.tombstones.cover(name, life.sequence, offset)
     }
 
     /// What does not fit into the index goes as if it had been recycled.
@@ -189,33 +235,79 @@ impl Recovery {
         Location::new(name, header.kind, header.id, segment, at, header.exact_bytes())
     }
 
-    fn into_pen(self, lives: &[Life], contents: Vec<Option<Content>>) -> Pen {
+    fn into_pen(self, survey: &Survey, contents: Vec<Option<Content>>) -> Pen {
         let mut pen = Pen::new(Arc::clone(&self.shelf), self.settings);
         pen.sequence_next = self.numbers.sequence;
         pen.numbers_below = self.numbers.of_next_opening();
         pen.purge_log = Some(self.purge_log);
-        let alive: std::collections::HashSet<u32> = lives.iter().map(|life| life.segment).collect();
-        let per_file = self.shelf.geometry.segments_per_file();
-        for (file, segments) in (0..).zip(&self.file_segments) {
-            let first = file * per_file;
-            pen.free.extend((first..first + segments).filter(|segment| !alive.contains(segment)));
-        }
+        let taken = survey.lives.iter().map(|life| life.segment).chain(survey.unreadable.iter().copied());
+        let taken: HashSet<u32> = taken.collect();
+        pen.free.extend(all_segments(&self.shelf, &self.file_segments).filter(|segment| !taken.contains(segment)));
         pen.file_segments = self.file_segments;
-        for (life, content) in lives.iter().zip(contents).rev() {
-            let epoch_min = content.as_ref().map_or(0, |content| content.epoch_min);
-            pen.on_disk.insert(life.sequence, epoch_min);
-            if pen.shelf.sequence(life.segment) == 0 {
-                pen.left_behind.entry(life.segment).or_default().push(life.sequence);
-                pen.free.push_back(life.segment);
-                continue;
-            }
-            pen.sealed.push_back(life.segment);
-            if let Some(content) = content.filter(|content| !content.sealed) {
-                pen.seal_as(life.segment, life.sequence, content.epoch_min, content.id_max, &content.records);
+        for segment in &survey.unreadable {
+            // Nobody knows what it would bring back. Writing often mends what cannot be read.
+            pen.on_disk.insert(0, 0);
+            pen.leave_behind(*segment, 0);
+        }
+        for (life, content) in survey.lives.iter().zip(contents).rev() {
+            pen.on_disk.insert(life.sequence, content.as_ref().map_or(0, |content| content.epoch_min));
+            match content {
+                Some(content) if pen.shelf.sequence(life.segment) > 0 => pen.take_over(life, &content),
+                _ => pen.free_left_out(life),
             }
         }
         pen.note_free();
         pen
+    }
+}
+
+impl Pen {
+    fn take_over(&mut self, life: &Life, content: &Content) {
+        self.sealed.push_back(life.segment);
+        if !content.sealed {
+            // If that fails it is read record by record at the next start, too.
+            let _ = self.seal_as(life.segment, life.sequence, content.epoch_min, content.id_max, &content.records);
+        }
+    }
+
+    fn free_left_out(&mut self, life: &Life) {
+        self.leave_behind(life.segment, life.sequence);
+    }
+}
+
+/// Segments read before the size of the index is guessed.
+const SEGMENTS_SAMPLED: usize = 4;
+/// Segments whose records are entered together.
+const BATCH_SEGMENTS_MAX: usize = 32;
+
+/// What the threads of a recovery share.
+struct Reading<'a> {
+    lives: &'a [Life],
+    next: Mutex<usize>,
+    /// This life and all older ones found no room in the index.
+    cut: AtomicU64,
+    progress: Mutex<Progress>,
+}
+
+impl<'a> Reading<'a> {
+    /// The first ones alone, so that something is found soon; then more at a time.
+    fn take_batch(&self) -> Option<&'a [Life]> {
+        let mut next = self.next.lock();
+        let start = *next;
+        let end = (start + (start / 4).clamp(1, BATCH_SEGMENTS_MAX)).min(self.lives.len());
+        *next = end;
+        Some(&self.lives[start..end]).filter(|batch| !batch.is_empty())
+    }
+}
+
+/// Records by shard.
+struct Sheet {
+    shards: Vec<Vec<Location>>,
+}
+
+impl Sheet {
+    fn new(shards: usize) -> Sheet {
+        Sheet { shards: vec![Vec::new(); shards] }
     }
 }
 
@@ -236,11 +328,13 @@ struct Progress {
 }
 
 impl Progress {
-    fn note(&mut self, lives: &[Life], life: &Life, content: Content, shelf: &Shelf) {
-        if let Ok(at) =
-            lives.binary_search_by_key(&std::cmp::Reverse(life.sequence), |each| std::cmp::Reverse(each.sequence))
-        {
-            self.contents[at] = Some(content);
+    fn note(&mut self, lives: &[Life], batch: &[Life], contents: Vec<Content>, shelf: &Shelf) {
+        let newest = batch.first().map_or(0, |life| life.sequence);
+        let start = lives.partition_point(|life| life.sequence > newest);
+        for (place, content) in self.contents[start..].iter_mut().zip(contents) {
+            // Those of a sealed segment are in its summary whenever they are wanted.
+            let records = if content.sealed { Vec::new() } else { content.records };
+            *place = Some(Content { records, ..content });
         }
         while self.contents.get(self.done).is_some_and(Option::is_some) {
             shelf.set_recovered_from(lives[self.done].sequence);
@@ -255,26 +349,56 @@ fn sound_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Record> {
     Record::verify(rest, sequence)
 }
 
-/// The lives of all segments, the newest first.
-pub(super) fn survey(shelf: &Shelf, file_segments: &[u32]) -> Vec<Life> {
-    let per_file = shelf.geometry.segments_per_file();
-    let mut lives = Vec::new();
-    for (file, segments) in (0u32..).zip(file_segments) {
-        for segment in file * per_file..file * per_file + segments {
-            lives.extend(read_head(shelf, segment));
-        }
-    }
-    lives.sort_by_key(|life| std::cmp::Reverse(life.sequence));
-    lives
+/// What the heads of all segments say.
+pub(super) struct Survey {
+    /// The newest first.
+    pub(super) lives: Vec<Life>,
+    /// Segments whose head could not be read.
+    unreadable: Vec<u32>,
 }
 
-fn read_head(shelf: &Shelf, segment: u32) -> Option<Life> {
+fn all_segments(shelf: &Shelf, file_segments: &[u32]) -> impl Iterator<Item = u32> {
+    let per_file = shelf.geometry.segments_per_file();
+    (0u32..).zip(file_segments).flat_map(move |(file, segments)| file * per_file..file * per_file + segments)
+}
+
+/// Reads the heads of all segments, by so many threads.
+pub(super) fn survey(shelf: &Shelf, file_segments: &[u32], threads: usize) -> Survey {
+    let all: Vec<u32> = all_segments(shelf, file_segments).collect();
+    let found = Mutex::new(Survey { lives: Vec::new(), unreadable: Vec::new() });
+    let read = |part: &[u32]| {
+        for segment in part {
+            match read_head(shelf, *segment) {
+                Ok(life) => found.lock().lives.extend(life),
+                Err(_) => {
+                    count(&shelf.counters.read_errors, 1);
+                    found.lock().unreadable.push(*segment);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for part in all.chunks(all.len().div_ceil(threads).max(1)) {
+            if std::thread::Builder::new().spawn_scoped(scope, || read(part)).is_err() {
+                read(part);
+            }
+        }
+    });
+    let mut survey = found.into_inner();
+    survey.lives.sort_by_key(|life| std::cmp::Reverse(life.sequence));
+    survey
+}
+
+fn read_head(shelf: &Shelf, segment: u32) -> io::Result<Option<Life>> {
     let (file, start) = shelf.geometry.place(segment);
+    let Some(file) = shelf.file(file) else { return Ok(None) };
     let mut bytes = [0; HEAD_BYTES as usize];
-    let outcome = shelf.file(file)?.read_at(start, &mut bytes);
-    if outcome.is_err() {
-        count(&shelf.counters.read_errors, 1);
-    }
-    let head = SegmentHead::decode(&bytes).filter(|head| head.identity == shelf.identity && head.sequence > 0)?;
-    Some(Life { sequence: head.sequence, segment, ids_below: head.ids_below, rules_below: head.rules_below })
+    file.read_at(start, &mut bytes)?;
+    let head = SegmentHead::decode(&bytes).filter(|head| head.identity == shelf.identity && head.sequence > 0);
+    Ok(head.map(|head| Life {
+        sequence: head.sequence,
+        segment,
+        ids_below: head.ids_below,
+        rules_below: head.rules_below,
+    }))
 }

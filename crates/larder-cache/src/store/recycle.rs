@@ -148,11 +148,17 @@ impl Pen {
             self.shelf.remove(*location);
         }
         let sequence = self.shelf.sequence(segment);
-        self.left_behind.entry(segment).or_default().push(sequence);
         self.shelf.set_sequence(segment, 0);
-        self.free.push_back(segment);
+        self.leave_behind(segment, sequence);
         self.note_free();
         count(&self.shelf.counters.segments_recycled, 1);
+    }
+
+    /// A segment is free. What is in it may still come back after a power cut, until it is written over: what was moved
+    /// from there is perhaps not on disk yet. What is removed meanwhile is covered by its tombstone or rule.
+    pub(super) fn leave_behind(&mut self, segment: u32, sequence: u64) {
+        self.left_behind.entry(segment).or_default().push(sequence);
+        self.free.push_back(segment);
     }
 
     fn records_of(&self, segment: u32) -> Vec<Location> {

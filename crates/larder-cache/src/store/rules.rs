@@ -12,6 +12,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -131,7 +133,7 @@ impl Rules {
         };
         inner.tags.retain(|_, mark| keep(mark));
         let Inner { prefixes, lengths, all, .. } = &mut *inner;
-        prefixes.retain(|text, mark| {
+        prefixes.retain(|(text, mark)| {
             let keep = keep(mark);
             if !keep {
                 forget_length(lengths, text.len());
@@ -139,6 +141,18 @@ impl Rules {
             keep
         });
         all.hard = all.hard.max(retired);
+    }
+
+    /// Whether a later rule of the same scope, or one for everything, does what this one does. Of folded rules nobody knows.
+    pub fn supersede(&self, rule: &Rule) -> bool {
+        let inner = self.inner.read();
+        let same = match &rule.scope {
+            Scope::All => None,
+            Scope::Tag(tag) => inner.tags.get(tag),
+            Scope::Prefix(text) => inner.prefix(text),
+        };
+        let mark = same.copied().unwrap_or_default().max(inner.all);
+        mark.hard > rule.number || (rule.force == Force::Soft && mark.soft > rule.number)
     }
 
     /// How many rules are kept apart.
@@ -204,7 +218,7 @@ const FOLDED_PLACES: usize = 1 << 14;
 struct Inner {
     all: Mark,
     tags: HashMap<u64, Mark>,
-    prefixes: HashMap<Box<[u8]>, Mark>,
+    prefixes: HashTable<(Box<[u8]>, Mark)>,
     /// How many prefixes have which length.
     lengths: BTreeMap<usize, usize>,
     /// Made when the first tag is folded, and the first prefix.
@@ -214,16 +228,23 @@ struct Inner {
 
 impl Inner {
     fn add_prefix(&mut self, text: &[u8], mark: Mark) {
-        if !self.prefixes.contains_key(text) {
-            *self.lengths.entry(text.len()).or_default() += 1;
+        let same = |held: &(Box<[u8]>, Mark)| *held.0 == *text;
+        match self.prefixes.entry(xxh3_64(text), same, |held| xxh3_64(&held.0)) {
+            Entry::Occupied(mut held) => held.get_mut().1 = held.get().1.max(mark),
+            Entry::Vacant(place) => {
+                place.insert((text.into(), mark));
+                *self.lengths.entry(text.len()).or_default() += 1;
+            }
         }
-        let held = self.prefixes.entry(text.into()).or_default();
-        *held = held.max(mark);
+    }
+
+    fn prefix(&self, text: &[u8]) -> Option<&Mark> {
+        self.prefixes.find(xxh3_64(text), |held| *held.0 == *text).map(|held| &held.1)
     }
 
     fn mark(&self, key: &[u8], tags: &[u64]) -> Mark {
         let mut mark = self.all;
-        let known = |length: &usize| self.prefixes.get(&key[..*length]);
+        let known = |length: &usize| self.prefix(&key[..*length]);
         for held in self.lengths.range(..=key.len()).filter_map(|(length, _)| known(length)) {
             mark = mark.max(*held);
         }
@@ -258,10 +279,10 @@ impl Inner {
 
     /// A prefix that is shorter than an origin can't be folded by origin: it becomes a rule for everything.
     fn fold_prefixes(&mut self) {
-        let limit = median(self.prefixes.values());
+        let limit = median(self.prefixes.iter().map(|held| &held.1));
         let folded = self.folded_origins.get_or_insert_with(|| vec![Mark::default(); FOLDED_PLACES].into());
         let (lengths, all) = (&mut self.lengths, &mut self.all);
-        self.prefixes.retain(|text, mark| {
+        self.prefixes.retain(|(text, mark)| {
             let keep = mark.newest() > limit;
             if !keep {
                 forget_length(lengths, text.len());
@@ -342,6 +363,25 @@ mod tests {
         );
         assert_eq!(rules.verdict(b"http://c/", &[], two), Verdict::Stale);
         assert_eq!(rules.verdict(b"http://c/", &[], 3), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_later_rule_of_the_same_scope_supersedes() {
+        let rules = Rules::new(100);
+        let numbered = |number, scope, force| Rule { number, scope, force };
+        add(&rules, Scope::Tag(1), Force::Soft);
+        add(&rules, Scope::Tag(1), Force::Hard);
+        add(&rules, Scope::Tag(1), Force::Soft);
+        add(&rules, prefix("http://a/"), Force::Hard);
+        let of_tag = [Force::Soft, Force::Hard, Force::Soft].into_iter().zip(1..);
+        let superseded: Vec<bool> =
+            of_tag.map(|(force, number)| rules.supersede(&numbered(number, Scope::Tag(1), force))).collect();
+        assert_eq!(superseded, [true, false, false]);
+        assert!(!rules.supersede(&numbered(4, prefix("http://a/"), Force::Hard)));
+        add(&rules, Scope::All, Force::Soft);
+        assert!(!rules.supersede(&numbered(2, Scope::Tag(1), Force::Hard)), "soft is less than hard");
+        add(&rules, Scope::All, Force::Hard);
+        assert!((1..5).all(|number| rules.supersede(&numbered(number, Scope::Tag(1), Force::Hard))));
     }
 
     #[test]

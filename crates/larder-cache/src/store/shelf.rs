@@ -97,6 +97,9 @@ pub enum Look<T> {
 /// Errors of the device in a row that take a folder out of service.
 pub const ERRORS_IN_ROW_MAX: u32 = 8;
 
+/// Variants of one key that a look-up reads, the newest: whoever sends many different requests makes it no slower.
+pub const VARIANTS_READ_MAX: usize = 64;
+
 /// Counters since the start.
 #[derive(Debug, Default)]
 #[allow(missing_docs, reason = "each has its sentence in `Stats`")]
@@ -175,7 +178,12 @@ impl Shelf {
         }
         let recovered_from = self.recovered_from.load(Ordering::Acquire);
         let mut found = Vec::new();
-        for location in self.head_locations(key_hash) {
+        let mut locations = self.head_locations(key_hash);
+        if locations.len() > VARIANTS_READ_MAX {
+            locations.sort_by_key(|each| std::cmp::Reverse((self.sequence(each.segment()), each.offset())));
+            locations.truncate(VARIANTS_READ_MAX);
+        }
+        for location in locations {
             // During recovery an older copy may be seen before the newer one that replaced it.
             if self.sequence(location.segment()) < recovered_from {
                 continue;
@@ -205,6 +213,17 @@ impl Shelf {
     pub fn has_block(&self, id: ObjectId, block: u64) -> bool {
         let name = Name::of_block(self.identity.hash_seed, id, block);
         self.locations.any(name, |each| each.kind() == Kind::Extent && each.may_be_of(id))
+    }
+
+    /// Where the pieces of a block lie, sorted, as the index knows them.
+    pub fn extents(&self, id: ObjectId, block: u64) -> Vec<Range<u64>> {
+        let range = |location: &Location| {
+            let start = block * BLOCK_BYTES + location.name().offset_in_block();
+            start..start + location.extent_bytes() - HEADER_BYTES as u64
+        };
+        let mut ranges: Vec<Range<u64>> = self.piece_locations(id, block).iter().map(range).collect();
+        ranges.sort_by_key(|range| range.start);
+        ranges
     }
 
     /// The pieces of a representation that overlap a range within its first block.
@@ -314,6 +333,28 @@ impl Shelf {
             self.unaccount(old);
         }
         before
+    }
+
+    /// Enters many records of one shard.
+    pub(super) fn insert_many(&self, shard: usize, locations: &[Location]) {
+        let age = |each: Location| (self.sequence(each.segment()), each.offset());
+        let is_older = |location, old| age(old) > age(location);
+        let (mut heads, mut extents, mut live_bytes) = (0, 0, 0);
+        self.locations.put_many(shard, locations, is_older, |location, before| {
+            if before == Before::Newer {
+                return;
+            }
+            let gauge = if location.kind() == Kind::Extent { &mut extents } else { &mut heads };
+            *gauge += 1;
+            live_bytes += location.bytes();
+            self.segment(location).live_bytes.fetch_add(location.bytes() as u32, Ordering::Relaxed);
+            if let Before::Replaced(old) = before {
+                self.unaccount(old);
+            }
+        });
+        count(&self.counters.heads, heads);
+        count(&self.counters.extents, extents);
+        count(&self.counters.live_bytes, live_bytes);
     }
 
     /// Takes a record out of the index.

@@ -3,14 +3,18 @@
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
+mod check;
+mod papers;
 mod purge;
 mod reload;
 mod serve;
+mod store;
 
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, descriptors, manual};
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, container, descriptors, manual};
 use crate::disk;
+use crate::doctor::{self, State};
 use crate::reload::Again;
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
@@ -39,10 +43,14 @@ pub fn main() -> ExitCode {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
-        Some(Command::Check(flags)) => check(&flags),
+        Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Purge(flags)) => purge::purge(&flags),
+        Some(Command::Store(command)) => store::store(&command),
         Some(Command::Reload(flags)) => reload::reload(&flags),
+        Some(Command::Doctor(flags)) => doctor(&flags),
+        Some(Command::Completions { shell }) => papers::completions(shell),
+        Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
     };
     ExitCode::from(status)
@@ -59,8 +67,9 @@ To begin with:
   larder                                        a proxy on 127.0.0.1:3128 for everything
   larder --listen ADDR:PORT --origin URL        a caching reverse proxy of one site",
     after_help = "\
-Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration; `larder run` ends with that of its
-command. LARDER_LOG=debug says more on standard error.",
+Exit status: 0 all went well; 1 trouble (also: `larder doctor` found something bad, `larder check --request` would be
+refused); 2 a wrong command line or configuration, nothing was changed. `larder run` ends with that of its command, 126
+when it could not be run, 127 when it was not found. LARDER_LOG=debug says more on standard error.",
     args_conflicts_with_subcommands = true
 )]
 struct Cli {
@@ -76,14 +85,29 @@ enum Command {
     Serve(Flags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
-    /// Look for mistakes in the configuration
-    Check(Flags),
+    /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
+    Check(check::CheckFlags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
     /// Have the running Larder forget a URL, a prefix, a tag or everything
     Purge(purge::PurgeFlags),
+    /// Look at what lies on disk, check it, archive it
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
+    /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
+    Doctor(Flags),
+    /// Print completions for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages to a folder
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
     /// Show the local CA that interception uses; clients must trust it
     Ca(CaFlags),
 }
@@ -223,27 +247,6 @@ fn run(flags: RunFlags) -> u8 {
     status(&run::run(&command, config, start_for_a_run).map_err(|error| explain(&error)))
 }
 
-fn check(flags: &Flags) -> u8 {
-    let loaded = match flags.load() {
-        Ok(loaded) => loaded,
-        Err(status) => return status,
-    };
-    let files = crate::tls::roots(&loaded.config.upstream.extra_roots).map(|_| ());
-    let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
-    let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
-    let troubles: Vec<String> =
-        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| explain(&error)).collect();
-    for trouble in &troubles {
-        eprintln!("error: {trouble}");
-    }
-    if !troubles.is_empty() {
-        return WRONG;
-    }
-    let config = &loaded.config;
-    let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
-    print(format!("the configuration is right: listens on {}, {} sites\n", addresses.join(", "), config.sites.len()))
-}
-
 fn config(flags: &ConfigFlags) -> u8 {
     if flags.markdown {
         return print(manual::markdown());
@@ -278,6 +281,21 @@ fn help_of(command: &str) -> String {
     let mut all = Cli::command();
     all.build();
     all.find_subcommand_mut(command).map(|found| found.render_help().to_string()).unwrap_or_default()
+}
+
+fn doctor(flags: &Flags) -> u8 {
+    let loaded = match flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
+    let findings = doctor::examine(&loaded.config);
+    let text: String = findings.iter().map(ToString::to_string).collect();
+    let status = print(format!("ok    configuration          {file}\n{text}"));
+    match doctor::worst(&findings) {
+        State::Bad => TROUBLE,
+        State::Well | State::Poor => status,
+    }
 }
 
 fn ca(flags: &CaFlags) -> u8 {
@@ -327,6 +345,9 @@ fn prepared(loaded: Loaded) -> Config {
         if !said.contains_key("object_bytes_max") {
             config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
         }
+    }
+    if let Some(note) = container::fit(&mut config, said.contains_key("memory")) {
+        eprintln!("larder: {note}");
     }
     let note = descriptors::fit(&mut config);
     let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;

@@ -75,7 +75,8 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-fn names_an_address(request: &RequestHead) -> bool {
+/// Whether the request names this server by an address or as `localhost`, as no web page elsewhere can make a browser do.
+pub fn names_an_address(request: &RequestHead) -> bool {
     let host = request.fields.text("Host").unwrap_or_default();
     let name = match host.rfind(':') {
         Some(colon) if !host.ends_with(']') => &host[..colon],

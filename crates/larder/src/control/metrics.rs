@@ -72,6 +72,13 @@ macro_rules! count {
     };
 }
 
+/// 0 without a disk store.
+macro_rules! disk {
+    ($name:ident) => {
+        |shared, samples| samples.one(shared.cache.disk().map_or(0, |disk| disk.stats().$name))
+    };
+}
+
 /// All metrics, once.
 pub static FAMILIES: &[Family] = &[
     gauge("larder_build_info", "1, with the version as a label.", |_, samples| {
@@ -136,6 +143,32 @@ pub static FAMILIES: &[Family] = &[
     counter("larder_store_evictions_total", "Stored responses that made room for others.", |shared, samples| {
         samples.one(shared.cache.stats().evictions);
     }),
+    gauge("larder_store_disk_objects", "Stored responses that the disk store knows.", disk!(heads)),
+    gauge("larder_store_disk_live_bytes", "Bytes on disk that can still be served.", disk!(live_bytes)),
+    gauge("larder_store_disk_bytes", "Bytes of the disk store's files.", disk!(allocated_bytes)),
+    gauge("larder_store_disk_limit_bytes", "Budget of the disk store.", |shared, samples| {
+        samples.one(shared.config.disk_bytes.unwrap_or(0));
+    }),
+    gauge("larder_store_disk_index_bytes", "Memory of the disk store's index.", disk!(index_bytes)),
+    gauge("larder_store_disk_queue_bytes", "Bytes that wait to be written to disk.", disk!(queue_bytes)),
+    counter("larder_store_disk_written_bytes_total", "Bytes written to disk, also again.", disk!(written_bytes)),
+    counter(
+        "larder_store_disk_rewritten_bytes_total",
+        "Bytes written again because they were in use when their segment was recycled.",
+        disk!(rewritten_bytes),
+    ),
+    counter("larder_store_disk_refused_total", "Puts that the disk store refused, by reason.", |shared, samples| {
+        let stats = shared.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
+        samples.labelled("reason", "queue", stats.refused_queue);
+        samples.labelled("reason", "large", stats.refused_large);
+        samples.labelled("reason", "bypass", stats.refused_bypass);
+    }),
+    counter(
+        "larder_store_disk_bad_records_total",
+        "Records that failed their checks and were dropped.",
+        disk!(bad_records),
+    ),
+    counter("larder_store_disk_read_errors_total", "Reads from disk that failed.", disk!(read_errors)),
     gauge("larder_upstream_connections", "Connections to origins that are open.", |shared, samples| {
         samples.origins(shared, |origin| origin.open as u64);
     }),

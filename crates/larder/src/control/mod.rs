@@ -1,14 +1,19 @@
 //! The admin listener and the control socket: the page, the metrics, the API, and what `larder run` joins by.
 //!
-//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in [`guard`] first.
+//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
 mod guard;
+mod history;
 mod metrics;
 mod page;
+mod squid;
 
+pub use guard::names_an_address;
+pub use history::History;
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
+pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
 use crate::clock;
 use crate::purge::{self, Wanted};
@@ -16,6 +21,7 @@ use crate::server::{Command, Shared};
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Method, RequestHead, ResponseHead, Target, date, encode};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
@@ -66,8 +72,10 @@ async fn serve(
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
     let asking = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let mut noting = tokio::time::interval(history::EVERY);
     loop {
         tokio::select! {
+            _ = noting.tick() => shared.history.note(shared),
             command = commands.recv() => match command {
                 Some(Command::Open(..)) => {}
                 Some(Command::Drain) | None => return,
@@ -134,7 +142,13 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 break (answer(shared, &head, through).await, carriage);
             }
             Ok(Parsed::Partial) => {}
-            Err(fault) => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+            Err(fault) => match squid::translated(&read) {
+                Some(asked) => {
+                    read = asked;
+                    continue;
+                }
+                None => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+            },
         }
         if stream.read_buf(&mut read).await? == 0 {
             return Ok(());
@@ -283,7 +297,15 @@ pub static ROUTES: &[Route] = &[
     }),
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
+    Route::reads("/store", |shared, _| match shared.cache.disk() {
+        Some(disk) => Reply::json(200, &crate::store::summary(&disk.stats()).into_iter().collect::<BTreeMap<_, _>>()),
+        None => Reply::text(404, "there is no disk store: `disk` is 0"),
+    }),
     Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
+        Some(text) => Reply::text(200, text),
+        None => Reply::text(404, "there is no such page: mgr:menu lists all"),
+    }),
     Route::changes("/reload", |shared, _| match shared.reload() {
         Ok(reloaded) => Reply::json(200, &reloaded),
         Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),

@@ -17,12 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Orders that wait for the thread; `log.queue_bytes_max` is met first unless they are tiny.
 const ORDERS_MAX: usize = 4_096;
 
 /// A worker's lines are handed over before their time when they are this many bytes.
 const BUNDLE_BYTES_MAX: usize = 128 * 1024;
+
+/// How long the end of the server waits for its last lines.
+const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
 /// What workers must know of the log.
 #[derive(Debug)]
@@ -52,6 +56,8 @@ enum Order {
     Write(Vec<u8>),
     Reopen,
     Become(Option<Sink>),
+    /// Says when all that came before is written.
+    Finish(SyncSender<()>),
 }
 
 impl AccessLog {
@@ -114,6 +120,15 @@ impl AccessLog {
         self.tell(Order::Reopen);
     }
 
+    /// Waits until all that was handed over is written, at most for a moment: a sink that hangs must not keep the
+    /// server from ending.
+    pub fn finish(&self) {
+        let (tell, written) = sync_channel(1);
+        if self.orders.try_send(Order::Finish(tell)).is_ok() {
+            let _ = written.recv_timeout(FINISH_WITHIN);
+        }
+    }
+
     /// Lines that were lost because their sink was too slow.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -153,6 +168,10 @@ fn write(mut sink: Option<Sink>, orders: &Receiver<Order>, waiting: &AtomicUsize
                 result
             }
             (Order::Reopen, None) => Ok(()),
+            (Order::Finish(tell), _) => {
+                let _ = tell.try_send(());
+                Ok(())
+            }
         };
         if let (Err(error), false) = (&result, told) {
             tracing::error!(%error, "cannot write the access log; requests are served all the same");

@@ -106,7 +106,7 @@ impl Measures<AtomicU64> {
         self.causes.iter().zip(&tally.causes).for_each(|(sum, cell)| move_over(sum, cell));
     }
 
-    /// All outcomes, in the order of [`CLASSES`].
+    /// All outcomes, in the order of `CLASSES`.
     pub fn by_outcome(&self) -> Vec<Sums> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let sums = self.classes.iter().zip(CLASSES).map(|(sum, class)| Sums {

@@ -77,6 +77,11 @@ impl Client {
         self.call("DELETE", &format!("/runs/{id}"))
     }
 
+    /// What the server says at a path.
+    pub fn read<A: DeserializeOwned>(&self, path: &str) -> io::Result<A> {
+        self.call("GET", path)
+    }
+
     fn call<A: DeserializeOwned>(&self, method: &str, path: &str) -> io::Result<A> {
         serde_json::from_slice(body(&self.ask(method, path)?)?).map_err(io::Error::from)
     }

@@ -1,6 +1,10 @@
 //! What people see of a running Larder, and what they steer it by.
 
 mod admin;
+mod check;
 mod logs;
+mod papers;
+mod process;
 mod reload;
+mod squid;
 mod stand;

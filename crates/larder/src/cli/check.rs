@@ -1,0 +1,114 @@
+//! `larder check`: what is wrong with a configuration, and what it would do.
+
+use super::{Flags, TROUBLE, WRONG, explain, print};
+use crate::config::Loaded;
+use crate::rehearse::{self, Question, Side};
+use clap::Args;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+#[derive(Args)]
+pub(super) struct CheckFlags {
+    #[command(flatten)]
+    flags: Flags,
+    /// Say what would happen to a request, decision by decision
+    #[arg(long, value_name = "'GET URL'", conflicts_with = "replay")]
+    request: Option<String>,
+    /// A field of the request
+    #[arg(long = "header", short = 'H', value_name = "'NAME: VALUE'", requires = "request")]
+    header: Vec<String>,
+    /// A field of the answer that the origin is taken to give, or its status
+    #[arg(long, value_name = "'NAME: VALUE'", requires = "request")]
+    answer: Vec<String>,
+    /// The client that asks
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    client: IpAddr,
+    /// The listener that is asked; the first one is the default
+    #[arg(long, value_name = "ADDR:PORT", requires = "request")]
+    at: Option<SocketAddr>,
+    /// Play an access log (combined, Squid's, JSON; - is standard input) and say what would come of it
+    #[arg(long, value_name = "LOG")]
+    replay: Option<PathBuf>,
+    /// Play it through this configuration too, and say what differs
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    against: Option<PathBuf>,
+    /// The host of lines that name none, as in the log of a web server
+    #[arg(long, value_name = "HOST", requires = "replay")]
+    host: Option<String>,
+}
+
+pub(super) fn check(flags: &CheckFlags) -> u8 {
+    let loaded = match flags.flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    match (&flags.request, &flags.replay) {
+        (Some(request), _) => ask(flags, request, &loaded),
+        (None, Some(log)) => replay(flags, log, &loaded),
+        (None, None) => verify(&loaded),
+    }
+}
+
+/// Also looks at the files that it names.
+fn verify(loaded: &Loaded) -> u8 {
+    let files = crate::tls::roots(&loaded.config.upstream.extra_roots).map(|_| ());
+    let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
+    let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
+    let troubles: Vec<String> =
+        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| explain(&error)).collect();
+    for trouble in &troubles {
+        eprintln!("error: {trouble}");
+    }
+    if !troubles.is_empty() {
+        return WRONG;
+    }
+    let config = &loaded.config;
+    let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
+    let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
+    print(format!(
+        "the configuration is right ({file}): listens on {}, {} sites\n",
+        addresses.join(", "),
+        config.sites.len()
+    ))
+}
+
+/// A request that would be refused is trouble, so that scripts can ask.
+fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
+    let question = Question {
+        request: request.to_owned(),
+        fields: flags.header.clone(),
+        answer: flags.answer.clone(),
+        client: flags.client,
+        listener: flags.at,
+    };
+    match rehearse::rehearse(&question, loaded) {
+        Ok((text, served)) => print(text).max(if served { 0 } else { TROUBLE }),
+        Err(trouble) => {
+            eprintln!("error: {trouble}");
+            WRONG
+        }
+    }
+}
+
+fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
+    let against = flags.against.as_ref().map(|file| Flags { config: Some(file.clone()), ..Flags::default() }.load());
+    let against = match against.transpose() {
+        Ok(against) => against,
+        Err(status) => return status,
+    };
+    let opened: io::Result<Box<dyn BufRead>> = match log.to_str() {
+        Some("-") => Ok(Box::new(io::stdin().lock())),
+        _ => File::open(log).map(|file| Box::new(BufReader::with_capacity(1 << 18, file)) as Box<dyn BufRead>),
+    };
+    let sides = [Some(loaded), against.as_ref()].into_iter().flatten().map(|side| Side::new(&side.config)).collect();
+    let host = flags.host.as_deref().unwrap_or("localhost");
+    match opened.and_then(|log| rehearse::replay(log, sides, host)) {
+        Ok(comparison) => print(comparison),
+        Err(error) => {
+            eprintln!("error: cannot read {}: {error}", log.display());
+            TROUBLE
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `larder store`: what lies on disk.
+
+use super::{Flags, TROUBLE, WRONG, explain};
+use crate::run::control;
+use crate::store::{self, Item, warc};
+use crate::{disk, server};
+use clap::Subcommand;
+use larder_cache::store::{OpenFault, Store};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Subcommand)]
+pub(super) enum StoreCommand {
+    /// Totals: objects, bytes, segments, index
+    Stat(Flags),
+    /// List what is stored, all or what begins so
+    Ls {
+        #[command(flatten)]
+        flags: Flags,
+        /// The beginning of the URLs
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the body of a stored object to standard output
+    Get {
+        #[command(flatten)]
+        flags: Flags,
+        /// Its URL
+        url: String,
+        /// Write the head before it
+        #[arg(long, short)]
+        include: bool,
+    },
+    /// Read everything and compare the checksums
+    Verify(Flags),
+    /// Write everything that is whole to a WARC file
+    Export {
+        #[command(flatten)]
+        flags: Flags,
+        /// The file; - for standard output
+        file: PathBuf,
+    },
+    /// Store the responses of a WARC file
+    Import {
+        #[command(flatten)]
+        flags: Flags,
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// More objects than this are not listed at once.
+const LISTED_MAX: usize = 10_000_000;
+
+pub(super) fn store(command: &StoreCommand) -> u8 {
+    use StoreCommand::{Export, Get, Import, Ls, Stat, Verify};
+    let (Stat(flags)
+    | Verify(flags)
+    | Ls { flags, .. }
+    | Get { flags, .. }
+    | Export { flags, .. }
+    | Import { flags, .. }) = command;
+    let loaded = match flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let config = super::prepared(loaded);
+    let opened = match disk::open(&config) {
+        Ok(Some(opened)) => opened,
+        Ok(None) => {
+            eprintln!("error: there is no disk store: `disk` is 0, or no folder is known; name one with --store DIR");
+            return WRONG;
+        }
+        Err(OpenFault::Busy(_)) if matches!(command, Stat(_)) => {
+            let socket = config.store_folder().map(|folder| control::socket(&folder)).unwrap_or_default();
+            return match control::Client::new(socket).read::<BTreeMap<String, String>>("/store") {
+                Ok(lines) => print_lines(lines.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
+                Err(error) => {
+                    eprintln!("error: a larder uses the store and does not tell: {error}");
+                    TROUBLE
+                }
+            };
+        }
+        Err(fault @ OpenFault::Busy(_)) => {
+            eprintln!("error: {fault}");
+            eprintln!(
+                "what is stored can be asked of it: `curl -x ADDRESS -H 'Cache-Control: only-if-cached' URL`, and its page"
+            );
+            return TROUBLE;
+        }
+        Err(fault) => {
+            eprintln!("error: {}", explain(&fault));
+            return TROUBLE;
+        }
+    };
+    let done = match command {
+        Stat(_) => stat(&opened),
+        Ls { prefix, json, .. } => list(&opened, prefix, *json),
+        Get { url, include, .. } => get(&opened, url, *include),
+        Verify(_) => verify(&opened),
+        Export { file, .. } => export(&opened, file),
+        Import { file, .. } => import(&opened, &server::policy_settings(&config.policy), file),
+    };
+    opened.close();
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {}", explain(&*error));
+        TROUBLE
+    })
+}
+
+type Done = Result<u8, Box<dyn Error>>;
+
+fn stat(store: &Arc<Store>) -> Done {
+    // The totals count what was read from disk so far: wait for all of it.
+    store.for_each_head(|_| std::ops::ControlFlow::Break(()));
+    let lines = store::summary(&store.stats());
+    Ok(print_lines(lines.iter().map(|(name, value)| (*name, value.as_str()))))
+}
+
+fn print_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> u8 {
+    let width = lines.clone().map(|(name, _)| name.len()).max().unwrap_or(0);
+    super::print(lines.map(|(name, value)| format!("{name:width$}  {value}\n")).collect::<String>())
+}
+
+fn list(opened: &Arc<Store>, prefix: &str, json: bool) -> Done {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for item in store::list(opened, prefix, LISTED_MAX) {
+        match json {
+            true => writeln!(out, "{}", serde_json::to_string(&item)?)?,
+            false => writeln!(out, "{}", line(&item))?,
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+fn line(item: &Item) -> String {
+    let size = crate::control::size;
+    let bytes = match item.bytes {
+        Some(bytes) if bytes == item.bytes_here => size(bytes),
+        Some(bytes) => format!("{} of {}", size(item.bytes_here), size(bytes)),
+        None => size(item.bytes_here),
+    };
+    let fresh = match item.fresh {
+        0.. => format!("fresh {}s", item.fresh),
+        stale => format!("stale {}s", -stale),
+    };
+    let vary = if item.vary.is_empty() { String::new() } else { format!("  ({})", item.vary.join(", ")) };
+    format!("{} {bytes:>12} {fresh:>16}  {}{vary}", item.status, item.key)
+}
+
+fn get(opened: &Arc<Store>, url: &str, include: bool) -> Done {
+    let found = store::find(opened, url);
+    let Some(object) = found.first() else {
+        eprintln!("error: {url} is not stored; `larder store ls` lists what is");
+        return Ok(TROUBLE);
+    };
+    if found.len() > 1 {
+        eprintln!("larder: {url} has {} variants, this is the first", found.len());
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    if include {
+        let mut head = Vec::new();
+        larder_wire::encode::response_head(&mut head, &object.kept.head);
+        out.write_all(&head)?;
+    }
+    let whole = object.body(opened, |piece| out.write_all(piece))?;
+    out.flush()?;
+    if !whole {
+        eprintln!("error: only a part of {url} is stored; a request for it through the proxy fetches the rest");
+        return Ok(TROUBLE);
+    }
+    Ok(0)
+}
+
+fn verify(opened: &Arc<Store>) -> Done {
+    let shows = io::stderr().is_terminal();
+    let verified = store::verify(opened, |verified, all| {
+        if shows && verified.objects.is_multiple_of(100) {
+            let share = verified.objects * 40 / all.max(1);
+            let bar: String = (0..40).map(|at| if at < share { '#' } else { '.' }).collect();
+            eprint!("\r[{bar}] {} of {all}", verified.objects);
+        }
+    });
+    if shows {
+        eprint!("\r{:60}\r", "");
+    }
+    println!(
+        "{} objects, {} of them whole, {} of bodies read and compared; {} damaged records, {} heads not understood",
+        verified.objects,
+        verified.whole,
+        crate::control::size(verified.bytes),
+        verified.bad_records,
+        verified.unreadable
+    );
+    Ok(if verified.bad_records + verified.unreadable > 0 { TROUBLE } else { 0 })
+}
+
+fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
+    let counts = match file.as_os_str() == "-" {
+        true => warc::export(opened, &mut io::stdout().lock())?,
+        false => {
+            let mut out = BufWriter::new(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?);
+            let counts = warc::export(opened, &mut out)?;
+            out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+            counts
+        }
+    };
+    eprintln!("exported {} responses; {} were not whole or not valid any more", counts.done, counts.left_out);
+    Ok(0)
+}
+
+fn import(opened: &Arc<Store>, policy: &larder_cache::policy::Settings, file: &PathBuf) -> Done {
+    let file = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let counts = warc::import(opened, policy, &mut BufReader::new(file))?;
+    println!("imported {} responses; {} records were none that may be stored", counts.done, counts.left_out);
+    Ok(0)
+}

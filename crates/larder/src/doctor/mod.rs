@@ -1,0 +1,86 @@
+//! `larder doctor`: whether the surroundings are what a Larder needs, and what to change.
+//!
+//! It looks at this machine alone; the only questions that leave it are look-ups of the names of configured origins.
+
+mod disk;
+mod system;
+
+use crate::config::Config;
+use std::fmt;
+
+/// What was found of one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub says: String,
+    /// What to do about it; empty when it is well.
+    pub remedy: String,
+}
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// As it should be.
+    Well,
+    /// It works, and could be better.
+    Poor,
+    /// The server will not start, or will fail at its work.
+    Bad,
+}
+
+impl State {
+    /// The word at the beginning of a line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Well => "ok",
+            State::Poor => "poor",
+            State::Bad => "BAD",
+        }
+    }
+}
+
+impl Finding {
+    fn well(what: impl Into<String>, says: impl Into<String>) -> Finding {
+        Finding { what: what.into(), state: State::Well, says: says.into(), remedy: String::new() }
+    }
+
+    fn poor(what: impl Into<String>, says: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { what: what.into(), state: State::Poor, says: says.into(), remedy: remedy.into() }
+    }
+
+    fn bad(what: impl Into<String>, says: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { what: what.into(), state: State::Bad, says: says.into(), remedy: remedy.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:5} {:22} {}", self.state.as_str(), self.what, self.says)?;
+        match self.remedy.is_empty() {
+            true => Ok(()),
+            false => writeln!(f, "{:28} → {}", "", self.remedy),
+        }
+    }
+}
+
+/// Looks at everything.
+pub fn examine(config: &Config) -> Vec<Finding> {
+    let mut findings = system::ports(config);
+    findings.push(system::open_files(config));
+    findings.push(system::backlog());
+    findings.push(system::memory(config));
+    findings.extend(disk::store(config));
+    findings.push(system::clock());
+    findings.extend(system::names(config));
+    findings.extend(system::trust(config));
+    findings
+}
+
+/// The worst of all states.
+pub fn worst(findings: &[Finding]) -> State {
+    findings.iter().map(|finding| finding.state).max().unwrap_or(State::Well)
+}

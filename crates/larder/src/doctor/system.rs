@@ -1,0 +1,214 @@
+//! Ports, limits, memory, clock, names and trust.
+
+use super::Finding;
+use crate::clock;
+use crate::config::units::show_size;
+use crate::config::{Config, descriptors};
+use crate::listen;
+use crate::run::control;
+use crate::tls;
+use crate::tls::ca::Authority;
+use larder_wire::Host;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Connections that may wait to be accepted; the kernel may cut it.
+const BACKLOG: u64 = 4_096;
+
+/// How long the look-up of a name may take.
+const NAME_WITHIN: Duration = Duration::from_secs(5);
+
+/// 2026-01-01: a clock before it is wrong.
+const EARLIEST_SECONDS: u64 = 1_767_225_600;
+
+pub(super) fn ports(config: &Config) -> Vec<Finding> {
+    let runs = config.store_folder().is_some_and(|folder| UnixStream::connect(control::socket(&folder)).is_ok());
+    let listens = config.listens.iter().map(|listen| ("listen", listen.address));
+    let all = listens.chain(config.admin.map(|address| ("admin", address)));
+    all.map(|(setting, address)| port(setting, address, runs)).collect()
+}
+
+fn port(setting: &str, address: SocketAddr, runs: bool) -> Finding {
+    let what = format!("{setting} {address}");
+    match listen::bind_for(address, 1) {
+        Ok(_) => Finding::well(what, "free"),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && runs => {
+            Finding::well(what, "in use; a larder runs with this store")
+        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let remedy = format!("stop the other program (`ss -ltnp` names it), or set another `{setting}`");
+            Finding::bad(what, "in use by another program", remedy)
+        }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let remedy = "give the right: `setcap cap_net_bind_service=+ep`, AmbientCapabilities in systemd, or a port above 1023";
+            Finding::bad(what, "ports below 1024 need a right", remedy)
+        }
+        Err(error) => Finding::bad(what, format!("cannot be listened on: {error}"), format!("set another `{setting}`")),
+    }
+}
+
+pub(super) fn open_files(config: &Config) -> Finding {
+    let mut fitted = config.clone();
+    match descriptors::fit(&mut fitted) {
+        None => Finding::well("open files", format!("enough for {} connections", config.limits.connections_max)),
+        Some(note) => {
+            let (says, remedy) = note.split_once(": ").unwrap_or((&note, "raise the limit"));
+            Finding::poor("open files", says, remedy)
+        }
+    }
+}
+
+pub(super) fn backlog() -> Finding {
+    let path = "/proc/sys/net/core/somaxconn";
+    match fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u64>().ok()) {
+        Some(most) if most < BACKLOG => {
+            let says = format!("{most} connections may wait to be accepted");
+            Finding::poor("backlog", says, format!("sysctl -w net.core.somaxconn={BACKLOG}"))
+        }
+        Some(_) => Finding::well("backlog", format!("{BACKLOG} connections may wait to be accepted")),
+        None => Finding::poor("backlog", format!("{path} cannot be read"), "mount /proc"),
+    }
+}
+
+pub(super) fn memory(config: &Config) -> Finding {
+    let budget = config.memory_bytes;
+    let Some(available) = available_memory() else {
+        return Finding::poor("memory", "/proc/meminfo cannot be read", "mount /proc");
+    };
+    let says =
+        format!("{} available, the budget is {}", show_size(available / 1_000_000 * 1_000_000), show_size(budget));
+    match budget > available {
+        true => Finding::bad("memory", says, "lower `memory`"),
+        false => Finding::well("memory", says),
+    }
+}
+
+fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
+pub(super) fn clock() -> Finding {
+    let now = clock::now();
+    let says = String::from_utf8_lossy(&larder_wire::date::format_date(now)).into_owned();
+    match now.0 < EARLIEST_SECONDS {
+        true => Finding::bad("clock", says, "set it: freshness and certificates are judged by it"),
+        false => Finding::well("clock", says),
+    }
+}
+
+/// Whether the names of configured origins are found.
+pub(super) fn names(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![servers()];
+    let listens = config.listens.iter().filter_map(|listen| listen.origin.as_ref());
+    let origins = config.sites.iter().map(|site| &site.origin).chain(listens);
+    let mut hosts: Vec<&Host> = origins.map(|origin| &origin.host).filter(|host| host.ip().is_none()).collect();
+    hosts.sort();
+    hosts.dedup();
+    findings.extend(hosts.into_iter().map(name));
+    findings
+}
+
+fn servers() -> Finding {
+    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let servers: Vec<&str> = text.lines().filter_map(|line| Some(line.strip_prefix("nameserver")?.trim())).collect();
+    match servers.is_empty() {
+        true => Finding::poor(
+            "DNS",
+            "/etc/resolv.conf names no server: only the hosts file is known",
+            "name one there, or set `upstream.resolver = \"system\"`",
+        ),
+        false => Finding::well("DNS", format!("servers {}", servers.join(", "))),
+    }
+}
+
+fn name(host: &Host) -> Finding {
+    let (tell, told) = mpsc::channel();
+    let asked = format!("{host}:80");
+    std::thread::spawn(move || {
+        let _ = tell.send(
+            asked.to_socket_addrs().map(|found| found.map(|address| address.ip().to_string()).collect::<Vec<_>>()),
+        );
+    });
+    let what = format!("name {host}");
+    match told.recv_timeout(NAME_WITHIN) {
+        Ok(Ok(mut addresses)) if !addresses.is_empty() => {
+            addresses.dedup();
+            Finding::well(what, addresses.join(", "))
+        }
+        Ok(Err(error)) => Finding::bad(what, error.to_string(), "correct the site's `origin`, or the name's records"),
+        _ => Finding::bad(what, "not found in time", "look at the servers in /etc/resolv.conf"),
+    }
+}
+
+pub(super) fn trust(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let roots = match tls::roots(&config.upstream.extra_roots) {
+        Ok(roots) => roots,
+        Err(error) => return vec![Finding::bad("roots", error.to_string(), "correct `upstream.extra_roots`")],
+    };
+    findings.push(match roots.certificates.len() {
+        0 => Finding::bad(
+            "roots",
+            "there are none: no origin can be verified",
+            "install ca-certificates, or set SSL_CERT_FILE",
+        ),
+        many => Finding::well("roots", format!("{many} certificates are trusted for origins")),
+    });
+    let Some(folder) = config.authority_folder().filter(|folder| Authority::exists(folder)) else {
+        let intercepts = config.listens.iter().any(|listen| listen.intercept);
+        if intercepts {
+            let remedy = "`larder ca` makes it and shows what clients must trust";
+            findings.push(Finding::poor("local CA", "not made yet", remedy));
+        }
+        return findings;
+    };
+    findings.push(match Authority::open(&folder, clock::now()) {
+        Err(error) => Finding::bad("local CA", error.to_string(), format!("look at {}", folder.display())),
+        Ok(authority) if roots.certificates.contains(authority.certificate()) => {
+            Finding::well("local CA", "trusted by this machine")
+        }
+        Ok(authority) => Finding::poor(
+            "local CA",
+            "not trusted by this machine; `larder run` needs no such trust",
+            format!("for interception copy {} to /usr/local/share/ca-certificates/larder.crt and run update-ca-certificates", authority.certificate_path().display()),
+        ),
+    });
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::State;
+
+    #[test]
+    fn a_port_in_use_is_bad_unless_a_larder_has_it() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        assert_eq!(port("listen", address, false).state, State::Bad);
+        assert_eq!(port("listen", address, true).state, State::Well);
+        drop(taken);
+        assert_eq!(port("listen", address, false).state, State::Well);
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_is_bad() {
+        assert_eq!(name(&Host::parse("localhost").unwrap()).state, State::Well);
+        // Too long for a label, so that nobody is asked.
+        let nowhere = format!("{}.invalid", "x".repeat(64));
+        assert_eq!(name(&Host::parse(&nowhere).unwrap()).state, State::Bad);
+    }
+
+    #[test]
+    fn a_budget_beyond_the_memory_is_bad() {
+        let config = Config { memory_bytes: 1 << 60, ..Config::default() };
+        assert_eq!(memory(&config).state, State::Bad);
+        assert_eq!(clock().state, State::Well);
+    }
+}

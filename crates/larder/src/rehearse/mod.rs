@@ -1,0 +1,14 @@
+//! What a configuration would do, without a socket: for one request, and for all of an access log.
+
+mod line;
+mod question;
+mod replay;
+
+pub use line::{Line, parse as parse_line};
+pub use question::{Question, rehearse};
+pub use replay::{Comparison, Side, replay};
+
+use larder_wire::parse::HeadLimits;
+
+/// A rehearsal refuses no head for its size; the limits of the configuration are for peers.
+const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 1 << 20, target_bytes_max: 1 << 20, fields_max: 10_000 };
