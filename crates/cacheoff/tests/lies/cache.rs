@@ -107,7 +107,9 @@ fn serve(mut client: TcpStream, lie: Lie, store: &Mutex<Store>, asked: &AtomicUs
     let request = read_head(&mut client)?;
     asked.fetch_add(1, Relaxed);
     match lie {
-        Lie::OwnPage => return client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"),
+        Lie::OwnPage => {
+            return client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+        }
         Lie::Refuses => return client.write_all(b"HTTP/1.1 502 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
         Lie::Babbles => return client.write_all(b"220 smtp.example.org is ready\r\n\r\n"),
         Lie::HangsUp => return Ok(()),
