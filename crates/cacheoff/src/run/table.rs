@@ -2,11 +2,16 @@
 
 use crate::engine::Settings;
 use crate::ledger::{Class, Histogram, Interval, Ledger};
+use crate::object::pick;
+use crate::random::Stream;
 use crate::workload::Workload;
 use std::fmt::Write;
 
 /// Half the width of an interval of 99 % confidence, in standard errors.
 const WIDTH: f64 = 2.576;
+
+/// Clusters that are drawn to know their sizes.
+const CLUSTERS: u32 = 10_000;
 
 /// One row.
 struct Row {
@@ -44,14 +49,7 @@ pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Strin
 fn rows(whole: &Interval, workload: &Workload, settings: &Settings, robot_seconds: f64) -> Vec<Row> {
     let (all, basic) = (whole.class(Class::All), whole.class(Class::Basic));
     let replies = all.replies.max(1) as f64;
-    // A page brings about five requests of one kind at once.
-    let cluster = 1.0
-        + workload
-            .contents
-            .iter()
-            .filter_map(|content| content.embeds.as_ref())
-            .map(|embeds| embeds.count.mean())
-            .fold(0.0, f64::max);
+    let cluster = design_effect(workload, settings);
     let share = |what: String, declared: f64, part: u64, of: f64, cluster: f64| Row {
         what,
         declared: 100.0 * declared,
@@ -88,6 +86,19 @@ fn rows(whole: &Interval, workload: &Workload, settings: &Settings, robot_second
         rows.push(Row { what: "rate of a robot".into(), declared: rate, measured, around, unit: "/s" });
     }
     rows
+}
+
+/// How much less requests say than as many independent ones would: they come in clusters, a page with what it embeds.
+/// It is the mean square of the clusters' sizes over their mean (Kish), by drawing pages.
+fn design_effect(workload: &Workload, settings: &Settings) -> f64 {
+    let mut stream = Stream::new(settings.law.seed, 0xC1);
+    let (mut sum, mut squares) = (0.0, 0.0);
+    for _ in 0..CLUSTERS {
+        let content = &workload.contents[usize::from(pick(&settings.robots.direct, &mut stream))];
+        let size = 1.0 + content.embeds.as_ref().map_or(0.0, |embeds| embeds.count.draw(&mut stream));
+        (sum, squares) = (sum + size, squares + size * size);
+    }
+    squares / sum
 }
 
 fn mean(what: String, declared: f64, seen: &Histogram, factor: f64, unit: &'static str, cluster: f64) -> Row {

@@ -106,23 +106,8 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
-    let changes =
-        Life::Cycle { length: Distribution::Constant(1.0), variance: 0.0, with_modified: 1.0, expires_after: 0.0 };
-    let content = Content {
-        name: "any".into(),
-        media: "image/gif".into(),
-        size: Distribution::Uniform(600.0, 9000.0),
-        size_bytes_max: 9000,
-        cachable: 0.8,
-        endings: Vec::new(),
-        embeds: None,
-        life: if lie == Lie::Stale { changes } else { Life::Static },
-        variants: if lie == Lie::IgnoresVary { 2 } else { 1 },
-        etag: true,
-        cache_control: "public".into(),
-    };
-    let robots = RobotSettings {
+fn robots() -> RobotSettings {
+    RobotSettings {
         count: 10,
         per_address: 1,
         pace: Pace::Poisson(20.0),
@@ -141,6 +126,24 @@ fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         accepts_gzip: 0.5,
         timeout: Duration::from_secs(10),
         link: Link::default(),
+    }
+}
+
+fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
+    let changes =
+        Life::Cycle { length: Distribution::Constant(1.0), variance: 0.0, with_modified: 1.0, expires_after: 0.0 };
+    let content = Content {
+        name: "any".into(),
+        media: "image/gif".into(),
+        size: Distribution::Uniform(600.0, 9000.0),
+        size_bytes_max: 9000,
+        cachable: 0.8,
+        endings: Vec::new(),
+        embeds: None,
+        life: if lie == Lie::Stale { changes } else { Life::Static },
+        variants: if lie == Lie::IgnoresVary { 2 } else { 1 },
+        etag: true,
+        cache_control: "public".into(),
     };
     let origins = OriginSettings {
         servers: 3,
@@ -165,7 +168,7 @@ fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let settings = Settings {
         law: Law { seed: 5, tag: 0x77, epoch: now(), contents: vec![content] },
         origins,
-        robots,
+        robots: robots(),
         route: route(address, None, 0),
         freeze_at: None,
         freeze_after: None,
