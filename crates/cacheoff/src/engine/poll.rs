@@ -25,6 +25,8 @@ pub struct Ready {
     pub read: bool,
     /// Writing is worth a try.
     pub write: bool,
+    /// The other end sends no more: there will be no further event, so reading must go on to the end.
+    pub ended: bool,
 }
 
 impl Poll {
@@ -59,6 +61,7 @@ impl Poll {
                 token: data.u64(),
                 read: flags.intersects(EventFlags::IN | EventFlags::RDHUP | broken),
                 write: flags.intersects(EventFlags::OUT | broken),
+                ended: flags.intersects(EventFlags::RDHUP | broken),
             }
         }));
         Ok(())

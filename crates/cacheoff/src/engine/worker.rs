@@ -209,8 +209,8 @@ impl Worker {
         let (kind, slot) = Slot::of_token(event.token);
         match kind {
             LISTENER => self.accept(),
-            SERVE => self.serve(slot, |serve, site| serve.ready(event.read, event.write, site)),
-            _ => self.ask(slot, |ask, desk| ask.ready(event.read, event.write, desk)),
+            SERVE => self.serve(slot, |serve, site| serve.ready(event.read, event.write, event.ended, site)),
+            _ => self.ask(slot, |ask, desk| ask.ready(event.read, event.write, event.ended, desk)),
         }
     }
 

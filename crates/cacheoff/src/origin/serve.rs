@@ -56,6 +56,8 @@ pub struct Serve {
     state: State,
     readable: bool,
     writable: bool,
+    /// The cache sends no more than what can be read now.
+    ended: bool,
     uses_left: u32,
     lanes: Option<Box<Lanes>>,
     /// When it last did something.
@@ -116,6 +118,7 @@ impl Serve {
             state: State::Reading,
             readable: true,
             writable: true,
+            ended: false,
             uses_left,
             lanes,
             active: site.now,
@@ -123,7 +126,8 @@ impl Serve {
     }
 
     /// The kernel says that something is ready.
-    pub fn ready(&mut self, read: bool, write: bool, site: &mut Site<'_>) -> Next {
+    pub fn ready(&mut self, read: bool, write: bool, ended: bool, site: &mut Site<'_>) -> Next {
+        self.ended |= ended;
         self.readable |= read;
         self.writable |= write;
         self.step(site)
@@ -173,7 +177,7 @@ impl Serve {
             match self.stream.read(site.buffer) {
                 Ok(0) => return Some(Next::Close),
                 Ok(len) => {
-                    self.readable = len == site.buffer.len();
+                    self.readable = self.ended || len == site.buffer.len();
                     self.inbox.extend_from_slice(&site.buffer[..len]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,

@@ -103,6 +103,8 @@ pub struct Ask {
     state: State,
     readable: bool,
     writable: bool,
+    /// The other end sends no more than what can be read now.
+    ended: bool,
     lanes: Option<Box<(Lane, Lane, Duration)>>,
 }
 
@@ -151,6 +153,7 @@ impl Ask {
             state: State::Connecting(job),
             readable: false,
             writable: false,
+            ended: false,
             lanes,
         })
     }
@@ -186,7 +189,8 @@ impl Ask {
     }
 
     /// The kernel says that something is ready.
-    pub fn ready(&mut self, read: bool, write: bool, desk: &mut Desk<'_>) -> Outcome {
+    pub fn ready(&mut self, read: bool, write: bool, ended: bool, desk: &mut Desk<'_>) -> Outcome {
+        self.ended |= ended;
         self.readable |= read;
         self.writable |= write;
         self.step(desk)
@@ -290,7 +294,7 @@ impl Ask {
             match self.stream.read(desk.buffer) {
                 Ok(0) => return self.closed(job, desk),
                 Ok(len) => {
-                    self.readable = len == desk.buffer.len();
+                    self.readable = self.ended || len == desk.buffer.len();
                     let at = self.crossed(len, desk.now);
                     job.first_byte.get_or_insert(at);
                     match self.take(&mut job, len, desk) {
@@ -345,7 +349,7 @@ impl Ask {
     fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
         let (judge, _, began) = job.reply.take()?;
         let verdict = judge.finish(began, complete);
-        let stays = job.keeps_alive && complete && self.uses_left > 0;
+        let stays = job.keeps_alive && complete && self.uses_left > 0 && !self.ended;
         let first_byte = job.first_byte.unwrap_or(at).saturating_sub(job.started);
         let head_bytes = job.head_bytes;
         self.state = State::Arriving(at, Box::new(Report { job, verdict, head_bytes, first_byte }), stays);

@@ -20,6 +20,8 @@ const RESPONSE_DELAY_S_MAX: u64 = 30;
 #[derive(Debug)]
 pub struct Judge {
     expected: Body,
+    /// Seed of the first variant, and how many follow it.
+    variants: (u64, u8),
     at: u64,
     end: u64,
     bytes_right: bool,
@@ -88,6 +90,7 @@ impl Judge {
         let expected = case.law.body(&case.wish.facts, generation, variant(case));
         let mut judge = Self {
             expected,
+            variants: (case.wish.facts.seed, case.law.content(&case.wish.name).variants),
             at: 0,
             end: expected.size,
             bytes_right: true,
@@ -121,7 +124,7 @@ impl Judge {
             return None;
         }
         self.status(case, head)
-            .or_else(|| self.hit(case, tag))
+            .or_else(|| self.hit(case))
             .or_else(|| labels(case, head, tag, dated))
             .or_else(|| self.length(case, head))
     }
@@ -151,7 +154,7 @@ impl Judge {
     }
 
     /// Whether a hit was permitted.
-    fn hit(&self, case: &Case<'_>, tag: Option<Tag>) -> Option<(Trouble, String)> {
+    fn hit(&self, case: &Case<'_>) -> Option<(Trouble, String)> {
         if self.findings.served == Served::Miss {
             return None;
         }
@@ -165,7 +168,7 @@ impl Judge {
         if !wish.repeat && case.first {
             return Some((Trouble::FalseHit, "nobody had asked for this object".into()));
         }
-        let generation = tag?.generation;
+        let generation = self.expected.generation;
         let life = &law.content(&wish.name).life;
         let version = law.version(&wish.name, &wish.facts, case.asked);
         let replaced = life.replaced(wish.facts.seed, law.epoch, generation);
@@ -210,7 +213,12 @@ impl Judge {
     }
 
     fn wrong_bytes(&self) -> (Trouble, String) {
+        let (first, count) = self.variants;
         let detail = match whose(&self.first) {
+            Some(body) if body.seed != self.expected.seed && body.seed.wrapping_sub(first) < u64::from(count) => {
+                let found = body.seed.wrapping_sub(first);
+                return (Trouble::WrongVariant, format!("bytes of variant {found}"));
+            }
             Some(body) if body.seed != self.expected.seed => format!("bytes of object {:x}", body.seed),
             Some(body) if body.generation != self.expected.generation => {
                 format!("bytes of version {}", body.generation)

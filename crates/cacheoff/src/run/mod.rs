@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is to be run.
 pub struct Order {
@@ -63,6 +63,9 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
     order.settings.route.origin_port = port;
     let found = calibrate(&order.settings, &sockets)?;
     order.head.links.extend(found);
+    // The calibration took seconds: robots and origins date what they send by this clock, caches by the real one.
+    order.settings.law.epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    order.head.started_unix = order.settings.law.epoch;
     let writer = order.ledger.as_ref().map(|path| {
         let file =
             File::create(path).map_err(|error| format!("the ledger {} cannot be made: {error}", path.display()))?;
