@@ -132,7 +132,7 @@ impl Rules {
             keep
         };
         inner.tags.retain(|_, mark| keep(mark));
-        let Inner { prefixes, lengths, all, .. } = &mut *inner;
+        let Inner { prefixes, lengths, widened, .. } = &mut *inner;
         prefixes.retain(|(text, mark)| {
             let keep = keep(mark);
             if !keep {
@@ -140,10 +140,11 @@ impl Rules {
             }
             keep
         });
-        all.hard = all.hard.max(retired);
+        widened.hard = widened.hard.max(retired);
     }
 
-    /// Whether a later rule of the same scope, or one for everything, does what this one does. Of folded rules nobody knows.
+    /// Whether a later rule of the same scope, or one for everything, does what this one does. Of folded rules nobody
+    /// knows; that they hit more here than they say does not count.
     pub fn supersede(&self, rule: &Rule) -> bool {
         let inner = self.inner.read();
         let same = match &rule.scope {
@@ -217,6 +218,8 @@ const FOLDED_PLACES: usize = 1 << 14;
 #[derive(Default)]
 struct Inner {
     all: Mark,
+    /// What folded and retired rules do to everything: no rule says so.
+    widened: Mark,
     tags: HashMap<u64, Mark>,
     prefixes: HashTable<(Box<[u8]>, Mark)>,
     /// How many prefixes have which length.
@@ -243,7 +246,7 @@ impl Inner {
     }
 
     fn mark(&self, key: &[u8], tags: &[u64]) -> Mark {
-        let mut mark = self.all;
+        let mut mark = self.all.max(self.widened);
         let known = |length: &usize| self.prefix(&key[..*length]);
         for held in self.lengths.range(..=key.len()).filter_map(|(length, _)| known(length)) {
             mark = mark.max(*held);
@@ -277,11 +280,11 @@ impl Inner {
         }
     }
 
-    /// A prefix that is shorter than an origin can't be folded by origin: it becomes a rule for everything.
+    /// A prefix that is shorter than an origin can't be folded by origin: it hits everything.
     fn fold_prefixes(&mut self) {
         let limit = median(self.prefixes.iter().map(|held| &held.1));
         let folded = self.folded_origins.get_or_insert_with(|| vec![Mark::default(); FOLDED_PLACES].into());
-        let (lengths, all) = (&mut self.lengths, &mut self.all);
+        let (lengths, widened) = (&mut self.lengths, &mut self.widened);
         self.prefixes.retain(|(text, mark)| {
             let keep = mark.newest() > limit;
             if !keep {
@@ -291,7 +294,7 @@ impl Inner {
                     let at = place(xxh3_64(origin));
                     folded[at] = folded[at].max(*mark);
                 } else {
-                    *all = all.max(*mark);
+                    *widened = widened.max(*mark);
                 }
             }
             keep
@@ -414,6 +417,9 @@ mod tests {
             add(&rules, prefix(&format!("http://h/{number}")), Force::Soft);
         }
         assert_eq!(rules.verdict(b"http://short/x", &[], 0), Verdict::Gone);
+        let short = Rule { number: 1, scope: prefix("http://sho"), force: Force::Hard };
+        let before_it = Rule { number: 0, scope: Scope::Tag(7), force: Force::Hard };
+        assert!(!rules.supersede(&before_it) && !rules.supersede(&short), "it still says no more than its prefix");
     }
 
     #[test]

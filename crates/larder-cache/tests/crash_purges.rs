@@ -1,0 +1,79 @@
+//! Purges that are written while the log of them is written anew: whatever was acknowledged holds after a power cut,
+//! also where a later rule that says the same never reached the disk.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_cache::store::log;
+use larder_cache::store::pen::{LogSettings, Pen};
+use larder_cache::store::purges::{self, Purge};
+use larder_cache::store::rules::{Force, RULES_MAX, Rule, Scope};
+use larder_cache::store::shelf::{Look, Patience};
+use larder_cache::store::sim::SimDevice;
+use larder_cache::store::{HeadToStore, ObjectId, Put, Putting};
+
+const MIB: u64 = 1 << 20;
+const KEY: &[u8] = b"http://a.example/x";
+const TAG: u64 = 7;
+
+fn open(device: &SimDevice) -> Pen {
+    let settings =
+        LogSettings { disk_bytes: 2 * MIB, free_bytes_min: 0, index_bytes_max: MIB, write_block_bytes: 64 << 10 };
+    let opened = log::open(Arc::new(device.clone()), settings, Path::new("device")).expect("it opens");
+    opened.recovery.run(1, || ())
+}
+
+/// A head that is older than any rule, on disk.
+fn put_old_head(pen: &mut Pen) {
+    let (putting, giving) = Putting::pair();
+    let head = HeadToStore {
+        key: Bytes::from_static(KEY),
+        variant: 0,
+        id: ObjectId(1),
+        epoch: 0,
+        length: Some(3),
+        tags: vec![TAG],
+        meta: Bytes::new(),
+        body: Some(vec![Bytes::from_static(b"abc")]),
+    };
+    pen.append_head(head, giving);
+    pen.sync().expect("the device is sound");
+    assert_eq!(putting.wait(), Put::Stored);
+}
+
+fn rule(number: u64, scope: Scope) -> Rule {
+    Rule { number, scope, force: Force::Hard }
+}
+
+/// As a store does it: in force first, then on disk.
+fn invalidate(pen: &mut Pen, rules: &[Rule]) -> io::Result<()> {
+    rules.iter().for_each(|rule| pen.shelf().rules.add(rule));
+    pen.purge(&rules.iter().cloned().map(Purge::Rule).collect::<Vec<_>>())
+}
+
+fn is_there_after_a_power_cut(device: &SimDevice, seed: u64) -> bool {
+    let pen = open(&device.crash(seed));
+    let Look::Ended(heads) = pen.shelf().heads(KEY, Patience::Waits) else { panic!("it recovered") };
+    !heads.is_empty()
+}
+
+#[test]
+fn what_is_folded_in_memory_takes_nothing_from_the_disk() {
+    let device = SimDevice::new(64 * MIB);
+    let mut pen = open(&device);
+    put_old_head(&mut pen);
+    invalidate(&mut pen, &[rule(1, Scope::Tag(TAG))]).expect("the device is sound");
+    let half = RULES_MAX as u64 / 2;
+    let prefix = |number: u64| match number {
+        // Shorter than an origin: in memory it becomes a rule for everything when it is folded.
+        _ if number == half => rule(number, Scope::Prefix(b"ftp".as_slice().into())),
+        _ => rule(number, Scope::Prefix(format!("http://b.example/{number}/").into_bytes().into())),
+    };
+    let prefixes: Vec<Rule> = (2..RULES_MAX as u64 + 100).map(prefix).collect();
+    // Of this size the last of them has the log written anew.
+    prefixes.chunks(10_000).for_each(|some| invalidate(&mut pen, some).expect("the device is sound"));
+    assert!(pen.shelf().rules.len() < RULES_MAX, "they were folded");
+    assert!(!is_there_after_a_power_cut(&device, 1));
+}
