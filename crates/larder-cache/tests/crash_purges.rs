@@ -53,10 +53,43 @@ fn invalidate(pen: &mut Pen, rules: &[Rule]) -> io::Result<()> {
     pen.purge(&rules.iter().cloned().map(Purge::Rule).collect::<Vec<_>>())
 }
 
+/// So many rules of one other scope that the log is written anew.
+fn have_log_written_anew(pen: &mut Pen, device: &SimDevice, first: u64) {
+    let before = device.bytes(purges::NAME).len();
+    for number in first..first + 400 {
+        invalidate(pen, &[rule(number, Scope::Tag(1000))]).expect("the device is sound");
+    }
+    let grown = device.bytes(purges::NAME).len() - before.min(device.bytes(purges::NAME).len());
+    assert!(grown < 400 * 40, "it was not written anew");
+}
+
 fn is_there_after_a_power_cut(device: &SimDevice, seed: u64) -> bool {
     let pen = open(&device.crash(seed));
     let Look::Ended(heads) = pen.shelf().heads(KEY, Patience::Waits) else { panic!("it recovered") };
     !heads.is_empty()
+}
+
+#[test]
+fn a_rule_that_never_reached_the_disk_takes_no_other_from_it() {
+    for errors in 0..4 {
+        let device = SimDevice::new(64 * MIB);
+        let mut pen = open(&device);
+        put_old_head(&mut pen);
+        invalidate(&mut pen, &[rule(1, Scope::Tag(TAG))]).expect("this one is acknowledged");
+        match errors {
+            // In force, and still in the queue of the writer.
+            0 => pen.shelf().rules.add(&rule(2, Scope::Tag(TAG))),
+            _ => {
+                device.fail_after(0, io::ErrorKind::Other, errors);
+                invalidate(&mut pen, &[rule(2, Scope::Tag(TAG))]).expect_err("the device fails");
+                device.fail_after(0, io::ErrorKind::Other, 0);
+            }
+        }
+        have_log_written_anew(&mut pen, &device, 3);
+        for seed in 0..4 {
+            assert!(!is_there_after_a_power_cut(&device, seed), "{errors} errors, seed {seed}");
+        }
+    }
 }
 
 #[test]

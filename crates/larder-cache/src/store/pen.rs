@@ -509,10 +509,9 @@ impl Pen {
         let Some(log) = self.purge_log.as_mut().filter(|log| log.entries() >= self.compact_at) else { return };
         self.shelf.rules.retire(epoch_min);
         self.retired = self.retired.max(epoch_min.min(self.shelf.rules.current_epoch()));
-        let rules = &self.shelf.rules;
-        let outcome = log.compact(|purge| match purge {
+        let outcome = log.compact(|purge, logged| match purge {
             Purge::Rule(rule) if rule.number <= epoch_min => Worth::Void,
-            Purge::Rule(rule) if rules.supersede(rule) => Worth::Superseded,
+            Purge::Rule(rule) if logged.supersede(rule) => Worth::Superseded,
             Purge::Tombstone(tombstone) if tombstone.sequence < oldest => Worth::Void,
             _ => Worth::Needed,
         });

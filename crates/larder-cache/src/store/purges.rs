@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::medium::{Medium, MediumFile};
 use super::record::{u32_at, u64_at};
-use super::rules::{Force, Rule, Scope};
+use super::rules::{Force, RULES_MAX, Rule, Rules, Scope};
 
 /// Heads that were removed: those of a name, or of all variants of a key, written before a place of the log. Copies that
 /// no index knows any more may lie there still; none of them may come back.
@@ -178,7 +178,7 @@ impl PurgeLog {
         let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
         self.append(std::slice::from_ref(&everything))?;
         // The broken frame goes, or the next start would find it again.
-        self.compact(|_| Worth::Needed)?;
+        self.write_anew(&mut self.end.lock(), |_| Worth::Needed)?;
         Ok(everything)
     }
 
@@ -246,8 +246,21 @@ impl PurgeLog {
     /// Writes the entries that are still needed anew; the old file stays in force until the new one is whole on disk. In
     /// place of the void rules stands one hard rule for everything with the highest of their numbers: nothing stored is
     /// that old, and the number is never given again.
-    pub fn compact(&self, judge: impl Fn(&Purge) -> Worth) -> io::Result<()> {
+    ///
+    /// `judge` is also given the rules of this log: what is in force and not on disk (it waits, or its write failed)
+    /// takes the place of none of them. Where an entry cannot be read any more the file is left to the next start.
+    pub fn compact(&self, judge: impl Fn(&Purge, &Rules) -> Worth) -> io::Result<()> {
         let mut end = self.end.lock();
+        let (logged, sound) = end.rules()?;
+        if !sound {
+            // Something sound behind what is lost: so the next start does not take it for a torn end.
+            end.write_frame(&*self.medium, &[], 0, 0)?;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "purges.log cannot be read any more: start anew"));
+        }
+        self.write_anew(&mut end, |purge| judge(purge, &logged))
+    }
+
+    fn write_anew(&self, end: &mut End, judge: impl Fn(&Purge) -> Worth) -> io::Result<()> {
         let file = self.medium.open(NEW_NAME)?;
         file.truncate(0)?;
         file.write_at(0, &[IoSlice::new(MAGIC)])?;
@@ -255,8 +268,7 @@ impl PurgeLog {
         let mut kept = Vec::new();
         let mut gone = 0;
         let mut entries = 0;
-        let mut frames = Frames::of(&*end.file)?;
-        frames.length = frames.length.min(end.at);
+        let mut frames = end.frames()?;
         while let Some(frame) = frames.next_sound()? {
             each_entry(&frame.body, |purge| match (judge(&purge), &purge) {
                 (Worth::Needed, _) => {
@@ -280,6 +292,7 @@ impl PurgeLog {
         new.file.sync()?;
         new.highest_rule = end.highest_rule;
         self.medium.rename(NEW_NAME, NAME)?;
+        drop(frames);
         *end = new;
         end.sync_names(&*self.medium)
     }
@@ -304,6 +317,28 @@ impl End {
         }
         self.file.truncate(self.at)?;
         self.file.sync()
+    }
+
+    /// What was acknowledged.
+    fn frames(&self) -> io::Result<Frames<'_>> {
+        let mut frames = Frames::of(&*self.file)?;
+        frames.length = frames.length.min(self.at);
+        Ok(frames)
+    }
+
+    /// The rules that can be read, and whether that is all that was acknowledged.
+    fn rules(&self) -> io::Result<(Rules, bool)> {
+        let (rules, mut sound) = (Rules::new(RULES_MAX), true);
+        let mut frames = self.frames()?;
+        while let Some(frame) = frames.next_sound()? {
+            sound &= !frame.skipped;
+            each_entry(&frame.body, |purge| {
+                if let Purge::Rule(rule) = purge {
+                    rules.add(&rule);
+                }
+            });
+        }
+        Ok((rules, sound && frames.at == self.at))
     }
 
     fn write_frame(&mut self, medium: &dyn Medium, body: &[u8], entries: u32, highest: u64) -> io::Result<()> {
@@ -633,7 +668,7 @@ mod tests {
         let device = SimDevice::new(ROOM);
         let (log, _) = open(&device);
         log.append(&samples()).unwrap();
-        log.compact(|purge| match purge {
+        log.compact(|purge, _| match purge {
             Purge::Rule(rule) if rule.number == 1 => Worth::Superseded,
             Purge::Rule(rule) if rule.number == 2 => Worth::Needed,
             _ => Worth::Void,
@@ -644,8 +679,28 @@ mod tests {
         let (again, read) = open(&device.crash(1));
         assert_eq!(read, [&samples()[2..3], std::slice::from_ref(&everything), &samples()[..1]].concat());
         assert_eq!(again.entries(), 3);
-        again.compact(|_| Worth::Void).unwrap();
+        again.compact(|_, _| Worth::Void).unwrap();
         assert_eq!(open(&device.crash(2)).1.last(), Some(&samples()[0]), "another device");
+    }
+
+    #[test]
+    fn what_is_lost_while_the_log_is_open_is_not_written_off() {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
+        let whole = device.bytes(NAME);
+        for at in MAGIC.len()..whole.len() {
+            let device = SimDevice::new(ROOM);
+            device.put(NAME, &whole);
+            let (log, read) = open(&device);
+            assert_eq!(read, samples());
+            device.open(NAME).unwrap().write_at(at as u64, &[IoSlice::new(&[whole[at] ^ 0x10])]).unwrap();
+            let padding = log.compact(|_, _| Worth::Needed).is_ok();
+            let everything = rule(100, Scope::All, Force::Hard);
+            let expected = if padding { samples().pop() } else { Some(everything) };
+            assert_eq!(open(&device).1.last().cloned(), expected, "flipped at {at}");
+            assert!(!padding || whole[at] == 0, "flipped at {at}");
+        }
     }
 
     #[test]
@@ -660,7 +715,7 @@ mod tests {
                         acknowledged.push(tombstone(number));
                     }
                     if number % 10 == 0 {
-                        let _ = log.compact(|_| Worth::Needed);
+                        let _ = log.compact(|_, _| Worth::Needed);
                     }
                 }
             }
@@ -728,7 +783,7 @@ mod tests {
         assert_eq!(device.operations() - operations, 200);
         assert_eq!(log.entries(), 100_000);
         assert!(log.bytes() < 100_000 * (ENTRY_BYTES as u64 + 1));
-        log.compact(|purge| match purge {
+        log.compact(|purge, _| match purge {
             Purge::Tombstone(tombstone) if tombstone.sequence > 999 => Worth::Needed,
             _ => Worth::Void,
         })
