@@ -66,12 +66,14 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         }
     }
     println!(
-        "{} kills in {} s: {} heads and {} bytes of bodies read back, {} acknowledged purges, nothing wrong",
+        "{} kills in {} s: {} heads and {} bytes of bodies read back, {} acknowledged purges, nothing wrong, and what was \
+         stored last is there ({} times)",
         args.kills,
         began.elapsed().as_secs(),
         book.heads,
         book.bytes,
-        book.purges
+        book.purges,
+        book.demanded
     );
     Ok(())
 }
@@ -87,6 +89,7 @@ fn play(folder: &Path, seed: u64, book: &mut Book) -> Result<(), Trouble> {
     let said = child.stdout.take().map(BufReader::new);
     let _ = child.wait();
     killed.map_err(|error| format!("killing the child: {error}"))?;
+    book.last = None;
     for line in said.into_iter().flat_map(BufRead::lines).map_while(Result::ok) {
         book.note(&line)?;
     }
@@ -131,6 +134,7 @@ pub fn child(args: &ChildArgs) -> Result<(), Trouble> {
             0..90 => put_some(&store, &mut draw, &mut generation)?,
             90..96 => {
                 let key = draw.below(KEYS);
+                say("purging")?;
                 store.forget(key_text(key).as_bytes(), None).wait().map_err(|error| error.to_string())?;
                 say(&format!("gone {key} {last}"))?;
             }
@@ -147,6 +151,7 @@ pub fn child(args: &ChildArgs) -> Result<(), Trouble> {
                     }
                 };
                 let force = if draw.below(2) == 0 { Force::Hard } else { Force::Soft };
+                say("purging")?;
                 store.invalidate(scope, force).wait().map_err(|error| error.to_string())?;
                 say(&format!("{} {word} {last}", force.as_str()))?;
             }
@@ -189,6 +194,10 @@ struct Book {
     generation: u64,
     /// By key: nothing older may be found, since it was replaced.
     stored: HashMap<u64, u64>,
+    /// What must be there, key and generation: the last that was stored, unless a purge had begun since.
+    last: Option<(u64, u64)>,
+    /// How often that was looked for.
+    demanded: u64,
     /// By key: nothing up to this may be found, since it was purged.
     gone: HashMap<u64, u64>,
     /// Rules: force, kind, number, and the last generation before it.
@@ -204,7 +213,11 @@ impl Book {
         let number = |at: usize| words[at].parse::<u64>().map_err(|_| format!("the child said {line:?}"));
         let highest = |entry: &mut u64, generation: u64| *entry = generation.max(*entry);
         match words[..] {
-            ["stored", ..] if words.len() == 3 => highest(self.stored.entry(number(1)?).or_default(), number(2)?),
+            ["stored", ..] if words.len() == 3 => {
+                self.last = Some((number(1)?, number(2)?));
+                highest(self.stored.entry(number(1)?).or_default(), number(2)?);
+            }
+            ["purging"] => self.last = None,
             ["gone", ..] if words.len() == 3 => {
                 self.purges += 1;
                 highest(self.gone.entry(number(1)?).or_default(), number(2)?);
@@ -261,14 +274,21 @@ fn read_back(folder: &Path, book: &mut Book) -> Result<(), Trouble> {
     if !store.notices().is_empty() {
         return Err(format!("the store is damaged: {:?}", store.notices()));
     }
+    let mut missing = book.last.take();
+    book.demanded += u64::from(missing.is_some());
     for key in 0..KEYS {
         for head in store.heads(key_text(key).as_bytes()).wait() {
             let generation = book.judge(key, &head)?;
+            // Or what came after it and was not told of any more.
+            missing = missing.filter(|(last, least)| *last != key || generation < *least);
             book.bytes += head.body.as_ref().map_or(0, |body| body.len() as u64);
             if head.body.is_none() {
                 book.bytes += read_body(&store, key, &head, generation)?;
             }
         }
+    }
+    if let Some((key, generation)) = missing {
+        return Err(format!("key {key}, generation {generation}: it was stored last and is not there"));
     }
     let stats = store.stats();
     if stats.bad_records + stats.read_errors > 0 {
@@ -378,6 +398,9 @@ mod tests {
             book.note(line).unwrap();
         }
         assert!(book.note("hard tag").is_err());
+        assert_eq!(book.last, Some((3, 10)));
+        book.note("purging").unwrap();
+        assert_eq!(book.last, None);
         assert_eq!((book.ruled(Force::Hard, 8), book.ruled(Force::Hard, 9), book.ruled(Force::Soft, 9)), (4, 0, 7));
     }
 
