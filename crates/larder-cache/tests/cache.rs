@@ -5,6 +5,7 @@ use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
+use larder_cache::store::{Admission, Settings as DiskSettings, Store};
 use larder_cache::tags;
 use larder_wire::date::Stamp;
 use larder_wire::parse::{self, HeadLimits, Parsed};
@@ -464,4 +465,43 @@ fn nobody_follows_a_fetch_that_began_before_a_purge() {
     writer.push(vec![1].into());
     writer.finish(None);
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
+}
+
+#[test]
+fn what_is_on_its_way_to_the_disk_is_not_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = DiskSettings {
+        disk_bytes: 64_000_000,
+        free_bytes_min: 0,
+        index_bytes_max: 1 << 20,
+        write_block_bytes: 256 << 10,
+        queue_bytes_max: 4 << 20,
+        sync_seconds: 1,
+        readers: 1,
+        admission: Admission::All,
+    };
+    let disk = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+    assert!(disk.heads(KEY).wait().is_empty(), "and its index is read");
+    let cache = Cache::over(
+        Settings { memory_bytes: 400_000, memory_object_bytes_max: 50_000, ..Settings::default() },
+        Some(disk),
+    );
+    drop(part(&cache, 0..50_000, 100_000_000));
+    let reader = || match cache.find(KEY, &request(""), &Asked::of(&request("")), NOW, Joins::Yes, Disk::Seen) {
+        Found::Fresh(hit) => hit.reader,
+        other => panic!("{}", other.as_str()),
+    };
+    for number in 1..60 {
+        let hole = number * 50_000..(number + 1) * 50_000;
+        let asking = reader();
+        let mut fill = asking.entry().begin_fill(&hole).unwrap();
+        fill.confirm(&hole);
+        let mut client = reader();
+        assert_eq!(read(&mut client, hole.start), None, "it waits there");
+        drop(asking);
+        fill.push(&cache, law(hole.clone()).into());
+        drop(fill);
+        let mut all = reader();
+        assert_eq!(now(all.gap(0..hole.end)), Some(Gap::None), "part {number}");
+    }
 }

@@ -133,15 +133,26 @@ impl Fill {
                 own.range.start = at;
             }
             if state.body.bytes() > cache.object_bytes_max(false) {
-                state.shed();
+                self.shed(&mut state);
             }
             self.entry.settle_charge(&mut state);
             state.wake_readers();
         }
         if !cache.make_room() {
             let mut state = self.entry.state.lock();
-            state.shed();
+            // From now on its bytes leave memory as soon as they are on disk.
+            state.large |= self.spool.is_some();
+            self.shed(&mut state);
             self.entry.settle_charge(&mut state);
+        }
+    }
+
+    /// What every reader has taken goes, but not what is only on its way to the disk: it would be fetched twice.
+    fn shed(&self, state: &mut State) {
+        if self.spool.as_ref().is_some_and(|spool| !spool.is_refused()) {
+            state.shed_written();
+        } else {
+            state.shed();
         }
     }
 

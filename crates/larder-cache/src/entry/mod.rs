@@ -599,4 +599,25 @@ impl State {
         let slowest = self.slowest();
         slowest != u64::MAX && self.body.drop_before(slowest) > 0
     }
+
+    /// The same of what is on disk.
+    fn shed_written(&mut self) {
+        let slowest = self.slowest();
+        let Some(disk) = self.disk.clone().filter(|_| slowest != u64::MAX) else { return };
+        let mut at = 0;
+        while at < slowest {
+            let end = slowest.min(at + self.body.present_from(at));
+            if at == end {
+                at = self.body.holes(at..slowest).next().map_or(slowest, |hole| hole.end);
+                continue;
+            }
+            match disk.here_from(at).min(end - at) {
+                0 => at = disk.next_after(at, end),
+                here => {
+                    self.body.remove(at..at + here);
+                    at += here;
+                }
+            }
+        }
+    }
 }
