@@ -467,8 +467,7 @@ fn nobody_follows_a_fetch_that_began_before_a_purge() {
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
 }
 
-#[test]
-fn what_is_on_its_way_to_the_disk_is_not_missing() {
+fn disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>) {
     let folder = tempfile::tempdir().unwrap();
     let settings = DiskSettings {
         disk_bytes: 64_000_000,
@@ -478,10 +477,16 @@ fn what_is_on_its_way_to_the_disk_is_not_missing() {
         queue_bytes_max: 4 << 20,
         sync_seconds: 1,
         readers: 1,
-        admission: Admission::All,
+        admission,
     };
     let disk = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
     assert!(disk.heads(KEY).wait().is_empty(), "and its index is read");
+    (folder, disk)
+}
+
+#[test]
+fn what_is_on_its_way_to_the_disk_is_not_missing() {
+    let (_folder, disk) = disk(Admission::All);
     let cache = Cache::over(
         Settings { memory_bytes: 400_000, memory_object_bytes_max: 50_000, ..Settings::default() },
         Some(disk),
@@ -504,4 +509,17 @@ fn what_is_on_its_way_to_the_disk_is_not_missing() {
         let mut all = reader();
         assert_eq!(now(all.gap(0..hole.end)), Some(Gap::None), "part {number}");
     }
+}
+
+#[test]
+fn a_length_without_measure_costs_no_time() {
+    let (_folder, disk) = disk(Admission::All);
+    let cache = Cache::over(Settings::default(), Some(disk));
+    let length = u64::MAX - 1;
+    drop(part(&cache, 0..100_000, length));
+    let Found::Fresh(mut hit) = find(&cache, KEY, &request(""), NOW) else { panic!("a part is here") };
+    // To look at each block of it would take thousands of years.
+    let Some(Gap::Hole(hole)) = now(hit.reader.gap(200_000..length)) else { panic!("nobody brings it") };
+    assert_eq!(hole.start, 200_000);
+    assert!(hole.end > 1 << 30, "and much is asked for at once");
 }
