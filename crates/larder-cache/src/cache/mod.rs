@@ -76,6 +76,10 @@ pub struct Budget {
 }
 
 impl Budget {
+    pub(crate) fn of(max: u64) -> Budget {
+        Budget { used: AtomicU64::new(0), max, reserved: AtomicU64::new(0) }
+    }
+
     pub(crate) fn adjust(&self, from: u64, to: u64) {
         if to >= from {
             self.used.fetch_add(to - from, Ordering::Relaxed);
@@ -224,9 +228,8 @@ impl Cache {
 
     /// A cache in memory over a disk, where there is one.
     pub fn over(settings: Settings, disk: Option<Arc<Store>>) -> Arc<Cache> {
-        let budget = Budget { used: AtomicU64::new(0), max: settings.memory_bytes, reserved: AtomicU64::new(0) };
         Arc::new(Cache {
-            budget: Arc::new(budget),
+            budget: Arc::new(Budget::of(settings.memory_bytes)),
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),

@@ -180,6 +180,8 @@ struct State {
     disk: Option<OnDisk>,
     /// What is on its way there.
     puts: Vec<Putting>,
+    /// Some of that was not taken.
+    refused: bool,
     /// Its body stays in memory only until it is on disk.
     large: bool,
 }
@@ -235,6 +237,7 @@ impl Entry {
                 fill_count: 0,
                 disk: None,
                 puts: Vec::new(),
+                refused: false,
                 large: false,
             }),
         }
@@ -339,7 +342,7 @@ impl Entry {
             meta: meta::encode(kept),
             body,
         };
-        state.puts.push(disk.store.put_head(head));
+        state.add_puts([disk.store.put_head(head)]);
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
@@ -364,17 +367,9 @@ impl Entry {
     /// It is on its way to the disk and not to be found there yet.
     pub(crate) fn is_being_written(&self) -> bool {
         let mut state = self.state.lock();
-        let mut refused = false;
-        let mut cx = Context::from_waker(Waker::noop());
-        state.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
-            Poll::Pending => true,
-            Poll::Ready(put) => {
-                refused |= put != Put::Stored;
-                false
-            }
-        });
+        state.look_at_puts();
         // What the disk did not take is in memory alone.
-        if refused && !state.large {
+        if std::mem::take(&mut state.refused) && !state.large {
             state.disk = None;
         }
         !state.puts.is_empty()
@@ -532,6 +527,24 @@ impl State {
         }
     }
 
+    /// Remembers what goes to disk, and only as long as it is on its way: an entry may be renewed all day.
+    fn add_puts(&mut self, puts: impl IntoIterator<Item = Putting>) {
+        self.look_at_puts();
+        self.puts.extend(puts);
+    }
+
+    fn look_at_puts(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let refused = &mut self.refused;
+        self.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
+            Poll::Pending => true,
+            Poll::Ready(put) => {
+                *refused |= put != Put::Stored;
+                false
+            }
+        });
+    }
+
     fn wake_readers(&mut self) {
         for seat in self.readers.iter_mut().flatten() {
             if let Some(waker) = seat.waker.take() {
@@ -619,5 +632,37 @@ impl State {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Admission, Settings};
+
+    #[test]
+    fn what_is_written_is_not_remembered_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            disk_bytes: 64_000_000,
+            free_bytes_min: 0,
+            index_bytes_max: 1 << 20,
+            write_block_bytes: 256 << 10,
+            queue_bytes_max: 4 << 20,
+            sync_seconds: 1,
+            readers: 1,
+            admission: Admission::All,
+        };
+        let store = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+        let key = Key::from_text(b"http://a.example/x".to_vec());
+        let entry = Entry::new(key.clone(), 0, 0, Arc::new(Budget::of(1 << 20)));
+        entry.listed.store(true, Ordering::Relaxed);
+        let disk = OnDisk { store: Arc::clone(&store), id: store.new_id(), key };
+        entry.state.lock().disk = Some(disk);
+        for _ in 0..100 {
+            entry.renew(Kept::new(ResponseHead::new(200), None, Stamp(0)), 0);
+            store.sync().wait();
+        }
+        assert!(entry.state.lock().puts.len() <= 1, "one that is validated often would grow for ever");
     }
 }
