@@ -523,3 +523,40 @@ fn a_length_without_measure_costs_no_time() {
     assert_eq!(hole.start, 200_000);
     assert!(hole.end > 1 << 30, "and much is asked for at once");
 }
+
+/// Other answers take the place in memory.
+fn crowd_out(cache: &Arc<Cache>, before_each: impl Fn()) {
+    for number in 0..200 {
+        if cache.count(&Scope::Prefix(KEY.into())) == 0 {
+            return;
+        }
+        cache.disk().unwrap().sync().wait();
+        before_each();
+        let other = format!("http://b.example/{number}");
+        store(cache, other.as_bytes(), STRONG, vec![0; 50_000]);
+        drop(find(cache, other.as_bytes(), &request(""), NOW));
+    }
+    panic!("it stays in memory");
+}
+
+/// A disk, and a cache with little memory over it.
+fn small_over_disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>, Arc<Cache>) {
+    let (folder, disk) = disk(admission);
+    let settings = Settings { memory_bytes: 400_000, memory_object_bytes_max: 100_000, ..Settings::default() };
+    let cache = Cache::over(settings, Some(Arc::clone(&disk)));
+    (folder, disk, cache)
+}
+
+#[test]
+fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
+    for used in [true, false] {
+        let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        if used {
+            assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+        }
+        crowd_out(&cache, || {});
+        disk.sync().wait();
+        assert_eq!(disk.heads(KEY).wait().len(), usize::from(used));
+    }
+}

@@ -94,8 +94,8 @@ impl Cache {
     pub(super) fn leave_memory(&self, victim: &Arc<Entry>) {
         if let Some(disk) = &self.disk {
             match victim.on_disk() {
-                Some(there) if victim.uses() > 0 => there.store.used(there.key.text()),
-                None if victim.uses() > 0 => victim.keep_on_disk(disk),
+                Some(there) if victim.was_used() => there.store.used(there.key.text()),
+                None if victim.was_used() => victim.keep_on_disk(disk),
                 _ => {}
             }
         }

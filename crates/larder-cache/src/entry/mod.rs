@@ -149,6 +149,8 @@ pub struct Entry {
     key: Mutex<Key>,
     pub(crate) id_hash: u64,
     seat: Seat,
+    /// Asked for again since it is here; the seat forgets its hits as it uses them up.
+    was_used: AtomicBool,
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
@@ -215,6 +217,7 @@ impl Entry {
             key: Mutex::new(key),
             id_hash,
             seat: Seat::new(),
+            was_used: AtomicBool::new(false),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             epoch: AtomicU64::new(epoch),
@@ -459,14 +462,18 @@ impl Entry {
         Reader::new(Arc::clone(self), seat, Leads::Yes)
     }
 
-    /// How often it was used of late.
-    pub(crate) fn uses(&self) -> u8 {
-        self.seat.hits()
+    /// Whether anybody asked for it again since it is in memory.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed)
     }
 
     /// Counts a use, for eviction; takes no lock.
     pub(crate) fn used(&self) {
         self.seat.hit();
+        // Written once, so that its cache line stays shared between cores.
+        if !self.was_used() {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Brings the budget up to what the entry holds now.
