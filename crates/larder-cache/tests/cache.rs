@@ -524,6 +524,31 @@ fn a_length_without_measure_costs_no_time() {
     assert!(hole.end > 1 << 30, "and much is asked for at once");
 }
 
+/// So much waits for the disk that the next put has to wait.
+fn keep_busy(disk: &Store) {
+    let id = disk.new_id();
+    for block in 0..16u64 {
+        drop(disk.put_extent(id, b"http://a.example/jam", block << 16, vec![vec![0; 1 << 16].into()]));
+    }
+}
+
+/// So much that it is refused.
+fn jam(disk: &Store) {
+    for _ in 0..5 {
+        keep_busy(disk);
+    }
+    for at in 0..300 {
+        drop(disk.put_extent(disk.new_id(), b"http://a.example/jam", at, vec![vec![0].into()]));
+    }
+}
+
+fn replace(cache: &Arc<Cache>, body: Vec<u8>) {
+    let (_reader, mut writer) = cache.beside(KEY);
+    writer.store(kept(cache, &request(""), STRONG), Some(body.len() as u64));
+    writer.push(body.into());
+    writer.finish(None);
+}
+
 /// Other answers take the place in memory.
 fn crowd_out(cache: &Arc<Cache>, before_each: impl Fn()) {
     for number in 0..200 {
@@ -548,6 +573,22 @@ fn small_over_disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>, Arc<
 }
 
 #[test]
+fn a_disk_that_does_not_take_the_new_does_not_bring_back_the_old() {
+    for round in 0..5 {
+        let (_folder, disk, cache) = small_over_disk(Admission::All);
+        replace(&cache, b"old".to_vec());
+        disk.sync().wait();
+        jam(&disk);
+        replace(&cache, b"new".to_vec());
+        crowd_out(&cache, || {});
+        disk.sync().wait();
+        for head in disk.heads(KEY).wait() {
+            assert_ne!(head.body.as_deref(), Some(b"old".as_slice()), "round {round}");
+        }
+    }
+}
+
+#[test]
 fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
     for used in [true, false] {
         let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
@@ -558,5 +599,19 @@ fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
         crowd_out(&cache, || {});
         disk.sync().wait();
         assert_eq!(disk.heads(KEY).wait().len(), usize::from(used));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_to_the_disk_is_made_void_too() {
+    for round in 0..5 {
+        let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
+        // What is asked for a second time is here already: it goes to disk when memory lets it go.
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+        crowd_out(&cache, || keep_busy(&disk));
+        cache.invalidate(KEY);
+        disk.sync().wait();
+        assert!(disk.heads(KEY).wait().is_empty(), "round {round}");
     }
 }

@@ -331,9 +331,7 @@ impl Cache {
     /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
         let variants = self.forget_in_memory(key);
-        // What is on its way to the disk is not to be found there yet.
-        let on_disk = |disk: &&Arc<Store>| disk.may_have(key) || variants.iter().any(|entry| entry.on_disk().is_some());
-        if let Some(disk) = self.disk.as_ref().filter(on_disk) {
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_get(key)) {
             drop(disk.forget(key, None));
         }
         variants.len()
@@ -371,7 +369,10 @@ impl Cache {
     /// Forgets one stored response.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
         self.detach(entry);
-        self.forget_on_disk(entry);
+        match entry.on_disk() {
+            Some(_) => self.forget_on_disk(entry),
+            None => self.forget_unseen(entry.key().text()),
+        }
     }
 
     /// Remembers that answers for this key are for one request alone.
@@ -516,6 +517,7 @@ impl Cache {
         let too_many = state.variants.len() >= self.settings.variants_max;
         let crowded_out = too_many.then(|| state.variants.remove(0));
         state.variants.push(Arc::clone(entry));
+        let loaded = state.loaded;
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
         for old in replaced.iter().chain(&crowded_out) {
@@ -525,6 +527,9 @@ impl Cache {
         // On disk a new head of the same variant replaces the old one by itself.
         for old in replaced.iter().filter(|_| !on_disk).chain(&crowded_out) {
             self.forget_on_disk(old);
+        }
+        if !on_disk && !loaded {
+            self.forget_unseen(entry.key().text());
         }
     }
 

@@ -45,6 +45,14 @@ impl Cache {
         }
     }
 
+    /// What may lie on disk of a key and is older than what memory has or had.
+    pub(super) fn forget_unseen(&self, key: &[u8]) {
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_have(key)) {
+            self.voided.fetch_add(1, Ordering::SeqCst);
+            drop(disk.forget(key, None));
+        }
+    }
+
     /// The look at the disk that a request needs first.
     pub(super) fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
         let disk = self.disk.as_ref().filter(|disk| look.disk == Disk::Ask && disk.may_have(look.key))?;

@@ -345,7 +345,18 @@ impl Entry {
             meta: meta::encode(kept),
             body,
         };
-        state.add_puts([disk.store.put_head(head)]);
+        let mut putting = disk.store.put_head(head);
+        match Pin::new(&mut putting).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => state.add_puts([putting]),
+            Poll::Ready(Put::Stored) => {}
+            Poll::Ready(Put::Refused(_)) => {
+                state.refused = true;
+                // What lies there instead is older, and must not be the answer when memory has let go of this one.
+                if disk.store.may_have(disk.key.text()) {
+                    drop(disk.store.forget(disk.key.text(), None));
+                }
+            }
+        }
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));

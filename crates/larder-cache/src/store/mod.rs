@@ -360,6 +360,11 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.may_have(key))
     }
 
+    /// Whether heads of a key may be here or on their way: yes for each while something waits for being written.
+    pub fn may_get(&self, key: &[u8]) -> bool {
+        self.folders.iter().any(|folder| folder.queue.bytes() > 0) || self.may_have(key)
+    }
+
     /// The heads of all variants of a key that no rule has removed.
     pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<StoredHead>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
