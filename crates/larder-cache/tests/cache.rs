@@ -615,3 +615,26 @@ fn what_is_on_its_way_to_the_disk_is_made_void_too() {
         assert!(disk.heads(KEY).wait().is_empty(), "round {round}");
     }
 }
+
+#[test]
+fn what_is_made_void_elsewhere_spoils_no_look_at_the_disk() {
+    for void in [false, true] {
+        let (_folder, disk, cache) = small_over_disk(Admission::All);
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        crowd_out(&cache, || {});
+        let Found::OnDisk(load) = find(&cache, KEY, &request(""), NOW) else { panic!("it lies on disk") };
+        cache.invalidate(b"http://a.example/elsewhere");
+        drop(cache.purge(Scope::Prefix(b"http://c.example/".as_slice().into()), Force::Hard));
+        if void {
+            cache.invalidate(KEY);
+        }
+        // Its read ends here at the latest.
+        disk.sync().wait();
+        let mut finishing = pin!(load.finish());
+        while finishing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            std::thread::yield_now();
+        }
+        let found = find(&cache, KEY, &request(""), NOW);
+        assert_eq!(matches!(found, Found::Fresh(_)), !void, "{}", found.as_str());
+    }
+}

@@ -169,8 +169,8 @@ pub struct Cache {
     searches: Searches,
     evictions: AtomicU64,
     disk: Option<Arc<Store>>,
-    /// How often something was made void.
-    voided: AtomicU64,
+    /// How often something was made void, by the hash of its key.
+    voided: Box<[AtomicU64]>,
     /// Without a disk, whose own rules count otherwise.
     rules: Rules,
     ruling: Mutex<()>,
@@ -238,7 +238,7 @@ impl Cache {
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
             disk,
-            voided: AtomicU64::new(0),
+            voided: (0..VOIDED_COUNTS).map(|_| AtomicU64::new(0)).collect(),
             settings,
         })
     }
@@ -330,15 +330,19 @@ impl Cache {
 
     /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
+        let hiding = self.disk.as_ref().map(|disk| disk.hide(key));
         let variants = self.forget_in_memory(key);
         if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_get(key)) {
             drop(disk.forget(key, None));
         }
+        drop(hiding);
         variants.len()
     }
 
+    /// Whoever also removes it from disk hides it there first: a look at the disk begins before and sees the count, or finds
+    /// nothing.
     fn forget_in_memory(&self, key: &[u8]) -> Vec<Arc<Entry>> {
-        self.voided.fetch_add(1, Ordering::SeqCst);
+        self.voided(key).fetch_add(1, Ordering::SeqCst);
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
             let mut state = object.state.lock();
@@ -368,10 +372,13 @@ impl Cache {
 
     /// Forgets one stored response.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
+        let key = entry.key();
+        let _hiding = self.disk.as_ref().map(|disk| disk.hide(key.text()));
+        self.voided(key.text()).fetch_add(1, Ordering::SeqCst);
         self.detach(entry);
         match entry.on_disk() {
             Some(_) => self.forget_on_disk(entry),
-            None => self.forget_unseen(entry.key().text()),
+            None => self.forget_unseen(key.text()),
         }
     }
 
@@ -603,6 +610,9 @@ impl Cache {
         }
     }
 }
+
+/// Keys share a count by their hash: what is made void elsewhere rarely spoils a look at the disk.
+const VOIDED_COUNTS: usize = 1024;
 
 /// How many entries in a row may be in clients' hands before eviction gives up for now.
 const PINNED_TRIES: u32 = 64;

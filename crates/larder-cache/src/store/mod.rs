@@ -59,7 +59,7 @@ use readers::Wanted;
 use record::Kind;
 use removal::Share;
 use rules::{Force, Rule, Scope, Verdict};
-use shelf::{Look, Patience, Shelf};
+use shelf::{Hiding, Look, Patience, Shelf};
 use sketch::Sketch;
 
 pub use fetching::{Fetching, Giving, Putting};
@@ -360,9 +360,14 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.may_have(key))
     }
 
-    /// Whether heads of a key may be here or on their way: yes for each while something waits for being written.
+    /// Whether heads of a key may be here, be it that they are being removed.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.shelf.may_hold(key))
+    }
+
+    /// The same, or on their way here: yes for each while something waits for being written.
     pub fn may_get(&self, key: &[u8]) -> bool {
-        self.folders.iter().any(|folder| folder.queue.bytes() > 0) || self.may_have(key)
+        self.folders.iter().any(|folder| folder.queue.bytes() > 0) || self.may_hold(key)
     }
 
     /// The heads of all variants of a key that no rule has removed.
@@ -424,6 +429,11 @@ impl Store {
     pub fn queue_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut healthy = self.healthy();
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// While what this gives back lives, the heads of a key are not found.
+    pub(crate) fn hide(&self, key: &[u8]) -> Vec<Hiding> {
+        self.folders.iter().map(|folder| folder.shelf.hide(key)).collect()
     }
 
     /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of
