@@ -456,6 +456,23 @@ fn a_soft_rule_asks_for_a_validation_once() {
 }
 
 #[test]
+fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, STRONG, vec![1]);
+    let later = NOW.plus(3600);
+    let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), later) else { panic!("not stale") };
+    now(cache.expire_url(KEY).finish()).unwrap();
+    // Somebody looks meanwhile, and so the rule was applied before the answer comes.
+    drop(find(&cache, KEY, &request(""), later));
+    let entry = Arc::clone(hit.reader.entry());
+    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    writer.redirect(&entry, Said::Unchanged);
+    let asked = Asked::of(&request(""));
+    assert!(cache.fresh(KEY, &request(""), &asked, NOW).is_none());
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Validate(..)));
+}
+
+#[test]
 fn nobody_follows_a_fetch_that_began_before_a_purge() {
     let cache = Cache::new(Settings::default());
     let (_reader, mut writer) = miss(&cache, KEY);

@@ -290,8 +290,10 @@ impl Entry {
     /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
     /// ([`Writer::epoch`]).
     pub fn renew(&self, kept: Kept, epoch: u64) {
-        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        let epoch = self.epoch.fetch_max(epoch, Ordering::Relaxed).max(epoch);
         let mut state = self.replace_head_in(kept);
+        // What this head is younger than need not be held against it; what came later was, but against the old one.
+        self.set_judged(epoch);
         if state.disk.is_some() {
             self.write_head(&mut state);
         }
