@@ -647,11 +647,56 @@ fn what_is_made_void_elsewhere_spoils_no_look_at_the_disk() {
         }
         // Its read ends here at the latest.
         disk.sync().wait();
-        let mut finishing = pin!(load.finish());
-        while finishing.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            std::thread::yield_now();
-        }
+        until(load.finish());
         let found = find(&cache, KEY, &request(""), NOW);
         assert_eq!(matches!(found, Found::Fresh(_)), !void, "{}", found.as_str());
+    }
+}
+
+#[test]
+fn what_many_read_from_disk_at_once_stays_within_the_budget() {
+    let (_folder, disk) = disk(Admission::All);
+    let settings = Settings { memory_bytes: 4_000_000, memory_object_bytes_max: 1_000_000, ..Settings::default() };
+    let keys: Vec<String> = (0..20).map(|number| format!("http://a.example/{number}")).collect();
+    {
+        let cache = Cache::over(settings.clone(), Some(Arc::clone(&disk)));
+        for key in &keys {
+            store(&cache, key.as_bytes(), STRONG, law(0..1_000_000));
+            disk.sync().wait();
+        }
+    }
+    let cache = Cache::over(settings, Some(Arc::clone(&disk)));
+    let mut readers = Vec::new();
+    for key in &keys {
+        let Found::OnDisk(load) = find(&cache, key.as_bytes(), &request(""), NOW) else { panic!("it lies on disk") };
+        until(load.finish());
+        let Found::Fresh(hit) = find(&cache, key.as_bytes(), &request(""), NOW) else { panic!("and was loaded") };
+        readers.push(hit.reader);
+    }
+    for round in 0..2 {
+        for reader in &mut readers {
+            let (mut at, mut body) = (0, Vec::new());
+            while at < 1_000_000 {
+                let mut out = Vec::new();
+                at += until(reader.read(at..1_000_000, &mut out)).unwrap();
+                body.extend(out.concat());
+                cache.make_room();
+                assert!(cache.stats().memory_bytes <= 4_300_000, "round {round}: {}", cache.stats().memory_bytes);
+            }
+            assert!(body == law(0..1_000_000));
+        }
+    }
+    readers.truncate(2);
+    cache.make_room();
+    assert!(cache.stats().memory_bytes <= 4_000_000, "and there is room again");
+}
+
+fn until<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::yield_now(),
+        }
     }
 }

@@ -363,6 +363,7 @@ async fn stream(
             session.outbox.own(|own| encode::chunk_head(own, usize::try_from(read).unwrap_or(usize::MAX)));
         }
         pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
+        session.worker.shared.cache.make_room();
         if carriage == Carriage::Chunked {
             session.outbox.own(|own| own.extend_from_slice(encode::CHUNK_END));
         }

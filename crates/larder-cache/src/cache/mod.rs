@@ -88,6 +88,12 @@ impl Budget {
         }
     }
 
+    /// Whether so much may be taken before room is made for it.
+    pub(crate) fn lends(&self, bytes: u64) -> bool {
+        let most = self.max();
+        self.used() + bytes <= most + (most / 16).max(LENT_BYTES_MIN)
+    }
+
     /// Bytes held now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
@@ -575,8 +581,8 @@ impl Cache {
     }
 
     /// Evicts until the budget holds. False when nothing is left that may go: all the rest is being
-    /// fetched, or being read by clients.
-    pub(crate) fn make_room(&self) -> bool {
+    /// fetched, or being read by clients. To be called after bytes were read that may have come from disk.
+    pub fn make_room(&self) -> bool {
         let mut busy = 0;
         while self.budget.used() > self.budget.max() {
             let Some(victim) = self.evict.lock().evict() else { return false };
@@ -610,6 +616,9 @@ impl Cache {
         }
     }
 }
+
+/// One block of a body, and its overhead.
+const LENT_BYTES_MIN: u64 = 128 * 1024;
 
 /// Keys share a count by their hash: what is made void elsewhere rarely spoils a look at the disk.
 const VOIDED_COUNTS: usize = 1024;

@@ -391,10 +391,12 @@ impl Entry {
         !state.puts.is_empty()
     }
 
-    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.
+    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
+    /// much of memory that nothing else can leave it.
     fn promote(&self, pieces: &[(u64, Bytes)]) {
+        let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
         let mut state = self.state.lock();
-        if state.large {
+        if state.large || !self.budget.lends(bytes) {
             return;
         }
         for (at, piece) in pieces {
