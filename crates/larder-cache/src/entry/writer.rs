@@ -139,7 +139,6 @@ impl Writer {
             state.phase = Phase::Settled;
             state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
             state.disk = disk;
-            self.entry.write_first_head(&mut state);
             self.entry.settle_charge(&mut state);
         }
         let mut fill = Fill::begin(&self.entry, part);
@@ -148,6 +147,8 @@ impl Writer {
         }
         let admitted = self.admits();
         self.cache.install(&self.entry, admitted);
+        // Not before: whoever renews the one that it replaces would write over it.
+        self.entry.write_first_head(&mut self.entry.state.lock());
         self.cache.admit(&self.entry);
         self.entry.state.lock().wake_readers();
         fill
@@ -349,6 +350,8 @@ impl Writer {
             if keeps && !otherwise {
                 state.fail_readers(&(0..u64::MAX), &failure);
             }
+            // What comes otherwise may end just before the byte that one of them waits for.
+            state.wake_readers();
             keeps
         };
         if keeps {
