@@ -271,7 +271,7 @@ impl Writer {
     /// The last block, and the head again when its length was not known; a short body goes with its head.
     fn finish_on_disk(&mut self) {
         match &mut self.spool {
-            Some(spool) => self.entry.state.lock().puts.extend(spool.finish()),
+            Some(spool) => self.entry.state.lock().add_puts(spool.finish()),
             None => {
                 let Some(disk) = self.place_on_disk() else { return };
                 self.entry.state.lock().disk = Some(disk);
@@ -347,7 +347,7 @@ impl Writer {
             keeps
         };
         if keeps {
-            self.entry.state.lock().puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
+            self.entry.state.lock().add_puts(self.spool.iter_mut().flat_map(Spool::finish));
             return self.cache.admit(&self.entry);
         }
         self.cache.detach(&self.entry);
