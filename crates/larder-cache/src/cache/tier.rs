@@ -23,15 +23,14 @@ impl Load {
     }
 }
 
-/// A budget below this is short: the largest object that is kept in it is not much longer than what is on its way to disk.
-const SHORT_BYTES: u64 = 64_000_000;
-
 impl Cache {
-    /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
+    /// Takes the index of the disk tier out of the memory budget, as large as it is now, and looks whether the disk gets
+    /// on. To be called some times a second.
     pub fn account_for_disk(&self) {
         if let Some(disk) = &self.disk {
             self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
             self.make_room();
+            disk.watch();
         }
     }
 
@@ -98,11 +97,6 @@ impl Cache {
             self.remove_if_empty(key.text(), &object);
         }
         self.make_room();
-    }
-
-    /// Fetches wait for the disk rather than lose what memory can't hold.
-    pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.settings.memory_bytes < SHORT_BYTES
     }
 
     /// What goes from memory stays on disk; what is not there goes there now if it was used.

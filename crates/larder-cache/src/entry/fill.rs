@@ -103,7 +103,7 @@ impl Fill {
         }
         if !state.large {
             drop(state);
-            return if cache.is_short_of_memory() { spool.poll_room(cx) } else { Poll::Ready(()) };
+            return spool.poll_room(cx);
         }
         written.into_iter().for_each(|range| {
             state.body.remove(range);

@@ -197,8 +197,8 @@ impl Writer {
 
     /// What does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // With little memory, what the queue before the disk refuses would soon be nowhere.
-        let waits = self.admitted == Some(true) && self.cache.is_short_of_memory();
+        // What the queue before the disk refuses would be nowhere once it has left memory.
+        let waits = self.admitted == Some(true);
         if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
             return Poll::Pending;
         }

@@ -45,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -429,6 +430,12 @@ impl Store {
     pub fn queue_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut healthy = self.healthy();
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Looks whether the disks get on; one that does nothing for two seconds is not waited for. To be called some times a
+    /// second.
+    pub fn watch(&self) {
+        self.healthy().for_each(|folder| folder.queue.watch(Instant::now()));
     }
 
     /// While what this gives back lives, the heads of a key are not found.
