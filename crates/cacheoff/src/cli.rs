@@ -48,7 +48,13 @@ pub fn main() -> ExitCode {
         Cli::Run(args) => args.run(),
         Cli::Contest(line) => {
             let cores = line.contest.own_cores();
-            line.contest.run(&mut |heat| crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores))
+            let mut play = |heat: &crate::contest::Heat<'_>| {
+                crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores)
+            };
+            let facts =
+                |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
+            let cut = &mut crate::downtime::command::cut;
+            line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts })
         }
         Cli::Report(args) => args.run(),
         Cli::Downtime(args) => args.run(),

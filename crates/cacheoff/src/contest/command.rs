@@ -1,7 +1,6 @@
 //! `cacheoff contest`.
 
-use super::{EntrySpec, Event, Heat, Plan, Post, contest};
-use crate::ledger::Ledger;
+use super::{Discipline, EntrySpec, Event, Plan, Players, Post, contest};
 use crate::report::command::Outputs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,10 +19,11 @@ pub struct ContestArgs {
     /// A cache that runs already
     #[arg(long, value_name = "NAME=ADDR:PORT")]
     ask: Vec<String>,
-    /// Workloads by name or file
+    /// Workloads by name or file, each with what differs: hammer:variant=16kb:rounds=2, polymix-2:peak=100:scale=0.002,
+    /// tree:store=disk:robot.count=2; `downtime` cuts the power of a disk store
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
-    /// Rounds per workload
+    /// Rounds of each workload that does not say
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// How entries are asked: forward, reverse, or reverse with forward for those that know nothing else
@@ -59,10 +59,10 @@ pub struct ContestArgs {
 }
 
 impl ContestArgs {
-    /// Plays everything with `play` and gives the report.
-    pub fn run(&self, play: &mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>) -> Result<ExitCode, String> {
+    /// Plays everything and gives the report.
+    pub fn run(&self, players: &mut Players<'_>) -> Result<ExitCode, String> {
         let plan = self.plan()?;
-        let ledgers = contest(&plan, play, &mut tell)?;
+        let ledgers = contest(&plan, players, &mut tell)?;
         self.outputs.give(&ledgers)
     }
 
@@ -92,7 +92,7 @@ impl ContestArgs {
         }
         Ok(Plan {
             entries,
-            workloads: self.workload.clone(),
+            disciplines: self.workload.iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
             rounds: self.rounds.max(1),
             post: Post {
                 mode: if self.mode == "any" { "reverse".to_owned() } else { self.mode.clone() },

@@ -1,7 +1,7 @@
 //! `cacheoff run`, and the plays of a contest.
 
 use super::{Order, Wanted, derive, route, run, table};
-use crate::contest::Heat;
+use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
 use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
 use crate::plan::{Asked, Plan, show};
@@ -71,7 +71,8 @@ impl RunArgs {
             Ok((knob.trim().to_owned(), value.trim().to_owned()))
         });
         let changes = changes.collect::<Result<Vec<_>, String>>()?;
-        let scaled = read(&self.workload, self.variant.as_deref(), &changes, self.scale)?;
+        let discipline = Discipline { variant: self.variant.clone(), changes, ..Discipline::of(&self.workload) };
+        let scaled = read(&discipline, self.scale)?;
         let route = self.route()?;
         let target = target(&route);
         let wanted = Wanted {
@@ -83,7 +84,8 @@ impl RunArgs {
             route,
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
-        let mut head = head(&scaled, self.scale, &wanted, &settings, &phases, target);
+        let facts = workload_facts(&discipline, &scaled, self.peak, self.scale);
+        let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let watched = match (self.pid, head.target.mode, wanted.route.address) {
@@ -128,7 +130,9 @@ impl RunArgs {
 
 /// Plays one heat of a contest.
 pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[usize]) -> Result<Ledger, String> {
-    let scaled = read(heat.workload, None, &[], scale)?;
+    let discipline = heat.discipline;
+    let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));
+    let scaled = read(discipline, scale)?;
     let route = match heat.target.mode {
         Mode::NoProxy => route(None, None, heat.origin.port()),
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
@@ -137,7 +141,8 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let workers = cores.len().max(1) as u16;
     let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: None, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
-    let mut head = head(&scaled, scale, &wanted, &settings, &phases, heat.target.clone());
+    let facts = workload_facts(discipline, &scaled, peak, scale);
+    let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
     (head.label, head.round) = (heat.label.to_owned(), heat.round);
     (head.price, head.watts) = (heat.price.clone(), heat.watts);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -146,12 +151,36 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     run(Order { settings, phases, head, ledger, watched, cores, shows: true, stop })
 }
 
+/// What is known of a discipline's workload without playing it.
+pub fn facts(discipline: &Discipline, peak: Option<f64>, scale: f64) -> WorkloadFacts {
+    let scale = discipline.scale.unwrap_or(scale);
+    match read(discipline, scale) {
+        Ok(scaled) => workload_facts(discipline, &scaled, discipline.peak.or(peak), scale),
+        Err(_) => WorkloadFacts { name: discipline.title(), scale, ..WorkloadFacts::default() },
+    }
+}
+
+fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, scale: f64) -> WorkloadFacts {
+    let workload = &scaled.workload;
+    WorkloadFacts {
+        name: discipline.title(),
+        text: workload.text.clone(),
+        peak: peak.or(workload.peak_per_s),
+        scale,
+        scale_notes: scaled.notes.clone(),
+        report_phase: workload.rules.report_phase.clone(),
+        errors_max: Some(workload.rules.errors_max),
+        dhr_min: workload.rules.dhr_min,
+    }
+}
+
 fn plan(workload: &Workload, wanted: &Wanted) -> Plan {
     Plan::of(workload, &Asked { peak_per_s: wanted.peak, cache_bytes: wanted.cache_bytes })
 }
 
-/// A workload by name or file, with changes, scaled.
-pub fn read(name: &str, variant: Option<&str>, changes: &[(String, String)], scale: f64) -> Result<Scaled, String> {
+/// The workload of a discipline, scaled.
+pub fn read(discipline: &Discipline, scale: f64) -> Result<Scaled, String> {
+    let (name, variant, changes) = (&discipline.workload, discipline.variant.as_deref(), &discipline.changes[..]);
     if !(scale > 0.0 && scale <= 100.0) {
         return Err(format!("--scale {scale}: give a number above 0, such as 0.01"));
     }
@@ -167,8 +196,16 @@ pub fn read(name: &str, variant: Option<&str>, changes: &[(String, String)], sca
     Ok(workload.map_err(|report| report.to_string())?.scaled(scale))
 }
 
-fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phases: &[Phase], target: Target) -> Run {
-    let workload: &Workload = &scaled.workload;
+fn head(
+    mut facts: WorkloadFacts,
+    workload: &Workload,
+    wanted: &Wanted,
+    settings: &Settings,
+    phases: &[Phase],
+    target: Target,
+) -> Run {
+    // Without a cache there is no hit ratio to ask for.
+    facts.dhr_min = facts.dhr_min.filter(|_| target.mode != Mode::NoProxy);
     let rate = workload.robots.pace.rate_per_s().map(|rate| rate * f64::from(settings.robots.count));
     let phases = phases.iter().map(|phase| PhasePlan {
         name: phase.name.clone(),
@@ -188,17 +225,7 @@ fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phase
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix: wanted.epoch,
         command: std::env::args().collect::<Vec<_>>().join(" "),
-        workload: WorkloadFacts {
-            name: workload.name.clone(),
-            text: workload.text.clone(),
-            peak: wanted.peak.or(workload.peak_per_s),
-            scale,
-            scale_notes: scaled.notes.clone(),
-            report_phase: workload.rules.report_phase.clone(),
-            errors_max: Some(workload.rules.errors_max),
-            // Without a cache there is no hit ratio to ask for.
-            dhr_min: workload.rules.dhr_min.filter(|_| target.mode != Mode::NoProxy),
-        },
+        workload: facts,
         seed: wanted.seed,
         target,
         contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
