@@ -56,6 +56,8 @@ pub struct Heat<'a> {
     pub pid: Option<u32>,
     /// Where the ledger is to be written.
     pub ledger: PathBuf,
+    /// Budget of the store, for workloads that fill it.
+    pub cache_bytes: Option<u64>,
     /// Price and watts of the entry, if it has them.
     pub price: Option<Price>,
     /// Power in watts, if the entry says so.
@@ -181,6 +183,11 @@ fn heat(
         origin: post.origin,
         pid: running.pid(),
         ledger: path.to_owned(),
+        cache_bytes: match post.store.as_str() {
+            "memory" => Some(post.memory_mb << 20),
+            "disk" => Some(post.disk_mb << 20),
+            _ => None,
+        },
         price: price(spec),
         watts: spec.watts,
     };

@@ -272,8 +272,11 @@ impl Worker {
         match due {
             Due::Nothing => {}
             Due::Paid => self.recorder.due(),
-            Due::Asks(wish) => {
+            Due::Asks(mut wish) => {
                 self.recorder.due();
+                for part in std::mem::take(&mut wish.parts) {
+                    self.queue(wake.robot, wish.part(part));
+                }
                 self.queue(wake.robot, wish);
                 self.dispatch(wake.robot);
             }
@@ -413,6 +416,9 @@ impl Worker {
         self.finished(robot);
         let wish = &report.job.wish;
         let page_is_here = report.verdict.findings.status == 200;
+        if page_is_here && report.verdict.findings.wrong.is_none() {
+            self.crowd.arrived(&self.settings, robot, wish);
+        }
         for child in self.crowd.children(&self.settings, wish, self.now) {
             if page_is_here {
                 self.queue(robot, child);
@@ -421,8 +427,10 @@ impl Worker {
             }
         }
         self.dispatch(robot);
-        if let Some(wake) = self.crowd.again(&self.settings, robot, self.now) {
-            self.robot_due(&wake);
+        match self.crowd.again(&self.settings, robot, self.now) {
+            Some(wake) if wake.at <= self.now => self.robot_due(&wake),
+            Some(wake) => self.wake(wake),
+            None => {}
         }
     }
 
@@ -591,7 +599,7 @@ impl Worker {
             robots: u64::from(self.crowd.alive()),
             under_way: self.under_way,
             waiting: waiting as u64,
-            working_set: self.crowd.demand.working_set(),
+            working_set: self.crowd.working_set(),
             populus: factors.populus as f32,
             load: factors.load as f32,
             recurrence: factors.recurrence as f32,

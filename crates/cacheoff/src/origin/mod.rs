@@ -30,6 +30,21 @@ pub struct OriginSettings {
     pub faults: Vec<(Fault, f64)>,
 }
 
+impl Default for OriginSettings {
+    /// One server that answers at once and makes no mistakes.
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            port: 0,
+            think: None,
+            uses: None,
+            idle: Duration::from_secs(15),
+            link: Link::default(),
+            faults: Vec::new(),
+        }
+    }
+}
+
 /// The address of a visible server: 127.128.0.1 and up.
 pub fn server_address(server: u32) -> std::net::Ipv4Addr {
     std::net::Ipv4Addr::from(0x7F80_0001 + server)

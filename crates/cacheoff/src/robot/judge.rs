@@ -1,6 +1,5 @@
 //! The judge: what a reply must be, and what it was. The head is judged when it is complete, the body as it arrives.
 
-use super::request::middle;
 use super::{Kindred, Wish};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Body, HEADER_BYTES, Law, whose};
@@ -133,7 +132,9 @@ impl Judge {
     fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
         let permitted: &[u16] = match case.wish.kind {
             Kindred::ModifiedAfter => &[304],
-            Kindred::Range => &[206, 200],
+            // The object may change while the request is on its way.
+            Kindred::TagMatch => &[304, 200],
+            Kindred::Part(_) => &[206, 200],
             _ => &[200],
         };
         if !permitted.contains(&head.status) {
@@ -143,7 +144,10 @@ impl Judge {
             return None;
         }
         let part = head.fields.get("Content-Range").and_then(ContentRange::parse);
-        let asked = middle(case.wish.facts.size);
+        let asked = match case.wish.kind {
+            Kindred::Part(part) => part.start..part.end,
+            _ => return Some((Trouble::WrongStatus, "status 206, but no part was asked for".into())),
+        };
         match part {
             Some(part) if part.range() == asked => {
                 (self.at, self.end) = (asked.start, asked.end);

@@ -4,17 +4,10 @@ use super::{Kindred, Route, Wish};
 use crate::ledger::Mode;
 use crate::object::Law;
 use crate::origin::server_address;
-use crate::wire::{ECHO, Xact, decimal, field};
+use crate::wire::{ECHO, Tag, Xact, decimal, field};
 use larder_wire::Version;
 use larder_wire::date::{Stamp, format_date};
 use std::io::Write;
-use std::ops::Range;
-
-/// The part that a range request asks for: the middle half, at least a byte.
-pub fn middle(size: u64) -> Range<u64> {
-    let from = size / 4;
-    from..(from + size / 2).max(from + 1)
-}
 
 /// Writes a request. `now` is in seconds since 1970.
 pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
@@ -59,9 +52,18 @@ fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
             field("Cache-Control", b"no-cache", out);
             field("Pragma", b"no-cache", out);
         }
-        Kindred::Range => {
-            let part = middle(wish.facts.size);
-            field("Range", format!("bytes={}-{}", part.start, part.end - 1).as_bytes(), out);
+        Kindred::Part(part) => {
+            let _ = match part.suffix {
+                true => write!(out, "Range: bytes=-{}\r\n", part.end - part.start),
+                false => write!(out, "Range: bytes={}-{}\r\n", part.start, part.end - 1),
+            };
+        }
+        Kindred::TagMatch => {
+            let variant = if law.content(&wish.name).variants > 1 { wish.variant } else { 0 };
+            let generation = law.version(&wish.name, &wish.facts, now).generation;
+            out.extend_from_slice(b"If-None-Match: ");
+            Tag { seed: wish.facts.seed, generation, variant }.write(out);
+            out.extend_from_slice(b"\r\n");
         }
         Kindred::Post(bytes) => {
             out.extend_from_slice(b"Content-Length: ");

@@ -139,7 +139,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
     };
     let workers = cores.len().max(1) as u16;
-    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: None, route };
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
@@ -209,17 +209,10 @@ fn head(
     let rate = workload.robots.pace.rate_per_s().map(|rate| rate * f64::from(settings.robots.count));
     let phases = phases.iter().map(|phase| PhasePlan {
         name: phase.name.clone(),
-        length_us: match phase.goal {
-            Goal::Time(length) => Some(length.as_micros() as u64),
-            _ => None,
-        },
+        length_us: phase.length().map(|length| length.as_micros() as u64),
         logged: phase.logged,
         rate_end: rate.map(|rate| rate * phase.load.to * phase.populus.to),
-        goal: match phase.goal {
-            Goal::Time(length) => format!("{} s", length.as_secs_f64()),
-            Goal::Replies(count) => format!("{count} replies"),
-            Goal::Fill(bytes) => format!("{bytes} bytes of cachable misses"),
-        },
+        goal: goal_in_words(phase),
     });
     let mut run = Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
@@ -235,6 +228,20 @@ fn head(
     };
     run.ideal = plan(workload, wanted).ideal();
     run
+}
+
+fn goal_in_words(phase: &Phase) -> String {
+    let goals = phase.goals.iter().map(|goal| match *goal {
+        Goal::Time(length) => format!("{} s", length.as_secs_f64()),
+        Goal::Replies(count) => format!("{count} replies"),
+        Goal::Fill(bytes) => format!("{bytes} bytes of cachable misses"),
+    });
+    let first = goals.collect::<Vec<_>>().join(" or ");
+    match (first.is_empty(), phase.until_frozen) {
+        (_, false) => first,
+        (true, true) => "a frozen working set".to_owned(),
+        (false, true) => format!("{first}, and a frozen working set"),
+    }
 }
 
 fn target(route: &Route) -> Target {

@@ -87,8 +87,8 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
 }
 
 fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
-    let schedule = Arc::new(Schedule::new(order.phases));
     let settings = Arc::new(order.settings);
+    let schedule = Arc::new(Schedule::new(order.phases, settings.workers));
     let (sender, receiver) = mpsc::channel();
     let start = Instant::now();
     let through = Arc::new(AtomicUsize::new(0));
