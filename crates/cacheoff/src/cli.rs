@@ -11,10 +11,17 @@ enum Cli {
     Run(crate::run::command::RunArgs),
     /// Plays workloads against several caches in alternation
     Contest(ContestLine),
+    /// Proves that the referee plays what a workload declares, and adds nothing: one table for the tree
+    Proof(crate::proof::ProofArgs),
     /// Makes reports of ledgers
     Report(crate::report::command::ReportArgs),
     /// Cuts the power of a cache and measures how long it takes to serve again
     Downtime(crate::downtime::command::DowntimeArgs),
+    /// Measures what the generator itself can do, beside wrk and ab
+    Ceiling(crate::ceiling::CeilingArgs),
+    /// The fixed responder of `ceiling`
+    #[command(hide = true)]
+    Responder(crate::ceiling::ResponderArgs),
     /// Records the load of a cache at work
     Record(crate::record::command::RecordArgs),
     /// Looks at TIME-WAIT
@@ -56,8 +63,11 @@ pub fn main() -> ExitCode {
             let cut = &mut crate::downtime::command::cut;
             line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts })
         }
+        Cli::Proof(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Downtime(args) => args.run(),
+        Cli::Ceiling(args) => args.run(),
+        Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),
         Cli::Msl(args) => args.run(),
         Cli::Check(args) => args.run(),

@@ -6,6 +6,8 @@ mod slots;
 mod timers;
 mod worker;
 
+pub use poll::{Poll, Ready};
+pub use slots::{Slot, Slots};
 pub use worker::{Piece, Worker, listeners};
 
 use crate::object::Law;

@@ -454,6 +454,9 @@ impl Worker {
         self.crowd.pending.done(object, verdict.whole);
         let through_cache = self.settings.route.mode != Mode::NoProxy;
         let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        if matches!(missing, Some(MissCause::Evicted | MissCause::Unknown)) {
+            self.recorder.origin().bytes_again += verdict.body_bytes;
+        }
         let reply = Reply {
             kind: wish.kind.kind(),
             content: wish.name.content,

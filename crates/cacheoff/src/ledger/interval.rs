@@ -343,6 +343,9 @@ pub struct OriginFigures {
     /// Think times in microseconds, as drawn.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub think: Histogram,
+    /// From a whole request to the last byte of its answer, in microseconds: think time and link.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub service: Histogram,
 }
 
 impl OriginFigures {
@@ -354,6 +357,7 @@ impl OriginFigures {
         self.faults += other.faults;
         self.bytes_again += other.bytes_again;
         self.think.merge(&other.think);
+        self.service.merge(&other.service);
     }
 }
 

@@ -61,6 +61,7 @@ pub struct Recorder {
     connect: Tally,
     lateness: Tally,
     think: Tally,
+    origin_service: Tally,
     plain: Interval,
     connections: [Connections; 2],
 }
@@ -184,6 +185,11 @@ impl Recorder {
         self.think.add(micros(think));
     }
 
+    /// An origin's answer has left.
+    pub fn answered(&mut self, after: Duration) {
+        self.origin_service.add(micros(after));
+    }
+
     /// Errors so far in this interval.
     pub fn errors(&self) -> &Errors {
         &self.plain.errors
@@ -216,6 +222,7 @@ impl Recorder {
         interval.connect = self.connect.take();
         interval.lateness = self.lateness.take();
         interval.origin.think = self.think.take();
+        interval.origin.service = self.origin_service.take();
         for side in Side::ALL {
             let counts = &mut self.connections[*side as usize];
             let (open, idle) = (counts.open, counts.idle);

@@ -88,6 +88,8 @@ struct Reply {
     body: Option<(Body, Range<u64>)>,
     fault: Option<Fault>,
     keeps_alive: bool,
+    /// When its request was whole.
+    asked: Duration,
     /// Bytes of head and body that the socket took.
     sent: u64,
     /// Bytes that have crossed the link, so that they may be sent.
@@ -243,13 +245,14 @@ impl Serve {
         let mut head = Vec::with_capacity(512);
         let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
         let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), fault, close, &mut head);
-        let reply = Reply::new(head, answer, fault, site.recorder);
+        let reply = Reply::new(head, answer, fault, site.now, site.recorder);
         self.state = State::Waiting(heard + think, Box::new(reply));
     }
 
     fn send(&mut self, mut reply: Box<Reply>, site: &mut Site<'_>) -> Option<Next> {
         loop {
             if reply.sent == reply.len() {
+                site.recorder.answered(site.now.saturating_sub(reply.asked));
                 return self.sent(&reply);
             }
             if let Err(wake) = reply.cross(self.lanes.as_deref_mut(), site.now) {
@@ -301,7 +304,7 @@ fn is_calibration(request: &RequestHead) -> bool {
 }
 
 impl Reply {
-    fn new(head: Vec<u8>, answer: Answer, fault: Option<Fault>, recorder: &mut Recorder) -> Self {
+    fn new(head: Vec<u8>, answer: Answer, fault: Option<Fault>, asked: Duration, recorder: &mut Recorder) -> Self {
         let figures = recorder.origin();
         figures.requests += 1;
         figures.not_modified += u64::from(answer.status == 304);
@@ -317,6 +320,7 @@ impl Reply {
             body,
             fault,
             keeps_alive: answer.keeps_alive,
+            asked,
             sent: 0,
             crossed: 0,
             entered: 0,

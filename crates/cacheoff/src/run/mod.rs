@@ -10,7 +10,7 @@ mod tests;
 
 pub use calibrate::{CALIBRATION, calibrate};
 pub use derive::{Wanted, derive, route};
-pub use table::table;
+pub use table::{Row, logged, rows, table};
 
 use crate::engine::{Piece, Settings, Worker, listeners};
 use crate::ledger::{self, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
@@ -117,7 +117,8 @@ fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
     keeper.end(start.elapsed(), interrupted)
 }
 
-fn bind_to(core: Option<usize>) {
+/// Binds this thread, and what it starts, to a core.
+pub fn bind_to(core: Option<usize>) {
     let Some(core) = core else { return };
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(core);
