@@ -215,7 +215,7 @@ fn through(ledger: &Ledger, text: &mut String) -> bool {
     let gap = offered - hits - classed;
     let think = whole.origin.think.mean().unwrap_or(0.0) / 1e6;
     let served = whole.origin.service.mean().unwrap_or(0.0) / 1e6;
-    let miss = whole.service.miss.mean().unwrap_or(0.0) / 1e6;
+    let miss = whole.service.alone.mean().unwrap_or(0.0) / 1e6;
     let share = miss / served - 1.0;
     let (hits_hold, misses_hold) = (gap.abs() <= POINTS_MAX, share.abs() <= MISS_SHARE_MAX);
     let word = |holds: bool| if holds { "holds" } else { "**does not hold**" };
@@ -232,7 +232,7 @@ fn through(ledger: &Ledger, text: &mut String) -> bool {
          | replies to basic requests | {} |\n| offered hits | {offered:.2} % |\n| hits | {hits:.2} % |\n\
          | missing hits by cause | {} |\n| offered less hits and classed ones (at most {POINTS_MAX} point) | {gap:.2} points, {} |\n\
          | think time, mean | {think:.3} s |\n| think time and link, mean, at the origins | {served:.3} s |\n\
-         | miss, mean, from its first byte sent | {miss:.3} s |\n\
+         | miss that nobody else was asking for, mean, from its first byte sent | {miss:.3} s |\n\
          | miss against think time and link (at most {:.0} %) | {:+.2} %, {} |\n| median of hits | {} µs |\n\
          | wrong answers | {lies} |\n| errors | {} |\n",
         ledger.run.label,

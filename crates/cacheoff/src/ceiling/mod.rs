@@ -6,7 +6,7 @@ mod responder;
 use crate::contest::Discipline;
 use crate::ledger::{Interval, Ledger, Load, Run, Side};
 use crate::object::{Law, Name, World};
-use crate::origin::answer;
+use crate::origin::{Manner, answer};
 use crate::proc::{Watched, machine};
 use crate::run::command::read;
 use crate::run::{Order, Wanted, bind_to, derive, route, run};
@@ -218,7 +218,7 @@ fn reply(law: &Law) -> Result<Vec<u8>, String> {
     let parsed = HeadScan::new().request(&request, &HEAD_LIMITS).map_err(|fault| fault.to_string())?;
     let Parsed::Complete { head, .. } = parsed else { return Err("the request is not whole".to_owned()) };
     let mut out = Vec::new();
-    let given = answer(&head, law, &Clock::at(law.epoch), None, false, &mut out);
+    let given = answer(&head, law, &Clock::at(law.epoch), Manner::default(), &mut out);
     if let Some((body, range)) = given.body {
         let at = out.len();
         out.resize(at + (range.end - range.start) as usize, 0);

@@ -171,6 +171,7 @@ impl Crowd {
         let mut wish = Wish::draw(law, robots, drawn, multipliers.special, &mut robot.stream);
         wish.intended = wake.at;
         wish.variant = u8::from(robot.accepts_gzip);
+        wish.client.number = number;
         robot.debt += (wish.children.len() + wish.parts.len()) as u64;
         if !wish.repeat && wish.facts.cachable {
             self.fresh_cachable += 1;
@@ -212,7 +213,7 @@ impl Crowd {
     pub fn children(&self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
         let wish = |name: &Name| {
             let facts = settings.law.facts(name);
-            Wish { variant: page.variant, intended: now, ..Wish::of(*name, facts, page.repeat) }
+            Wish { intended: now, ..Wish::of(*name, facts, page.repeat).like(page) }
         };
         page.children.iter().map(wish).collect()
     }

@@ -280,6 +280,9 @@ pub struct Service {
     pub hit: Histogram,
     /// Basic misses.
     pub miss: Histogram,
+    /// Of those, the ones that nobody was asking for when they were sent: no cache has a reason to hold them back.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub alone: Histogram,
 }
 
 impl Service {
@@ -291,6 +294,7 @@ impl Service {
         self.all.merge(&other.all);
         self.hit.merge(&other.hit);
         self.miss.merge(&other.miss);
+        self.alone.merge(&other.alone);
     }
 }
 

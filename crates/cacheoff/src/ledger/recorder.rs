@@ -32,6 +32,8 @@ pub struct Reply {
     pub response: Duration,
     /// From the first byte sent to the last byte.
     pub service: Duration,
+    /// Whether somebody else was asking for the same object when it was sent.
+    pub behind: bool,
     /// From the first byte sent to the first byte received.
     pub first_byte: Duration,
     /// Time spent waiting for a connection.
@@ -55,7 +57,7 @@ pub struct Recorder {
     named: [ClassTally; NAMED],
     contents: Vec<ClassTally>,
     statuses: Vec<(u16, ClassTally)>,
-    service: [Tally; 3],
+    service: [Tally; 4],
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
@@ -143,6 +145,9 @@ impl Recorder {
             self.named[FILL].add(reply, sample);
         }
         self.service[if hit { 1 } else { 2 }].add(micros(reply.service));
+        if !hit && !reply.behind {
+            self.service[3].add(micros(reply.service));
+        }
     }
 
     fn status(&mut self, status: u16) -> Option<&mut ClassTally> {
@@ -215,8 +220,8 @@ impl Recorder {
         for (status, tally) in &mut self.statuses {
             tally.give(Class::Status(*status), &mut interval);
         }
-        let [all, hit, miss] = self.service.each_mut().map(Tally::take);
-        interval.service = Service { all, hit, miss };
+        let [all, hit, miss, alone] = self.service.each_mut().map(Tally::take);
+        interval.service = Service { all, hit, miss, alone };
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();

@@ -125,6 +125,7 @@ fn is_histogram(field: &str) -> bool {
         "lateness",
         "think",
         "service",
+        "alone",
         "measured",
     ]
     .contains(&field)

@@ -32,6 +32,21 @@ pub struct Wish {
     pub children: Vec<Name>,
     /// Other parts that are asked for at the same time.
     pub parts: Vec<Part>,
+    /// After how many bytes of the body the robot breaks off, if it does.
+    pub abort_at: Option<u64>,
+    /// What the request says of the robot.
+    pub client: Client,
+}
+
+/// What a request says of the robot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// Its number.
+    pub number: u32,
+    /// Whether it shows its cookie.
+    pub cookie: bool,
+    /// Whether it shows that it is logged in.
+    pub logged_in: bool,
 }
 
 /// What is asked of an object.
@@ -114,6 +129,15 @@ impl Wish {
             wish.parts = Part::divide(facts.size, ranges);
             wish.kind = wish.parts.pop().map_or(Kindred::Basic, Kindred::Part);
         }
+        if stream.chance(settings.abort) {
+            wish.abort_at = Some(stream.below(facts.size + 1));
+        }
+        wish.client.cookie = stream.chance(settings.cookie);
+        wish.client.logged_in = stream.chance(settings.logged_in);
+        if facts.redirects {
+            (wish.kind, wish.parts, wish.children) = (Kindred::Basic, Vec::new(), vec![law.moved(&name)]);
+            return wish;
+        }
         wish.children = law.embedded(&name, &facts);
         wish.children.retain(|_| settings.embed_recurrence >= 1.0 || stream.chance(settings.embed_recurrence));
         wish
@@ -132,6 +156,8 @@ impl Wish {
             tries: 0,
             children: Vec::new(),
             parts: Vec::new(),
+            abort_at: None,
+            client: Client::default(),
         }
     }
 
@@ -142,13 +168,14 @@ impl Wish {
 
     /// For the same client at the same time.
     pub fn like(mut self, other: &Self) -> Self {
-        (self.variant, self.intended) = (other.variant, other.intended);
+        (self.variant, self.intended, self.client) = (other.variant, other.intended, other.client);
         self
     }
 
-    /// Whether an ideal cache answers it: basic, asked before, and a store may keep it.
+    /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
     pub fn offered(&self) -> bool {
-        self.kind == Kindred::Basic && self.repeat && self.facts.cachable
+        let plain = self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
+        plain && self.repeat && self.facts.cachable
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Judge {
     at: u64,
     end: u64,
     bytes_right: bool,
+    /// The cache answers by itself, as it must.
+    own: bool,
     first: Vec<u8>,
     findings: Findings,
 }
@@ -67,6 +69,8 @@ pub struct Case<'a> {
     pub asked: u64,
     /// Now, in seconds since 1970.
     pub now: u64,
+    /// The status that the cache must give by itself, if it must.
+    pub expected: Option<u16>,
 }
 
 impl Judge {
@@ -91,8 +95,9 @@ impl Judge {
             expected,
             variants: (case.wish.facts.seed, case.law.content(&case.wish.name).variants),
             at: 0,
-            end: expected.size,
+            end: if case.wish.facts.redirects { 0 } else { expected.size },
             bytes_right: true,
+            own: false,
             first: Vec::new(),
             findings: Findings { status: head.status, served, wrong: None, fault: None },
         };
@@ -109,6 +114,12 @@ impl Judge {
         tag: Option<Tag>,
         dated: Option<u64>,
     ) -> Option<(Trouble, String)> {
+        if let Some(wanted) = case.expected {
+            // What such an answer says is the cache's own affair.
+            (self.at, self.end, self.own) = (0, 0, true);
+            let wrong = || (Trouble::WrongStatus, format!("status {} instead of {wanted}", head.status));
+            return (head.status != wanted).then(wrong);
+        }
         if echo.is_some_and(|echo| echo.tag != case.xact.tag) {
             return Some((Trouble::ForeignReply, "the echo is of another run".into()));
         }
@@ -131,6 +142,7 @@ impl Judge {
     /// The status, and the part of a partial answer.
     fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
         let permitted: &[u16] = match case.wish.kind {
+            _ if case.wish.facts.redirects => &[302],
             Kindred::ModifiedAfter => &[304],
             // The object may change while the request is on its way.
             Kindred::TagMatch => &[304, 200],
@@ -139,6 +151,9 @@ impl Judge {
         };
         if !permitted.contains(&head.status) {
             return Some((Trouble::WrongStatus, format!("status {} instead of {permitted:?}", head.status)));
+        }
+        if head.status == 302 {
+            return self.location(case, head);
         }
         if head.status != 206 {
             return None;
@@ -155,6 +170,15 @@ impl Judge {
             }
             part => Some((Trouble::WrongRange, format!("{part:?} instead of bytes {asked:?}"))),
         }
+    }
+
+    /// Where a redirection leads to.
+    fn location(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
+        let (mut wanted, moved) = (Vec::new(), case.law.moved(&case.wish.name));
+        case.law.path(&moved, &case.law.facts(&moved), &mut wanted);
+        let found = head.fields.get("Location").unwrap_or_default();
+        let detail = || format!("Location leads to {}", String::from_utf8_lossy(found));
+        (!found.ends_with(&wanted)).then(|| (Trouble::WrongHeader, detail()))
     }
 
     /// Whether a hit was permitted.
@@ -213,7 +237,7 @@ impl Judge {
 
     /// Whether the body should be the object's.
     fn is_ours(&self) -> bool {
-        matches!(self.findings.status, 200 | 206) && self.findings.fault.is_none()
+        matches!(self.findings.status, 200 | 206) && self.findings.fault.is_none() && !self.own
     }
 
     fn wrong_bytes(&self) -> (Trouble, String) {
@@ -250,6 +274,11 @@ impl Judge {
         }
         let whole = complete && missing == 0 && self.findings.wrong.is_none() && self.findings.fault.is_none();
         Verdict { body_bytes: self.at - started.min(self.at), whole, findings: self.findings }
+    }
+
+    /// The robot breaks off here.
+    pub fn break_off(&mut self) {
+        self.end = self.at;
     }
 
     fn expects_body(&self) -> bool {

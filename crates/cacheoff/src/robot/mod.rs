@@ -10,7 +10,7 @@ mod shelf;
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
 pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
-pub use pending::Pending;
+pub use pending::{Company, Pending};
 pub use request::write_request;
 pub use shelf::Shelf;
 
@@ -60,6 +60,16 @@ pub struct RobotSettings {
     pub waiting_max: usize,
     /// What requests say they speak.
     pub version: Version,
+    /// Share of the replies whose reading a robot breaks off.
+    pub abort: f64,
+    /// Bytes per second that a connection is read at; 0 for as they come.
+    pub read_bytes_per_s: u64,
+    /// Share of the requests with a cookie of the robot.
+    pub cookie: f64,
+    /// Share of the requests of a user who is logged in.
+    pub logged_in: f64,
+    /// The status that the cache must give by itself, if it must.
+    pub expected: Option<u16>,
     /// Share of the robots that accept compressed variants.
     pub accepts_gzip: f64,
     /// How long a reply may take.
@@ -90,6 +100,11 @@ impl Default for RobotSettings {
             connections_max: 4,
             waiting_max: 1_000,
             version: Version::Http11,
+            abort: 0.0,
+            read_bytes_per_s: 0,
+            cookie: 0.0,
+            logged_in: 0.0,
+            expected: None,
             accepts_gzip: 0.0,
             timeout: Duration::from_secs(10),
             link: Link::default(),

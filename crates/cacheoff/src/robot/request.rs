@@ -34,6 +34,12 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     out.extend_from_slice(b": ");
     xact.write(out);
     out.extend_from_slice(b"\r\n");
+    if wish.client.cookie {
+        field("Cookie", format!("id={:x}", wish.client.number).as_bytes(), out);
+    }
+    if wish.client.logged_in {
+        field("Authorization", format!("Bearer robot-{:x}", wish.client.number).as_bytes(), out);
+    }
     if wish.variant > 0 {
         field("Accept-Encoding", b"gzip", out);
     }

@@ -60,6 +60,8 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
         epoch: wanted.epoch,
         contents: workload.contents.iter().map(content).collect(),
+        redirect: workload.servers.redirect,
+        query: workload.requests.query,
     };
     let settings = Settings {
         law,
@@ -82,15 +84,8 @@ fn refuse(workload: &Workload) -> Result<(), String> {
     let cannot = [
         (robots.tls, "robot.tls"),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
-        (robots.abort > 0.0, "robot.abort"),
-        (robots.read_bytes_per_s > 0, "robot.read_bytes_per_s"),
-        (requests.cookie > 0.0 || requests.query > 0.0 || requests.logged_in > 0.0, "cookies, queries and users"),
         (requests.purges_per_request > 0.0, "purges"),
-        (requests.expected_status != 0, "request.expected_status"),
-        (servers.abort > 0.0, "server.abort"),
         (servers.names, "server.names"),
-        (servers.chunked, "server.chunked"),
-        (servers.redirect > 0.0, "server.redirect"),
         (workload.replay.is_some(), "replay"),
         (workload.phases.iter().any(|phase| phase.dark), "dark phases (use cacheoff downtime)"),
     ];
@@ -140,6 +135,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
         (Fault::Reset, given.faults.reset),
         (Fault::LongLength, given.faults.wrong_length),
         (Fault::Unavailable, given.faults.errors),
+        (Fault::Abort, given.abort),
     ];
     OriginSettings {
         servers,
@@ -149,6 +145,8 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
         idle: given.idle,
         link: link(&workload.server_link),
         faults: faults.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+        burst: given.faults.burst,
+        chunked: given.chunked,
     }
 }
 
@@ -203,6 +201,11 @@ fn robots(workload: &Workload, count: u32) -> RobotSettings {
         connections_max: if given.connections_max == 0 { u32::MAX } else { given.connections_max },
         waiting_max: WAITING_MAX,
         version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
+        abort: given.abort,
+        read_bytes_per_s: given.read_bytes_per_s,
+        cookie: requests.cookie,
+        logged_in: requests.logged_in,
+        expected: (requests.expected_status != 0).then_some(requests.expected_status),
         accepts_gzip: requests.accept_gzip,
         timeout: TIMEOUT,
         link: link(&workload.client_link),

@@ -40,7 +40,7 @@ fn content() -> Content {
 
 fn law(content: Content) -> Law {
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    Law { seed: 7, tag: 0xCAFE, epoch, contents: vec![content] }
+    Law { seed: 7, tag: 0xCAFE, epoch, contents: vec![content], ..Law::default() }
 }
 
 fn settings(law: Law, cache: SocketAddr) -> Settings {
