@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// A robot that reads slowly looks again after so long.
 const TRICKLE: Duration = Duration::from_millis(50);
+/// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
+const HEAD_PIECE_BYTES: usize = 256;
 
 /// What a connection works with: everything that belongs to its worker.
 pub struct Desk<'a> {
@@ -328,8 +330,11 @@ impl Ask {
     /// How much may be read now, if the robot reads slowly.
     fn room(&self, job: &Job, desk: &Desk<'_>) -> Option<usize> {
         let rate = desk.settings.read_bytes_per_s;
-        if rate == 0 || job.reply.is_none() {
+        if rate == 0 {
             return Some(desk.buffer.len());
+        }
+        if job.reply.is_none() {
+            return Some(HEAD_PIECE_BYTES);
         }
         let since = desk.now.saturating_sub(job.started).as_secs_f64();
         let left = (since * rate as f64) as u64;

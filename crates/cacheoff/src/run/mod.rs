@@ -4,6 +4,8 @@
 mod calibrate;
 pub mod command;
 mod derive;
+#[cfg(test)]
+mod features_tests;
 mod table;
 #[cfg(test)]
 mod tests;

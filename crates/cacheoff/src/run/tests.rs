@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Lie {
+pub(super) enum Lie {
     None,
     Stale,
     Truncates,
@@ -119,7 +119,7 @@ fn robots() -> RobotSettings {
     }
 }
 
-fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
+pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let changes =
         Life::Cycle { length: Distribution::Constant(1.0), variance: 0.0, with_modified: 1.0, expires_after: 0.0 };
     let content = Content {
@@ -161,7 +161,7 @@ fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     }
 }
 
-fn whole(ledger: &Ledger) -> Interval {
+pub(super) fn whole(ledger: &Ledger) -> Interval {
     let mut whole = Interval::default();
     ledger.intervals.iter().for_each(|interval| whole.extend(interval));
     whole
