@@ -7,6 +7,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+/// What the project publishes. Five entries take about 40 minutes: 7 for `hammer`, 2 for `tree`, 20 for PolyMix-2, 10 for the cut.
+const STANDARD: [&str; 4] =
+    ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "downtime:rounds=2"];
+
 /// Plays workloads against several caches in alternation and reports them side by side.
 #[derive(clap::Args, Debug)]
 pub struct ContestArgs {
@@ -23,6 +27,9 @@ pub struct ContestArgs {
     /// tree:store=disk:robot.count=2; `downtime` cuts the power of a disk store
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
+    /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the power cut
+    #[arg(long, conflicts_with = "workload")]
+    standard: bool,
     /// Rounds of each workload that does not say
     #[arg(long, default_value_t = 3)]
     rounds: u32,
@@ -50,7 +57,7 @@ pub struct ContestArgs {
     /// Folder for the ledgers
     #[arg(long, default_value = "contest")]
     folder: PathBuf,
-    /// No round begins after this many minutes
+    /// No play begins after this many minutes
     #[arg(long, value_name = "MINUTES")]
     time_max: Option<u64>,
     /// Where the report goes
@@ -92,7 +99,7 @@ impl ContestArgs {
         }
         Ok(Plan {
             entries,
-            disciplines: self.workload.iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
+            disciplines: self.words().iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
             rounds: self.rounds.max(1),
             post: Post {
                 mode: if self.mode == "any" { "reverse".to_owned() } else { self.mode.clone() },
@@ -107,6 +114,13 @@ impl ContestArgs {
             folder: self.folder.clone(),
             time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
         })
+    }
+
+    fn words(&self) -> Vec<String> {
+        match self.standard {
+            true => STANDARD.map(str::to_owned).to_vec(),
+            false => self.workload.clone(),
+        }
     }
 
     fn cores(&self) -> Vec<usize> {
@@ -140,18 +154,24 @@ mod tests {
         contest: ContestArgs,
     }
 
-    fn plan(words: &[&str]) -> Result<Plan, String> {
+    fn plan_of(words: &[&str]) -> Result<Plan, String> {
         Whole::try_parse_from([&["contest"], words].concat()).map_err(|error| error.to_string())?.contest.plan()
     }
 
     #[test]
     fn words_become_a_plan() {
         let plan =
-            plan(&["--entries", "ats,squid", "--ask", "mine=127.0.0.1:1", "--cache-cores", "0", "--rounds", "0"])
+            plan_of(&["--entries", "ats,squid", "--ask", "mine=127.0.0.1:1", "--cache-cores", "0", "--rounds", "0"])
                 .unwrap();
         let names: Vec<&str> = plan.entries.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["trafficserver", "squid", "mine"]);
         assert_eq!((plan.rounds, plan.post.cores, plan.any_mode), (1, vec![0], true));
+    }
+
+    #[test]
+    fn the_standard_contest_is_four_disciplines() {
+        let names: Vec<String> = plan_of(&["--standard"]).unwrap().disciplines.iter().map(Discipline::title).collect();
+        assert_eq!(names, ["hammer", "tree", "polymix-2", "downtime"]);
     }
 
     #[test]
@@ -164,7 +184,7 @@ mod tests {
             (&["--entry", "/nowhere"], "cannot be read"),
             (&["--mode", "sideways"], "invalid value"),
         ] {
-            let error = plan(words).err().unwrap();
+            let error = plan_of(words).err().unwrap();
             assert!(error.contains(reason), "{words:?}: {error}");
         }
     }

@@ -461,6 +461,7 @@ impl Job {
             asked: self.asked,
             now: desk.clock.unix,
             expected: desk.settings.expected,
+            delay_s_max: desk.settings.delay_s_max,
         };
         let mut judge = Judge::head(&case, head);
         if framing == Framing::None {

@@ -11,10 +11,6 @@ use larder_wire::range::ContentRange;
 /// Seconds by which clocks and roundings may differ.
 const TOLERANCE_S: u64 = 2;
 
-/// A cache adds the time that the origin took to the age (RFC 9111 section 4.2.3), so that it may look older than it is
-/// by the longest think time.
-const RESPONSE_DELAY_S_MAX: u64 = 30;
-
 /// Judges one reply.
 #[derive(Debug)]
 pub struct Judge {
@@ -71,6 +67,8 @@ pub struct Case<'a> {
     pub now: u64,
     /// The status that the cache must give by itself, if it must.
     pub expected: Option<u16>,
+    /// Seconds that an origin may take: think time and link.
+    pub delay_s_max: u64,
 }
 
 impl Judge {
@@ -318,7 +316,8 @@ fn labels(case: &Case<'_>, head: &ResponseHead, tag: Option<Tag>, dated: Option<
     let age: u64 = head.fields.text("Age")?.trim().parse().ok()?;
     let real = case.now.saturating_sub(dated);
     let slack = TOLERANCE_S + case.now.saturating_sub(case.asked);
-    if age > real + slack + RESPONSE_DELAY_S_MAX || age + slack < real {
+    // A cache adds the time that the origin took to the age (RFC 9111 section 4.2.3), so that an answer looks older than it is.
+    if age > real + slack + case.delay_s_max || age + slack < real {
         return header(format!("Age is {age} s, but Date lies {real} s back"));
     }
     None

@@ -72,6 +72,8 @@ pub struct RobotSettings {
     pub expected: Option<u16>,
     /// Share of the robots that accept compressed variants.
     pub accepts_gzip: f64,
+    /// Seconds that an origin may take at most: think time and link.
+    pub delay_s_max: u64,
     /// How long a reply may take.
     pub timeout: Duration,
     /// The link between robots and cache.
@@ -106,6 +108,7 @@ impl Default for RobotSettings {
             logged_in: 0.0,
             expected: None,
             accepts_gzip: 0.0,
+            delay_s_max: 1,
             timeout: Duration::from_secs(10),
             link: Link::default(),
         }
@@ -211,6 +214,8 @@ pub struct Route {
     pub host: String,
     /// Port of the origins.
     pub origin_port: u16,
+    /// Whether visible servers have names instead of addresses.
+    pub names: bool,
 }
 
 impl Route {
@@ -218,6 +223,11 @@ impl Route {
     pub fn hop(&self, server: u32) -> SocketAddr {
         self.address.unwrap_or_else(|| SocketAddr::from((crate::origin::server_address(server), self.origin_port)))
     }
+}
+
+/// The name of a visible server, in a domain that nobody has (RFC 6761).
+pub fn server_name(server: u32) -> String {
+    format!("server{server}.cacheoff.test")
 }
 
 /// The address of a robot: 127.64.0.1 and up.

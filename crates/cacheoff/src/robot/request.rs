@@ -1,6 +1,6 @@
 //! Requests as bytes.
 
-use super::{Kindred, Route, Wish};
+use super::{Kindred, Route, Wish, server_name};
 use crate::ledger::Mode;
 use crate::object::Law;
 use crate::origin::server_address;
@@ -26,7 +26,8 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     out.extend_from_slice(version.as_str().as_bytes());
     out.extend_from_slice(b"\r\nHost: ");
     let _ = match route.mode {
-        Mode::Reverse if !route.host.is_empty() => out.write_all(route.host.as_bytes()),
+        Mode::Reverse if !route.host.is_empty() && !route.names => out.write_all(route.host.as_bytes()),
+        _ if route.names => write!(out, "{}:{}", server_name(wish.name.server), route.origin_port),
         _ => write!(out, "{server}:{}", route.origin_port),
     };
     out.extend_from_slice(b"\r\nAccept: */*\r\n");

@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Settings and phases of a workload. `Err` names what the engine cannot play.
 pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload)?;
+    refuse(workload, wanted.route.mode == Mode::Forward)?;
     let peak = wanted.peak.or(workload.peak_per_s);
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
@@ -67,7 +67,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         law,
         origins: origins(workload, servers, wanted.route.origin_port),
         robots: robots(workload, count),
-        route: wanted.route.clone(),
+        route: Route { names: workload.servers.names, ..wanted.route.clone() },
         freeze_at,
         freeze_after,
         preset,
@@ -79,13 +79,16 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
 }
 
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
-fn refuse(workload: &Workload) -> Result<(), String> {
+fn refuse(workload: &Workload, forward: bool) -> Result<(), String> {
     let (robots, requests, servers) = (&workload.robots, &workload.requests, &workload.servers);
     let cannot = [
         (robots.tls, "robot.tls"),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
         (requests.purges_per_request > 0.0, "purges"),
-        (servers.names, "server.names"),
+        (
+            servers.names && forward,
+            "server.names (a forward proxy has to look them up; change it with server.names=false)",
+        ),
         (workload.replay.is_some(), "replay"),
         (workload.phases.iter().any(|phase| phase.dark), "dark phases (use cacheoff downtime)"),
     ];
@@ -207,9 +210,17 @@ fn robots(workload: &Workload, count: u32) -> RobotSettings {
         logged_in: requests.logged_in,
         expected: (requests.expected_status != 0).then_some(requests.expected_status),
         accepts_gzip: requests.accept_gzip,
+        delay_s_max: delay_s_max(workload),
         timeout: TIMEOUT,
         link: link(&workload.client_link),
     }
+}
+
+/// Think time that one request in ten million exceeds, and twenty times the way of the link for what is lost or large.
+fn delay_s_max(workload: &Workload) -> u64 {
+    let way = workload.server_link.delay + workload.server_link.jitter;
+    let think = workload.servers.think.quantile(1.0 - 1e-7).clamp(0.0, TIMEOUT.as_secs_f64());
+    (think + 20.0 * way.as_secs_f64()).ceil() as u64 + 1
 }
 
 fn link(given: &workload::Link) -> Link {
@@ -243,9 +254,14 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
+    let names = false;
     match (proxy, site) {
-        (Some(address), _) => Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port },
-        (None, Some((address, host))) => Route { mode: Mode::Reverse, address: Some(address), host, origin_port },
-        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port },
+        (Some(address), _) => {
+            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names }
+        }
+        (None, Some((address, host))) => {
+            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names }
+        }
+        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names },
     }
 }

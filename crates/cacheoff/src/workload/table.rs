@@ -374,7 +374,7 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
         },
     }, "From what `Expires` counts."),
     OfContent::new("expires_after", Field::Drawn(Unit::Time, |c| &mut c.content.life.expires_after), "What is added to it."),
-    OfContent::new("checksum", Field::Share(|c| &mut c.content.checksum), "Share of the replies that carry a digest. (Bodies are verified in any case.)"),
+    OfContent::new("checksum", Field::Share(|c| &mut c.content.checksum), "Share of the replies that carried a digest in Web Polygraph. It is not sent: every byte of every body is verified."),
     OfContent::new("variants", Field::Word {
         form: "whole number from 1 to 16",
         read: |c| c.content.variants.to_string(),
