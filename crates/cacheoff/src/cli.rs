@@ -11,6 +11,8 @@ enum Cli {
     Run(crate::run::command::RunArgs),
     /// Plays workloads against several caches in alternation
     Contest(ContestLine),
+    /// Finds the highest rate at which a bound holds
+    Peak(crate::run::peak::PeakArgs),
     /// Proves that the referee plays what a workload declares, and adds nothing: one table for the tree
     Proof(crate::proof::ProofArgs),
     /// Makes reports of ledgers
@@ -63,6 +65,7 @@ pub fn main() -> ExitCode {
             let cut = &mut crate::downtime::command::cut;
             line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts })
         }
+        Cli::Peak(args) => args.run(),
         Cli::Proof(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Downtime(args) => args.run(),

@@ -15,6 +15,8 @@ pub struct Phase {
     pub until_frozen: bool,
     /// Whether its figures are reported.
     pub logged: bool,
+    /// Whether the cache has no power while it lasts; nobody asks then.
+    pub dark: bool,
     /// Share of the robots that are alive.
     pub populus: Ramp,
     /// Multiplier of the rate.
@@ -36,6 +38,7 @@ impl Phase {
             goals: vec![goal],
             until_frozen: false,
             logged: true,
+            dark: false,
             populus: one,
             load: one,
             recurrence: one,
@@ -168,7 +171,7 @@ impl Schedule {
         let phase = &self.phases[number];
         let progress = phase.goals.iter().map(|goal| self.progress(number, *goal, now)).fold(0.0, f64::max);
         Factors {
-            populus: phase.populus.at(progress),
+            populus: if phase.dark { 0.0 } else { phase.populus.at(progress) },
             load: phase.load.at(progress),
             recurrence: phase.recurrence.at(progress),
             special: phase.special.at(progress),

@@ -102,6 +102,7 @@ impl CeilingArgs {
             ledger: None,
             watched: Watched::Tree(responder.child.id()),
             cores: vec![self.core],
+            power: None,
             shows: false,
             stop: Arc::default(),
         };

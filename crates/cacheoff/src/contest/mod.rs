@@ -83,6 +83,8 @@ pub enum Event<'a> {
         /// Why.
         reason: &'a str,
     },
+    /// Stopped by hand; what is left is not played.
+    Stopped,
     /// Time is over; rounds that did not begin are left out.
     TimeIsOver,
 }
@@ -114,7 +116,13 @@ pub fn contest(plan: &Plan, players: &mut Players<'_>, tell: &mut dyn FnMut(Even
                     return Ok(in_order(plan, ledgers));
                 }
                 tell(Event::Begins { label: &spec.name, workload: &title, round });
-                ledgers.push(attempt(plan, spec, discipline, round, players, tell));
+                let ledger = attempt(plan, spec, discipline, round, players, tell);
+                let stopped = ledger.end.outcome == Outcome::Interrupted;
+                ledgers.push(ledger);
+                if stopped {
+                    tell(Event::Stopped);
+                    return Ok(in_order(plan, ledgers));
+                }
             }
         }
     }

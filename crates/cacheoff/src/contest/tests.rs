@@ -81,7 +81,7 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     let mut tell = |event: Event<'_>| match event {
         Event::Begins { label, round, .. } => seen.push((label.to_owned(), round)),
         Event::Failed { label, reason } => failures.push(format!("{label}: {reason}")),
-        Event::TimeIsOver => {}
+        Event::TimeIsOver | Event::Stopped => {}
     };
     let ledgers = contest(&plan, &mut Players { play: &mut play, cut: &mut no_cut, facts: &facts }, &mut tell).unwrap();
     let order: Vec<&str> = seen.iter().map(|(label, _)| label.as_str()).collect();

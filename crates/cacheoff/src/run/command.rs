@@ -1,6 +1,6 @@
 //! `cacheoff run`, and the plays of a contest.
 
-use super::{Order, Wanted, derive, route, run, table};
+use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
 use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
@@ -11,7 +11,7 @@ use crate::schedule::{Goal, Phase};
 use crate::workload::{Builtin, Scaled, Workload, load};
 use larder_wire::{Scheme, Url};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,6 +55,12 @@ pub struct RunArgs {
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
+    /// A command that cuts the power of the cache, for dark phases
+    #[arg(long, value_name = "COMMAND", requires = "again")]
+    cut: Option<String>,
+    /// A command that starts it again; it may stay in the foreground
+    #[arg(long, value_name = "COMMAND", requires = "cut")]
+    again: Option<String>,
     /// Knobs of the workload to change
     #[arg(long, value_name = "KNOB=VALUE")]
     set: Vec<String>,
@@ -66,6 +72,27 @@ pub struct RunArgs {
 impl RunArgs {
     /// Plays, and prints what came of it.
     pub fn run(&self) -> Result<ExitCode, String> {
+        let (ledger, workload, settings) = self.play(self.peak, self.ledger.as_deref())?;
+        eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
+        println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
+        println!("{}", table(&ledger, &workload, &settings));
+        Ok(match ledger.end.outcome {
+            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+
+    /// Requests per second at peak, if somebody said so.
+    pub fn peak(&self) -> Option<f64> {
+        self.peak
+    }
+
+    /// Plays at another peak.
+    pub fn at(&self, peak: f64, ledger: &Path) -> Result<Ledger, String> {
+        Ok(self.play(Some(peak), Some(ledger))?.0)
+    }
+
+    fn play(&self, peak: Option<f64>, ledger: Option<&Path>) -> Result<(Ledger, Workload, Settings), String> {
         let changes = self.set.iter().map(|given| {
             let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
             Ok((knob.trim().to_owned(), value.trim().to_owned()))
@@ -76,7 +103,7 @@ impl RunArgs {
         let route = self.route()?;
         let target = target(&route);
         let wanted = Wanted {
-            peak: self.peak,
+            peak,
             seed: self.seed,
             epoch: unix_now(),
             workers: self.cores.len().max(1) as u16,
@@ -84,7 +111,7 @@ impl RunArgs {
             route,
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
-        let facts = workload_facts(&discipline, &scaled, self.peak, self.scale);
+        let facts = workload_facts(&discipline, &scaled, peak, self.scale);
         let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -100,20 +127,14 @@ impl RunArgs {
             settings: settings.clone(),
             phases,
             head,
-            ledger: self.ledger.clone(),
+            ledger: ledger.map(Path::to_path_buf),
             watched,
             cores,
+            power: self.cut.clone().zip(self.again.clone()).map(|(cut, again)| Power { cut, again }),
             shows,
             stop,
         };
-        let ledger = run(order)?;
-        eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
-        println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
-        println!("{}", table(&ledger, &scaled.workload, &settings));
-        Ok(match ledger.end.outcome {
-            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        })
+        Ok((run(order)?, scaled.workload, settings))
     }
 
     fn route(&self) -> Result<Route, String> {
@@ -148,7 +169,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
     let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop_flag());
-    run(Order { settings, phases, head, ledger, watched, cores, shows: true, stop })
+    run(Order { settings, phases, head, ledger, watched, cores, power: None, shows: true, stop })
 }
 
 /// What is known of a discipline's workload without playing it.

@@ -90,7 +90,6 @@ fn refuse(workload: &Workload, forward: bool) -> Result<(), String> {
             "server.names (a forward proxy has to look them up; change it with server.names=false)",
         ),
         (workload.replay.is_some(), "replay"),
-        (workload.phases.iter().any(|phase| phase.dark), "dark phases (use cacheoff downtime)"),
     ];
     let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
     match missing.is_empty() {
@@ -240,6 +239,7 @@ fn phase(given: &workload::Phase, wanted: &Wanted) -> Result<Phase, String> {
         goals: goals.into_iter().flatten().collect(),
         until_frozen: given.until_frozen,
         logged: given.logged,
+        dark: given.dark,
         populus: ramp(given.populus),
         load: ramp(given.load),
         recurrence: ramp(given.recurrence),

@@ -114,3 +114,29 @@ fn robots_wait_between_two_requests_and_start_together() {
     quiet(&seen);
     assert!((150..=200).contains(&seen.replies()), "{} replies of 10 robots in 2 s", seen.replies());
 }
+
+#[test]
+fn the_power_goes_and_comes_and_nobody_asks_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let touch = |name: &str| format!("touch {}/{name}", folder.path().display());
+    let mut order = tests::order(None, tests::Lie::None);
+    let phase = |name: &str, millis, dark| {
+        let goal = crate::schedule::Goal::Time(Duration::from_millis(millis));
+        Phase { dark, ..Phase::flat(name, goal) }
+    };
+    order.phases = vec![phase("load", 1500, false), phase("dark", 1500, true), phase("meas", 1500, false)];
+    order.power = Some(Power { cut: touch("cut"), again: touch("again") });
+    let ledger = run(order).unwrap();
+    assert!(folder.path().join("cut").exists() && folder.path().join("again").exists());
+    let found = &ledger.downtimes[0];
+    assert!((1_400_000..1_700_000).contains(&found.dark_us), "{found:?}");
+    assert!(found.first_miss_us.is_some_and(|after| after <= 2_000_000) && found.first_hit_us.is_none(), "{found:?}");
+    assert_eq!(ledger.phase(1).due, 0);
+}
+
+#[test]
+fn a_dark_phase_without_a_switch_is_refused() {
+    let mut order = tests::order(None, tests::Lie::None);
+    order.phases[0].dark = true;
+    assert!(run(order).err().unwrap().contains("--cut"));
+}

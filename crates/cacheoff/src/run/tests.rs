@@ -156,6 +156,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         ledger: None,
         watched: Watched::Nobody,
         cores: Vec::new(),
+        power: None,
         shows: false,
         stop: Arc::default(),
     }

@@ -77,6 +77,7 @@ fn order(settings: Settings, length: Duration) -> Order {
         ledger: None,
         watched: Watched::Nobody,
         cores: Vec::new(),
+        power: None,
         shows: false,
         stop: Arc::new(AtomicBool::new(false)),
     }
