@@ -3,6 +3,7 @@
 //! `journey` is the request's way through the rooms and the module to open first.
 
 pub mod access;
+mod allocator;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -103,7 +103,7 @@ impl Fill {
         }
         if !state.large {
             drop(state);
-            return if cache.is_short_of_memory() { spool.poll_room(cx) } else { Poll::Ready(()) };
+            return spool.poll_room(cx);
         }
         written.into_iter().for_each(|range| {
             state.body.remove(range);
@@ -133,15 +133,26 @@ impl Fill {
                 own.range.start = at;
             }
             if state.body.bytes() > cache.object_bytes_max(false) {
-                state.shed();
+                self.shed(&mut state);
             }
             self.entry.settle_charge(&mut state);
             state.wake_readers();
         }
         if !cache.make_room() {
             let mut state = self.entry.state.lock();
-            state.shed();
+            // From now on its bytes leave memory as soon as they are on disk.
+            state.large |= self.spool.is_some();
+            self.shed(&mut state);
             self.entry.settle_charge(&mut state);
+        }
+    }
+
+    /// What every reader has taken goes, but not what is only on its way to the disk: it would be fetched twice.
+    fn shed(&self, state: &mut State) {
+        if self.spool.as_ref().is_some_and(|spool| !spool.is_refused()) {
+            state.shed_written();
+        } else {
+            state.shed();
         }
     }
 
@@ -173,7 +184,7 @@ impl State {
 impl Drop for Fill {
     fn drop(&mut self) {
         let mut state = self.entry.state.lock();
-        state.puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
+        state.add_puts(self.spool.iter_mut().flat_map(Spool::finish));
         state.fills.retain(|fill| fill.number != self.number);
         if self.at < self.hole.end {
             state.fail_readers(&(self.at..self.hole.end), &self.failure);

@@ -10,6 +10,7 @@ mod reload;
 mod serve;
 mod store;
 
+use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, container, descriptors, manual};
@@ -226,7 +227,7 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded)
     });
     let plan = Plan { config: prepared(loaded), said, again: Some(again) };
-    keep_pages_small(&plan.config);
+    allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
@@ -336,18 +337,6 @@ fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
 
 /// Below this many connections a lowered default is worth a word.
 const FEW_CONNECTIONS: usize = 1_000;
-
-/// From this budget on, large pages are worth what they round up.
-const LARGE_PAGES_BYTES_MIN: u64 = 1_000_000_000;
-
-/// The allocator asks for pages of 2 MB: a server that holds 10 MB would take 30. Children inherit this, so a
-/// `larder run` leaves it alone.
-fn keep_pages_small(config: &Config) {
-    if config.memory_bytes < LARGE_PAGES_BYTES_MIN {
-        // Where that is not known, memory is rounded up.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
-    }
-}
 
 /// What depends on this process and machine is settled here; what was cut is said.
 fn prepared(loaded: Loaded) -> Config {
