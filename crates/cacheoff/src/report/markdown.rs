@@ -14,7 +14,9 @@ const SHOWN: [Group; 7] =
 
 /// The report of some runs.
 pub fn markdown(ledgers: &[Ledger]) -> String {
-    let Some(first) = ledgers.iter().map(|ledger| &ledger.run).min_by_key(|run| run.started_unix) else {
+    // One that never began knows nothing of the machine.
+    let began = ledgers.iter().filter(|ledger| !ledger.phases.is_empty()).map(|ledger| &ledger.run);
+    let Some(first) = began.min_by_key(|run| run.started_unix).or(ledgers.first().map(|ledger| &ledger.run)) else {
         return String::new();
     };
     let day = format_date(Stamp(first.started_unix));
@@ -67,10 +69,11 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
     let _ = writeln!(out, "| | {} |\n|---|{}", labels.join(" | "), "---|".repeat(labels.len()));
     let shown = SHOWN.iter().flat_map(|group| METRICS.iter().filter(move |metric| metric.group == *group));
     for metric in shown {
-        if comparison.entries.iter().any(|entry| entry.spread(metric).is_some()) {
-            let cells: Vec<String> = comparison.entries.iter().map(|entry| cell(entry, metric)).collect();
-            let _ = writeln!(out, "| {} | {} |", name(metric), cells.join(" | "));
+        if comparison.entries.iter().all(|entry| entry.spread(metric).is_none()) {
+            continue;
         }
+        let cells: Vec<String> = comparison.entries.iter().map(|entry| cell(entry, metric)).collect();
+        let _ = writeln!(out, "| {} | {} |", name(metric), cells.join(" | "));
         if metric.key == "rps" && labels.len() > 1 {
             let ratio = |entry| comparison.ratio(entry, metric).map_or("–".to_owned(), |r| Unit::Ratio.text(r));
             let cells: Vec<String> = comparison.entries.iter().map(ratio).collect();
