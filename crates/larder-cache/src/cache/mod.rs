@@ -12,11 +12,11 @@ use crate::policy::{self, Asked, NotStored, StaleWhy, Usable, ValidateWhy, Vary}
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
+use fates::Fates;
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
 use parking_lot::Mutex;
-use fates::Fates;
 use passes::PassMarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -49,7 +49,8 @@ impl Purging {
 impl Cache {
     /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
     pub fn purge_key(&self, key: &[u8]) -> Purging {
-        let in_memory = self.forget_in_memory(key, Fate::Purged).iter().filter(|entry| entry.on_disk().is_none()).count();
+        let in_memory =
+            self.forget_in_memory(key, Fate::Purged).iter().filter(|entry| entry.on_disk().is_none()).count();
         Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), by: By::Key }
     }
 

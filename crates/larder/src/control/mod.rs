@@ -128,7 +128,9 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     let shared = Arc::clone(shared);
     tokio::task::spawn_local(async move {
         let _permit = permit;
-        if let Ok(Ok(Some((mut listening, _seat)))) = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await {
+        if let Ok(Ok(Some((mut listening, _seat)))) =
+            tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await
+        {
             let _ = events::tell(&shared, &mut listening).await;
         }
     });
@@ -148,7 +150,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 match answer(shared, &head, through).await {
                     Answer::Reply(reply) => break (reply, carriage),
                     Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
-                    Answer::Events(_) => break (Reply { status: 200, content_type: EVENTS, body: String::new() }, carriage),
+                    Answer::Events(_) => {
+                        break (Reply { status: 200, content_type: EVENTS, body: String::new() }, carriage);
+                    }
                 }
             }
             Ok(Parsed::Partial) => {}

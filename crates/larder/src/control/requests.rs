@@ -86,7 +86,14 @@ pub(super) async fn one(shared: &Arc<Shared>, path: &str) -> Reply {
     };
     match find(shared, id).await {
         Some(explanation) => Reply::json(200, &explanation),
-        None => Reply::json(404, &Refused { error: format!("nothing is kept of the request {id}: it was too long ago, or before the start (`records.requests_max` says how many are kept)") }),
+        None => Reply::json(
+            404,
+            &Refused {
+                error: format!(
+                    "nothing is kept of the request {id}: it was too long ago, or before the start (`records.requests_max` says how many are kept)"
+                ),
+            },
+        ),
     }
 }
 

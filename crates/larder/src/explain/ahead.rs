@@ -50,10 +50,8 @@ pub async fn ahead(
     let url = Url::parse(&asking.url)
         .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
     let listen = listener(asking, places)?;
-    let mut steps = vec![Decision::Listener {
-        address: listen.address.to_string(),
-        place: places.listener(listen.address),
-    }];
+    let mut steps =
+        vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
     let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
@@ -224,13 +222,7 @@ impl Weighing<'_> {
     }
 }
 
-fn to_origin(
-    ask: &Ask,
-    cause: Cause,
-    errand: &str,
-    revalidates: Revalidates,
-    steps: &mut Vec<Decision>,
-) -> End {
+fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, steps: &mut Vec<Decision>) -> End {
     steps.push(Decision::Upstream {
         cause: cause.as_str().to_owned(),
         about: cause.about().to_owned(),

@@ -42,21 +42,25 @@ impl Places {
     pub(super) fn rule(&self, rule: Rule, listener: Option<SocketAddr>, edition: u64) -> Decision {
         let place = |text: String| if edition == self.edition { text } else { EARLIER.to_owned() };
         let (kind, place, text) = match rule {
-            Rule::Forward => {
-                (RuleKind::Forward, place(self.setting("access.clients")), "forward proxy, by access.clients".to_owned())
-            }
+            Rule::Forward => (
+                RuleKind::Forward,
+                place(self.setting("access.clients")),
+                "forward proxy, by access.clients".to_owned(),
+            ),
             Rule::Listener => {
                 let at = listener.map(|address| self.listener(address)).unwrap_or_default();
                 (RuleKind::Listener, place(at), "the one site of this listener".to_owned())
             }
-            Rule::Site(number) => match self.config.sites.get(usize::from(number)).filter(|_| edition == self.edition) {
-                Some(site) => {
-                    let hosts: Vec<String> = site.hosts.iter().map(ToString::to_string).collect();
-                    let text = format!("[[site]] {} {} from {}", hosts.join(", "), site.prefix, site.origin);
-                    (RuleKind::Site, site.place.to_string(), text)
+            Rule::Site(number) => {
+                match self.config.sites.get(usize::from(number)).filter(|_| edition == self.edition) {
+                    Some(site) => {
+                        let hosts: Vec<String> = site.hosts.iter().map(ToString::to_string).collect();
+                        let text = format!("[[site]] {} {} from {}", hosts.join(", "), site.prefix, site.origin);
+                        (RuleKind::Site, site.place.to_string(), text)
+                    }
+                    None => (RuleKind::Site, EARLIER.to_owned(), "a [[site]]".to_owned()),
                 }
-                None => (RuleKind::Site, EARLIER.to_owned(), "a [[site]]".to_owned()),
-            },
+            }
             Rule::Tunnel => (RuleKind::Tunnel, String::new(), "inside a tunnel that is opened here".to_owned()),
             Rule::Question => (RuleKind::Own, String::new(), "a question about a URL".to_owned()),
         };

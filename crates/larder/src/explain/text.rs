@@ -209,7 +209,9 @@ pub(super) fn not_stored(why: &str) -> &str {
         "must-understand" => "it said must-understand, and its status is unknown (must-understand)",
         "no-store" => "it said no-store (no-store)",
         "private" => "it said private: it is for one user (private)",
-        "authorization" => "the request had Authorization, and the answer does not say that others may have it (authorization)",
+        "authorization" => {
+            "the request had Authorization, and the answer does not say that others may have it (authorization)"
+        }
         "vary-any" => "it said Vary: * (vary-any)",
         "partial" => "its bytes cannot be put together with others: no strong validator (partial)",
         "not-explicit" => "the status is not stored unless the origin says so (not-explicit)",

@@ -335,7 +335,10 @@ fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, time
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
-                order.notes.keeping.set(Some(Keeping::Stored { terms: Weighed::of(&terms, times.received), on_disk: None }));
+                order
+                    .notes
+                    .keeping
+                    .set(Some(Keeping::Stored { terms: Weighed::of(&terms, times.received), on_disk: None }));
                 let kept = kept(head, terms, settings, times);
                 let fill = order.writer.store_part(kept, &range, length);
                 return fill.map(|fill| Sink::Hole(fill, Arc::clone(&shared.cache)));

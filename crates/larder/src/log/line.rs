@@ -239,8 +239,7 @@ mod tests {
 
     fn record() -> Record {
         let page = Page::new(200, "word", "what", "remedy");
-        let mut record =
-            Record::refused("[::ffff:10.0.0.1]:1".parse().unwrap(), &page, Number::default());
+        let mut record = Record::refused("[::ffff:10.0.0.1]:1".parse().unwrap(), &page, Number::default());
         record.at = Duration::new(784_111_777, 123_456_000);
         record.method = Some(larder_wire::Method::Get);
         record.url = "http://www.example.org:8080/a?b".to_owned();

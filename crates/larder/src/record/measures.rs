@@ -144,7 +144,11 @@ mod tests {
     #[test]
     fn what_a_worker_counted_is_told_once() {
         let tally = Measures::default();
-        let mut record = Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "word", "what", "remedy"), Number::default());
+        let mut record = Record::refused(
+            "127.0.0.1:1".parse().unwrap(),
+            &Page::new(400, "word", "what", "remedy"),
+            Number::default(),
+        );
         tally.count(&record);
         (record.outcome, record.bytes) = (Outcome::Miss(Cause::Vary), 7);
         tally.count(&record);

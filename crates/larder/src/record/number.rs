@@ -54,8 +54,7 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text: [u8; LENGTH] =
-            std::array::from_fn(|at| DIGITS[(self.0 >> (5 * (LENGTH - 1 - at))) as usize & 31]);
+        let text: [u8; LENGTH] = std::array::from_fn(|at| DIGITS[(self.0 >> (5 * (LENGTH - 1 - at))) as usize & 31]);
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }

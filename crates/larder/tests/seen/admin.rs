@@ -59,7 +59,9 @@ fn the_description_of_the_api_is_true() {
                 "get" => vec![ask(admin, path)],
                 _ => vec![post(admin, path, ""), post(admin, path, "X-Larder: 1\r\n")],
             };
-            answers.iter().for_each(|answer| described_so(answer, operation, &description, &format!("{method} {path}")));
+            answers
+                .iter()
+                .for_each(|answer| described_so(answer, operation, &description, &format!("{method} {path}")));
         }
     }
     let about = |path: &str, real: String| {
