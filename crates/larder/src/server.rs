@@ -314,17 +314,7 @@ impl Shared {
         let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
-        let defaults = cache::Settings::default();
-        let settings = cache::Settings {
-            memory_bytes: config.memory_bytes,
-            memory_object_bytes_max: config.memory_object_bytes_max,
-            object_bytes_max: config.object_bytes_max,
-            window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
-            policy: policy_settings(&config.policy),
-            seed,
-            ..defaults
-        };
-        let cache = Cache::over(settings, disk);
+        let cache = Cache::over(cache_settings(&config, seed), disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {
@@ -492,6 +482,20 @@ impl Shared {
         let open = self.runs.lock().remove(id)?;
         open.door.close();
         Some(open.run.stats())
+    }
+}
+
+/// The store as the configuration wants it.
+pub(crate) fn cache_settings(config: &Config, seed: u64) -> cache::Settings {
+    let defaults = cache::Settings::default();
+    cache::Settings {
+        memory_bytes: config.memory_bytes,
+        memory_object_bytes_max: config.memory_object_bytes_max,
+        object_bytes_max: config.object_bytes_max,
+        window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
+        policy: policy_settings(&config.policy),
+        seed,
+        ..defaults
     }
 }
 
