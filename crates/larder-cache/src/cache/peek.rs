@@ -1,10 +1,11 @@
 //! What is known of a key, for those who explain: nothing is counted, begun or made void by looking.
 
 use super::{Cache, Fate, Followed, choose};
-use crate::entry::Kept;
+use crate::entry::{Entry, Kept};
 use crate::policy::NotStored;
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is known of a key at a moment.
@@ -43,6 +44,14 @@ pub struct Stored {
     pub filling: bool,
     /// How often it was asked for of late, as eviction counts.
     pub uses: u8,
+    entry: Arc<Entry>,
+}
+
+impl Stored {
+    /// True when these bytes of its body are here, in memory or on disk.
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        self.entry.has(range)
+    }
 }
 
 impl Peek {
@@ -78,6 +87,7 @@ impl Cache {
                 on_disk: entry.on_disk().is_some(),
                 filling: !entry.is_settled(),
                 uses: entry.uses(),
+                entry: Arc::clone(entry),
                 kept,
             });
         }

@@ -11,6 +11,7 @@ use crate::config::Listen;
 use crate::obtain::{self, why};
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
+use crate::respond;
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, Asked, Usable, ValidateWhy, Weighed};
 use larder_wire::date::Stamp;
@@ -210,11 +211,13 @@ impl Weighing<'_> {
         to_origin(self.ask, cause, errand, revalidates, steps)
     }
 
-    /// All of it is wanted, and not all of it is here.
+    /// Some of what is wanted is not here.
     fn lacks_bytes(&self, request: &RequestHead) -> bool {
-        let stored = self.peek.selected();
-        !request.fields.contains("Range")
-            && stored.is_some_and(|stored| !stored.in_memory && !stored.on_disk && !stored.filling)
+        let stored = self.peek.selected().filter(|stored| !stored.filling);
+        stored.is_some_and(|stored| {
+            let needed = respond::needed(request, &stored.kept, stored.length);
+            needed.iter().any(|range| !stored.has(range))
+        })
     }
 
     fn only_if_cached(&self, steps: &mut Vec<Decision>) -> End {

@@ -5,7 +5,7 @@ use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::access::Rule;
 use crate::config::{Config, Said};
-use crate::record::{Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
+use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,8 +125,9 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         if detail.followed {
             decisions.push(Decision::Followed { looks: detail.looks });
         }
-        if let Some(fetch) = &detail.fetch {
-            decisions.push(upstream(record, detail, fetch));
+        for (number, (cause, fetch)) in detail.fetches.iter().enumerate() {
+            let trouble = detail.trouble.as_deref().filter(|_| number + 1 == detail.fetches.len());
+            decisions.push(upstream(*cause, trouble, fetch));
             decisions.extend(fetch.keeping.get().map(kept));
         }
     }
@@ -166,11 +167,10 @@ fn absent(detail: &Detail) -> Option<Decision> {
     })
 }
 
-fn upstream(record: &Record, detail: &Detail, fetch: &Notes) -> Decision {
-    let cause = record.trail.cause;
+fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
     Decision::Upstream {
-        cause: cause.map_or("", |cause| cause.as_str()).to_owned(),
-        about: cause.map_or("", |cause| cause.about()).to_owned(),
+        cause: cause.as_str().to_owned(),
+        about: cause.about().to_owned(),
         errand: fetch.errand.get().to_owned(),
         origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
@@ -179,7 +179,7 @@ fn upstream(record: &Record, detail: &Detail, fetch: &Notes) -> Decision {
         status: fetch.status.get(),
         connected_micros: fetch.connected_micros.get(),
         answered_micros: fetch.answered_micros.get(),
-        trouble: detail.trouble.as_deref().map(str::to_owned),
+        trouble: trouble.map(str::to_owned),
     }
 }
 

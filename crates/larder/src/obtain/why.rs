@@ -46,7 +46,7 @@ pub(super) fn note(
 pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     record.trail.cause = Some(cause);
     if let Some(detail) = record.detail() {
-        detail.fetch = Some(Rc::clone(notes));
+        detail.fetches.push((cause, Rc::clone(notes)));
     }
 }
 

@@ -56,8 +56,8 @@ pub struct Detail {
     pub not_stored_before: Option<NotStored>,
     /// It waited for another request's fetch.
     pub followed: bool,
-    /// The fetch that it began.
-    pub fetch: Option<Rc<Notes>>,
+    /// The fetches that it began, and why.
+    pub fetches: Vec<(Cause, Rc<Notes>)>,
     /// What the origin's trouble was, in a sentence.
     pub trouble: Option<std::sync::Arc<str>>,
 }
