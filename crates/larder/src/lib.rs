@@ -10,6 +10,7 @@ pub mod config;
 pub mod control;
 pub mod disk;
 pub mod doctor;
+pub mod explain;
 pub mod fetch;
 pub mod journey;
 pub mod listen;

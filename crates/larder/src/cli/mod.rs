@@ -4,6 +4,7 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod explaining;
 mod papers;
 mod purge;
 mod reload;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check::check(&flags),
+        Some(Command::Explain(flags)) => explaining::explain(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Store(command)) => store::store(&command),
@@ -88,6 +90,8 @@ enum Command {
     Run(RunFlags),
     /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
     Check(check::CheckFlags),
+    /// Say why a request was answered as it was, or how one would be answered now
+    Explain(explaining::ExplainFlags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
     /// Have the running Larder forget a URL, a prefix, a tag or everything

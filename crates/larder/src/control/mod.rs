@@ -3,10 +3,12 @@
 //! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
+mod events;
 mod guard;
 mod history;
 mod metrics;
 mod page;
+mod requests;
 mod squid;
 
 pub use guard::names_an_address;
@@ -34,6 +36,8 @@ use tokio::task::LocalSet;
 /// A question is short and comes at once.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
+/// Who may listen to events at a time.
+pub(crate) const LISTENING_MAX: usize = 16;
 /// Questions at a time.
 const ASKING_MAX: usize = 64;
 
@@ -77,7 +81,7 @@ async fn serve(
         tokio::select! {
             _ = noting.tick() => shared.history.note(shared),
             command = commands.recv() => match command {
-                Some(Command::Open(..)) => {}
+                Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
             stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking, stream, Through::Tcp),
@@ -124,22 +128,32 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     let shared = Arc::clone(shared);
     tokio::task::spawn_local(async move {
         let _permit = permit;
-        let _ = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+        if let Ok(Ok(Some((mut listening, _seat)))) =
+            tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await
+        {
+            let _ = events::tell(&shared, &mut listening).await;
+        }
     });
 }
 
-/// One question, one answer, and the connection closes.
+/// One question, one answer, and the connection closes; unless it is one for all that happens from now on.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut stream: S,
     through: Through,
-) -> io::Result<()> {
+) -> io::Result<Option<(S, Seat)>> {
     let mut read = Vec::with_capacity(1024);
     let (answer, carriage) = loop {
         match parse::request(&read, &LIMITS) {
             Ok(Parsed::Complete { head, .. }) => {
                 let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
-                break (answer(shared, &head, through).await, carriage);
+                match answer(shared, &head, through).await {
+                    Answer::Reply(reply) => break (reply, carriage),
+                    Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
+                    Answer::Events(_) => {
+                        break (Reply { status: 200, content_type: EVENTS, body: String::new() }, carriage);
+                    }
+                }
             }
             Ok(Parsed::Partial) => {}
             Err(fault) => match squid::translated(&read) {
@@ -151,11 +165,28 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             },
         }
         if stream.read_buf(&mut read).await? == 0 {
-            return Ok(());
+            return Ok(None);
         }
     };
     stream.write_all(&answer.bytes(carriage)).await?;
-    stream.shutdown().await
+    stream.shutdown().await?;
+    Ok(None)
+}
+
+/// What comes of a question.
+enum Answer {
+    Reply(Reply),
+    /// All that happens from now on.
+    Events(Seat),
+}
+
+/// Held by who listens to all that happens.
+type Seat = tokio::sync::OwnedSemaphorePermit;
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Answer {
+        Answer::Reply(reply)
+    }
 }
 
 /// Whether the body is sent too.
@@ -205,13 +236,13 @@ impl Reply {
     }
 }
 
-async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
+async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through) -> Answer {
     let Target::Origin(target) = &request.target else {
-        return Reply::text(400, "this is the admin address, not the proxy");
+        return Reply::text(400, "this is the admin address, not the proxy").into();
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if let Err(refused) = guard::admit(shared, request, path, through) {
-        return refused;
+        return refused.into();
     }
     let method = if request.method == Method::Head { &Method::Get } else { &request.method };
     let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
@@ -219,13 +250,15 @@ async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Rep
         return match routes().any(|route| route.path_fits(path)) {
             true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
             false => Reply::text(404, "there is nothing here; / is the page"),
-        };
+        }
+        .into();
     };
     if route.changes && through == Through::Tcp && !guard::is_meant(request) {
         return Reply::text(
             403,
             "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
-        );
+        )
+        .into();
     }
     match route.answer {
         Answering::Now(answer) => answer(shared, path),
@@ -233,7 +266,15 @@ async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Rep
             Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
             Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
         },
+        Answering::Requests => requests::list(shared, query).await,
+        Answering::Request => requests::one(shared, path).await,
+        Answering::Explain => requests::ahead(shared, query).await,
+        Answering::Events => match Arc::clone(&shared.listening).try_acquire_owned() {
+            Ok(seat) => return Answer::Events(seat),
+            Err(_) => Reply::text(503, "too many listen already"),
+        },
     }
+    .into()
 }
 
 /// A question that is answered.
@@ -255,11 +296,23 @@ enum Answering {
     Now(fn(&Shared, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
+    /// When the workers have said which requests they had.
+    Requests,
+    /// The same for one request.
+    Request,
+    /// When it was looked on disk.
+    Explain,
+    /// As long as somebody listens.
+    Events,
 }
 
 impl Route {
     const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
+    }
+
+    const fn waits(path: &'static str, answer: Answering) -> Route {
+        Route { method: "GET", path, changes: false, socket_only: false, answer }
     }
 
     const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
@@ -302,6 +355,10 @@ pub static ROUTES: &[Route] = &[
         None => Reply::text(404, "there is no disk store: `disk` is 0"),
     }),
     Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::waits("/requests", Answering::Requests),
+    Route::waits("/requests/*", Answering::Request),
+    Route::waits("/explain", Answering::Explain),
+    Route::waits("/events", Answering::Events),
     Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
         Some(text) => Reply::text(200, text),
         None => Reply::text(404, "there is no such page: mgr:menu lists all"),
@@ -327,5 +384,6 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
+const EVENTS: &str = "text/event-stream";
 const HTML: &str = "text/html; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -82,6 +82,15 @@ impl Client {
         self.call("GET", path)
     }
 
+    /// What the server answers to a question. The inner `Err` is its word why it does not.
+    pub fn ask_for<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
+        let answer = self.ask("GET", path)?;
+        if let Some(trouble) = refused(&answer)? {
+            return Ok(Err(trouble));
+        }
+        serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
+    }
+
     fn call<A: DeserializeOwned>(&self, method: &str, path: &str) -> io::Result<A> {
         serde_json::from_slice(body(&self.ask(method, path)?)?).map_err(io::Error::from)
     }
@@ -94,10 +103,8 @@ impl Client {
     /// Has the server change something. The inner `Err` is the server's word why it did not.
     pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("POST", path)?;
-        if answer.starts_with(b"HTTP/1.1 422") {
-            let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
-            let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;
-            return Ok(Err(refused["error"].as_str().unwrap_or_default().to_owned()));
+        if let Some(trouble) = refused(&answer)? {
+            return Ok(Err(trouble));
         }
         serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
     }
@@ -113,6 +120,16 @@ impl Client {
         stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
         Ok(answer)
     }
+}
+
+/// Why the server did not do or say what it was asked for.
+fn refused(answer: &[u8]) -> io::Result<Option<String>> {
+    if !answer.starts_with(b"HTTP/1.1 422") && !answer.starts_with(b"HTTP/1.1 404") {
+        return Ok(None);
+    }
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
+    let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;
+    Ok(Some(refused["error"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// The body of a whole answer, which ends with its connection.
