@@ -66,10 +66,8 @@ impl Wanted {
     pub fn of_query(query: &str) -> Result<Wanted, String> {
         let mut what = None;
         let mut force = Force::Hard;
-        for (name, value) in
-            query.split('&').filter(|part| !part.is_empty()).map(|part| part.split_once('=').unwrap_or((part, "")))
-        {
-            let value = decoded(value).ok_or_else(|| format!("{name}: a % needs two hexadecimal digits behind it"))?;
+        for parameter in parameters(query) {
+            let (name, value) = parameter?;
             let found = match name {
                 "soft" => {
                     force = if matches!(&*value, "no" | "false" | "0") { Force::Hard } else { Force::Soft };
@@ -100,6 +98,15 @@ impl Wanted {
         };
         if self.force == Force::Soft { what + "&soft" } else { what }
     }
+}
+
+/// The parameters of a query, decoded. An error names the remedy.
+pub fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    parts.map(|part| part.split_once('=').unwrap_or((part, ""))).map(|(name, value)| {
+        let value = decoded(value).ok_or_else(|| format!("{name}: a % needs two hexadecimal digits behind it"))?;
+        Ok((name, value))
+    })
 }
 
 fn decoded(text: &str) -> Option<String> {

@@ -3,7 +3,7 @@
 use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
-use crate::control::{self, History};
+use crate::control::{self, History, Pulse};
 use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
@@ -78,6 +78,8 @@ pub struct Shared {
     pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
     /// The totals of the last hour.
     pub history: History,
+    /// The last minutes, second by second.
+    pub pulse: Pulse,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -332,6 +334,7 @@ impl Shared {
             upstream: Mutex::default(),
             visitor_lists: Mutex::default(),
             history: History::default(),
+            pulse: Pulse::default(),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 mod passes;
 mod purge;
 mod tier;
+mod walk;
 
 pub use purge::{Purged, Purging};
 pub use tier::Load;

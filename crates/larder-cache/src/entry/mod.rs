@@ -402,6 +402,11 @@ impl Entry {
         self.state.lock().length
     }
 
+    /// How much of the body is in memory.
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.state.lock().body.bytes()
+    }
+
     /// True once the whole body is here.
     pub fn is_whole(&self) -> bool {
         self.state.lock().is_whole()

@@ -3,16 +3,20 @@
 //! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
+mod browse;
+mod events;
 mod guard;
 mod history;
 mod metrics;
 mod page;
+mod pulse;
 mod squid;
 
 pub use guard::names_an_address;
 pub use history::History;
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
+pub use pulse::{Now, Pulse, Second, Window};
 pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
 use crate::clock;
@@ -28,6 +32,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 
@@ -71,17 +76,22 @@ async fn serve(
 ) {
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
-    let asking = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let room = Room {
+        asking: Arc::new(Semaphore::new(ASKING_MAX)),
+        following: Arc::new(Semaphore::new(events::FOLLOWING_MAX)),
+    };
     let mut noting = tokio::time::interval(history::EVERY);
+    let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
         tokio::select! {
             _ = noting.tick() => shared.history.note(shared),
+            _ = beating.tick() => shared.pulse.beat(shared),
             command = commands.recv() => match command {
                 Some(Command::Open(..)) => {}
                 Some(Command::Drain) | None => return,
             },
-            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking, stream, Through::Socket),
+            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &room, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &room, stream, Through::Socket),
         }
     }
 }
@@ -114,32 +124,46 @@ async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<
     }
 }
 
+/// How many may ask, and how many may follow events.
+struct Room {
+    asking: Arc<Semaphore>,
+    following: Arc<Semaphore>,
+}
+
 fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     shared: &Arc<Shared>,
-    asking: &Arc<tokio::sync::Semaphore>,
+    room: &Room,
     stream: io::Result<S>,
     through: Through,
 ) {
-    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
-    let shared = Arc::clone(shared);
+    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(&room.asking).try_acquire_owned()) else { return };
+    let (shared, following) = (Arc::clone(shared), Arc::clone(&room.following));
     tokio::task::spawn_local(async move {
-        let _permit = permit;
-        let _ = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+        let conversed = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+        drop(permit);
+        if let (Ok(Ok(Some(stream))), Ok(_permit)) = (conversed, following.try_acquire()) {
+            // Its end is that somebody left.
+            let _ = events::stream(&shared, stream).await;
+        }
     });
 }
 
-/// One question, one answer, and the connection closes.
+/// One question, one answer, and the connection closes; but not when events were asked for, which others send.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     mut stream: S,
     through: Through,
-) -> io::Result<()> {
+) -> io::Result<Option<S>> {
     let mut read = Vec::with_capacity(1024);
     let (answer, carriage) = loop {
         match parse::request(&read, &LIMITS) {
             Ok(Parsed::Complete { head, .. }) => {
                 let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
-                break (answer(shared, &head, through).await, carriage);
+                match answer(shared, &head, through).await {
+                    Answer::Reply(reply) => break (reply, carriage),
+                    Answer::Events if carriage == Carriage::Whole => return Ok(Some(stream)),
+                    Answer::Events => break (Reply::text(405, "events have no end, so no HEAD"), carriage),
+                }
             }
             Ok(Parsed::Partial) => {}
             Err(fault) => match squid::translated(&read) {
@@ -151,11 +175,20 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
             },
         }
         if stream.read_buf(&mut read).await? == 0 {
-            return Ok(());
+            return Ok(None);
         }
     };
     stream.write_all(&answer.bytes(carriage)).await?;
-    stream.shutdown().await
+    stream.shutdown().await?;
+    Ok(None)
+}
+
+/// What becomes of a question.
+enum Answer {
+    /// It is answered at once.
+    Reply(Reply),
+    /// Events follow from now on.
+    Events,
 }
 
 /// Whether the body is sent too.
@@ -184,14 +217,16 @@ impl Reply {
         }
     }
 
+    fn file(file: page::File) -> Reply {
+        Reply { status: 200, content_type: file.content_type, body: file.text.to_owned() }
+    }
+
     fn bytes(&self, carriage: Carriage) -> Vec<u8> {
         let mut head = ResponseHead::new(self.status);
         head.fields.push("Content-Type", self.content_type);
         head.fields.push("Content-Length", self.body.len().to_string());
         head.fields.push("Date", date::format_date(clock::now()));
-        head.fields.push("Cache-Control", "no-store");
-        head.fields.push("X-Content-Type-Options", "nosniff");
-        head.fields.push("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+        policy_fields(&mut head);
         if self.status == 401 {
             head.fields.push("WWW-Authenticate", "Basic realm=\"larder\", charset=\"UTF-8\"");
         }
@@ -205,35 +240,62 @@ impl Reply {
     }
 }
 
-async fn answer(shared: &Shared, request: &RequestHead, through: Through) -> Reply {
-    let Target::Origin(target) = &request.target else {
-        return Reply::text(400, "this is the admin address, not the proxy");
+/// What a browser may do with an answer.
+fn policy_fields(head: &mut ResponseHead) {
+    head.fields.push("Cache-Control", "no-store");
+    head.fields.push("X-Content-Type-Options", "nosniff");
+    head.fields.push("Content-Security-Policy", POLICY);
+    head.fields.push("Referrer-Policy", "no-referrer");
+}
+
+async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through) -> Answer {
+    let (route, path, query) = match admitted(shared, request, through) {
+        Ok(found) => found,
+        Err(refused) => return Answer::Reply(refused),
     };
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if let Err(refused) = guard::admit(shared, request, path, through) {
-        return refused;
-    }
-    let method = if request.method == Method::Head { &Method::Get } else { &request.method };
-    let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
-    let Some(route) = routes().find(|route| route.fits(method, path)) else {
-        return match routes().any(|route| route.path_fits(path)) {
-            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
-            false => Reply::text(404, "there is nothing here; / is the page"),
-        };
-    };
-    if route.changes && through == Through::Tcp && !guard::is_meant(request) {
-        return Reply::text(
-            403,
-            "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
-        );
-    }
-    match route.answer {
+    Answer::Reply(match route.answer {
+        Answering::Events => return Answer::Events,
         Answering::Now(answer) => answer(shared, path),
+        Answering::FromDisk(answer) => {
+            let (shared, query) = (Arc::clone(shared), query.to_owned());
+            match tokio::task::spawn_blocking(move || answer(&shared, &query)).await {
+                Ok(reply) => reply,
+                Err(error) => Reply::text(500, error.to_string()),
+            }
+        }
         Answering::Purge => match Wanted::of_query(query) {
             Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
             Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
         },
+    })
+}
+
+/// The route of a question that may be asked, its path and its query.
+fn admitted<'r>(
+    shared: &Shared,
+    request: &'r RequestHead,
+    through: Through,
+) -> Result<(&'static Route, &'r str, &'r str), Reply> {
+    let Target::Origin(target) = &request.target else {
+        return Err(Reply::text(400, "this is the admin address, not the proxy"));
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    guard::admit(shared, request, path, through)?;
+    let method = if request.method == Method::Head { &Method::Get } else { &request.method };
+    let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
+    let Some(route) = routes().find(|route| route.fits(method, path)) else {
+        return Err(match routes().any(|route| route.path_fits(path)) {
+            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
+            false => Reply::text(404, "there is nothing here; / is the page"),
+        });
+    };
+    if route.changes && through == Through::Tcp && !guard::is_meant(request) {
+        return Err(Reply::text(
+            403,
+            "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
+        ));
     }
+    Ok((route, path, query))
 }
 
 /// A question that is answered.
@@ -253,13 +315,21 @@ pub struct Route {
 enum Answering {
     /// On the spot.
     Now(fn(&Shared, &str) -> Reply),
+    /// By reading what is stored, which may wait for the disk; it is given the query.
+    FromDisk(fn(&Shared, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
+    /// Without an end.
+    Events,
 }
 
 impl Route {
     const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
+    }
+
+    const fn from_disk(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+        Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::FromDisk(answer) }
     }
 
     const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
@@ -289,13 +359,21 @@ impl Route {
 
 /// All questions; `docs/openapi.yaml` describes those that are asked over TCP.
 pub static ROUTES: &[Route] = &[
-    Route::reads("/", |shared, _| Reply { status: 200, content_type: HTML, body: page::page(shared) }),
+    Route::reads("/", |_, _| Reply::file(page::INDEX)),
+    Route::reads("/page/*", |_, path| match page::file(path) {
+        Some(file) => Reply::file(file),
+        None => Reply::text(404, "the page has no such file"),
+    }),
     Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
     Route::reads("/readyz", |shared, _| match shared.is_ready() {
         true => Reply::text(200, "ready"),
         false => Reply::text(503, "not ready: workers start, or the server goes down"),
     }),
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
+    Route::reads("/now", |shared, _| Reply::json(200, &api::now(shared))),
+    Route { method: "GET", path: "/events", changes: false, socket_only: false, answer: Answering::Events },
+    Route::from_disk("/store/objects", browse::objects),
+    Route::from_disk("/store/object", browse::object),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
     Route::reads("/store", |shared, _| match shared.cache.disk() {
         Some(disk) => Reply::json(200, &crate::store::summary(&disk.stats()).into_iter().collect::<BTreeMap<_, _>>()),
@@ -327,5 +405,7 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
-const HTML: &str = "text/html; charset=utf-8";
+/// The page is made of its own files and nothing else; nobody may show it inside theirs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -1,0 +1,1 @@
+export class Requests { constructor(){} async latest(){} arrived(){} enter(){} }
