@@ -2,12 +2,14 @@
 //! generation and its place, so nothing is stored and any range can be made and checked.
 
 use crate::shell::Trouble;
+use larder_wire::date::{Stamp, format_date};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The bytes of a range of an object.
 pub fn bytes(object: u64, generation: u64, range: Range<u64>) -> Vec<u8> {
@@ -90,8 +92,10 @@ impl Origin {
         }
         let generation = self.generation.load(Ordering::SeqCst);
         let tag = format!("\"g{generation}\"");
-        let fields =
-            format!("Cache-Control: max-age=86400\r\nContent-Type: application/octet-stream\r\nETag: {tag}\r\n");
+        let fields = format!(
+            "{}Cache-Control: max-age=86400\r\nContent-Type: application/octet-stream\r\nETag: {tag}\r\n",
+            date()
+        );
         if asked.none_match.as_ref() == Some(&tag) {
             return out.write_all(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n").as_bytes());
         }
@@ -127,7 +131,8 @@ impl Origin {
 
     fn answer_with_page(&self, page: &[u8], is_head: bool, out: &mut TcpStream) -> std::io::Result<()> {
         let head = format!(
-            "HTTP/1.1 200 OK\r\nCache-Control: max-age=86400\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n{}Cache-Control: max-age=86400\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n",
+            date(),
             page.len()
         );
         let body = if is_head { &[] } else { page };
@@ -135,6 +140,12 @@ impl Origin {
         self.body_bytes.fetch_add(body.len() as u64, Ordering::SeqCst);
         Ok(())
     }
+}
+
+/// The field that says when an answer was made; without it Squid validates each of them.
+fn date() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    format!("Date: {}\r\n", String::from_utf8_lossy(&format_date(Stamp(now))))
 }
 
 const PIECE_BYTES: u64 = 256 * 1024;

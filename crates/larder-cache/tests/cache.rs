@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
-use larder_cache::policy::{self, Asked, Storable, Times};
+use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::store::{Admission, Settings as DiskSettings, Store};
 use larder_cache::tags;
@@ -118,7 +118,7 @@ fn an_answer_for_one_sets_all_followers_free_and_is_remembered() {
     let cache = Cache::new(Settings::default());
     let (mut leader, mut writer) = miss(&cache, KEY);
     let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW) else { panic!() };
-    cache.mark_pass(KEY, NOW);
+    cache.mark_pass(KEY, NOW, NotStored::NoStore);
     writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
     assert!(matches!(now(leader.arrival()), Some(Arrival::Head(_))));
     assert!(matches!(now(follower.arrival()), Some(Arrival::Alone)));

@@ -105,6 +105,20 @@ impl Url {
         }
     }
 
+    /// Appends what [`Display`](fmt::Display) shows.
+    pub fn write_to(&self, out: &mut String) {
+        out.push_str(self.scheme.as_str());
+        out.push_str("://");
+        out.push_str(self.host.as_str());
+        if self.port != self.scheme.default_port() {
+            out.push(':');
+            out.push_str(&self.port.to_string());
+        }
+        if &*self.path != "*" {
+            out.push_str(&self.path);
+        }
+    }
+
     /// Writes the spelling under which the URL is kept: scheme and host in lower case, default port left
     /// out, percent-encodings in upper case and those of unreserved characters decoded (RFC 3986 sections
     /// 6.2.2.1 and 6.2.2.2). Dot segments stay: an origin that treats `/a/../b` unlike `/b` must not

@@ -16,6 +16,23 @@ pub struct Ask {
     pub url: Url,
     /// How the origin is reached.
     pub route: Route,
+    /// Why it is served.
+    pub rule: Rule,
+}
+
+/// By which rule a request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The forward proxy, by `access.clients`.
+    Forward,
+    /// The origin of the listener.
+    Listener,
+    /// A site, by its place among the sites that were in force.
+    Site(u16),
+    /// It came through a tunnel that was opened.
+    Tunnel,
+    /// Somebody asks about a URL, whoever may serve it.
+    Question,
 }
 
 /// How an origin is reached.
@@ -233,11 +250,12 @@ impl Scene<'_> {
     fn judge_url(&self, request: &RequestHead, url: Url) -> Verdict {
         if let Some(origin) = self.origin {
             let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
-            return Verdict::Allow(Ask { url, route });
+            return Verdict::Allow(Ask { url, route, rule: Rule::Listener });
         }
-        if let Some(site) = site_of(&self.config.sites, &url) {
+        if let Some((number, site)) = numbered_site_of(&self.config.sites, &url) {
             let route = Route::Site { origin: site.origin.clone(), host_header: site.host_header };
-            return Verdict::Allow(Ask { url, route });
+            let rule = Rule::Site(u16::try_from(number).unwrap_or(u16::MAX));
+            return Verdict::Allow(Ask { url, route, rule });
         }
         if !matches!(request.target, Target::Absolute(_)) {
             return Verdict::Answer(Page::new(
@@ -250,7 +268,7 @@ impl Scene<'_> {
         if !self.config.access.may_proxy(self.client) {
             return Verdict::Answer(denied("client", "This client may not use the proxy."));
         }
-        Verdict::Allow(Ask { url, route: Route::Forward })
+        Verdict::Allow(Ask { url, route: Route::Forward, rule: Rule::Forward })
     }
 
     fn loops(&self, request: &RequestHead) -> bool {
@@ -265,7 +283,7 @@ impl Scene<'_> {
 /// certificate would vouch for another's bytes.
 fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
     if url.host == *host && url.port == port {
-        return Verdict::Allow(Ask { url, route: Route::Forward });
+        return Verdict::Allow(Ask { url, route: Route::Forward, rule: Rule::Tunnel });
     }
     Verdict::Answer(Page::new(
         421,
@@ -277,16 +295,21 @@ fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
 
 /// The site with the most precise host, and of those the one with the longest prefix.
 pub fn site_of<'a>(sites: &'a [Site], url: &Url) -> Option<&'a Site> {
+    numbered_site_of(sites, url).map(|(_, site)| site)
+}
+
+fn numbered_site_of<'a>(sites: &'a [Site], url: &Url) -> Option<(usize, &'a Site)> {
     let precision = |site: &Site| {
         let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
         hosts.map(|pattern| (pattern.rank(), site.prefix.len())).max()
     };
     sites
         .iter()
-        .filter(|site| under(&site.prefix, &url.path))
-        .filter_map(|site| Some((precision(site)?, site)))
+        .enumerate()
+        .filter(|(_, site)| under(&site.prefix, &url.path))
+        .filter_map(|(number, site)| Some((precision(site)?, (number, site))))
         .max_by_key(|(precision, _)| *precision)
-        .map(|(_, site)| site)
+        .map(|(_, found)| found)
 }
 
 /// `/a` holds `/a`, `/a/b` and `/a?q`, but not `/ab`.
@@ -328,7 +351,7 @@ pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::HostPattern;
+    use crate::config::{HostPattern, Place};
 
     fn site(hosts: &[&str], prefix: &str) -> Site {
         Site {
@@ -336,6 +359,7 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Url::parse("http://127.0.0.1:9000/").unwrap(),
             host_header: HostHeader::Client,
+            place: Place::default(),
         }
     }
 
@@ -371,7 +395,7 @@ mod tests {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let key = |route: Route| {
             let mut key = Vec::new();
-            Ask { url: url.clone(), route }.key(&cache, &mut key);
+            Ask { url: url.clone(), route, rule: Rule::Question }.key(&cache, &mut key);
             String::from_utf8(key).unwrap()
         };
         let site = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Client };
@@ -384,7 +408,7 @@ mod tests {
     fn an_origin_with_a_path_puts_it_first() {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let route = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Origin };
-        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin) };
+        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");
         assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");
         assert_eq!(ask("http://b.example:81/base").host(), "b.example:81");

@@ -1,6 +1,6 @@
 //! A request's way through the rooms, from the first byte to the record. Open this one first.
 
-use crate::access::{self, Verdict};
+use crate::access::{self, Ask, Verdict};
 use crate::obtain;
 use crate::page::Page;
 use crate::purge;
@@ -9,7 +9,7 @@ use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
 use crate::ticker::Wait;
 use crate::tunnel;
-use larder_cache::policy::{self, Asked};
+use larder_cache::policy::{self, Asked, Usable};
 use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
 use std::panic::AssertUnwindSafe;
@@ -71,16 +71,18 @@ fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
     }
     let Verdict::Allow(ask) = access::judge(session, request) else { return None };
     let shared = Arc::clone(&session.worker.shared);
-    let mut record = Record::begin(request, session.peer, shared.logs());
+    let mut record = session.worker.begin_record(request, session.peer, &session.door);
     let mut key = session.worker.keys.take();
     key.clear();
     ask.key(&shared.cache, &mut key);
-    let hit = shared.cache.fresh(&key, request, &Asked::of(request), record.stamp());
+    let asked = Asked::of(request);
+    let hit = shared.cache.fresh(&key, request, &asked, record.stamp());
     session.worker.keys.set(key);
-    let next = respond::whole(session, request, hit?, &mut record)?;
-    if shared.logs() {
-        record.url = ask.url.to_string();
-    }
+    let hit = hit?;
+    record.trail.asked = Some(asked);
+    record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
+    let next = respond::whole(session, request, hit, &mut record)?;
+    note(session, &ask, &mut record);
     shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
     Some(next)
 }
@@ -88,7 +90,7 @@ fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
 /// One request, from its head to its record.
 pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
     let request = Rc::new(request);
-    let mut record = Record::begin(&request, session.peer, session.worker.shared.logs());
+    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
     let mut upload = None;
     let answer = match framing::of_request(&request) {
         Err(fault) => Answer::Page(access::fault_page(fault.kind, fault.detail)),
@@ -100,9 +102,7 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
             session.begin_upload(framing);
             match access::judge(session, &request) {
                 Verdict::Allow(ask) => {
-                    if session.worker.shared.logs() {
-                        record.url = ask.url.to_string();
-                    }
+                    note(session, &ask, &mut record);
                     obtain::obtain(session, &request, ask, framing, &mut upload, &mut record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),
@@ -116,6 +116,16 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
     let drained = next != Next::Continue || drain(session).await;
     session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
     if drained { next } else { Next::Close }
+}
+
+/// What was asked for, and by which rule it is served.
+fn note(session: &Session, ask: &Ask, record: &mut Record) {
+    record.trail.rule = Some(ask.rule);
+    record.trail.edition = session.worker.edition();
+    if record.is_read() {
+        record.url = session.worker.tally.ring.text();
+        ask.url.write_to(&mut record.url);
+    }
 }
 
 fn too_long(session: &Session, length: u64) -> bool {

@@ -3,12 +3,14 @@
 //! `journey` is the request's way through the rooms and the module to open first.
 
 pub mod access;
+mod allocator;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod control;
 pub mod disk;
 pub mod doctor;
+pub mod explain;
 pub mod fetch;
 pub mod journey;
 pub mod listen;
@@ -28,6 +30,7 @@ pub mod session;
 pub mod store;
 pub mod ticker;
 pub mod tls;
+pub mod top;
 pub mod tunnel;
 pub mod upload;
 pub mod upstream;

@@ -28,6 +28,8 @@ use tokio_rustls::TlsAcceptor;
 /// One listener, as all workers see it.
 #[derive(Default)]
 pub struct Door {
+    /// The address in the configuration.
+    pub address: Option<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Opens CONNECT tunnels with certificates of the local CA.
@@ -44,7 +46,8 @@ pub struct Door {
 impl Door {
     /// A door with the settings of a listener, except its certificates.
     pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Door {
-        Door { tls, intercept: listen.intercept, origin: listen.origin.clone(), ..Door::default() }
+        let address = Some(listen.address);
+        Door { address, tls, intercept: listen.intercept, origin: listen.origin.clone(), ..Door::default() }
     }
 
     /// The door of one `larder run`.

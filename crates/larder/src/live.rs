@@ -30,6 +30,11 @@ impl<T> Live<T> {
         self.edition.fetch_add(1, Ordering::Release);
     }
 
+    /// Which edition holds, from 1.
+    pub fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
     /// The value at this moment, for those who look rarely.
     pub fn value(&self) -> Arc<T> {
         Arc::clone(&self.value.lock())
@@ -62,6 +67,11 @@ impl<T> Default for Copy<T> {
 }
 
 impl<T> Copy<T> {
+    /// Which edition was looked at last.
+    pub fn edition(&self) -> u64 {
+        self.edition.get()
+    }
+
     /// The value of `live` at this moment.
     pub fn of(&self, live: &Live<T>) -> Rc<Held<T>> {
         let edition = live.edition.load(Ordering::Acquire);

@@ -7,14 +7,16 @@ use crate::record::{Cause, Outcome, Record};
 use crate::respond::{self, Answer};
 use crate::session::{End, Session};
 use crate::upload::Upload;
-use larder_cache::cache::{Absent, Cache, Disk, Found, Hit, Joins};
+use larder_cache::cache::{Cache, Disk, Found, Hit, Joins};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Said, Writer};
-use larder_cache::policy::{self, Asked, ValidateWhy};
+use larder_cache::policy::{self, Asked};
 use larder_wire::framing::Framing;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+pub mod why;
 
 /// The answer to a request that the rules let through.
 pub async fn obtain(
@@ -26,13 +28,15 @@ pub async fn obtain(
     record: &mut Record,
 ) -> Answer {
     let Some((asked, joins)) = lookup(request, framing) else {
-        let cause = if matches!(request.method, Method::Get | Method::Head) { Cause::Bypass } else { Cause::Method };
+        let cause = unasked(request);
         return Relay { request, ask, framing, cause }.answer(session, upload, record).await;
     };
     let cache = Arc::clone(&session.worker.shared.cache);
     let mut key = Vec::with_capacity(128);
     ask.key(&cache, &mut key);
+    record.trail.asked = Some(asked);
     let mut disk = Disk::Ask;
+    let mut lost = false;
     for _ in 0..TURNS_MAX {
         let found = match cache.find(&key, request, &asked, record.stamp(), joins, disk) {
             Found::OnDisk(load) => {
@@ -42,6 +46,8 @@ pub async fn obtain(
             }
             found => found,
         };
+        let cause = why::note(&cache, &key, request, &found, disk, lost, record);
+        let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
         let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
@@ -59,24 +65,27 @@ pub async fn obtain(
             Found::OnDisk(_) => None,
             Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
             Found::InFlight(reader) => visit.follow(reader).await,
-            Found::Validate(_, why, reader, writer) => visit.lead(reader, writer, cause_of(why)).await,
-            Found::Missing(reader, writer, absent) => {
-                let cause = if absent == Absent::Key { Cause::Uri } else { Cause::Vary };
-                visit.lead(reader, writer, cause).await
-            }
+            Found::Validate(_, _, reader, writer) => visit.lead(reader, writer, cause).await,
+            Found::Missing(reader, writer, _) => visit.lead(reader, writer, cause).await,
             // What is not stored is asked for as the client asks: a condition or a range spares the rest.
             Found::Pass(reader, writer) if joins == Joins::No || !respond::is_plain(&request.fields) => {
-                let cause = if joins == Joins::No { Cause::Uri } else { Cause::Pass };
                 let relay = Relay { request, ask, framing, cause };
                 return relay.answer_into(reader, writer, session, upload, record).await;
             }
-            Found::Pass(reader, writer) => visit.lead(reader, writer, Cause::Pass).await,
+            Found::Pass(reader, writer) => visit.lead(reader, writer, cause).await,
         };
         if let Some(answer) = answer {
             return answer;
         }
+        lost = matches!(was, Was::Stored);
     }
-    Relay { request, ask, framing, cause: Cause::Vary }.answer(session, upload, record).await
+    Relay { request, ask, framing, cause: Cause::NotShared }.answer(session, upload, record).await
+}
+
+/// What a request had in its hands.
+enum Was {
+    Stored,
+    Fetched,
 }
 
 /// How often a request looks again before it asks for itself. Once is usual: what it followed was for others.
@@ -156,6 +165,7 @@ impl Visit<'_> {
         mending: Option<Hit>,
     ) -> Option<Answer> {
         let mut interim = take_interim(&mut order);
+        why::begins(self.record, cause, &order.notes);
         fetch::lead(order);
         // Whoever waits for an origin first gets what is ready.
         let _ = self.session.flush().await;
@@ -261,6 +271,7 @@ impl Relay<'_> {
     ) -> Answer {
         let mut order = order(session, self.request, self.ask, Errand::Relay, writer);
         let mut interim = take_interim(&mut order);
+        why::begins(record, self.cause, &order.notes);
         if self.framing != Framing::None {
             let (sending, body) = Upload::new();
             order.body = Some(body);
@@ -330,18 +341,24 @@ fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand,
         fill: None,
         body: None,
         interim: None,
+        notes: Rc::default(),
     }
 }
 
-fn cause_of(why: ValidateWhy) -> Cause {
-    match why {
-        ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
-        _ => Cause::Stale,
+/// Why a request is not looked up at all.
+pub fn unasked(request: &RequestHead) -> Cause {
+    match request.method {
+        Method::Get | Method::Head if !policy::answerable(request) => Cause::Body,
+        Method::Get | Method::Head => Cause::Condition,
+        _ => Cause::Method,
     }
 }
 
 fn failed(failure: &Failure, record: &mut Record) -> Answer {
     record.outcome = Outcome::Failed(failure.word);
+    if let Some(detail) = record.detail() {
+        detail.trouble = Some(Arc::clone(&failure.detail));
+    }
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
     Answer::Page(Page::new(
         failure.status,

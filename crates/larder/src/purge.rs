@@ -1,6 +1,6 @@
 //! Invalidation on demand, by whatever way it was asked: the API, `larder purge`, the method `PURGE`.
 
-use crate::access::{Ask, Route};
+use crate::access::{Ask, Route, Rule};
 use crate::config::HostHeader;
 use crate::page::Page;
 use crate::server::Shared;
@@ -66,8 +66,7 @@ impl Wanted {
     pub fn of_query(query: &str) -> Result<Wanted, String> {
         let mut what = None;
         let mut force = Force::Hard;
-        for parameter in parameters(query) {
-            let (name, value) = parameter?;
+        for (name, value) in parts(query)? {
             let found = match name {
                 "soft" => {
                     force = if matches!(&*value, "no" | "false" | "0") { Force::Hard } else { Force::Soft };
@@ -100,13 +99,15 @@ impl Wanted {
     }
 }
 
-/// The parameters of a query, decoded. An error names the remedy.
-pub fn parameters(query: &str) -> impl Iterator<Item = Result<(&str, String), String>> {
+/// The names and values of a query.
+pub fn parts(query: &str) -> Result<Vec<(&str, String)>, String> {
     let parts = query.split('&').filter(|part| !part.is_empty());
-    parts.map(|part| part.split_once('=').unwrap_or((part, ""))).map(|(name, value)| {
+    let parts = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+    let read = |(name, value)| {
         let value = decoded(value).ok_or_else(|| format!("{name}: a % needs two hexadecimal digits behind it"))?;
         Ok((name, value))
-    })
+    };
+    parts.map(read).collect()
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -125,7 +126,8 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-fn encoded(text: &str) -> String {
+/// A text as a value in a query.
+pub fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -216,7 +218,7 @@ async fn purge_url(shared: &Shared, url: &Url) -> Purged {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     for route in std::iter::once(Route::Forward).chain(origins.map(of_site)) {
         let mut key = Vec::new();
-        Ask { url: url.clone(), route }.key(&shared.cache, &mut key);
+        Ask { url: url.clone(), route, rule: Rule::Question }.key(&shared.cache, &mut key);
         if !keys.contains(&key) {
             keys.push(key);
         }

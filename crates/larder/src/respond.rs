@@ -5,7 +5,7 @@
 
 use crate::fetch::Refill;
 use crate::page::Page;
-use crate::record::{Outcome, Record};
+use crate::record::{Id, Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
@@ -82,7 +82,8 @@ pub async fn respond(
     match answer {
         Answer::Page(page) => respond_page(session, request, &page, keep, record),
         Answer::Entry { reader, kept, outcome, verbatim, refill } => {
-            let delivery = Delivery { request, kept: &kept, outcome, verbatim, keep, now: record.stamp() };
+            let name = name(session, record);
+            let delivery = Delivery { request, kept: &kept, outcome, verbatim, keep, now: record.stamp(), name };
             record.status = kept.head.status;
             record.outcome = outcome;
             record.not_stored = kept.not_stored.map(|why| why.as_str());
@@ -112,8 +113,8 @@ pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mu
         record.typed(&hit.kept.head);
     }
     let keep = request.keeps_alive() && !session.is_draining();
-    let delivery =
-        Delivery { request, kept: &hit.kept, outcome: Outcome::Hit, verbatim: false, keep, now: record.stamp() };
+    let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(session, record));
+    let delivery = Delivery { request, kept: &hit.kept, outcome, verbatim: false, keep, now, name };
     let next = length.map(|length| begin(session, &delivery, Some(length), Carriage::Length));
     pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
     session.worker.pieces.set(pieces);
@@ -133,6 +134,13 @@ struct Delivery<'a> {
     verbatim: bool,
     keep: bool,
     now: Stamp,
+    /// The name of the request, where the answer is to say it.
+    name: Option<Id>,
+}
+
+fn name(session: &Session, record: &Record) -> Option<Id> {
+    let wanted = session.worker.config().records.name_answers;
+    wanted.then(|| session.worker.shared.names.name(record.number))
 }
 
 /// Where a body comes from.
@@ -300,6 +308,9 @@ fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
     out.extend_from_slice(via.as_bytes());
     out.extend_from_slice(b"\r\n");
     cache_status(out, delivery);
+    if let Some(name) = delivery.name {
+        let _ = write!(out, "Larder-Request: {name}\r\n");
+    }
     match (next, delivery.request.version) {
         (Next::Continue, Version::Http11) => {}
         (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
@@ -319,15 +330,13 @@ fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
         Outcome::Collapsed => out.extend_from_slice(b"; fwd=uri-miss; collapsed"),
         Outcome::Miss(cause) => {
             let _ = write!(out, "; fwd={}; fwd-status={}", cause.forward_reason(), kept.head.status);
-            match (&kept.terms, kept.not_stored) {
-                (Some(_), _) => out.extend_from_slice(b"; stored"),
-                (None, Some(why)) => {
-                    let _ = write!(out, "; detail={}", why.as_str());
-                }
-                (None, None) if cause.as_str() != cause.forward_reason() => {
-                    let _ = write!(out, "; detail={}", cause.as_str());
-                }
-                (None, None) => {}
+            if kept.terms.is_some() {
+                out.extend_from_slice(b"; stored");
+            }
+            // What `fwd` does not say: why it was not stored, or else the cause.
+            let detail = kept.not_stored.map(|why| why.as_str()).unwrap_or(cause.as_str());
+            if detail != cause.forward_reason() {
+                let _ = write!(out, "; detail={detail}");
             }
         }
         other => {
@@ -554,7 +563,8 @@ pub fn respond_page(
         record.outcome = Outcome::Own(page.word);
     }
     let body = page.body();
-    write_page(session, page, &body, next, request.version);
+    let name = record.is_kept().then(|| session.worker.shared.names.name(record.number));
+    write_page(session, page, &body, next, request.version, name);
     if request.method != Method::Head {
         record.bytes += body.len() as u64;
         session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
@@ -565,15 +575,18 @@ pub fn respond_page(
 /// An answer to what was no request.
 pub fn page_without_request(session: &mut Session, page: &Page) {
     let body = page.body();
-    write_page(session, page, &body, Next::Close, Version::Http11);
+    write_page(session, page, &body, Next::Close, Version::Http11, None);
     session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
 }
 
-fn write_page(session: &mut Session, page: &Page, body: &str, next: Next, version: Version) {
+fn write_page(session: &mut Session, page: &Page, body: &str, next: Next, version: Version, name: Option<Id>) {
     let mut head = page.head();
     head.fields.push("Date", larder_wire::date::format_date(crate::clock::now()));
     head.fields.push("Content-Length", body.len().to_string());
     head.fields.push("Cache-Status", format!("larder; detail={}", page.word));
+    if let Some(name) = name {
+        head.fields.push("Larder-Request", name.to_string());
+    }
     match (next, version) {
         (Next::Continue, Version::Http10) => head.fields.push("Connection", "keep-alive"),
         (Next::Continue, Version::Http11) => {}

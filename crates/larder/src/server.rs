@@ -9,7 +9,7 @@ use crate::listen::{self, Clients, Door};
 use crate::live::Live;
 use crate::log::AccessLog;
 use crate::page::Page;
-use crate::record::{Counters, Record, Run, Tally};
+use crate::record::{Counters, Names, Record, Ring, Run, Tally};
 use crate::reload::{self, Again};
 use crate::run::control::{RunStarted, RunStats};
 use crate::session::Session;
@@ -37,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 /// A running server. Dropping it stops it at once; [`Server::stop`] lets requests end first.
 pub struct Server {
@@ -80,6 +81,10 @@ pub struct Shared {
     pub history: History,
     /// The last minutes, second by second.
     pub pulse: Pulse,
+    /// Names requests.
+    pub names: Names,
+    /// Seats of those who listen to all that happens.
+    pub(crate) listening: Arc<tokio::sync::Semaphore>,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -132,6 +137,8 @@ struct OpenRun {
 pub enum Command {
     /// Serve on this socket too.
     Open(TcpListener, Arc<Door>),
+    /// Look at the last requests.
+    Look(Box<dyn FnOnce(&Ring) + Send>),
     /// Let requests end, accept no more.
     Drain,
 }
@@ -309,17 +316,7 @@ impl Shared {
         let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
-        let defaults = cache::Settings::default();
-        let settings = cache::Settings {
-            memory_bytes: config.memory_bytes,
-            memory_object_bytes_max: config.memory_object_bytes_max,
-            object_bytes_max: config.object_bytes_max,
-            window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
-            policy: policy_settings(&config.policy),
-            seed,
-            ..defaults
-        };
-        let cache = Cache::over(settings, disk);
+        let cache = Cache::over(cache_settings(&config, seed), disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {
@@ -335,6 +332,8 @@ impl Shared {
             visitor_lists: Mutex::default(),
             history: History::default(),
             pulse: Pulse::default(),
+            names: Names::default(),
+            listening: Arc::new(tokio::sync::Semaphore::new(control::LISTENING_MAX)),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
@@ -381,26 +380,47 @@ impl Shared {
         !self.draining.load(Ordering::Relaxed) && self.upstream.lock().len() == self.config.workers
     }
 
+    /// Whether the server goes down.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
     /// Whether somebody reads the access log.
     pub fn logs(&self) -> bool {
         self.log.is_on()
     }
 
     /// Puts a finished record where its readers look.
-    pub fn tell(&self, tally: &Tally, run: Option<&Run>, record: Record) {
+    pub fn tell(&self, tally: &Tally, run: Option<&Run>, mut record: Record) {
+        record.took_micros = Some(record.micros());
         tally.count(&record);
         if let Some(run) = run {
             run.count(&record);
         }
         if self.log.is_on() {
-            self.log.line(&record, &tally.lines);
+            self.log.line(&record, &self.names, &tally.lines);
         }
+        tally.ring.keep(record);
     }
 
     /// The record of what was no request.
     pub fn tell_refused(&self, session: &Session, page: &Page) {
-        let record = Record::refused(session.peer, page);
+        let mut record = Record::refused(session.peer, page, session.worker.next_number());
+        record.trail.listener = session.door.address;
         self.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    }
+
+    /// What `look` finds in the records of each worker, as far as these answer in time.
+    pub async fn look<T: Send + 'static>(&self, look: impl Fn(&Ring) -> T + Clone + Send + 'static) -> Vec<T> {
+        let asked = self.commands.lock().iter().map(|worker| ask(worker, look.clone())).collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for answer in asked {
+            // Who has no records, and who goes down, lets go of the question.
+            if let Ok(Ok(answer)) = tokio::time::timeout(LOOK_WITHIN, answer).await {
+                found.push(answer);
+            }
+        }
+        found
     }
 
     /// Log lines that were lost.
@@ -466,6 +486,35 @@ impl Shared {
         open.door.close();
         Some(open.run.stats())
     }
+}
+
+/// The store as the configuration wants it.
+pub(crate) fn cache_settings(config: &Config, seed: u64) -> cache::Settings {
+    let defaults = cache::Settings::default();
+    cache::Settings {
+        memory_bytes: config.memory_bytes,
+        memory_object_bytes_max: config.memory_object_bytes_max,
+        object_bytes_max: config.object_bytes_max,
+        window_bytes: defaults.window_bytes.min(config.memory_bytes / 8),
+        policy: policy_settings(&config.policy),
+        seed,
+        ..defaults
+    }
+}
+
+/// A worker in the middle of something long is not waited for.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+
+fn ask<T: Send + 'static>(
+    worker: &UnboundedSender<Command>,
+    look: impl FnOnce(&Ring) -> T + Send + 'static,
+) -> oneshot::Receiver<T> {
+    let (tell, told) = oneshot::channel();
+    let look = Box::new(move |ring: &Ring| {
+        let _ = tell.send(look(ring));
+    });
+    let _ = worker.send(Command::Look(look));
+    told
 }
 
 pub(crate) fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {

@@ -35,7 +35,7 @@ const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves a CONNECT.
 pub async fn connect(mut session: Session, request: RequestHead) {
-    let mut record = Record::begin(&request, session.peer, session.worker.shared.logs());
+    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
     let (host, port) = match access::judge(&session, &request) {
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(session, &request, page.closing(), record).await,
@@ -135,7 +135,7 @@ async fn pass_unopened(
 
 /// Serves a request that wants to leave HTTP (RFC 9110 section 7.8). Gives the session back when it stays with HTTP.
 pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Session> {
-    let mut record = Record::begin(&request, session.peer, session.worker.shared.logs());
+    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
     let ask = match access::judge(&session, &request) {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => {
@@ -145,6 +145,8 @@ pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Sessi
         Verdict::Tunnel(..) | Verdict::Purge(_) | Verdict::Echo => return None,
     };
     record.url = ask.url.to_string();
+    record.trail.rule = Some(ask.rule);
+    record.trail.edition = session.worker.edition();
     let _ = session.flush().await;
     match ask_upgrade(&session, &request, &ask).await {
         Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
@@ -210,7 +212,7 @@ async fn stay(
     session.worker.shared.forget_unsafe(&request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
     let Arrival::Head(kept) = reader.arrival().await else { return None };
-    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Bypass), verbatim: true, refill: None };
+    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None };
     let next = respond::respond(&mut session, &request, entry, &mut None, &mut record).await;
     tell(&session, record);
     match next {

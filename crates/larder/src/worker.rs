@@ -3,15 +3,16 @@
 use crate::config::Config;
 use crate::listen::{self, Door};
 use crate::live::{self, Held};
-use crate::record::Tally;
+use crate::record::{Number, Query, Readers, Record, Tally};
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
 use crate::upstream::{self, Upstreams};
 use crate::visitors::Visitors;
 use bytes::Bytes;
+use larder_wire::RequestHead;
 use larder_wire::parse::HeadLimits;
 use std::cell::{Cell, RefCell};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +64,10 @@ impl Worker {
             target_bytes_max: limits.target_bytes_max.min(limits.head_bytes_max),
             fields_max: limits.fields_max,
         };
+        let tally = Tally::default();
+        let records = &shared.config.records;
+        let query = if records.hide_query { Query::Hidden } else { Query::Kept };
+        tally.ring.begin(number, records.requests_max.div_ceil(shared.config.workers.max(1)), query);
         Ok(Rc::new(Worker {
             ticker: Ticker::new(),
             upstreams,
@@ -70,7 +75,7 @@ impl Worker {
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
             keys: Cell::default(),
             pieces: Cell::default(),
-            tally: Tally::default(),
+            tally,
             visitors: Visitors::default(),
             number,
             settings: live::Copy::default(),
@@ -82,6 +87,24 @@ impl Worker {
     /// The settings that hold at this moment.
     pub fn config(&self) -> Rc<Held<Config>> {
         self.settings.of(&self.shared.live)
+    }
+
+    /// The record of a request that was just read at a door.
+    pub fn begin_record(&self, request: &RequestHead, peer: SocketAddr, door: &Door) -> Record {
+        let readers = Readers { logged: self.shared.logs(), kept: self.tally.ring.is_on() };
+        let mut record = Record::begin(request, peer, readers, self.next_number());
+        record.trail.listener = door.address;
+        record
+    }
+
+    /// The number of a request that was just read.
+    pub fn next_number(&self) -> Number {
+        self.tally.ring.number()
+    }
+
+    /// Which edition of the settings was looked at last.
+    pub fn edition(&self) -> u64 {
+        self.settings.edition()
     }
 
     /// Serves until told to stop.
@@ -105,6 +128,7 @@ impl Worker {
                 Command::Open(socket, door) => {
                     tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
                 }
+                Command::Look(look) => look(&self.tally.ring),
                 Command::Drain => {
                     self.ticker.drain();
                     break;

@@ -8,10 +8,11 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, StaleWhy, Usable, ValidateWhy, Vary};
+use crate::policy::{self, Asked, NotStored, StaleWhy, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
+use fates::Fates;
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
@@ -20,11 +21,15 @@ use passes::PassMarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+mod fates;
 mod passes;
+mod peek;
 mod purge;
 mod tier;
 mod walk;
 
+pub use fates::Fate;
+pub use peek::{Peek, Stored};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
 
@@ -140,6 +145,11 @@ pub enum Absent {
 }
 
 impl Found {
+    /// It is answered from the store at once.
+    pub fn is_hit(&self) -> bool {
+        matches!(self, Found::Fresh(_) | Found::Stale(..) | Found::Revalidate(..))
+    }
+
     /// The word that logs and pages show.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -163,6 +173,7 @@ pub struct Cache {
     index: Index<Object>,
     evict: Mutex<Box<dyn Evict<Entry>>>,
     passes: PassMarks,
+    fates: Fates,
     searches: Searches,
     evictions: AtomicU64,
     disk: Option<Arc<Store>>,
@@ -231,6 +242,7 @@ impl Cache {
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),
+            fates: Fates::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
             rules: Rules::new(RULES_MAX),
@@ -277,6 +289,7 @@ impl Cache {
         disk: Disk,
     ) -> Found {
         let look = Look { key, request, asked, now, joins, disk };
+        self.fates.tick(now);
         if let Some(object) = self.index.find(key) {
             let mut state = object.state.lock();
             if !state.dead {
@@ -328,7 +341,7 @@ impl Cache {
 
     /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
-        let variants = self.forget_in_memory(key);
+        let variants = self.forget_in_memory(key, Fate::Invalidated);
         // What is on its way to the disk is not to be found there yet.
         let on_disk = |disk: &&Arc<Store>| disk.may_have(key) || variants.iter().any(|entry| entry.on_disk().is_some());
         if let Some(disk) = self.disk.as_ref().filter(on_disk) {
@@ -337,8 +350,11 @@ impl Cache {
         variants.len()
     }
 
-    fn forget_in_memory(&self, key: &[u8]) -> Vec<Arc<Entry>> {
+    fn forget_in_memory(&self, key: &[u8], fate: Fate) -> Vec<Arc<Entry>> {
         self.voided.fetch_add(1, Ordering::SeqCst);
+        if self.disk.as_ref().is_some_and(|disk| disk.may_have(key)) {
+            self.fates.set(self.index.hash_of(key), fate);
+        }
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
             let mut state = object.state.lock();
@@ -346,6 +362,9 @@ impl Cache {
             (std::mem::take(&mut state.variants), std::mem::take(&mut state.pending))
         };
         self.index.remove_if(key, &object, |_| true);
+        if !variants.is_empty() {
+            self.fates.set(self.index.hash_of(key), fate);
+        }
         for entry in pending.iter().map(|pending| &pending.entry).chain(&variants) {
             entry.listed.store(false, Ordering::Relaxed);
         }
@@ -366,19 +385,20 @@ impl Cache {
         choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
     }
 
-    /// Forgets one stored response.
+    /// Forgets one stored response: the origin has something else now.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
+        self.fates.set(self.index.hash_of(entry.key().text()), Fate::Changed);
         self.detach(entry);
         self.forget_on_disk(entry);
     }
 
-    /// Remembers that answers for this key are for one request alone.
-    pub fn mark_pass(&self, key: &[u8], now: Stamp) {
-        self.passes.set(self.index.hash_of(key), now.plus(self.settings.pass_seconds));
+    /// Remembers that answers for this key are for one request alone, and why.
+    pub fn mark_pass(&self, key: &[u8], now: Stamp, why: NotStored) {
+        self.passes.set(self.index.hash_of(key), now.plus(self.settings.pass_seconds), why);
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        self.judge(state, look.now);
+        self.judge(key, state, look.now);
         let Some((entry, kept)) = choose(state, look.request) else {
             if let Some(load) = self.load(look).filter(|_| !state.loaded) {
                 return Found::OnDisk(load);
@@ -439,7 +459,7 @@ impl Cache {
         if let Some(found) = self.without_asking(state, look) {
             return found;
         }
-        if self.passes.holds(self.index.hash_of(look.key), look.now) {
+        if self.passes.holds(self.index.hash_of(look.key), look.now).is_some() {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
             return Found::Pass(reader, writer);
         }
@@ -516,6 +536,7 @@ impl Cache {
         state.variants.push(Arc::clone(entry));
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
+        self.fates.clear(self.index.hash_of(entry.key().text()));
         for old in replaced.iter().chain(&crowded_out) {
             old.listed.store(false, Ordering::Relaxed);
             self.evict.lock().remove(old);
@@ -535,6 +556,11 @@ impl Cache {
             }
         }
         self.make_room();
+    }
+
+    /// Remembers that a body was too long to be kept to its end.
+    pub(crate) fn note_too_long(&self, entry: &Entry) {
+        self.fates.set(self.index.hash_of(entry.key().text()), Fate::TooLong);
     }
 
     /// Takes an entry out of the index, wherever it stands in it.

@@ -1,13 +1,18 @@
 //! Keys that turned out uncachable.
 
+use crate::policy::NotStored;
 use larder_wire::date::Stamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which keys turned out uncachable, in constant memory: a table of fingerprints with an expiry time.
+/// Which keys turned out uncachable and why, in constant memory: a table of fingerprints with an expiry time.
 /// A lost or a mistaken mark costs a little waiting or a little coalescing, never a wrong answer.
 pub(super) struct PassMarks {
     slots: Box<[AtomicU64]>,
 }
+
+/// Below the fingerprint: the number of the reason, and the end of the mark in seconds since 1970 (good until 2106).
+const WHY_BITS: u32 = 5;
+const TIME_BITS: u32 = 32;
 
 impl PassMarks {
     const SLOTS: usize = 1 << 14;
@@ -20,19 +25,41 @@ impl PassMarks {
         &self.slots[hash as usize % PassMarks::SLOTS]
     }
 
-    /// Upper half: fingerprint; lower half: end of the mark in seconds since 1970 (good until 2106).
-    pub(super) fn set(&self, hash: u64, until: Stamp) {
-        self.slot(hash).store(hash & !0xffff_ffff | until.0 & 0xffff_ffff, Ordering::Relaxed);
+    pub(super) fn set(&self, hash: u64, until: Stamp, why: NotStored) {
+        let number = NotStored::ALL.iter().position(|each| *each == why).unwrap_or(0) as u64;
+        let fingerprint = hash >> (TIME_BITS + WHY_BITS) << (TIME_BITS + WHY_BITS);
+        self.slot(hash).store(fingerprint | number << TIME_BITS | until.0 & 0xffff_ffff, Ordering::Relaxed);
     }
 
-    pub(super) fn holds(&self, hash: u64, now: Stamp) -> bool {
+    /// Why the last answer was not stored, while that counts.
+    pub(super) fn holds(&self, hash: u64, now: Stamp) -> Option<NotStored> {
         let mark = self.slot(hash).load(Ordering::Relaxed);
-        (mark ^ hash) >> 32 == 0 && mark & 0xffff_ffff > now.0
+        let holds = (mark ^ hash) >> (TIME_BITS + WHY_BITS) == 0 && mark & 0xffff_ffff > now.0;
+        let number = (mark >> TIME_BITS) & ((1 << WHY_BITS) - 1);
+        NotStored::ALL.get(number as usize).copied().filter(|_| holds)
     }
 
     pub(super) fn clear(&self, hash: u64) {
         if self.slot(hash).load(Ordering::Relaxed) != 0 {
             self.slot(hash).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_says_why_until_it_ends() {
+        let marks = PassMarks::new();
+        for (number, &why) in NotStored::ALL.iter().enumerate() {
+            let hash = (number as u64 + 1) << 40 | number as u64;
+            marks.set(hash, Stamp(100), why);
+            assert_eq!(marks.holds(hash, Stamp(99)), Some(why));
+            assert_eq!(marks.holds(hash, Stamp(100)), None);
+            marks.clear(hash);
+            assert_eq!(marks.holds(hash, Stamp(99)), None);
         }
     }
 }

@@ -3,8 +3,9 @@
 //! A key is looked up and forgotten. The other scopes are rules ([`crate::store::rules`]): nothing is enumerated, and
 //! each entry is judged when somebody asks for it. With a disk both are on disk before they are acknowledged.
 
-use super::{Cache, ObjectState};
+use super::{Cache, Fate, ObjectState};
 use crate::entry::Kept;
+use crate::key::Key;
 use crate::store::rules::{self, Force, Rule, Scope, Verdict};
 use crate::store::{Fetching, NotDurable};
 use larder_wire::date::Stamp;
@@ -48,7 +49,8 @@ impl Purging {
 impl Cache {
     /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
     pub fn purge_key(&self, key: &[u8]) -> Purging {
-        let in_memory = self.forget_in_memory(key).iter().filter(|entry| entry.on_disk().is_none()).count();
+        let in_memory =
+            self.forget_in_memory(key, Fate::Purged).iter().filter(|entry| entry.on_disk().is_none()).count();
         Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), by: By::Key }
     }
 
@@ -96,7 +98,7 @@ impl Cache {
         self.disk.as_ref().map_or_else(|| self.rules.current_epoch(), |disk| disk.current_epoch())
     }
 
-    fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
+    pub(super) fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
         match &self.disk {
             Some(disk) => disk.verdict(key, tags, epoch),
             None => self.rules.verdict(key, tags, epoch),
@@ -104,7 +106,7 @@ impl Cache {
     }
 
     /// Applies rules that are newer than an entry's last look at them.
-    pub(super) fn judge(&self, state: &mut ObjectState, now: Stamp) {
+    pub(super) fn judge(&self, key: &Key, state: &mut ObjectState, now: Stamp) {
         let epoch = self.epoch();
         if state.variants.iter().all(|entry| entry.is_judged(epoch)) {
             return;
@@ -116,8 +118,12 @@ impl Cache {
                 entry.set_judged(epoch);
                 match self.verdict(entry.key().text(), &kept.tags, entry.epoch()) {
                     Verdict::Valid => false,
-                    Verdict::Gone => true,
+                    Verdict::Gone => {
+                        self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
+                        true
+                    }
                     Verdict::Stale => {
+                        self.fates.set(self.index.hash_of(key.text()), Fate::Expired);
                         let mut terms = kept.terms.clone();
                         terms.iter_mut().for_each(|terms| terms.expire(now));
                         entry.replace_head(Kept::new(kept.head.clone(), terms, kept.received));

@@ -1,8 +1,9 @@
 //! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
 
-use super::{Cache, Disk, Look, vary_of};
+use super::{Cache, Disk, Fate, Look, vary_of};
 use crate::entry::{Entry, OnDisk};
 use crate::key::Key;
+use crate::store::rules::Verdict;
 use crate::store::{Fetching, StoredHead};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,9 @@ impl Load {
     /// Waits for what lies there and takes it into memory.
     pub async fn finish(self) {
         let heads = self.heads.await;
+        if heads.is_empty() {
+            self.cache.note_purged(&self.key);
+        }
         // What was made void meanwhile must not come back.
         if !heads.is_empty() && self.cache.voided.load(Ordering::SeqCst) == self.voided {
             self.cache.adopt(&self.key, heads);
@@ -47,10 +51,21 @@ impl Cache {
 
     /// The look at the disk that a request needs first.
     pub(super) fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
-        let disk = self.disk.as_ref().filter(|disk| look.disk == Disk::Ask && disk.may_have(look.key))?;
+        if look.disk == Disk::Ask { self.load_of(look.key) } else { None }
+    }
+
+    pub(super) fn load_of(self: &Arc<Cache>, key: &[u8]) -> Option<Load> {
+        let disk = self.disk.as_ref().filter(|disk| disk.may_have(key))?;
         let voided = self.voided.load(Ordering::SeqCst);
-        let (key, heads) = (Key::from_text(look.key.to_vec()), disk.heads(look.key));
+        let (key, heads) = (Key::from_text(key.to_vec()), disk.heads(key));
         Some(Load { cache: Arc::clone(self), key, heads, voided })
+    }
+
+    /// Something was to lie on disk and was not handed out: where a rule covers the key, that is why.
+    fn note_purged(&self, key: &Key) {
+        if self.verdict(key.text(), &[], 0) == Verdict::Gone {
+            self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
+        }
     }
 
     /// Takes into memory what lies on disk under a key, beside what is here already.
@@ -99,6 +114,12 @@ impl Cache {
                 _ => {}
             }
         }
+        let fate = match (&self.disk, victim.on_disk()) {
+            (None, _) => Fate::Evicted,
+            (Some(_), Some(_)) => Fate::ToDisk,
+            (Some(_), None) => Fate::NotAdmitted,
+        };
+        self.fates.set(self.index.hash_of(victim.key().text()), fate);
         self.detach(victim);
     }
 }

@@ -11,7 +11,7 @@ impl Cache {
         self.index.for_each(|object| {
             let variants = {
                 let mut state = object.state.lock();
-                self.judge(&mut state, now);
+                self.judge(&object.key, &mut state, now);
                 state.variants.clone()
             };
             variants
@@ -25,7 +25,7 @@ impl Cache {
     pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(Arc<Entry>, Arc<Kept>)> {
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let mut state = object.state.lock();
-        self.judge(&mut state, now);
+        self.judge(&object.key, &mut state, now);
         state.variants.iter().filter_map(|entry| Some((Arc::clone(entry), entry.kept()?))).collect()
     }
 }

@@ -407,6 +407,11 @@ impl Entry {
         self.state.lock().body.bytes()
     }
 
+    /// True when these bytes of the body are here, in memory or on disk.
+    pub(crate) fn has(&self, range: &Range<u64>) -> bool {
+        self.state.lock().first_missing(range).is_none()
+    }
+
     /// True once the whole body is here.
     pub fn is_whole(&self) -> bool {
         self.state.lock().is_whole()

@@ -77,6 +77,11 @@ impl Writer {
         length <= self.cache.object_bytes_max(false) || (self.admits() && length <= self.cache.object_bytes_max(true))
     }
 
+    /// Whether it goes to disk, where that was asked and there is one.
+    pub fn is_admitted(&self) -> Option<bool> {
+        self.admitted.filter(|_| self.cache.disk().is_some())
+    }
+
     /// Whether it goes to disk.
     fn admits(&mut self) -> bool {
         let (cache, entry) = (&self.cache, &self.entry);
@@ -323,6 +328,7 @@ impl Writer {
     /// Keeps the body no more.
     fn let_pass(&mut self) {
         self.spool = None;
+        self.cache.note_too_long(&self.entry);
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
         state.retention = Retention::Window(self.cache.settings.window_bytes);

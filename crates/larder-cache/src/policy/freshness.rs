@@ -43,6 +43,13 @@ impl LifetimeSource {
         }
     }
 
+    /// The source that has this word.
+    pub fn of_word(word: &str) -> Option<LifetimeSource> {
+        use LifetimeSource::*;
+        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None];
+        all.into_iter().find(|source| source.as_str() == word)
+    }
+
     /// True when the origin said it.
     pub fn is_explicit(self) -> bool {
         use LifetimeSource::*;

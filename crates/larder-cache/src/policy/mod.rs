@@ -24,6 +24,7 @@ pub mod request;
 pub mod storable;
 pub mod validate;
 pub mod vary;
+pub mod weighed;
 
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
@@ -37,6 +38,7 @@ pub use request::{Asked, StaleWhy, Usable, ValidateWhy, answerable, disconnected
 pub use storable::{NotStored, Storable, storable};
 pub use validate::{HeadSays, conditional, freshen, freshened_by, head_says, named_by, renew};
 pub use vary::{Vary, choose};
+pub use weighed::Weighed;
 
 /// Whom the cache serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

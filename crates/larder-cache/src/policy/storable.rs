@@ -53,6 +53,24 @@ pub enum NotStored {
 }
 
 impl NotStored {
+    /// All reasons.
+    pub const ALL: &[NotStored] = &[
+        NotStored::Method,
+        NotStored::RequestBody,
+        NotStored::RequestNoStore,
+        NotStored::Status,
+        NotStored::MustUnderstand,
+        NotStored::NoStore,
+        NotStored::Private,
+        NotStored::Authorization,
+        NotStored::VaryAny,
+        NotStored::Partial,
+        NotStored::NotExplicit,
+        NotStored::SetCookie,
+        NotStored::NoFreshness,
+        NotStored::TooLong,
+    ];
+
     /// The word that logs and pages show.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -4,12 +4,15 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod explaining;
 mod papers;
 mod purge;
 mod reload;
 mod serve;
 mod store;
+mod top;
 
+use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, container, descriptors, manual};
@@ -44,9 +47,11 @@ pub fn main() -> ExitCode {
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Check(flags)) => check::check(&flags),
+        Some(Command::Explain(flags)) => explaining::explain(&flags),
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Store(command)) => store::store(&command),
+        Some(Command::Top(flags)) => top::top(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -87,6 +92,8 @@ enum Command {
     Run(RunFlags),
     /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
     Check(check::CheckFlags),
+    /// Say why a request was answered as it was, or how one would be answered now
+    Explain(explaining::ExplainFlags),
     /// Show what is configured and where it was said, or explain settings
     Config(ConfigFlags),
     /// Have the running Larder forget a URL, a prefix, a tag or everything
@@ -94,6 +101,8 @@ enum Command {
     /// Look at what lies on disk, check it, archive it
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Watch the running Larder: requests, what is hot, what misses and why
+    Top(top::TopFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change
@@ -226,7 +235,7 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded)
     });
     let plan = Plan { config: prepared(loaded), said, again: Some(again) };
-    keep_pages_small(&plan.config);
+    allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
 
@@ -336,18 +345,6 @@ fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
 
 /// Below this many connections a lowered default is worth a word.
 const FEW_CONNECTIONS: usize = 1_000;
-
-/// From this budget on, large pages are worth what they round up.
-const LARGE_PAGES_BYTES_MIN: u64 = 1_000_000_000;
-
-/// The allocator asks for pages of 2 MB: a server that holds 10 MB would take 30. Children inherit this, so a
-/// `larder run` leaves it alone.
-fn keep_pages_small(config: &Config) {
-    if config.memory_bytes < LARGE_PAGES_BYTES_MIN {
-        // Where that is not known, memory is rounded up.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
-    }
-}
 
 /// What depends on this process and machine is settled here; what was cut is said.
 fn prepared(loaded: Loaded) -> Config {

@@ -46,6 +46,7 @@ fields! {
     Complete "complete": "Whether the answer went out to its end.",
     Micros "micros": "Microseconds from the head of the request to the end of the answer.",
     Millis "millis": "The same in milliseconds; not in JSON lines.",
+    Id "id": "The name of the request, for `larder explain`.",
     SquidCode "squid_code": "Squid's word for `outcome`, as `TCP_MISS`; not in JSON lines.",
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }

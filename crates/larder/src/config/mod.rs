@@ -72,6 +72,25 @@ pub struct Config {
     pub upstream: UpstreamSettings,
     /// What may be kept, and how long.
     pub policy: PolicySettings,
+    /// What is kept of requests.
+    pub records: Records,
+}
+
+/// What is kept of requests, to be explained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// So many requests, over all workers.
+    pub requests_max: usize,
+    /// Values of queries are left out.
+    pub hide_query: bool,
+    /// Each answer says the name of its request.
+    pub name_answers: bool,
+}
+
+impl Default for Records {
+    fn default() -> Records {
+        Records { requests_max: 4_000, hide_query: false, name_answers: false }
+    }
 }
 
 /// No object is longer.
@@ -149,6 +168,7 @@ impl Default for Config {
             intercept: Intercept::default(),
             upstream: UpstreamSettings::default(),
             policy: PolicySettings::default(),
+            records: Records::default(),
         }
     }
 }
@@ -193,6 +213,25 @@ pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     named.or_else(home).map(|folder| folder.join("larder"))
 }
 
+/// Where something stands in a file. That is no part of what it says: two places are never told apart by it.
+#[derive(Clone, Debug, Default)]
+pub struct Place(pub Option<(std::sync::Arc<str>, usize)>);
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Place) -> bool {
+        true
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some((file, line)) => write!(f, "{file}:{line}"),
+            None => f.write_str("default"),
+        }
+    }
+}
+
 /// One address on which clients are served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listen {
@@ -204,12 +243,14 @@ pub struct Listen {
     pub intercept: bool,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
     pub origin: Option<Url>,
+    /// Where it stands.
+    pub place: Place,
 }
 
 impl Listen {
     /// A plain listener: forward proxy, and the configured sites.
     pub fn at(address: SocketAddr) -> Listen {
-        Listen { address, tls: Vec::new(), intercept: false, origin: None }
+        Listen { address, tls: Vec::new(), intercept: false, origin: None, place: Place::default() }
     }
 }
 
@@ -233,6 +274,8 @@ pub struct Site {
     pub origin: Url,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
+    /// Where it stands.
+    pub place: Place,
 }
 
 /// Which `Host` an origin behind a reverse proxy sees.

@@ -5,7 +5,7 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
-use super::{CertificateFiles, Config, HostHeader, Listen, Site, url};
+use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, url};
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -192,6 +192,7 @@ impl Parser {
                     listen.tls.push(files);
                 }
             }
+            listen.place = self.place(&span);
             self.check_listen(&span, &listen, &listens, missing);
             listens.push(listen);
         }
@@ -222,6 +223,7 @@ impl Parser {
         for (span, table) in self.tables("site", value) {
             let mut site = any_site();
             let missing = self.entry("site", SITE, &span, table, &mut site, &[]);
+            site.place = self.place(&span);
             if site.hosts.is_empty() && !missing && table.contains_key("hosts") {
                 self.problem(span.clone(), "a site without a host is never reached".to_owned(), None);
             }
@@ -369,6 +371,11 @@ impl Parser {
         });
     }
 
+    fn place(&self, span: &Range<usize>) -> Place {
+        let source = &self.sources[self.current];
+        Place(Some((Arc::clone(&source.name), source.line(span.start))))
+    }
+
     fn said_in_file(&mut self, name: &'static str, value: &Spanned<DeValue<'_>>) {
         let source = &self.sources[self.current];
         let line = source.line(value.span().start);
@@ -404,7 +411,7 @@ impl Parser {
 pub(super) fn any_site() -> Site {
     let host = Host::parse("origin.invalid").expect("a valid name");
     let origin = Url { scheme: Scheme::Http, host, port: 80, path: "/".into() };
-    Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client }
+    Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client, place: Place::default() }
 }
 
 fn is_section(name: &str) -> bool {

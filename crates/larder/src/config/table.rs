@@ -213,6 +213,15 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .about("Lines that may wait for a slow sink; what comes beyond is dropped and counted, for no request waits for its log."),
+    Whole::new("records.requests_max", Field::Count(|c| &mut c.records.requests_max))
+        .between(0, 1_000_000)
+        .at_restart()
+        .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 8 kB; `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
+    Whole::new("records.hide_query", Field::Flag(|c| &mut c.records.hide_query))
+        .at_restart()
+        .about("Whether the values of queries are left out of what is kept: `?q=…`."),
+    Whole::new("records.name_answers", Field::Flag(|c| &mut c.records.name_answers))
+        .about("Whether each answer says the name of its request in the field `Larder-Request`, for `larder explain`. Answers of Larder's own making always do."),
     Whole::new("intercept.pass", Field::Texts {
         form: "host patterns",
         read: |c| c.intercept.pass.iter().map(ToString::to_string).collect(),

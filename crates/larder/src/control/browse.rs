@@ -13,15 +13,18 @@ const LISTED: usize = 50;
 /// Stored responses whose URL begins with `prefix`.
 pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
     let (mut prefix, mut most) = (String::new(), LISTED);
-    for parameter in purge::parameters(query) {
-        match parameter {
-            Ok(("prefix", value)) => prefix = value,
-            Ok(("limit", value)) => match value.parse() {
+    let parts = match purge::parts(query) {
+        Ok(parts) => parts,
+        Err(trouble) => return refused(trouble),
+    };
+    for (name, value) in parts {
+        match name {
+            "prefix" => prefix = value,
+            "limit" => match value.parse() {
                 Ok(limit) if (1..=LISTED_MAX).contains(&limit) => most = limit,
                 _ => return refused(format!("limit: a number from 1 to {LISTED_MAX} is needed")),
             },
-            Ok((other, _)) => return refused(format!("{other}: only prefix and limit are known")),
-            Err(trouble) => return refused(trouble),
+            other => return refused(format!("{other}: only prefix and limit are known")),
         }
     }
     Reply::json(200, &browse::search(&shared.cache, &prefix, most, clock::now()))
@@ -29,10 +32,10 @@ pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
 
 /// All variants under one key with their heads.
 pub(super) fn object(shared: &Shared, query: &str) -> Reply {
-    match purge::parameters(query).next() {
-        Some(Ok(("key", key))) => Reply::json(200, &browse::open(&shared.cache, &key, clock::now())),
-        Some(Err(trouble)) => refused(trouble),
-        _ => refused("say which: key=…, as /store/objects writes it".to_owned()),
+    match purge::parts(query).as_deref() {
+        Ok([("key", key)]) => Reply::json(200, &browse::open(&shared.cache, key, clock::now())),
+        Err(trouble) => refused(trouble.clone()),
+        Ok(_) => refused("say which: key=…, as /store/objects writes it".to_owned()),
     }
 }
 

@@ -1,29 +1,42 @@
-//! The stream of events that the page and `larder top` follow (server-sent events, as HTML defines them).
+//! What happens now, as server-sent events (HTML defines them): once a second the numbers, and some of the requests that
+//! ended. The page and `larder top` read them.
 
-use super::policy_fields;
+use super::{EVENTS, policy_fields};
+use crate::clock;
+use crate::explain::{self, Summary};
+use crate::record::{Number, Record};
 use crate::server::Shared;
 use larder_wire::{ResponseHead, encode};
 use serde::Serialize;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Streams at a time.
-pub(super) const FOLLOWING_MAX: usize = 32;
+/// Requests that are told at a time; of more, the last ones.
+const REQUESTS_MAX: usize = 20;
 
-/// A follower that takes nothing for so long is let go.
-const WRITE_WITHIN: Duration = Duration::from_secs(10);
+/// A listener that takes nothing for so long is let go.
+const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Sends events until the follower leaves or the server ends.
-pub(super) async fn stream<S: AsyncWrite + Unpin>(shared: &Shared, mut stream: S) -> io::Result<()> {
+/// Tells until the listener leaves, or the server goes down.
+pub(super) async fn stream<S: AsyncWrite + Unpin>(shared: &Arc<Shared>, mut stream: S) -> io::Result<()> {
     let mut head = ResponseHead::new(200);
-    head.fields.push("Content-Type", "text/event-stream");
+    head.fields.push("Content-Type", EVENTS);
     policy_fields(&mut head);
+    // Whoever passes it on is not to collect it first.
+    head.fields.push("X-Accel-Buffering", "no");
     head.fields.push("Connection", "close");
-    let mut out = Vec::with_capacity(4096);
+    let mut out = Vec::with_capacity(8 * 1024);
     encode::response_head(&mut out, &head);
+    let mut since = clock::wall();
     loop {
         event(&mut out, "now", &shared.pulse.now(shared))?;
+        let until = clock::wall();
+        for request in ended(shared, since, until).await {
+            event(&mut out, "request", &request)?;
+        }
+        since = until;
         tokio::time::timeout(WRITE_WITHIN, stream.write_all(&out)).await??;
         out.clear();
         shared.pulse.next().await;
@@ -35,4 +48,18 @@ fn event(out: &mut Vec<u8>, name: &str, value: &impl Serialize) -> io::Result<()
     serde_json::to_writer(&mut *out, value)?;
     out.extend_from_slice(b"\n\n");
     Ok(())
+}
+
+/// The last requests that ended between two moments.
+async fn ended(shared: &Arc<Shared>, since: Duration, until: Duration) -> Vec<Summary> {
+    let names = shared.names.clone();
+    let pick = move |record: &Record| {
+        let end = record.at + Duration::from_micros(record.micros());
+        (since < end && end <= until).then(|| (record.number, explain::summary(record, &names)))
+    };
+    let found = shared.look(move |ring| ring.pick(REQUESTS_MAX, &pick)).await;
+    let mut found: Vec<(Number, Summary)> = found.into_iter().flatten().collect();
+    found.sort_by_key(|(_, request)| request.at_millis);
+    let surplus = found.len().saturating_sub(REQUESTS_MAX);
+    found.into_iter().skip(surplus).map(|(_, request)| request).collect()
 }

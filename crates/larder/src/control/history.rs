@@ -96,6 +96,11 @@ impl Sample {
 
     /// The upper bound of the bucket that holds the median, in seconds; 0 when there was nothing.
     pub(super) fn median_seconds(&self, of: Of) -> f64 {
+        self.quantile_seconds(of, 50)
+    }
+
+    /// The upper bound of the bucket below which so many percent end, in seconds; 0 when there was nothing.
+    pub(super) fn quantile_seconds(&self, of: Of, percent: u64) -> f64 {
         let mut buckets = vec![0; BOUNDS_MICROS.len() + 1];
         for sums in self.outcomes.iter().filter(|sums| of.holds(sums.class)) {
             buckets.iter_mut().zip(sums.buckets).for_each(|(sum, many)| *sum += many);
@@ -104,7 +109,7 @@ impl Sample {
         let mut below = 0;
         let bucket = buckets.iter().position(|many| {
             below += many;
-            all > 0 && below * 2 >= all
+            all > 0 && below * 100 >= all * percent
         });
         let last = BOUNDS_MICROS[BOUNDS_MICROS.len() - 1];
         bucket.map_or(0.0, |bucket| *BOUNDS_MICROS.get(bucket).unwrap_or(&last) as f64 / 1e6)

@@ -7,13 +7,16 @@ mod browse;
 mod events;
 mod guard;
 mod history;
+mod hot;
 mod metrics;
 mod page;
 mod pulse;
+mod requests;
 mod squid;
 
 pub use guard::names_an_address;
 pub use history::History;
+pub use hot::{Hot, Row};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
 pub use pulse::{Now, Pulse, Second, Window};
@@ -32,13 +35,15 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 
 /// A question is short and comes at once.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
+/// Who may listen to events at a time.
+pub(crate) const LISTENING_MAX: usize = 16;
 /// Questions at a time.
 const ASKING_MAX: usize = 64;
 
@@ -76,10 +81,7 @@ async fn serve(
 ) {
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
-    let room = Room {
-        asking: Arc::new(Semaphore::new(ASKING_MAX)),
-        following: Arc::new(Semaphore::new(events::FOLLOWING_MAX)),
-    };
+    let asking = Arc::new(Semaphore::new(ASKING_MAX));
     let mut noting = tokio::time::interval(history::EVERY);
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
@@ -87,11 +89,11 @@ async fn serve(
             _ = noting.tick() => shared.history.note(shared),
             _ = beating.tick() => shared.pulse.beat(shared),
             command = commands.recv() => match command {
-                Some(Command::Open(..)) => {}
+                Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
-            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &room, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &room, stream, Through::Socket),
+            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking, stream, Through::Socket),
         }
     }
 }
@@ -124,36 +126,30 @@ async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<
     }
 }
 
-/// How many may ask, and how many may follow events.
-struct Room {
-    asking: Arc<Semaphore>,
-    following: Arc<Semaphore>,
-}
-
 fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     shared: &Arc<Shared>,
-    room: &Room,
+    asking: &Arc<Semaphore>,
     stream: io::Result<S>,
     through: Through,
 ) {
-    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(&room.asking).try_acquire_owned()) else { return };
-    let (shared, following) = (Arc::clone(shared), Arc::clone(&room.following));
+    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
+    let shared = Arc::clone(shared);
     tokio::task::spawn_local(async move {
         let conversed = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
         drop(permit);
-        if let (Ok(Ok(Some(stream))), Ok(_permit)) = (conversed, following.try_acquire()) {
+        if let Ok(Ok(Some((stream, _seat)))) = conversed {
             // Its end is that somebody left.
             let _ = events::stream(&shared, stream).await;
         }
     });
 }
 
-/// One question, one answer, and the connection closes; but not when events were asked for, which others send.
+/// One question, one answer, and the connection closes; unless it is one for all that happens from now on.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Arc<Shared>,
     mut stream: S,
     through: Through,
-) -> io::Result<Option<S>> {
+) -> io::Result<Option<(S, Seat)>> {
     let mut read = Vec::with_capacity(1024);
     let (answer, carriage) = loop {
         match parse::request(&read, &LIMITS) {
@@ -161,8 +157,10 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
                 match answer(shared, &head, through).await {
                     Answer::Reply(reply) => break (reply, carriage),
-                    Answer::Events if carriage == Carriage::Whole => return Ok(Some(stream)),
-                    Answer::Events => break (Reply::text(405, "events have no end, so no HEAD"), carriage),
+                    Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
+                    Answer::Events(_) => {
+                        break (Reply { status: 200, content_type: EVENTS, body: String::new() }, carriage);
+                    }
                 }
             }
             Ok(Parsed::Partial) => {}
@@ -183,13 +181,15 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(None)
 }
 
-/// What becomes of a question.
+/// What comes of a question.
 enum Answer {
-    /// It is answered at once.
     Reply(Reply),
-    /// Events follow from now on.
-    Events,
+    /// All that happens from now on.
+    Events(Seat),
 }
+
+/// Held by who listens to all that happens.
+type Seat = OwnedSemaphorePermit;
 
 /// Whether the body is sent too.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -254,7 +254,14 @@ async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through) -
         Err(refused) => return Answer::Reply(refused),
     };
     Answer::Reply(match route.answer {
-        Answering::Events => return Answer::Events,
+        Answering::Requests => requests::list(shared, query).await,
+        Answering::Request => requests::one(shared, path).await,
+        Answering::Explain => requests::ahead(shared, query).await,
+        Answering::Hot => Reply::json(200, &requests::hot(shared).await),
+        Answering::Events => match Arc::clone(&shared.listening).try_acquire_owned() {
+            Ok(seat) => return Answer::Events(seat),
+            Err(_) => Reply::text(503, "too many listen already"),
+        },
         Answering::Now(answer) => answer(shared, path),
         Answering::FromDisk(answer) => {
             let (shared, query) = (Arc::clone(shared), query.to_owned());
@@ -319,7 +326,15 @@ enum Answering {
     FromDisk(fn(&Shared, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
-    /// Without an end.
+    /// When the workers have said which requests they had.
+    Requests,
+    /// The same for one request.
+    Request,
+    /// The same for sums of all of them.
+    Hot,
+    /// When it was looked on disk.
+    Explain,
+    /// As long as somebody listens.
     Events,
 }
 
@@ -330,6 +345,10 @@ impl Route {
 
     const fn from_disk(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::FromDisk(answer) }
+    }
+
+    const fn waits(path: &'static str, answer: Answering) -> Route {
+        Route { method: "GET", path, changes: false, socket_only: false, answer }
     }
 
     const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
@@ -371,7 +390,6 @@ pub static ROUTES: &[Route] = &[
     }),
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
     Route::reads("/now", |shared, _| Reply::json(200, &api::now(shared))),
-    Route { method: "GET", path: "/events", changes: false, socket_only: false, answer: Answering::Events },
     Route::from_disk("/store/objects", browse::objects),
     Route::from_disk("/store/object", browse::object),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
@@ -380,6 +398,11 @@ pub static ROUTES: &[Route] = &[
         None => Reply::text(404, "there is no disk store: `disk` is 0"),
     }),
     Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::waits("/requests", Answering::Requests),
+    Route::waits("/requests/*", Answering::Request),
+    Route::waits("/explain", Answering::Explain),
+    Route::waits("/events", Answering::Events),
+    Route::waits("/hot", Answering::Hot),
     Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
         Some(text) => Reply::text(200, text),
         None => Reply::text(404, "there is no such page: mgr:menu lists all"),
@@ -405,6 +428,7 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
+const EVENTS: &str = "text/event-stream";
 /// The page is made of its own files and nothing else; nobody may show it inside theirs.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -1,6 +1,7 @@
 //! Sends a request to an origin and waits for the final head; interim heads and the request's body on the way.
 
 use super::Order;
+use crate::record::Reuse;
 use crate::session::Piece;
 use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
 use bytes::{Buf, Bytes};
@@ -83,19 +84,24 @@ impl Order {
     }
 
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
+        self.notes.attempts.set(self.notes.attempts.get().saturating_add(1));
         let mut connection = self.worker.upstreams.connection(&self.ask.origin(), fresh).await?;
+        let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
+        self.notes.connected(connection.peer(), reuse);
         let mut bytes = Vec::with_capacity(512);
         encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);
         match self.body.take() {
             None => {
                 connection.send(&bytes).await?;
                 let head = self.final_head(&mut connection).await?;
+                self.notes.answered(head.status);
                 Ok(Answer { head, connection, uplink: None })
             }
             Some(pieces) => {
                 let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
                 let mut uplink = Uplink::new(bytes, pieces, chunked);
                 let head = self.exchange(&mut connection, &mut uplink).await?;
+                self.notes.answered(head.status);
                 let uplink = Some(uplink).filter(|uplink| !uplink.over);
                 Ok(Answer { head, connection, uplink })
             }

@@ -5,12 +5,13 @@
 
 use crate::access::{Ask, Route};
 use crate::clock;
+use crate::record::{Keeping, Notes};
 use crate::session::Piece;
 use crate::upstream::{Connection, UpstreamFault};
 use crate::worker::Worker;
 use ask::Answer;
 use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
-use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times};
+use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
@@ -51,6 +52,8 @@ pub struct Order {
     pub body: Option<mpsc::Receiver<Piece>>,
     /// Where interim heads go.
     pub interim: Option<mpsc::Sender<ResponseHead>>,
+    /// What is noted of it, for those who explain.
+    pub notes: Rc<Notes>,
 }
 
 /// What a request is for; decides what of it the origin sees, and what becomes of the answer.
@@ -67,6 +70,16 @@ pub enum Errand {
 }
 
 impl Errand {
+    /// The word that logs and pages show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Errand::Share => "whole",
+            Errand::Part => "part",
+            Errand::Hole => "hole",
+            Errand::Relay => "relay",
+        }
+    }
+
     /// The answer may be stored.
     fn is_shared(self) -> bool {
         self != Errand::Relay
@@ -90,6 +103,8 @@ async fn run(mut order: Order) {
         let about = order.asked_about();
         policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
     };
+    order.notes.conditional.set(validates);
+    order.notes.errand.set(order.errand.as_str());
     let mut requested = clock::now();
     let mut answer = match order.ask_origin(&fields).await {
         Ok(answer) => answer,
@@ -320,6 +335,10 @@ fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, time
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
+                order
+                    .notes
+                    .keeping
+                    .set(Some(Keeping::Stored { terms: Weighed::of(&terms, times.received), on_disk: None }));
                 let kept = kept(head, terms, settings, times);
                 let fill = order.writer.store_part(kept, &range, length);
                 return fill.map(|fill| Sink::Hole(fill, Arc::clone(&shared.cache)));
@@ -327,8 +346,11 @@ fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, time
             None => pass(&mut order, head, declared, NotStored::Partial, times),
         },
         Storable::Yes(terms) => {
+            let weighed = Weighed::of(&terms, times.received);
             let kept = kept(head, terms, settings, times);
             order.writer.store(kept, declared);
+            let on_disk = order.writer.is_admitted();
+            order.notes.keeping.set(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
         Storable::No(why) => pass(&mut order, head, declared, why, times),
     }
@@ -351,7 +373,8 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
 /// Publishes a head whose answer is for the one who asked, and remembers that.
 fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if order.errand.is_shared() {
-        order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received);
+        order.notes.keeping.set(Some(Keeping::Not(why)));
+        order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received, why);
         if head.status < 500 {
             order.forget_selected();
         }

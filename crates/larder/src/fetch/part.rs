@@ -196,6 +196,7 @@ impl Refill {
             fill: Some(fill),
             body: None,
             interim: None,
+            notes: Rc::default(),
         })
     }
 }

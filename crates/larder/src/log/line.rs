@@ -1,20 +1,21 @@
 //! A record as a line of text.
 
 use crate::config::{LogField, LogFormat, Part};
-use crate::record::{Cause, Outcome, Record};
+use crate::record::{Cause, Id, Names, Outcome, Record};
 use larder_wire::Version;
 use larder_wire::date::Stamp;
 use std::io::Write;
 use std::net::IpAddr;
 
 /// Appends the line of a record.
-pub(super) fn append(record: &Record, format: &LogFormat, out: &mut Vec<u8>) {
+pub(super) fn append(record: &Record, names: &Names, format: &LogFormat, out: &mut Vec<u8>) {
     match format {
         LogFormat::Combined => combined(record, out),
         LogFormat::Squid => squid(record, out),
-        LogFormat::Json => json(record, out),
+        LogFormat::Json => json(record, names, out),
         LogFormat::Custom(template) => template.parts.iter().for_each(|part| match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Part::Field(LogField::Id) => Value::Name(names.name(record.number)).write(out),
             Part::Field(field) => value(record, *field).write(out),
         }),
     }
@@ -32,6 +33,7 @@ enum Value<'a> {
     Text(&'a str),
     Date(Stamp),
     Pair(&'static str, &'a str),
+    Name(Id),
 }
 
 fn value(record: &Record, field: LogField) -> Value<'_> {
@@ -39,7 +41,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
         LogField::Date => Value::Date(record.stamp()),
         LogField::Client => Value::Address(record.peer.to_canonical()),
-        LogField::Method => text(&record.method),
+        LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
         LogField::Url => text(&record.url),
         LogField::Host => text(host(&record.url)),
         LogField::Version => Value::Text(version(record)),
@@ -53,6 +55,8 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Complete => Value::Flag(record.complete),
         LogField::Micros => Value::Number(record.micros()),
         LogField::Millis => Value::Number(record.micros() / 1000),
+        // Who writes it knows the names.
+        LogField::Id => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
         LogField::SquidFrom => {
             let (word, host) = squid_from(record);
@@ -71,6 +75,7 @@ impl Value<'_> {
         let _ = match self {
             Value::Nothing => out.write_all(b"-"),
             Value::Number(number) => write!(out, "{number}"),
+            Value::Name(id) => write!(out, "{id}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
             Value::Address(address) => write!(out, "{address}"),
@@ -87,6 +92,7 @@ impl Value<'_> {
     fn write_json(&self, out: &mut Vec<u8>) {
         let _ = match self {
             Value::Nothing => out.write_all(b"null"),
+            Value::Name(id) => write!(out, "\"{id}\""),
             Value::Number(number) => write!(out, "{number}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "\"{seconds}.{micros:06}\""),
@@ -164,13 +170,17 @@ fn squid_from(record: &Record) -> (&'static str, &str) {
     }
 }
 
-fn json(record: &Record, out: &mut Vec<u8>) {
+fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
     let derived = [LogField::Date, LogField::Host, LogField::Millis, LogField::SquidCode, LogField::SquidFrom];
     let mut before = b'{';
     for &field in LogField::ALL.iter().filter(|field| !derived.contains(field)) {
         out.push(before);
         let _ = write!(out, "\"{}\":", field.as_str());
-        value(record, field).write_json(out);
+        let says = match field {
+            LogField::Id => Value::Name(names.name(record.number)),
+            field => value(record, field),
+        };
+        says.write_json(out);
         before = b',';
     }
     out.push(b'}');
@@ -184,7 +194,7 @@ fn version(record: &Record) -> &'static str {
 }
 
 /// The host of a URL, or of the `host:port` of a tunnel.
-fn host(url: &str) -> &str {
+pub fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     match authority.rfind(':') {
@@ -224,13 +234,14 @@ fn clf_time(stamp: Stamp, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::page::Page;
+    use crate::record::Number;
     use std::time::Duration;
 
     fn record() -> Record {
-        let mut record =
-            Record::refused("[::ffff:10.0.0.1]:1".parse().unwrap(), &Page::new(200, "word", "what", "remedy"));
+        let page = Page::new(200, "word", "what", "remedy");
+        let mut record = Record::refused("[::ffff:10.0.0.1]:1".parse().unwrap(), &page, Number::default());
         record.at = Duration::new(784_111_777, 123_456_000);
-        record.method = "GET".into();
+        record.method = Some(larder_wire::Method::Get);
         record.url = "http://www.example.org:8080/a?b".to_owned();
         record.agent = Some("a \"b\"\n".into());
         record.content_type = Some("text/html".into());
@@ -241,7 +252,7 @@ mod tests {
 
     fn line(record: &Record, format: &str) -> String {
         let mut out = Vec::new();
-        append(record, &LogFormat::parse(format).unwrap(), &mut out);
+        append(record, &Names::default(), &LogFormat::parse(format).unwrap(), &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -6,11 +6,12 @@
 mod line;
 mod sink;
 
+pub use line::host;
 pub use sink::Sink;
 
 use crate::config::{Log, LogFormat};
 use crate::live::{Copy, Live};
-use crate::record::Record;
+use crate::record::{Names, Record};
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
@@ -86,9 +87,9 @@ impl AccessLog {
     }
 
     /// Appends a record's line to a worker's own lines.
-    pub fn line(&self, record: &Record, lines: &Lines) {
+    pub fn line(&self, record: &Record, names: &Names, lines: &Lines) {
         let setup = lines.setup.of(&self.setup);
-        line::append(record, &setup.format, &mut lines.bytes.borrow_mut());
+        line::append(record, names, &setup.format, &mut lines.bytes.borrow_mut());
         if lines.bytes.borrow().len() >= BUNDLE_BYTES_MAX {
             self.hand_over(lines);
         }
@@ -185,6 +186,7 @@ mod tests {
     use super::*;
     use crate::config::LogTo;
     use crate::page::Page;
+    use crate::record::Number;
     use std::path::{Path, PathBuf};
 
     fn to(path: PathBuf, queue_bytes_max: usize) -> Log {
@@ -196,7 +198,7 @@ mod tests {
     }
 
     fn record() -> Record {
-        Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "word", "what", "remedy"))
+        Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "word", "what", "remedy"), Number::default())
     }
 
     #[test]
@@ -206,7 +208,7 @@ mod tests {
         let (log, writer) = AccessLog::open(Some(&to(path.clone(), 1 << 20))).unwrap();
         let lines = Lines::default();
         let write = |many: usize| {
-            (0..many).for_each(|_| log.line(&record(), &lines));
+            (0..many).for_each(|_| log.line(&record(), &Names::default(), &lines));
             log.hand_over(&lines);
             while log.waiting_bytes.load(Ordering::Relaxed) > 0 {
                 std::thread::yield_now();
@@ -237,7 +239,7 @@ mod tests {
         let path = folder.path().join("access.log");
         let (log, writer) = AccessLog::open(Some(&to(path.clone(), 10))).unwrap();
         let lines = Lines::default();
-        (0..5).for_each(|_| log.line(&record(), &lines));
+        (0..5).for_each(|_| log.line(&record(), &Names::default(), &lines));
         log.hand_over(&lines);
         assert_eq!(log.dropped(), 5);
         drop(log);

@@ -17,7 +17,8 @@ pub const CLASSES: [&str; 10] =
     ["hit", "hit-stale", "hit-revalidating", "hit-error", "validated", "collapsed", "miss", "tunnel", "own", "failed"];
 
 impl Outcome {
-    fn class(self) -> usize {
+    /// The number of its name among [`CLASSES`].
+    pub(super) fn class(self) -> usize {
         match self {
             Outcome::Hit => 0,
             Outcome::HitStale => 1,
@@ -138,11 +139,16 @@ fn move_over(sum: &AtomicU64, cell: &Count) {
 mod tests {
     use super::*;
     use crate::page::Page;
+    use crate::record::Number;
 
     #[test]
     fn what_a_worker_counted_is_told_once() {
         let tally = Measures::default();
-        let mut record = Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "word", "what", "remedy"));
+        let mut record = Record::refused(
+            "127.0.0.1:1".parse().unwrap(),
+            &Page::new(400, "word", "what", "remedy"),
+            Number::default(),
+        );
         tally.count(&record);
         (record.outcome, record.bytes) = (Outcome::Miss(Cause::Vary), 7);
         tally.count(&record);

@@ -1,16 +1,24 @@
 //! One record per request, many readers: access log, counters, run totals and `Cache-Status` all say
 //! the same words.
 
+mod cause;
 mod measures;
+mod number;
+mod ring;
+mod trail;
 
-pub use measures::{BOUNDS_MICROS, Measures, Sums as OutcomeSums};
+pub use cause::Cause;
+pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
+pub use number::{Id, Names, Number};
+pub use ring::{Query, Ring};
+pub use trail::{Detail, Keeping, Notes, Reuse, Trail, Variant};
 
 use crate::clock;
 use crate::log::Lines;
 use crate::page::Page;
 use crate::run::control::RunStats;
 use larder_wire::date::Stamp;
-use larder_wire::{RequestHead, ResponseHead, Version};
+use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -43,63 +51,6 @@ pub enum Outcome {
     Failed(&'static str),
 }
 
-/// Why the origin had to be asked. Each miss has exactly one cause.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Cause {
-    /// Nothing is stored under this URL.
-    Uri,
-    /// What is stored is for other request fields.
-    Vary,
-    /// What was stored had changed at the origin.
-    Stale,
-    /// The client asked for a new one.
-    Request,
-    /// This method is not answered from a store.
-    Method,
-    /// The answers for this URL are for one request alone.
-    Pass,
-    /// Some of it is stored, and some of what was asked is not.
-    Partial,
-    /// The request asks not to be stored, or carries conditions for the origin.
-    Bypass,
-}
-
-impl Cause {
-    /// All causes, in the order of their numbers.
-    pub const ALL: &[Cause] = &[
-        Cause::Uri,
-        Cause::Vary,
-        Cause::Stale,
-        Cause::Request,
-        Cause::Method,
-        Cause::Pass,
-        Cause::Partial,
-        Cause::Bypass,
-    ];
-
-    /// The word of logs and pages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Cause::Uri => "uri-miss",
-            Cause::Vary => "vary-miss",
-            Cause::Stale => "stale",
-            Cause::Request => "request",
-            Cause::Method => "method",
-            Cause::Pass => "pass",
-            Cause::Partial => "partial",
-            Cause::Bypass => "bypass",
-        }
-    }
-
-    /// The `fwd` parameter of RFC 9211 section 2.2.
-    pub fn forward_reason(self) -> &'static str {
-        match self {
-            Cause::Pass | Cause::Bypass => "bypass",
-            other => other.as_str(),
-        }
-    }
-}
-
 impl Outcome {
     /// The word of logs and pages.
     pub fn as_str(self) -> &'static str {
@@ -116,6 +67,16 @@ impl Outcome {
         }
     }
 
+    /// The word of the kind, as in the metrics: all misses are `miss`.
+    pub fn class_word(self) -> &'static str {
+        measures::CLASSES[self.class()]
+    }
+
+    /// An origin was asked for it.
+    pub fn asks_origin(self) -> bool {
+        matches!(self, Outcome::Miss(_) | Outcome::Validated | Outcome::HitError | Outcome::Failed(_))
+    }
+
     /// The body came from the store.
     pub fn is_from_store(self) -> bool {
         use Outcome::*;
@@ -123,15 +84,26 @@ impl Outcome {
     }
 }
 
+/// Who will read a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readers {
+    /// The access log.
+    pub logged: bool,
+    /// Those who ask for an explanation later.
+    pub kept: bool,
+}
+
 /// What is known of one request when it is over.
 #[derive(Debug)]
 pub struct Record {
+    /// Its number in this process.
+    pub number: Number,
     /// When its head was read.
     pub at: std::time::Duration,
     /// The client.
     pub peer: IpAddr,
-    /// Its method.
-    pub method: Box<str>,
+    /// Its method; `None` for what was no request.
+    pub method: Option<Method>,
     /// What it asked for, without credentials (a target has none: they are refused).
     pub url: String,
     /// The client's version.
@@ -152,18 +124,25 @@ pub struct Record {
     pub not_stored: Option<&'static str>,
     /// The answer went out to its end.
     pub complete: bool,
-    logged: bool,
+    /// What was decided on the way.
+    pub trail: Trail,
+    /// The same in detail, where it did not end at once.
+    pub detail: Option<Box<Detail>>,
+    /// Microseconds that all of it took, once it is over.
+    pub took_micros: Option<u64>,
+    readers: Readers,
     started: Instant,
 }
 
 impl Record {
     /// The record of a request that was just read. Texts are taken only where somebody will read them.
-    pub fn begin(request: &RequestHead, peer: SocketAddr, logged: bool) -> Record {
-        let text = |name| logged.then(|| request.fields.text(name)).flatten().map(Box::from);
+    pub fn begin(request: &RequestHead, peer: SocketAddr, readers: Readers, number: Number) -> Record {
+        let text = |name| readers.logged.then(|| request.fields.text(name)).flatten().map(Box::from);
         Record {
+            number,
             at: clock::wall(),
             peer: peer.ip(),
-            method: if logged { request.method.as_str().into() } else { Box::default() },
+            method: Some(request.method.clone()),
             url: String::new(),
             version: request.version,
             referer: text("Referer"),
@@ -174,17 +153,21 @@ impl Record {
             outcome: Outcome::Own("unfinished"),
             not_stored: None,
             complete: false,
-            logged,
+            trail: Trail::default(),
+            detail: None,
+            took_micros: None,
+            readers,
             started: Instant::now(),
         }
     }
 
     /// The record of what was no request.
-    pub fn refused(peer: SocketAddr, page: &Page) -> Record {
+    pub fn refused(peer: SocketAddr, page: &Page, number: Number) -> Record {
         Record {
+            number,
             at: clock::wall(),
             peer: peer.ip(),
-            method: Box::default(),
+            method: None,
             url: String::new(),
             version: Version::Http11,
             referer: None,
@@ -195,21 +178,24 @@ impl Record {
             outcome: Outcome::Own(page.word),
             not_stored: None,
             complete: true,
-            logged: true,
+            trail: Trail::default(),
+            detail: None,
+            took_micros: None,
+            readers: Readers { logged: true, kept: true },
             started: Instant::now(),
         }
     }
 
     /// Notes the media type of the answer.
     pub fn typed(&mut self, head: &ResponseHead) {
-        if self.logged {
+        if self.readers.logged {
             self.content_type = head.fields.text("Content-Type").and_then(|text| text.split(';').next()).map(Box::from);
         }
     }
 
     /// Notes what was asked for, where nothing was made of it: the target as it came.
     pub fn asked(&mut self, request: &RequestHead) {
-        if self.logged && self.url.is_empty() {
+        if self.is_read() && self.url.is_empty() {
             self.url = request.target.to_string();
         }
     }
@@ -219,9 +205,32 @@ impl Record {
         Stamp(self.at.as_secs())
     }
 
-    /// Microseconds since its head was read.
+    /// Microseconds since its head was read, or that all of it took.
     pub fn micros(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+        let since = || u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.took_micros.unwrap_or_else(since)
+    }
+
+    /// Whether somebody will read what it asked for.
+    pub fn is_read(&self) -> bool {
+        self.readers.logged || self.readers.kept
+    }
+
+    /// Whether somebody may ask for an explanation.
+    pub fn is_kept(&self) -> bool {
+        self.readers.kept
+    }
+
+    /// The notes in detail, where somebody may ask for them.
+    pub fn detail(&mut self) -> Option<&mut Detail> {
+        self.readers.kept.then(|| &mut **self.detail.get_or_insert_with(Box::default))
+    }
+
+    /// Lets go of what is for the log alone.
+    fn shed(&mut self) {
+        self.referer = None;
+        self.agent = None;
+        self.content_type = None;
     }
 }
 
@@ -251,6 +260,8 @@ macro_rules! counters {
             pub measures: Measures<Count>,
             /// Log lines that wait to be written.
             pub lines: Lines,
+            /// The last requests.
+            pub ring: Ring,
         }
 
         /// What all workers counted since the start.

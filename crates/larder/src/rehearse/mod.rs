@@ -5,7 +5,7 @@ mod question;
 mod replay;
 
 pub use line::{Line, parse as parse_line};
-pub use question::{Question, rehearse};
+pub use question::{Form, Question, rehearse, request};
 pub use replay::{Comparison, Side, replay};
 
 use larder_wire::parse::HeadLimits;

@@ -96,7 +96,7 @@ impl Rehearsal<'_> {
         let is_site = self.listen.origin.is_some() || site_of(&self.config.sites, url).is_some();
         if url.scheme == Scheme::Http || is_site {
             let form = if self.listen.origin.is_some() { Form::Origin } else { Form::Absolute };
-            let request = self.head(method, url, form)?;
+            let request = request(method, url, form, &self.question.fields)?;
             return Ok(self.judge(&request, url.scheme, None, out));
         }
         // A client asks for https through a proxy by CONNECT.
@@ -118,24 +118,8 @@ impl Rehearsal<'_> {
             return Ok(true);
         }
         out.line("opened", "with a certificate of the local CA");
-        let request = self.head(method, url, Form::Origin)?;
+        let request = request(method, url, Form::Origin, &self.question.fields)?;
         Ok(self.judge(&request, Scheme::Https, Some(&tunnel), out))
-    }
-
-    fn head(&self, method: &str, url: &Url, form: Form) -> Result<RequestHead, String> {
-        let target = match form {
-            Form::Absolute => url.to_string(),
-            Form::Origin => url.path.to_string(),
-        };
-        let mut text = format!("{method} {target} HTTP/1.1\r\n");
-        let has_host = |field: &String| field.to_ascii_lowercase().starts_with("host:");
-        if !self.question.fields.iter().any(has_host) {
-            let _ = write!(text, "Host: {}\r\n", url.authority());
-        }
-        self.question.fields.iter().for_each(|field| {
-            let _ = write!(text, "{field}\r\n");
-        });
-        parse_request(&(text + "\r\n"))
     }
 
     fn judge(
@@ -249,10 +233,30 @@ impl Rehearsal<'_> {
     }
 }
 
+/// The form of a request target.
 #[derive(Clone, Copy)]
-enum Form {
+pub enum Form {
+    /// As a proxy is asked.
     Absolute,
+    /// As an origin is asked.
     Origin,
+}
+
+/// A request that nobody sent.
+pub fn request(method: &str, url: &Url, form: Form, fields: &[String]) -> Result<RequestHead, String> {
+    let target = match form {
+        Form::Absolute => url.to_string(),
+        Form::Origin => url.path.to_string(),
+    };
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    let has_host = |field: &String| field.to_ascii_lowercase().starts_with("host:");
+    if !fields.iter().any(has_host) {
+        let _ = write!(text, "Host: {}\r\n", url.authority());
+    }
+    fields.iter().for_each(|field| {
+        let _ = write!(text, "{field}\r\n");
+    });
+    parse_request(&(text + "\r\n"))
 }
 
 fn store_words(request: &RequestHead, framing: Framing) -> String {

@@ -5,7 +5,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,35 @@ impl Client {
         self.call("GET", path)
     }
 
+    /// The lines of a stream of events, from behind its head on. A stream that says nothing for ten seconds is broken.
+    pub fn events(&self, path: &str) -> io::Result<impl BufRead> {
+        let mut lines = BufReader::new(self.send("GET", path)?);
+        let mut line = String::new();
+        lines.read_line(&mut line)?;
+        if !line.starts_with("HTTP/1.1 200") {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the control socket answered {}", line.trim()),
+            ));
+        }
+        while line.trim_end() != "" {
+            line.clear();
+            if lines.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(lines)
+    }
+
+    /// What the server answers to a question. The inner `Err` is its word why it does not.
+    pub fn ask_for<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
+        let answer = self.ask("GET", path)?;
+        if let Some(trouble) = refused(&answer)? {
+            return Ok(Err(trouble));
+        }
+        serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
+    }
+
     fn call<A: DeserializeOwned>(&self, method: &str, path: &str) -> io::Result<A> {
         serde_json::from_slice(body(&self.ask(method, path)?)?).map_err(io::Error::from)
     }
@@ -94,25 +123,37 @@ impl Client {
     /// Has the server change something. The inner `Err` is the server's word why it did not.
     pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("POST", path)?;
-        if answer.starts_with(b"HTTP/1.1 422") {
-            let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
-            let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;
-            return Ok(Err(refused["error"].as_str().unwrap_or_default().to_owned()));
+        if let Some(trouble) = refused(&answer)? {
+            return Ok(Err(trouble));
         }
         serde_json::from_slice(body(&answer)?).map(Ok).map_err(io::Error::from)
     }
 
     fn ask(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        self.send(method, path)?.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn send(&self, method: &str, path: &str) -> io::Result<UnixStream> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         let head =
             format!("{method} {path} HTTP/1.1\r\nHost: larder\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        Ok(answer)
+        Ok(stream)
     }
+}
+
+/// Why the server did not do or say what it was asked for.
+fn refused(answer: &[u8]) -> io::Result<Option<String>> {
+    if !answer.starts_with(b"HTTP/1.1 422") && !answer.starts_with(b"HTTP/1.1 404") {
+        return Ok(None);
+    }
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(answer.len(), |end| end + 4);
+    let refused: serde_json::Value = serde_json::from_slice(&answer[end..])?;
+    Ok(Some(refused["error"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// The body of a whole answer, which ends with its connection.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod check;
+mod explain;
 mod logs;
 mod papers;
 mod process;

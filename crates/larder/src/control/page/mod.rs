@@ -61,14 +61,26 @@ pub fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::{CLASSES, Cause};
 
     /// The policy of the page forbids both; a browser would only say so to its console.
     #[test]
     fn nothing_comes_from_elsewhere_or_stands_inline() {
         for File { name, text, .. } in FILES.iter().chain([&INDEX]) {
-            for wrong in ["https://", "<style", "style=\"", "onclick", "innerHTML", "javascript:", "eval("] {
+            for wrong in ["https://", "<style", "style=\"", "onclick=", "innerHTML", "javascript:", "eval("] {
                 assert!(!text.contains(wrong), "{name} has {wrong}");
             }
+        }
+    }
+
+    #[test]
+    fn the_page_knows_all_words_of_the_log() {
+        let words = file("/page/words.js").unwrap().text;
+        let knows =
+            |word: &str| words.contains(&format!("\n  {word}: ")) || words.contains(&format!("\n  \"{word}\": "));
+        let causes = Cause::ALL.iter().map(|cause| cause.as_str());
+        for word in causes.chain(CLASSES) {
+            assert!(knows(word), "words.js does not say what {word} means");
         }
     }
 

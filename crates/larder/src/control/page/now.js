@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Layers, Spark } from "./charts.js";
-import { CAUSES, bytes, clock, duration, figure, fill, link, make, nothing, number, percent, say, share, size, table, time } from "./words.js";
+import { CAUSES, bytes, clock, figure, fill, link, make, nothing, number, percent, say, share, size, table, within } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 
@@ -48,8 +48,8 @@ export class Now {
     this.seconds = seconds;
   }
 
-  enter() {
-    return this.refresh();
+  async enter() {
+    await Promise.all([this.refresh(), this.requests.begin()]);
   }
 
   /** Takes over a second and draws it. */
@@ -62,6 +62,7 @@ export class Now {
     this.traffic.draw(this.seconds);
     this.room(value);
     this.causes(value.window);
+    this.requests.latest();
   }
 
   tiles(value) {
@@ -75,8 +76,8 @@ export class Now {
     say(byId("ratio-beside"), `of requests · ${percent(window.bytes_from_store, moved)} of bytes`);
     figure(byId("saved"), size(value.bytes_from_store));
     say(byId("saved-beside"), `${bytes(sum(calm, (second) => second.bytes_from_store) / Math.max(calm.length, 1))}/s now, ${bytes(value.bytes_fetched)} fetched`);
-    figure(byId("median"), duration(window.median_micros));
-    say(byId("median-beside"), `median · 90\u00a0% ${time(window.p90_micros)} · 99\u00a0% ${time(window.p99_micros)}`);
+    figure(byId("median"), within(window.median_micros));
+    say(byId("median-beside"), `median · 90\u00a0% ${within(window.p90_micros).join("\u00a0")} · 99\u00a0% ${within(window.p99_micros).join("\u00a0")}`);
     this.sparks.rate.draw(this.seconds.map(all));
     this.sparks.ratio.draw(this.smooth((second) => second.from_store, all).map((part) => part * 100), 104);
     this.sparks.saved.draw(this.seconds.map((second) => second.bytes_from_store));
@@ -120,17 +121,16 @@ export class Now {
     const hot = await get("/hot");
     say(byId("hot-note"), hot.requests ? `last ${number(hot.requests)} requests` : "");
     fill(byId("hot"), hot.urls.length ? table("Most requested URLs", [
-      { title: "URL", kind: "w" }, { title: "requests", kind: "n named" }, { title: "from the store", kind: "n named" }, { title: "sent", kind: "n named" },
-    ], hot.urls.slice(0, 8).map((row) => [
+      { title: "URL", kind: "w" }, { title: "requests", kind: "n named" }, { title: "stored", kind: "n named" }, { title: "sent", kind: "n named" },
+    ], hot.urls.slice(0, 11).map((row) => [
       link(row.name, { onclick: () => (location.hash = `#store?${new URLSearchParams({ prefix: row.name })}`) }),
       number(row.requests), percent(row.from_store, row.requests), bytes(row.bytes),
     ])) : nothing("No requests yet. Send one: curl -x ADDRESS-OF-THE-PROXY URL"));
     const most = hot.hosts[0]?.misses ?? 0;
     const hosts = hot.hosts.filter((row) => row.misses).slice(0, 4).map((row) => shareOf(
       [make("a", { href: `#requests?${new URLSearchParams({ host: row.name })}` }, row.name)],
-      `${number(row.misses)} of ${number(row.requests)}`, row.misses / most, "fetched"));
+      `${number(row.misses)} of ${number(row.requests)} missed`, row.misses / most, "fetched"));
     fill(byId("hosts"), ...(hosts.length ? hosts : [nothing("None.")]));
-    await this.requests.latest(byId("latest"));
   }
 }
 

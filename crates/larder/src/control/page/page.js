@@ -112,13 +112,28 @@ const on = {
   now(value) {
     now.tick(value);
     say(byId("about"), `Larder ${value.version}, up for ${span(value.uptime_seconds)}`);
-    if (value.uptime_seconds % 5 === 0) views[shown].refresh?.();
+    if (shown === "requests") requests.tick();
+    if (!document.hidden && value.uptime_seconds % 5 === 0) views[shown]?.refresh?.().catch((error) => console.info(error.message));
   },
   request: (record) => requests.arrived(record),
 };
 
-const { seconds, now: first } = await get("/now");
-now.begin(seconds);
-on.now(first);
+/** Draws the minutes before this one, and then what comes; a server that is not there yet is waited for. */
+async function begin() {
+  for (;;) {
+    try {
+      const { seconds, now: first } = await get("/now");
+      now.begin(seconds);
+      on.now(first);
+      return;
+    } catch (error) {
+      console.info(error.message);
+      state("lost");
+      await new Promise((again) => setTimeout(again, 2000));
+    }
+  }
+}
+
+await begin();
 route();
 follow("/events", on, state);

@@ -75,9 +75,11 @@ export class Store {
 
   async purgePrefix() {
     // A rule needs the scheme, which a search may leave out.
-    const begins = this.matches[0].url.startsWith(this.prefix) ? this.prefix : `${this.matches[0].url.split("://")[0]}://${this.prefix}`;
+    const schemes = new Set(this.matches.map((item) => item.url.split("://")[0]));
+    const begins = /^https?:\/\//.test(this.prefix) ? [this.prefix] : [...schemes].map((scheme) => `${scheme}://${this.prefix}`);
     const text = "Everything whose URL begins so is forgotten, also what this list does not show. The next requests ask the origin.";
-    if (await this.house.confirm("Purge all of these?", text, begins)) await this.done(`/purge?${new URLSearchParams({ prefix: begins })}`);
+    if (!await this.house.confirm("Purge all of these?", text, begins.join(" "))) return;
+    for (const prefix of begins) await this.done(`/purge?${new URLSearchParams({ prefix })}`);
   }
 
   async done(path) {

@@ -65,6 +65,14 @@ export function duration(micros) {
 /** A duration as one text. */
 export const time = (micros) => duration(micros).join("\u00a0").trim();
 
+/** Counted durations are known by their bucket, and the first one ends here. */
+const FIRST_BUCKET_MICROS = 100;
+
+/** A duration out of counted ones: `[number, unit]`. */
+export function within(micros) {
+  return micros && micros <= FIRST_BUCKET_MICROS ? ["< 0.1", "ms"] : duration(micros);
+}
+
 /** Seconds as people count them: 45 s, 12 min, 3.5 h, 12 d. */
 export function span(seconds) {
   if (seconds < 90) return `${seconds}\u00a0s`;
@@ -83,36 +91,41 @@ export function figure(element, [value, unit]) {
   fill(element, value, ...(unit ? [make("small", {}, unit)] : []));
 }
 
-/** A table; `rows` are lists of cells, texts or elements. Columns: `{ title, kind }`, kind `n` for numbers. */
+/**
+ * A table; `rows` are lists of cells, texts or elements. Columns: `{ title, kind }`, kind `n` for numbers. The roles
+ * are said because a narrow window shows rows as cards, and then a browser takes it for no table.
+ */
 export function table(caption, columns, rows) {
-  const head = columns.map(({ title, kind }) => make("th", { scope: "col", class: kind }, title));
-  const body = rows.map((cells) => make("tr", {}, ...cells.map((cell, at) => {
+  const head = columns.map(({ title, kind }) => make("th", { scope: "col", role: "columnheader", class: kind }, title));
+  const row = (cells) => make("tr", { role: "row" }, ...cells.map((cell, at) => {
     const { title, kind } = columns[at];
-    return make("td", { class: kind, "data-title": title }, cell);
-  })));
-  return make("table", {}, make("caption", { class: "unseen" }, caption), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
+    return make("td", { role: "cell", class: kind, "data-title": title }, cell);
+  }));
+  return make("table", { role: "table" },
+    make("caption", { class: "unseen" }, caption),
+    make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...head)),
+    make("tbody", { role: "rowgroup" }, ...rows.map(row)));
 }
+
+/** Sentences of the server: what stands between backticks is code. */
+export const prose = (text) => text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
 
 /** What stands where there is nothing yet. */
 export const nothing = (text) => make("p", { class: "nothing" }, text);
 
-/** A URL with its host in front and the rest behind, so that a long one is cut in the right place. */
-export function link(url, attributes, tag = "button") {
+/** A URL with its host in front and the rest behind, so that a long one is cut in the right place. GET goes without saying. */
+export function link(url, attributes, tag = "button", method = "GET") {
   const [, scheme, host, rest] = /^(?:(\w+):\/\/)?([^/]*)(.*)$/.exec(url) ?? [null, "", "", url];
-  const secure = scheme === "https" ? make("span", { class: "secure", title: "https" }, "🔒\ufe0e") : null;
+  const before = [method === "GET" ? null : `${method} `, scheme === "https" ? make("span", { class: "secure" }, "https ") : null];
   const type = tag === "button" ? { type: "button" } : {};
-  return make(tag, { class: "url", title: url, ...type, ...attributes }, secure, make("b", {}, host), rest);
+  return make(tag, { class: "url", title: url, ...type, ...attributes }, ...before, make("b", {}, host), rest);
 }
 
 /** Where an outcome belongs: store, fetched, failed or other. */
 export function tone(outcome) {
   if (/^(hit|validated|collapsed)/.test(outcome)) return "store";
-  if (outcome in CAUSES) return "fetched";
-  if (outcome === "tunnel") return "other";
-  return FAILURES.test(outcome) ? "failed" : "other";
+  return { miss: "fetched", failed: "failed" }[outcome] ?? "other";
 }
-
-const FAILURES = /connect|timeout|refused|reset|dns|name|tls|truncated|closed|upstream|origin/;
 
 /** The words of the log with what they mean. */
 export const OUTCOMES = {
@@ -128,14 +141,24 @@ export const OUTCOMES = {
   failed: "the origin could not be had",
 };
 
-/** Causes of misses with what they mean. */
+/** Causes of misses with what they mean; a test compares the words with the server's. */
 export const CAUSES = {
   "uri-miss": "nothing was stored under this URL",
   "vary-miss": "what is stored is for other request fields",
-  stale: "what was stored had changed at the origin",
-  request: "the client asked for a new one",
+  evicted: "it was stored, and made room for others",
+  "not-admitted": "it left memory, and was asked for too seldom for the disk",
+  purged: "it was stored, and was purged",
+  invalidated: "it was stored, and a changing request made it void",
+  changed: "it was stored, and the origin has something else now",
+  lost: "it was stored, and could not be read any more",
+  "not-stored": "the last answer could not be stored",
+  stale: "what is stored is too old, and the origin has a new one",
+  "no-cache": "what is stored asks to be validated, and has changed",
+  request: "the client wants a newer one",
   method: "this method is not answered from a store",
-  pass: "answers for this URL are for one request alone",
-  partial: "only a part of it was stored",
-  bypass: "the request asks not to be stored, or carries conditions",
+  partial: "only a part of it is stored",
+  condition: "the request has a condition for the origin",
+  "request-body": "the request has a body",
+  upgrade: "the request offered to change the protocol",
+  "not-shared": "it waited for an answer that was for others alone",
 };

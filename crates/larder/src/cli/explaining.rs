@@ -1,0 +1,142 @@
+//! `larder explain`: what was decided about a request, or would be.
+
+use super::{Flags, TROUBLE, WRONG};
+use crate::explain::{self, Asking, Explanation, Places};
+use crate::purge::encoded;
+use crate::record::Id;
+use crate::run::control;
+use crate::{disk, server};
+use clap::Args;
+use larder_cache::cache::Cache;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+#[derive(Args)]
+pub(super) struct ExplainFlags {
+    #[command(flatten)]
+    flags: Flags,
+    /// A URL: what would happen now. The name of a request (field Larder-Request, `id` in the log): what happened
+    #[arg(value_name = "URL|REQUEST-ID")]
+    what: String,
+    /// A field of the request
+    #[arg(long = "header", short = 'H', value_name = "'NAME: VALUE'")]
+    header: Vec<String>,
+    /// The method
+    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
+    method: String,
+    /// The client that would ask
+    #[arg(long, value_name = "ADDR")]
+    client: Option<IpAddr>,
+    /// The listener that would be asked; the first one is the default
+    #[arg(long, value_name = "ADDR:PORT")]
+    at: Option<SocketAddr>,
+    /// The values, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ExplainFlags {
+    fn asking(&self) -> Asking {
+        let asking = Asking::default();
+        Asking {
+            url: self.what.clone(),
+            method: self.method.clone(),
+            fields: self.header.clone(),
+            client: self.client.unwrap_or(asking.client),
+            listener: self.at,
+        }
+    }
+
+    /// The same as a question to the server.
+    fn path(&self) -> String {
+        if Id::parse(&self.what).is_some() {
+            return format!("/requests/{}", self.what);
+        }
+        let mut path = format!("/explain?url={}&method={}", encoded(&self.what), encoded(&self.method));
+        let fields = self.header.iter().map(|field| ("header", field.clone()));
+        let client = self.client.map(|client| ("client", client.to_string()));
+        let at = self.at.map(|at| ("listener", at.to_string()));
+        for (name, value) in fields.chain(client).chain(at) {
+            path += &format!("&{name}={}", encoded(&value));
+        }
+        path
+    }
+}
+
+pub(super) fn explain(flags: &ExplainFlags) -> u8 {
+    let loaded = match flags.flags.load() {
+        Ok(loaded) => loaded,
+        Err(status) => return status,
+    };
+    let folder = loaded.config.store_folder();
+    let said = match &folder {
+        Some(folder) => control::Client::new(control::socket(folder)).ask_for::<Explanation>(&flags.path()),
+        None => Err(io::ErrorKind::NotFound.into()),
+    };
+    match said {
+        Ok(Ok(explanation)) => show(flags, &explanation),
+        Ok(Err(trouble)) => {
+            eprintln!("error: {trouble}");
+            WRONG
+        }
+        Err(error) if is_nobody(&error) => without_server(flags, loaded, folder.as_deref()),
+        Err(error) => {
+            let place = folder.as_deref().unwrap_or(Path::new("")).display();
+            eprintln!("error: the larder in {place} gave no answer: {error}");
+            TROUBLE
+        }
+    }
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+fn show(flags: &ExplainFlags, explanation: &Explanation) -> u8 {
+    if flags.json {
+        let text = serde_json::to_string_pretty(explanation).unwrap_or_default();
+        return super::print(text + "\n");
+    }
+    super::print(explanation)
+}
+
+/// What lies on disk and what the configuration says is all there is to look at.
+fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: Option<&Path>) -> u8 {
+    let place = folder.map_or("no folder".to_owned(), |folder| folder.display().to_string());
+    if Id::parse(&flags.what).is_some() {
+        eprintln!(
+            "error: no larder runs in {place}, and only the one that had a request can explain it; name its --store, or \
+             explain the URL"
+        );
+        return TROUBLE;
+    }
+    let (said, config) = (loaded.said.clone(), super::prepared(loaded));
+    let disk = match disk::open(&config) {
+        Ok(disk) => disk,
+        Err(error) => {
+            eprintln!("error: {}", super::explain(&error));
+            return TROUBLE;
+        }
+    };
+    eprintln!("no larder runs in {place}: this is from its disk and the configuration; what memory held is gone");
+    let cache = Cache::over(server::cache_settings(&config, 0), disk.clone());
+    let places = Places { config: Arc::new(config), edition: 0, said };
+    let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answered = answered.map(|runtime| runtime.block_on(explain::ahead(&flags.asking(), &cache, "larder", &places)));
+    if let Some(disk) = disk {
+        disk.close();
+    }
+    match answered {
+        Ok(Ok(explanation)) => show(flags, &explanation),
+        Ok(Err(trouble)) => {
+            eprintln!("error: {trouble}");
+            WRONG
+        }
+        Err(error) => {
+            eprintln!("error: no runtime: {error}; raise the open file limit");
+            TROUBLE
+        }
+    }
+}

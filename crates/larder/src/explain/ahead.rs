@@ -1,0 +1,273 @@
+//! The explanation of a request that might come, against the store as it is now. Looking changes nothing but what
+//! is taken up from disk into memory.
+
+use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
+use super::past::Places;
+use super::text::verdict;
+use super::{Explanation, Step, Summary, Tense};
+use crate::access::{Ask, Scene, Verdict, site_of};
+use crate::clock;
+use crate::config::Listen;
+use crate::obtain::{self, why};
+use crate::record::{Cause, Variant};
+use crate::rehearse::{self, Form};
+use crate::respond;
+use larder_cache::cache::{Cache, Joins, Peek};
+use larder_cache::policy::{self, Asked, Usable, ValidateWhy, Weighed};
+use larder_wire::date::Stamp;
+use larder_wire::{Host, RequestHead, Scheme, Url, framing};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// A request that nobody sent.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// An absolute URL.
+    pub url: String,
+    /// A method.
+    pub method: String,
+    /// Fields, as `Name: value`.
+    pub fields: Vec<String>,
+    /// Who would ask.
+    pub client: IpAddr,
+    /// At which listener; the first one where nothing is said.
+    pub listener: Option<SocketAddr>,
+}
+
+impl Default for Asking {
+    fn default() -> Asking {
+        let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Asking { url: String::new(), method: "GET".to_owned(), fields: Vec::new(), client, listener: None }
+    }
+}
+
+/// What would happen now. `Err`: what is wrong with the question.
+pub async fn ahead(
+    asking: &Asking,
+    cache: &Arc<Cache>,
+    via_name: &str,
+    places: &Places,
+) -> Result<Explanation, String> {
+    let url = Url::parse(&asking.url)
+        .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
+    let listen = listener(asking, places)?;
+    let mut steps =
+        vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
+    let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
+    let opened = url.scheme == Scheme::Https && !is_site;
+    let tunnel = (url.host.clone(), url.port);
+    let settled = if opened && !listen.intercept {
+        own(&mut steps, "a tunnel, which stays closed here (`intercept = true` would open it)", "tunnel")
+    } else {
+        let form = if listen.origin.is_some() || opened { Form::Origin } else { Form::Absolute };
+        let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
+        let scene = Scene {
+            config: &places.config,
+            origin: listen.origin.as_ref(),
+            inside: opened.then_some(&tunnel),
+            client: asking.client,
+            scheme: url.scheme,
+            via_name,
+        };
+        judge(&scene, &request, listen, cache, places, &mut steps).await
+    };
+    Ok(explanation(asking, &url, steps, settled))
+}
+
+fn listener<'a>(asking: &Asking, places: &'a Places) -> Result<&'a Listen, String> {
+    let wanted = |listen: &&Listen| asking.listener.is_none_or(|address| address == listen.address);
+    places.config.listens.iter().find(wanted).ok_or_else(|| {
+        let all: Vec<String> = places.config.listens.iter().map(|listen| listen.address.to_string()).collect();
+        format!("there is no such listener: there are {}", all.join(", "))
+    })
+}
+
+/// How it would end.
+struct End {
+    outcome: &'static str,
+    cause: Option<Cause>,
+}
+
+fn own(steps: &mut Vec<Decision>, text: &str, outcome: &'static str) -> End {
+    steps.push(Decision::Rule { rule: RuleKind::Own, place: String::new(), text: text.to_owned() });
+    End { outcome, cause: None }
+}
+
+async fn judge(
+    scene: &Scene<'_>,
+    request: &RequestHead,
+    listen: &Listen,
+    cache: &Arc<Cache>,
+    places: &Places,
+    steps: &mut Vec<Decision>,
+) -> End {
+    match scene.judge(request) {
+        Verdict::Allow(ask) => {
+            steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
+            store(&ask, request, cache, steps).await
+        }
+        Verdict::Answer(page) => own(steps, &format!("{} {}: {}", page.status, page.word, page.what), "own"),
+        Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
+        Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
+        Verdict::Tunnel(host, port) => own(steps, &tunnel_words(&host, port), "tunnel"),
+    }
+}
+
+fn tunnel_words(host: &Host, port: u16) -> String {
+    format!("a tunnel to {host}:{port}, by access.clients and access.connect_ports")
+}
+
+async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut Vec<Decision>) -> End {
+    let mut key = Vec::new();
+    ask.key(cache, &mut key);
+    let text = String::from_utf8_lossy(&key).into_owned();
+    steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
+    let framing = match framing::of_request(request) {
+        Ok(framing) => framing,
+        Err(fault) => return own(steps, fault.detail, "own"),
+    };
+    let Some((asked, joins)) = obtain::lookup(request, framing) else {
+        return to_origin(ask, obtain::unasked(request), "relay", Revalidates::No, steps);
+    };
+    steps.push(Decision::Directives { asked: asked.into() });
+    let before = cache.peek(&key, request, clock::now());
+    if before.may_be_on_disk {
+        cache.take_up(&key).await;
+    }
+    let now = clock::now();
+    let peek = cache.peek(&key, request, now);
+    let (variants, more) = Variant::all_of(&peek, now);
+    let variants = variants.iter().map(OfVariant::from).collect();
+    steps.push(Decision::Variants { variants, more, taken_up: before.may_be_on_disk });
+    let settings = &cache.settings().policy;
+    let terms = peek.selected().and_then(|stored| stored.kept.terms.as_ref());
+    let usable = terms.map(|terms| policy::usable(terms, &asked, now, settings));
+    if let (Some(terms), Some(usable)) = (terms, usable) {
+        let numbers = Weighed::of(terms, now).into();
+        steps.push(Decision::Freshness { numbers, usable: usable.as_str().to_owned() });
+    } else {
+        steps.push(absent(&peek));
+    }
+    Weighing { ask, asked: &asked, joins, peek: &peek, usable, now, settings }.end(request, steps)
+}
+
+fn absent(peek: &Peek) -> Decision {
+    Decision::Absent {
+        fate: peek.fate.map(|(fate, _)| fate.as_str().to_owned()),
+        since: peek.fate.map(|(_, at)| at.0),
+        not_stored_before: peek.not_stored.map(|why| why.as_str().to_owned()),
+    }
+}
+
+/// Whether a stored response would be named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Revalidates {
+    Yes,
+    No,
+}
+
+struct Weighing<'a> {
+    ask: &'a Ask,
+    asked: &'a Asked,
+    joins: Joins,
+    peek: &'a Peek,
+    usable: Option<Usable>,
+    now: Stamp,
+    settings: &'a policy::Settings,
+}
+
+impl Weighing<'_> {
+    fn end(&self, request: &RequestHead, steps: &mut Vec<Decision>) -> End {
+        let stored = self.peek.selected();
+        let hit = |outcome| End { outcome, cause: None };
+        match self.usable {
+            Some(Usable::Fresh) if stored.is_some_and(|stored| stored.filling) => return hit("collapsed"),
+            Some(Usable::Validate(_)) | None => {}
+            Some(_) if self.lacks_bytes(request) => {
+                return match self.asked.only_if_cached() {
+                    true => self.only_if_cached(steps),
+                    false => to_origin(self.ask, Cause::Partial, "hole", Revalidates::No, steps),
+                };
+            }
+            Some(Usable::Fresh) => return hit("hit"),
+            Some(Usable::Stale(_)) => return hit("hit-stale"),
+            Some(Usable::Revalidate) => return hit("hit-revalidating"),
+        }
+        if self.asked.only_if_cached() {
+            return self.only_if_cached(steps);
+        }
+        let apart = self.usable == Some(Usable::Validate(ValidateWhy::NoCache));
+        if self.joins == Joins::Yes && self.peek.followed && !apart {
+            steps.push(Decision::Followed { looks: 1 });
+            return hit("collapsed");
+        }
+        let cause = why::of(self.peek, self.asked, self.now, self.settings);
+        let terms = stored.and_then(|stored| stored.kept.terms.as_ref());
+        let revalidates = match terms.is_some_and(|terms| terms.has_validator()) && self.joins != Joins::No {
+            true => Revalidates::Yes,
+            false => Revalidates::No,
+        };
+        let errand = if self.joins == Joins::No { "relay" } else { "whole" };
+        to_origin(self.ask, cause, errand, revalidates, steps)
+    }
+
+    /// Some of what is wanted is not here.
+    fn lacks_bytes(&self, request: &RequestHead) -> bool {
+        let stored = self.peek.selected().filter(|stored| !stored.filling);
+        stored.is_some_and(|stored| {
+            let needed = respond::needed(request, &stored.kept, stored.length);
+            needed.iter().any(|range| !stored.has(range))
+        })
+    }
+
+    fn only_if_cached(&self, steps: &mut Vec<Decision>) -> End {
+        own(steps, "504 only-if-cached: the request wants a stored answer only, and none can be used", "own")
+    }
+}
+
+fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, steps: &mut Vec<Decision>) -> End {
+    steps.push(Decision::Upstream {
+        cause: cause.as_str().to_owned(),
+        about: cause.about().to_owned(),
+        errand: errand.to_owned(),
+        origin: Some(ask.origin().to_string()),
+        reused: None,
+        attempts: 0,
+        conditional: revalidates == Revalidates::Yes,
+        status: None,
+        connected_micros: None,
+        answered_micros: None,
+        trouble: None,
+    });
+    let outcome = if revalidates == Revalidates::Yes { "validate" } else { "miss" };
+    End { outcome, cause: Some(cause) }
+}
+
+fn explanation(asking: &Asking, url: &Url, mut steps: Vec<Decision>, end: End) -> Explanation {
+    let cause = end.cause.map(|cause| cause.as_str().to_owned());
+    steps.push(Decision::Answer(Settled {
+        outcome: end.outcome.to_owned(),
+        cause: cause.clone(),
+        status: None,
+        bytes: None,
+        micros: None,
+        complete: None,
+    }));
+    let request = Summary {
+        id: String::new(),
+        at_millis: u64::try_from(clock::wall().as_millis()).unwrap_or(u64::MAX),
+        client: asking.client.to_string(),
+        method: asking.method.clone(),
+        url: url.to_string(),
+        host: url.host.to_string(),
+        status: 0,
+        bytes: 0,
+        outcome: end.outcome.to_owned(),
+        cause,
+        not_stored: None,
+        micros: 0,
+        complete: false,
+    };
+    let says = verdict(end.outcome, end.cause, Tense::Ahead);
+    Explanation { request, tense: Tense::Ahead, says, steps: steps.into_iter().map(Step::from).collect() }
+}

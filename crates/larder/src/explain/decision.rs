@@ -1,0 +1,324 @@
+//! The decisions, as values with a word and a sentence each.
+
+use larder_cache::policy::{Asked, Weighed};
+use larder_wire::date::{Stamp, format_date};
+use larder_wire::directives::MaxStale;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", rename_all_fields = "snake_case")]
+pub enum Decision {
+    /// Where the request came in.
+    Listener {
+        /// The address, as the configuration has it.
+        address: String,
+        /// Where that is said.
+        place: String,
+    },
+    /// By which rule it is served, or not.
+    Rule {
+        /// Which kind of rule.
+        rule: RuleKind,
+        /// Where that is said.
+        place: String,
+        /// What it says.
+        text: String,
+    },
+    /// Under which key was looked.
+    Key {
+        /// The key.
+        key: String,
+        /// How it was made: `url`, `site` (the origin stands before the URL), `no-vary-search`.
+        made: Vec<String>,
+    },
+    /// What the request asks of a cache.
+    Directives {
+        /// The directives that count.
+        asked: OfAsked,
+    },
+    /// What is stored under the key.
+    Variants {
+        /// Each of them.
+        variants: Vec<OfVariant>,
+        /// Those that are not listed.
+        more: usize,
+        /// They came from disk for this request.
+        taken_up: bool,
+    },
+    /// How fresh the chosen one is.
+    Freshness {
+        /// The numbers.
+        numbers: Numbers,
+        /// What follows: fresh, stale, max-stale, …
+        usable: String,
+    },
+    /// Nothing that could be used is here.
+    Absent {
+        /// What became of what was.
+        fate: Option<String>,
+        /// When: seconds since 1970.
+        since: Option<u64>,
+        /// Why the last answer was not stored.
+        not_stored_before: Option<String>,
+    },
+    /// It waits for what another request asked for.
+    Followed {
+        /// How often was looked, all in all.
+        looks: u8,
+    },
+    /// The origin is asked.
+    Upstream {
+        /// Why.
+        cause: String,
+        /// The cause in a sentence.
+        about: String,
+        /// What for: whole, part, hole, relay.
+        errand: String,
+        /// Where to.
+        origin: Option<String>,
+        /// On a connection that had served before.
+        reused: Option<bool>,
+        /// How often it was tried.
+        attempts: u8,
+        /// Whether a stored response was named, to be validated.
+        conditional: bool,
+        /// The status of the answer.
+        status: Option<u16>,
+        /// Microseconds until there was a connection.
+        connected_micros: Option<u64>,
+        /// Microseconds until the head of the answer was here.
+        answered_micros: Option<u64>,
+        /// What went wrong.
+        trouble: Option<String>,
+    },
+    /// Whether the answer is stored.
+    Stored {
+        /// It is.
+        stored: bool,
+        /// Why not.
+        why: Option<String>,
+        /// On which terms.
+        numbers: Option<Numbers>,
+        /// The disk admitted it; nothing where there is no disk or it was not asked.
+        on_disk: Option<bool>,
+    },
+    /// What came of it.
+    Answer(Settled),
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settled {
+    /// How the answer came about, as in the metrics.
+    pub outcome: String,
+    /// Why the origin is asked, when it is.
+    pub cause: Option<String>,
+    /// The status, where it is known.
+    pub status: Option<u16>,
+    /// Bytes of the body that were sent.
+    pub bytes: Option<u64>,
+    /// How long all of it took.
+    pub micros: Option<u64>,
+    /// The answer went out to its end.
+    pub complete: Option<bool>,
+}
+
+/// A kind of rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleKind {
+    /// `access.clients`.
+    Forward,
+    /// The origin of the listener.
+    Listener,
+    /// A `[[site]]`.
+    Site,
+    /// Through a tunnel that was opened.
+    Tunnel,
+    /// None: Larder answers by itself.
+    Own,
+}
+
+/// What a request asks of a cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfAsked {
+    /// The greatest age wanted.
+    pub max_age: Option<u64>,
+    /// The least freshness wanted.
+    pub min_fresh: Option<u64>,
+    /// The staleness taken: a number of seconds, or -1 for any.
+    pub max_stale: Option<i64>,
+    /// Only a validated response is wanted.
+    pub no_cache: bool,
+    /// Nothing is to be kept.
+    pub no_store: bool,
+    /// Only what is in the cache is wanted.
+    pub only_if_cached: bool,
+    /// Staleness taken in place of an error.
+    pub stale_if_error: Option<u64>,
+}
+
+impl From<Asked> for OfAsked {
+    fn from(asked: Asked) -> OfAsked {
+        OfAsked {
+            max_age: asked.max_age,
+            min_fresh: asked.min_fresh,
+            max_stale: asked.max_stale.map(|most| match most {
+                MaxStale::Any => -1,
+                MaxStale::Seconds(seconds) => i64::try_from(seconds).unwrap_or(i64::MAX),
+            }),
+            no_cache: asked.no_cache,
+            no_store: asked.no_store,
+            only_if_cached: asked.only_if_cached,
+            stale_if_error: asked.stale_if_error,
+        }
+    }
+}
+
+impl OfAsked {
+    /// The same as the policy takes it, so that a decision can be made again.
+    pub fn asked(&self) -> Asked {
+        Asked {
+            max_age: self.max_age,
+            min_fresh: self.min_fresh,
+            max_stale: self.max_stale.map(|most| u64::try_from(most).map_or(MaxStale::Any, MaxStale::Seconds)),
+            no_cache: self.no_cache,
+            no_store: self.no_store,
+            only_if_cached: self.only_if_cached,
+            stale_if_error: self.stale_if_error,
+        }
+    }
+}
+
+/// The arithmetic of freshness (RFC 9111 section 4.2), in seconds and seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// When it was looked at.
+    pub now: u64,
+    /// When the response arrived.
+    pub received: u64,
+    /// Its `Date`.
+    pub date: u64,
+    /// How old it was when it arrived.
+    pub initial_age: u64,
+    /// How old it is: `initial_age` and what went by since `received`.
+    pub age: u64,
+    /// How long it is fresh.
+    pub lifetime: u64,
+    /// Who says so: max-age, s-maxage, expires, heuristic, …
+    pub source: String,
+    /// How long it is fresh still; below 0 how long it has been stale.
+    pub remaining: i64,
+    /// Once stale, never served without validation.
+    pub must_revalidate: bool,
+    /// Never served without validation.
+    pub no_cache: bool,
+    /// How long it may be served while it is validated.
+    pub stale_while_revalidate: Option<u64>,
+    /// How long it may stand in for an error.
+    pub stale_if_error: Option<u64>,
+}
+
+impl From<Weighed> for Numbers {
+    fn from(weighed: Weighed) -> Numbers {
+        Numbers {
+            now: weighed.now.0,
+            received: weighed.received.0,
+            date: weighed.date.0,
+            initial_age: weighed.initial_age,
+            age: weighed.age(),
+            lifetime: weighed.lifetime,
+            source: weighed.source.as_str().to_owned(),
+            remaining: weighed.remaining(),
+            must_revalidate: weighed.must_revalidate,
+            no_cache: weighed.no_cache,
+            stale_while_revalidate: weighed.stale_while_revalidate,
+            stale_if_error: weighed.stale_if_error,
+        }
+    }
+}
+
+impl Numbers {
+    /// The same as the policy takes it, so that a decision can be made again.
+    pub fn weighed(&self) -> Option<Weighed> {
+        Some(Weighed {
+            now: Stamp(self.now),
+            received: Stamp(self.received),
+            initial_age: self.initial_age,
+            date: Stamp(self.date),
+            lifetime: self.lifetime,
+            source: larder_cache::policy::LifetimeSource::of_word(&self.source)?,
+            must_revalidate: self.must_revalidate,
+            no_cache: self.no_cache,
+            stale_while_revalidate: self.stale_while_revalidate,
+            stale_if_error: self.stale_if_error,
+        })
+    }
+}
+
+/// A stored response, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfVariant {
+    /// The fields by which it was chosen; values that may be secrets are `…`.
+    pub by: Vec<String>,
+    /// It answers the request's fields.
+    pub matches: bool,
+    /// It is the one that counts.
+    pub chosen: bool,
+    /// Where it lies: memory, disk, memory+disk, partly.
+    pub lies: String,
+    /// Seconds of freshness left.
+    pub remaining: i64,
+    /// The length of its body.
+    pub length: Option<u64>,
+}
+
+impl Decision {
+    /// The word of a decision.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Decision::Listener { .. } => "listener",
+            Decision::Rule { .. } => "rule",
+            Decision::Key { .. } => "key",
+            Decision::Directives { .. } => "asks",
+            Decision::Variants { .. } => "stored",
+            Decision::Freshness { .. } => "fresh",
+            Decision::Absent { .. } => "absent",
+            Decision::Followed { .. } => "followed",
+            Decision::Upstream { .. } => "origin",
+            Decision::Stored { .. } => "kept",
+            Decision::Answer(_) => "answer",
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        super::text::say(self, f)
+    }
+}
+
+/// A moment as people read it.
+pub(super) fn date(seconds: u64) -> String {
+    String::from_utf8_lossy(&format_date(Stamp(seconds))).into_owned()
+}
+
+/// How a key was made of a URL.
+pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
+    let (origin, own) = match key.split_once(' ') {
+        Some((_, own)) => (true, own),
+        None => (false, key),
+    };
+    let mut made = vec!["the URL".to_owned()];
+    if origin {
+        made.insert(0, "the site's origin".to_owned());
+    }
+    if own != url && own.split('?').next() == url.split('?').next() {
+        made.push("what the answers say of the query (No-Vary-Search)".to_owned());
+    } else if own != url {
+        made.push("its normal spelling".to_owned());
+    }
+    made
+}

@@ -1,0 +1,217 @@
+//! The explanation of a request that came, from its record.
+
+use super::decision::{Decision, OfVariant, RuleKind, Settled};
+use super::text::verdict;
+use super::{Explanation, Step, Summary, Tense};
+use crate::access::Rule;
+use crate::config::{Config, Said};
+use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Where the rules of a configuration stand.
+#[derive(Clone)]
+pub struct Places {
+    /// The configuration in force.
+    pub config: Arc<Config>,
+    /// Its edition.
+    pub edition: u64,
+    /// Where its settings were said.
+    pub said: BTreeMap<&'static str, Said>,
+}
+
+impl Places {
+    pub(super) fn setting(&self, name: &str) -> String {
+        match self.said.get(name) {
+            Some(Said::Line(file, line)) => format!("{file}:{line}"),
+            Some(Said::Flag(flag)) => format!("--{flag}"),
+            None => "default".to_owned(),
+        }
+    }
+
+    /// Where a listener stands: its own line, or what flag or default it comes from.
+    pub(super) fn listener(&self, address: SocketAddr) -> String {
+        let found = self.config.listens.iter().find(|listen| listen.address == address);
+        match found.map(|listen| &listen.place) {
+            Some(place) if place.0.is_some() => place.to_string(),
+            _ => self.setting("listen"),
+        }
+    }
+
+    pub(super) fn rule(&self, rule: Rule, listener: Option<SocketAddr>, edition: u64) -> Decision {
+        let place = |text: String| if edition == self.edition { text } else { EARLIER.to_owned() };
+        let (kind, place, text) = match rule {
+            Rule::Forward => (
+                RuleKind::Forward,
+                place(self.setting("access.clients")),
+                "forward proxy, by access.clients".to_owned(),
+            ),
+            Rule::Listener => {
+                let at = listener.map(|address| self.listener(address)).unwrap_or_default();
+                (RuleKind::Listener, place(at), "the one site of this listener".to_owned())
+            }
+            Rule::Site(number) => {
+                match self.config.sites.get(usize::from(number)).filter(|_| edition == self.edition) {
+                    Some(site) => {
+                        let hosts: Vec<String> = site.hosts.iter().map(ToString::to_string).collect();
+                        let text = format!("[[site]] {} {} from {}", hosts.join(", "), site.prefix, site.origin);
+                        (RuleKind::Site, site.place.to_string(), text)
+                    }
+                    None => (RuleKind::Site, EARLIER.to_owned(), "a [[site]]".to_owned()),
+                }
+            }
+            Rule::Tunnel => (RuleKind::Tunnel, String::new(), "inside a tunnel that is opened here".to_owned()),
+            Rule::Question => (RuleKind::Own, String::new(), "a question about a URL".to_owned()),
+        };
+        Decision::Rule { rule: kind, place, text }
+    }
+}
+
+/// Where something stood that stands elsewhere now.
+const EARLIER: &str = "a configuration that was reloaded since";
+
+/// A record in a line.
+pub fn summary(record: &Record, names: &Names) -> Summary {
+    let cause = record.trail.cause.filter(|_| record.outcome.asks_origin());
+    Summary {
+        id: names.name(record.number).to_string(),
+        at_millis: u64::try_from(record.at.as_millis()).unwrap_or(u64::MAX),
+        client: record.peer.to_canonical().to_string(),
+        method: record.method.as_ref().map_or("-", |method| method.as_str()).to_owned(),
+        host: crate::log::host(&record.url).to_owned(),
+        url: record.url.clone(),
+        status: record.status,
+        bytes: record.bytes,
+        outcome: record.outcome.class_word().to_owned(),
+        cause: cause.map(|cause| cause.as_str().to_owned()),
+        not_stored: record.not_stored.map(str::to_owned),
+        micros: record.micros(),
+        complete: record.complete,
+    }
+}
+
+/// All that was decided about a request that came.
+pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
+    let request = summary(record, names);
+    let mut decisions = Vec::new();
+    let trail = &record.trail;
+    if let Some(address) = trail.listener {
+        decisions.push(Decision::Listener { address: address.to_string(), place: places.listener(address) });
+    }
+    match (trail.rule, record.outcome) {
+        (Some(rule), _) => decisions.push(places.rule(rule, trail.listener, trail.edition)),
+        (None, Outcome::Own(word)) => decisions.push(Decision::Rule {
+            rule: RuleKind::Own,
+            place: String::new(),
+            text: format!("Larder answered by itself: {word}"),
+        }),
+        (None, _) => {}
+    }
+    let detail = record.detail.as_deref();
+    decisions.extend(key(record, detail, places));
+    if let Some(asked) = trail.asked {
+        decisions.push(Decision::Directives { asked: asked.into() });
+    }
+    if let Some(detail) = detail.filter(|detail| detail.looks > 0) {
+        let variants = detail.variants.iter().map(OfVariant::from).collect();
+        decisions.push(Decision::Variants { variants, more: detail.variants_more, taken_up: detail.disk_asked });
+    }
+    if let Some((weighed, usable)) = trail.weighed {
+        decisions.push(Decision::Freshness { numbers: weighed.into(), usable: usable.as_str().to_owned() });
+    }
+    if let Some(detail) = detail {
+        decisions.extend(absent(detail));
+        if detail.followed {
+            decisions.push(Decision::Followed { looks: detail.looks });
+        }
+        for (number, (cause, fetch)) in detail.fetches.iter().enumerate() {
+            let trouble = detail.trouble.as_deref().filter(|_| number + 1 == detail.fetches.len());
+            decisions.push(upstream(*cause, trouble, fetch));
+            decisions.extend(fetch.keeping.get().map(kept));
+        }
+    }
+    decisions.push(Decision::Answer(Settled {
+        outcome: request.outcome.clone(),
+        cause: request.cause.clone(),
+        status: Some(record.status),
+        bytes: Some(record.bytes),
+        micros: Some(record.micros()),
+        complete: Some(record.complete),
+    }));
+    let says = verdict(&request.outcome, trail.cause.filter(|_| request.cause.is_some()), Tense::Past);
+    Explanation { request, tense: Tense::Past, says, steps: decisions.into_iter().map(Step::from).collect() }
+}
+
+/// The key of a quick hit is made of its URL again; where it was looked up at length, it was noted.
+fn key(record: &Record, detail: Option<&Detail>, places: &Places) -> Option<Decision> {
+    let noted = detail.map(|detail| detail.key.as_str()).filter(|key| !key.is_empty());
+    let rule = record.trail.rule?;
+    let key = match (noted, rule) {
+        (Some(key), _) => key.to_owned(),
+        (None, Rule::Site(number)) if record.trail.edition == places.edition => {
+            let origin = places.config.sites.get(usize::from(number)).map(|site| site.origin.to_string());
+            format!("{} {}", origin.unwrap_or_default(), record.url)
+        }
+        (None, _) => record.url.clone(),
+    };
+    Some(Decision::Key { made: super::decision::made_of(&key, &record.url), key })
+}
+
+fn absent(detail: &Detail) -> Option<Decision> {
+    let nothing = !detail.variants.iter().any(|variant| variant.chosen);
+    (detail.looks > 0 && nothing).then(|| Decision::Absent {
+        fate: detail.fate.map(|(fate, _)| fate.as_str().to_owned()),
+        since: detail.fate.map(|(_, at)| at.0),
+        not_stored_before: detail.not_stored_before.map(|why| why.as_str().to_owned()),
+    })
+}
+
+fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
+    Decision::Upstream {
+        cause: cause.as_str().to_owned(),
+        about: cause.about().to_owned(),
+        errand: fetch.errand.get().to_owned(),
+        origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
+        reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
+        attempts: fetch.attempts.get(),
+        conditional: fetch.conditional.get(),
+        status: fetch.status.get(),
+        connected_micros: fetch.connected_micros.get(),
+        answered_micros: fetch.answered_micros.get(),
+        trouble: trouble.map(str::to_owned),
+    }
+}
+
+fn kept(keeping: Keeping) -> Decision {
+    match keeping {
+        Keeping::Stored { terms, on_disk } => {
+            Decision::Stored { stored: true, why: None, numbers: Some(terms.into()), on_disk }
+        }
+        Keeping::Not(why) => {
+            Decision::Stored { stored: false, why: Some(why.as_str().to_owned()), numbers: None, on_disk: None }
+        }
+    }
+}
+
+impl From<&Variant> for OfVariant {
+    fn from(variant: &Variant) -> OfVariant {
+        OfVariant {
+            by: variant.by.clone(),
+            matches: variant.matches,
+            chosen: variant.chosen,
+            lies: lies(variant.in_memory, variant.on_disk).to_owned(),
+            remaining: variant.remaining,
+            length: variant.length,
+        }
+    }
+}
+
+fn lies(in_memory: bool, on_disk: bool) -> &'static str {
+    match (in_memory, on_disk) {
+        (true, true) => "memory and on disk",
+        (true, false) => "memory",
+        (false, true) => "part in memory, the rest on disk",
+        (false, false) => "memory, as far as it came",
+    }
+}

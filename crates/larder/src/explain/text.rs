@@ -1,0 +1,291 @@
+//! Decisions in sentences.
+
+use super::decision::{Decision, Numbers, OfAsked, OfVariant, Settled, date};
+use super::{Explanation, Tense};
+use crate::record::Cause;
+use std::fmt::{self, Write};
+
+/// The sentence of a decision.
+pub(super) fn say(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match decision {
+        Decision::Listener { address, place } => write!(f, "{address} ({place})"),
+        Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
+        Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
+        Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
+        Decision::Directives { asked } => f.write_str(&directives(asked)),
+        Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
+        Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),
+        Decision::Absent { fate, since, not_stored_before } => {
+            absent(fate.as_deref(), *since, not_stored_before.as_deref(), f)
+        }
+        Decision::Followed { looks } => {
+            write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
+        }
+        Decision::Upstream { .. } => upstream(decision, f),
+        Decision::Stored { stored, why, numbers, on_disk } => {
+            kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)
+        }
+        Decision::Answer(settled) => answer(settled, f),
+    }
+}
+
+fn directives(asked: &OfAsked) -> String {
+    let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name}={value}"));
+    let flag = |name: &str, set: bool| set.then(|| name.to_owned());
+    let max_stale = asked.max_stale.map(|most| match most {
+        0.. => format!("max-stale={most}"),
+        _ => "max-stale".to_owned(),
+    });
+    let all = [
+        flag("no-cache", asked.no_cache),
+        flag("no-store", asked.no_store),
+        flag("only-if-cached", asked.only_if_cached),
+        number("max-age", asked.max_age),
+        number("min-fresh", asked.min_fresh),
+        max_stale,
+        number("stale-if-error", asked.stale_if_error),
+    ];
+    let said: Vec<String> = all.into_iter().flatten().collect();
+    if said.is_empty() { "nothing special".to_owned() } else { said.join(", ") }
+}
+
+fn stored(variants: &[OfVariant], more: usize, taken_up: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match variants.len() + more {
+        0 => f.write_str("nothing under this key"),
+        1 => f.write_str("1 response"),
+        many => write!(f, "{many} variants"),
+    }?;
+    if taken_up && !variants.is_empty() {
+        f.write_str(" taken up from disk")?;
+    }
+    for variant in variants {
+        let mark = match (variant.chosen, variant.matches) {
+            (true, _) => "this one",
+            (_, true) => "would do too",
+            _ => "for others",
+        };
+        let by = if variant.by.is_empty() { String::new() } else { format!(" [{}]", variant.by.join("; ")) };
+        let length = variant.length.map_or(String::new(), |length| format!(", {length} bytes"));
+        write!(f, "; {mark}{by}: in {}{length}", variant.lies)?;
+    }
+    if more > 0 {
+        write!(f, "; and {more} more")?;
+    }
+    Ok(())
+}
+
+fn freshness(numbers: &Numbers, usable: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Numbers { now, received, initial_age, age, lifetime, source, remaining, .. } = numbers;
+    let since = now.saturating_sub(*received);
+    let older = if *initial_age > 0 { format!("{initial_age} s old on arrival + ") } else { String::new() };
+    write!(f, "age {age} s ({older}{since} s since {}) of {lifetime} s by {source}: ", date(*received))?;
+    match usable {
+        "fresh" => write!(f, "fresh, {remaining} s left until {}", date(now.saturating_add_signed(*remaining))),
+        word if *remaining > 0 => write!(f, "fresh for {remaining} s more, but {}", because(word)),
+        word => write!(f, "stale since {} ({} s ago): {}", date(until(numbers)), -remaining, because(word)),
+    }?;
+    for (name, set) in [("must-revalidate", numbers.must_revalidate), ("no-cache", numbers.no_cache)] {
+        if set {
+            write!(f, "; the answer says {name}")?;
+        }
+    }
+    Ok(())
+}
+
+fn until(numbers: &Numbers) -> u64 {
+    numbers.now.saturating_add_signed(numbers.remaining)
+}
+
+/// What follows from a judgement.
+fn because(usable: &str) -> &str {
+    match usable {
+        "max-stale" => "the client takes it so (max-stale)",
+        "stale-while-revalidate" => "it is served and validated behind the answer (stale-while-revalidate)",
+        "stale" => "it must be validated first",
+        "no-cache" => "the answer asks to be validated each time (no-cache)",
+        "must-revalidate" => "it must be validated first, whatever the client takes (must-revalidate)",
+        "request-no-cache" => "the client asks for a validation (no-cache)",
+        "request-max-age" => "the client takes nothing that old (max-age)",
+        "request-min-fresh" => "the client wants more freshness than is left (min-fresh)",
+        other => other,
+    }
+}
+
+fn absent(fate: Option<&str>, since: Option<u64>, before: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if let Some(why) = before {
+        return write!(f, "the last answer could not be stored: {}", not_stored(why));
+    }
+    let at = since.map_or(String::new(), |since| format!(" on {}", date(since)));
+    match fate {
+        None => f.write_str("nothing is remembered of this key"),
+        Some("evicted") => write!(f, "it was stored, and made room for others{at}"),
+        Some("to-disk") => write!(f, "it left memory for the disk{at}, and made room there since"),
+        Some("not-admitted") => write!(f, "it left memory{at}, and the disk had not admitted it"),
+        Some("purged") => write!(f, "it was stored, and was purged{at}"),
+        Some("expired-by-purge") => write!(f, "a soft purge made it stale{at}"),
+        Some("invalidated") => write!(f, "it was stored, and a request that changes things made it void{at}"),
+        Some("changed") => write!(f, "it was stored, and the origin had something else{at}"),
+        Some("too-long") => write!(f, "it grew too long to be kept{at}"),
+        Some(other) => write!(f, "{other}{at}"),
+    }
+}
+
+fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Upstream {
+        cause,
+        about,
+        errand,
+        origin,
+        reused,
+        attempts,
+        conditional,
+        status,
+        connected_micros,
+        answered_micros,
+        trouble,
+    } = decision
+    else {
+        return Ok(());
+    };
+    write!(f, "asked because {cause}: {about}")?;
+    if *conditional {
+        f.write_str(" A stored answer was named, to be validated.")?;
+    }
+    match errand.as_str() {
+        "part" => f.write_str(" Only the part was asked for.")?,
+        "hole" => f.write_str(" Only what is missing was asked for.")?,
+        _ => {}
+    }
+    if let Some(origin) = origin {
+        let how = match reused {
+            Some(true) => ", a connection that was open",
+            Some(false) => ", a new connection",
+            None => "",
+        };
+        write!(f, " At {origin}{how}")?;
+        if let Some(micros) = connected_micros {
+            write!(f, " after {}", took(*micros))?;
+        }
+        if let (Some(status), Some(micros)) = (status, answered_micros) {
+            write!(f, "; it said {status} after {}", took(*micros))?;
+        }
+        f.write_char('.')?;
+    }
+    if *attempts > 1 {
+        write!(f, " Tried {attempts} times.")?;
+    }
+    trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
+}
+
+fn kept(
+    stored: bool,
+    why: Option<&str>,
+    numbers: Option<&Numbers>,
+    on_disk: Option<bool>,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    if !stored {
+        return write!(f, "no: {}", why.map_or("it was for this request alone", not_stored));
+    }
+    f.write_str("yes")?;
+    if let Some(numbers) = numbers {
+        let old = if numbers.age > 0 { format!(", {} s of them gone on arrival", numbers.age) } else { String::new() };
+        write!(f, ", fresh for {} s by {}{old}, until {}", numbers.lifetime, numbers.source, date(until(numbers)))?;
+    }
+    match on_disk {
+        Some(true) => f.write_str("; in memory, and admitted to disk"),
+        Some(false) => f.write_str("; in memory only, the disk admits what is asked for twice"),
+        None => Ok(()),
+    }
+}
+
+/// Why an answer is not stored, in a sentence.
+pub(super) fn not_stored(why: &str) -> &str {
+    match why {
+        "method" => "only answers to GET are (method)",
+        "request-body" => "the request had a body (request-body)",
+        "request-no-store" => "the request said no-store (request-no-store)",
+        "status" => "answers of this status are not (status)",
+        "must-understand" => "it said must-understand, and its status is unknown (must-understand)",
+        "no-store" => "it said no-store (no-store)",
+        "private" => "it said private: it is for one user (private)",
+        "authorization" => {
+            "the request had Authorization, and the answer does not say that others may have it (authorization)"
+        }
+        "vary-any" => "it said Vary: * (vary-any)",
+        "partial" => "its bytes cannot be put together with others: no strong validator (partial)",
+        "not-explicit" => "the status is not stored unless the origin says so (not-explicit)",
+        "set-cookie" => "it sets a cookie, and does not say that it may be stored (set-cookie)",
+        "no-freshness" => "it has neither a lifetime nor a validator: it could never be used (no-freshness)",
+        "too-long" => "it is longer than the store takes (too-long)",
+        other => other,
+    }
+}
+
+fn answer(settled: &Settled, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(&settled.outcome)?;
+    if let Some(cause) = &settled.cause {
+        write!(f, " ({cause})")?;
+    }
+    if let Some(status) = settled.status.filter(|&status| status > 0) {
+        write!(f, ", status {status}")?;
+    }
+    if let Some(bytes) = settled.bytes {
+        write!(f, ", {bytes} bytes")?;
+    }
+    if let Some(micros) = settled.micros {
+        write!(f, " in {}", took(micros))?;
+    }
+    if settled.complete == Some(false) {
+        f.write_str(", cut short")?;
+    }
+    Ok(())
+}
+
+/// Microseconds as people read them.
+fn took(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        1_000..10_000 => format!("{:.1} ms", micros as f64 / 1e3),
+        10_000..10_000_000 => format!("{} ms", micros / 1_000),
+        _ => format!("{:.1} s", micros as f64 / 1e6),
+    }
+}
+
+/// The whole in a sentence, for who reads no further.
+pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> String {
+    let about = cause.map(Cause::about).unwrap_or_default();
+    let (is, asked) = match tense {
+        Tense::Past => ("was", "The origin was asked"),
+        Tense::Ahead => ("would be", "The origin would be asked"),
+    };
+    match outcome {
+        "hit" => format!("It {is} answered from the store, fresh."),
+        "hit-stale" => format!("It {is} answered from the store, stale as the client takes it."),
+        "hit-revalidating" => {
+            format!("It {is} answered from the store, a little stale, and validated behind the answer.")
+        }
+        "hit-error" => format!("It {is} answered from the store, stale, because the origin is in trouble."),
+        "validated" => format!("It {is} answered from the store, after the origin said that it still holds. {about}"),
+        "collapsed" => format!("It {is} answered by a fetch that another request began."),
+        "miss" => format!("{asked}. {about}"),
+        "tunnel" => format!("It {is} tunnelled; nobody looks inside."),
+        "failed" => format!("{asked}, in vain. {about}"),
+        "validate" => format!("The origin would be asked whether what is stored still holds. {about}"),
+        _ => format!("Larder {} by itself.", if tense == Tense::Past { "answered" } else { "would answer" }),
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let request = &self.request;
+        writeln!(f, "{} {}", request.method, request.url)?;
+        writeln!(f, "{}\n", self.says)?;
+        if self.tense == Tense::Past {
+            writeln!(f, "{:10} {}", "request", request.id)?;
+            writeln!(f, "{:10} {}", "at", date(request.at_millis / 1_000))?;
+            writeln!(f, "{:10} {}", "client", request.client)?;
+        }
+        self.steps.iter().try_for_each(|step| writeln!(f, "{:10} {}", step.step, step.says))
+    }
+}

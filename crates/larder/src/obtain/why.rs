@@ -1,0 +1,120 @@
+//! Why a request was answered as it was: one cause for each that goes to an origin, and notes for those who explain.
+
+use crate::record::{Cause, Detail, Notes, Record, Variant};
+use larder_cache::cache::{Absent, Cache, Disk, Fate, Found, Joins, Peek};
+use larder_cache::policy::{self, Asked, Usable, ValidateWhy};
+use larder_wire::RequestHead;
+use larder_wire::date::Stamp;
+use std::rc::Rc;
+
+/// Notes what was found, and gives the cause that counts should an origin be asked.
+pub(super) fn note(
+    cache: &Cache,
+    key: &[u8],
+    request: &RequestHead,
+    found: &Found,
+    disk: Disk,
+    lost: bool,
+    record: &mut Record,
+) -> Cause {
+    let now = record.stamp();
+    let asked = record.trail.asked.unwrap_or_default();
+    weigh(found, now, record);
+    let needed = !found.is_hit() || record.is_kept();
+    let peek = if needed { cache.peek(key, request, now) } else { Peek::default() };
+    if record.trail.weighed.is_none()
+        && let Some(terms) = peek.selected().and_then(|stored| stored.kept.terms.as_ref())
+    {
+        let usable = policy::usable(terms, &asked, now, &cache.settings().policy);
+        record.trail.weigh(Some(terms), now, usable);
+    }
+    if let Some(detail) = record.detail() {
+        look(detail, key, &peek, found, now);
+        detail.disk_asked |= disk == Disk::Seen;
+    }
+    match found {
+        _ if lost => Cause::Lost,
+        Found::Validate(_, why, ..) => of_validation(*why, &peek),
+        Found::Missing(_, _, Absent::Key) => of_nothing(&peek),
+        Found::Missing(_, _, Absent::Variant) => Cause::Vary,
+        Found::Pass(..) if peek.not_stored.is_some() && peek.variants.is_empty() => Cause::NotStored,
+        _ => of(&peek, &asked, now, &cache.settings().policy),
+    }
+}
+
+/// A fetch begins.
+pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
+    record.trail.cause = Some(cause);
+    if let Some(detail) = record.detail() {
+        detail.fetches.push((cause, Rc::clone(notes)));
+    }
+}
+
+/// Why what is known of a key does not answer a request.
+pub fn of(peek: &Peek, asked: &Asked, now: Stamp, settings: &policy::Settings) -> Cause {
+    let terms = peek.selected().and_then(|stored| stored.kept.terms.as_ref());
+    match terms.map(|terms| policy::usable(terms, asked, now, settings)) {
+        Some(Usable::Validate(why)) => of_validation(why, peek),
+        // It could have been answered: it was not read in the end.
+        Some(_) => Cause::Lost,
+        None if !peek.variants.is_empty() => Cause::Vary,
+        None => of_nothing(peek),
+    }
+}
+
+/// Whether the store is asked in vain because of the last answer.
+pub fn is_passed(peek: &Peek, joins: Joins) -> bool {
+    joins != Joins::No && peek.not_stored.is_some()
+}
+
+fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
+    match why {
+        ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
+        ValidateWhy::NoCache => Cause::NoCache,
+        ValidateWhy::Stale | ValidateWhy::MustRevalidate => {
+            // A validation since then counts more than the purge.
+            let received = peek.selected().map(|stored| stored.kept.received);
+            let purged = peek.fate.is_some_and(|(fate, at)| fate == Fate::Expired && Some(at) >= received);
+            if purged { Cause::Purged } else { Cause::Stale }
+        }
+    }
+}
+
+/// Nothing is stored under a key. What became of it is older than what the last answer said.
+fn of_nothing(peek: &Peek) -> Cause {
+    if peek.not_stored.is_some() {
+        return Cause::NotStored;
+    }
+    match peek.fate {
+        None => Cause::Uri,
+        Some((fate, _)) => match fate {
+            Fate::Evicted | Fate::ToDisk => Cause::Evicted,
+            Fate::NotAdmitted => Cause::NotAdmitted,
+            Fate::Purged | Fate::Expired => Cause::Purged,
+            Fate::Invalidated => Cause::Invalidated,
+            Fate::Changed => Cause::Changed,
+            Fate::TooLong => Cause::NotStored,
+        },
+    }
+}
+
+fn weigh(found: &Found, now: Stamp, record: &mut Record) {
+    let (hit, usable) = match found {
+        Found::Fresh(hit) => (hit, Usable::Fresh),
+        Found::Stale(hit, why) => (hit, Usable::Stale(*why)),
+        Found::Revalidate(hit, _) => (hit, Usable::Revalidate),
+        Found::Validate(hit, why, ..) => (hit, Usable::Validate(*why)),
+        _ => return,
+    };
+    record.trail.weigh(hit.kept.terms.as_ref(), now, usable);
+}
+
+fn look(detail: &mut Detail, key: &[u8], peek: &Peek, found: &Found, now: Stamp) {
+    detail.key = String::from_utf8_lossy(key).into_owned();
+    detail.looks += 1;
+    detail.found = found.as_str();
+    (detail.variants, detail.variants_more) = Variant::all_of(peek, now);
+    detail.fate = peek.fate;
+    detail.not_stored_before = peek.not_stored;
+    detail.followed |= matches!(found, Found::InFlight(_));
+}

@@ -1,0 +1,177 @@
+//! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
+
+use super::{Number, Record};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+/// A longer text is cut: what is kept of a request has a bound.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// The last requests of one worker.
+#[derive(Default)]
+pub struct Ring {
+    held: RefCell<VecDeque<Record>>,
+    requests_max: Cell<usize>,
+    query: Cell<Query>,
+    /// Numbers that were given.
+    last: Cell<Number>,
+    /// The text of a record that went, for the next one.
+    spare: Cell<String>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({} of {})", self.len(), self.requests_max.get())
+    }
+}
+
+/// Whether values of queries are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Query {
+    /// They are.
+    #[default]
+    Kept,
+    /// Only the names are.
+    Hidden,
+}
+
+impl Ring {
+    /// Begins for a worker: so many requests are kept.
+    pub fn begin(&self, worker: usize, requests_max: usize, query: Query) {
+        self.last.set(Number::first_of(worker));
+        self.requests_max.set(requests_max);
+        self.query.set(query);
+    }
+
+    /// Whether anything is kept.
+    pub fn is_on(&self) -> bool {
+        self.requests_max.get() > 0
+    }
+
+    /// The number of a request that begins.
+    pub fn number(&self) -> Number {
+        self.last.set(self.last.get().next());
+        self.last.get()
+    }
+
+    /// An empty text, with room from an earlier use.
+    pub fn text(&self) -> String {
+        let mut text = self.spare.take();
+        text.clear();
+        text
+    }
+
+    /// Keeps a finished request; the oldest goes.
+    pub fn keep(&self, mut record: Record) {
+        let requests_max = self.requests_max.get();
+        if requests_max == 0 {
+            return;
+        }
+        record.shed();
+        if self.query.get() == Query::Hidden {
+            record.url = without_values(&record.url);
+            if let Some(detail) = &mut record.detail {
+                detail.key = without_values(&detail.key);
+            }
+        }
+        cut(&mut record.url);
+        if let Some(detail) = &mut record.detail {
+            cut(&mut detail.key);
+        }
+        let mut held = self.held.borrow_mut();
+        while held.len() >= requests_max {
+            if let Some(old) = held.pop_front() {
+                self.spare.set(old.url);
+            }
+        }
+        held.push_back(record);
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.held.borrow().len()
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The requests that are kept, the last that ended first, as `pick` sees them, until it has `many`.
+    pub fn pick<T>(&self, many: usize, pick: impl FnMut(&Record) -> Option<T>) -> Vec<T> {
+        self.held.borrow().iter().rev().filter_map(pick).take(many).collect()
+    }
+
+    /// Shows each request that is kept.
+    pub fn each(&self, show: impl FnMut(&Record)) {
+        self.held.borrow().iter().for_each(show);
+    }
+
+    /// The request with this number, as `read` sees it.
+    pub fn find<T>(&self, number: Number, read: impl FnOnce(&Record) -> T) -> Option<T> {
+        self.held.borrow().iter().rev().find(|record| record.number == number).map(read)
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.capacity() > TEXT_BYTES_MAX {
+        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        *text = text[..end].to_owned();
+    }
+}
+
+/// `http://a.example/x?q=1&r=2` becomes `http://a.example/x?q=…&r=…`.
+fn without_values(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
+    let parts = query.split('&').map(|part| match part.split_once('=') {
+        Some((name, value)) if !value.is_empty() => format!("{name}=…"),
+        Some(_) => part.to_owned(),
+        // What has no name is a value.
+        None => "…".to_owned(),
+    });
+    format!("{path}?{}", parts.collect::<Vec<_>>().join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::Page;
+
+    fn record(ring: &Ring, url: &str) -> Record {
+        let mut record = Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "w", "x", "y"), ring.number());
+        record.url = url.to_owned();
+        record
+    }
+
+    fn urls(ring: &Ring) -> Vec<String> {
+        ring.pick(10, |record| Some(record.url.clone()))
+    }
+
+    #[test]
+    fn the_last_ones_stay() {
+        let ring = Ring::default();
+        ring.begin(3, 2, Query::Kept);
+        for url in ["a", "b", "c"] {
+            ring.keep(record(&ring, url));
+        }
+        assert_eq!(urls(&ring), ["c", "b"]);
+        assert_eq!(ring.pick(1, |record| Some(record.number.worker())), [3]);
+        let numbers = ring.pick(2, |record| Some(record.number));
+        assert_eq!(ring.find(numbers[1], |record| record.url.clone()).as_deref(), Some("b"));
+        assert_eq!(ring.find(Number(7), |_| ()), None);
+        let off = Ring::default();
+        off.keep(record(&off, "a"));
+        assert!(off.is_empty() && !off.is_on());
+    }
+
+    #[test]
+    fn texts_are_short_and_values_hidden() {
+        let ring = Ring::default();
+        ring.begin(0, 2, Query::Hidden);
+        ring.keep(record(&ring, &format!("http://a/{}", "ü".repeat(2_000))));
+        ring.keep(record(&ring, "http://a/x?token=s3cret&empty=&s3cret"));
+        let urls = urls(&ring);
+        assert_eq!(urls[0], "http://a/x?token=…&empty=&…");
+        assert!(urls[1].len() <= TEXT_BYTES_MAX && urls[1].ends_with('ü'));
+    }
+}

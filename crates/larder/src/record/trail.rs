@@ -1,0 +1,204 @@
+//! What was decided on a request's way, as values. The part that each hit pays for is small and copied; the rest is noted
+//! where an origin is asked anyway.
+
+use super::Cause;
+use crate::access::Rule;
+use larder_cache::cache::{Fate, Peek};
+use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
+use larder_wire::date::Stamp;
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// The decisions that every request meets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trail {
+    /// The listener, as it stands in the configuration; `None` for that of a `larder run`.
+    pub listener: Option<SocketAddr>,
+    /// By which rule it was served.
+    pub rule: Option<Rule>,
+    /// Which edition of the settings held.
+    pub edition: u64,
+    /// Why an origin was asked, whatever came of it.
+    pub cause: Option<Cause>,
+    /// What it asked of a cache.
+    pub asked: Option<Asked>,
+    /// The freshness of the stored response, and what was made of it.
+    pub weighed: Option<(Weighed, Usable)>,
+}
+
+impl Trail {
+    /// Notes how a stored response was judged.
+    pub fn weigh(&mut self, terms: Option<&Terms>, now: Stamp, usable: Usable) {
+        self.weighed = terms.map(|terms| (Weighed::of(terms, now), usable));
+    }
+}
+
+/// What is noted of a request that did not end at once.
+#[derive(Debug, Default)]
+pub struct Detail {
+    /// The key under which was looked.
+    pub key: String,
+    /// How often was looked.
+    pub looks: u8,
+    /// The word for what was found at last.
+    pub found: &'static str,
+    /// What was taken up from disk.
+    pub disk_asked: bool,
+    /// What was stored under the key.
+    pub variants: Vec<Variant>,
+    /// Stored responses beyond those.
+    pub variants_more: usize,
+    /// What became of what was stored before.
+    pub fate: Option<(Fate, Stamp)>,
+    /// Why the last answer was not stored.
+    pub not_stored_before: Option<NotStored>,
+    /// It waited for another request's fetch.
+    pub followed: bool,
+    /// The fetches that it began, and why.
+    pub fetches: Vec<(Cause, Rc<Notes>)>,
+    /// What the origin's trouble was, in a sentence.
+    pub trouble: Option<std::sync::Arc<str>>,
+}
+
+/// A stored response that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The fields by which it was chosen, with their values where these are no secrets.
+    pub by: Vec<String>,
+    /// It answers the request's fields.
+    pub matches: bool,
+    /// It was the one that counted.
+    pub chosen: bool,
+    /// It was in memory.
+    pub in_memory: bool,
+    /// It was on disk.
+    pub on_disk: bool,
+    /// Seconds of freshness that it had left; below 0 since when it was stale.
+    pub remaining: i64,
+    /// The length of its body.
+    pub length: Option<u64>,
+}
+
+/// More are counted, not shown.
+const VARIANTS_MAX: usize = 16;
+/// A longer value of a field by which variants are chosen is cut.
+const VALUE_CHARS_MAX: usize = 80;
+
+impl Variant {
+    /// What is to be seen of stored responses, and how many more there are.
+    pub fn all_of(peek: &Peek, now: Stamp) -> (Vec<Variant>, usize) {
+        let shown = peek.variants.iter().enumerate().take(VARIANTS_MAX).map(|(at, stored)| {
+            let terms = stored.kept.terms.as_ref();
+            Variant {
+                by: terms.map(by).unwrap_or_default(),
+                matches: stored.matches,
+                chosen: peek.chosen == Some(at),
+                in_memory: stored.in_memory,
+                on_disk: stored.on_disk,
+                remaining: terms.map_or(0, |terms| terms.remaining(now)),
+                length: stored.length,
+            }
+        });
+        (shown.collect(), peek.variants.len().saturating_sub(VARIANTS_MAX))
+    }
+}
+
+/// `name: value` for fields of content negotiation, `name: …` for all others: they may say who somebody is.
+fn by(terms: &Terms) -> Vec<String> {
+    let lines = terms.vary.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let shown = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        match text.split_once(':') {
+            None => format!("{text}: none"),
+            Some((name, value)) if is_open(name) && value.len() <= VALUE_CHARS_MAX => format!("{name}: {value}"),
+            Some((name, _)) => format!("{name}: …"),
+        }
+    };
+    lines.map(shown).collect()
+}
+
+fn is_open(name: &str) -> bool {
+    ["accept", "accept-encoding", "accept-language", "accept-charset", "origin", "x-forwarded-proto"].contains(&name)
+}
+
+/// What became of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// It is stored.
+    Stored {
+        /// On these terms.
+        terms: Weighed,
+        /// On disk too; `None` without a disk, or where that was not asked yet.
+        on_disk: Option<bool>,
+    },
+    /// It is not.
+    Not(NotStored),
+}
+
+/// Notes of a fetch, written by the fetch and read by whoever explains; both live on one worker.
+#[derive(Debug)]
+pub struct Notes {
+    began: Instant,
+    /// How often a connection was asked for.
+    pub attempts: Cell<u8>,
+    /// The address that was asked, and whether its connection had served before.
+    pub peer: Cell<Option<(SocketAddr, Reuse)>>,
+    /// Microseconds from the beginning until there was a connection.
+    pub connected_micros: Cell<Option<u64>>,
+    /// The same until the head of the answer was here.
+    pub answered_micros: Cell<Option<u64>>,
+    /// The status of the answer.
+    pub status: Cell<Option<u16>>,
+    /// Stored responses were named, to be validated.
+    pub conditional: Cell<bool>,
+    /// What became of the answer.
+    pub keeping: Cell<Option<Keeping>>,
+    /// What the fetch was for.
+    pub errand: Cell<&'static str>,
+}
+
+/// Whether a connection had served before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// It had.
+    Again,
+    /// It was opened for this.
+    New,
+}
+
+impl Default for Notes {
+    fn default() -> Notes {
+        Notes {
+            began: Instant::now(),
+            attempts: Cell::new(0),
+            peer: Cell::new(None),
+            connected_micros: Cell::new(None),
+            answered_micros: Cell::new(None),
+            status: Cell::new(None),
+            conditional: Cell::new(false),
+            keeping: Cell::new(None),
+            errand: Cell::new("share"),
+        }
+    }
+}
+
+impl Notes {
+    /// Microseconds since the fetch began.
+    pub fn micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// There is a connection.
+    pub fn connected(&self, peer: Option<SocketAddr>, reuse: Reuse) {
+        self.connected_micros.set(Some(self.micros()));
+        self.peer.set(peer.map(|peer| (peer, reuse)));
+    }
+
+    /// The head of an answer is here.
+    pub fn answered(&self, status: u16) {
+        self.answered_micros.set(Some(self.micros()));
+        self.status.set(Some(status));
+    }
+}
