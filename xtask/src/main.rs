@@ -16,6 +16,7 @@ mod processes;
 mod same_bytes;
 mod shell;
 mod small_memory;
+mod stall;
 mod tidy;
 mod tools;
 
@@ -50,6 +51,8 @@ enum Chore {
     Parts(parts::Args),
     /// A site through caches with hardly any memory: nothing is fetched twice, and how much memory it takes.
     SmallMemory(small_memory::Args),
+    /// Hits while the store is being filled: the late ones, and stalls.
+    Stall(stall::Args),
     /// Power cuts and killed processes: everything is read back and judged.
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::SmallMemory(args) => small_memory::run(&args),
+        Chore::Stall(args) => stall::run(&args),
         Chore::Tidy(args) => tidy::run(&args),
     };
     match outcome {

@@ -20,11 +20,12 @@ pub struct Extents {
     bytes: u64,
 }
 
-/// Runs of pieces smaller than this on average are worth a copy.
-const PIECE_BYTES_MIN: usize = 16 * 1024;
+/// What [`Extents::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
+/// cache in allocations of one size leaves no room unused between them, which large ones of all sizes do.
+pub const CHUNK_BYTES: usize = 32 * 1024;
 
-/// The longest piece that [`Extents::compact`] builds; an object up to this size becomes one piece.
-pub const COMPACTED_BYTES_MAX: usize = 256 * 1024;
+/// A piece this long fills most of the read buffer that it keeps alive.
+const FILLING_BYTES_MIN: usize = 56 * 1024;
 
 impl Extents {
     /// Nothing present.
@@ -163,28 +164,24 @@ impl Extents {
         list as u64 + self.bytes
     }
 
-    /// Copies runs of small pieces together and frees the read buffers they came in, so that a complete
+    /// Copies stretches of pieces into chunks of [`CHUNK_BYTES`] and frees the read buffers they came in, so that a complete
     /// object holds what [`Extents::heap_bytes`] says and a hit writes few vectors. An object of up to
-    /// [`COMPACTED_BYTES_MAX`] becomes one exact allocation; pieces of more than 16 KiB on
-    /// average stay where they are. Doing it again costs a walk over the pieces and copies nothing.
+    /// that size becomes one exact allocation; pieces that fill most of a read buffer stay where they are. Doing it
+    /// again costs a walk over the pieces and copies nothing.
     pub fn compact(&mut self) {
         let mut compacted = VecDeque::new();
-        let mut rest = std::mem::take(&mut self.pieces).into_iter().peekable();
-        while let Some(first) = rest.next() {
-            let mut run = vec![first];
-            let mut run_bytes = run[0].bytes.len();
-            while let Some(next) = rest.next_if(|next| joins(&run, run_bytes, next)) {
-                run_bytes += next.bytes.len();
-                run.push(next);
+        let mut stretch = Vec::new();
+        for piece in std::mem::take(&mut self.pieces) {
+            if stretch.last().is_some_and(|last: &Piece| last.end() != piece.at || piece.fills_its_buffer()) {
+                pack(&mut stretch, &mut compacted);
             }
-            let ends_here = rest.peek().is_none_or(|next| !touches(&run, next));
-            let whole_and_small = ends_here && starts_apart(&compacted, &run[0]) && run_bytes <= COMPACTED_BYTES_MAX;
-            if whole_and_small || run_bytes < run.len() * PIECE_BYTES_MIN {
-                compacted.push_back(merged(run, run_bytes));
-            } else {
-                compacted.extend(run);
+            let stays = piece.fills_its_buffer() || (piece.exact && piece.bytes.len() == CHUNK_BYTES);
+            match stretch.is_empty() && stays {
+                true => compacted.push_back(piece),
+                false => stretch.push(piece),
             }
         }
+        pack(&mut stretch, &mut compacted);
         compacted.shrink_to_fit();
         self.pieces = compacted;
     }
@@ -233,29 +230,38 @@ impl Piece {
         self.at + self.bytes.len() as u64
     }
 
+    fn fills_its_buffer(&self) -> bool {
+        self.bytes.len() >= FILLING_BYTES_MIN
+    }
+
     fn part(&self, range: Range<u64>) -> Piece {
         let bytes = self.bytes.slice((range.start - self.at) as usize..(range.end - self.at) as usize);
         Piece { at: range.start, bytes, exact: false }
     }
 }
 
-fn touches(run: &[Piece], next: &Piece) -> bool {
-    run.last().is_some_and(|last| last.end() == next.at)
-}
-
-fn joins(run: &[Piece], run_bytes: usize, next: &Piece) -> bool {
-    touches(run, next) && run_bytes + next.bytes.len() <= COMPACTED_BYTES_MAX
-}
-
-fn starts_apart(before: &VecDeque<Piece>, first: &Piece) -> bool {
-    before.back().is_none_or(|last| last.end() < first.at)
-}
-
-fn merged(mut run: Vec<Piece>, run_bytes: usize) -> Piece {
-    if run.len() == 1 && run[0].exact {
-        return run.remove(0);
+/// Copies touching pieces into exact chunks, as few as can be.
+fn pack(stretch: &mut Vec<Piece>, into: &mut VecDeque<Piece>) {
+    if stretch.len() == 1 && stretch[0].exact && stretch[0].bytes.len() <= CHUNK_BYTES {
+        return into.extend(stretch.drain(..));
     }
-    let mut joined = Vec::with_capacity(run_bytes);
-    run.iter().for_each(|piece| joined.extend_from_slice(&piece.bytes));
-    Piece { at: run[0].at, bytes: Bytes::from(joined.into_boxed_slice()), exact: true }
+    let mut left: usize = stretch.iter().map(|piece| piece.bytes.len()).sum();
+    let mut chunk = Vec::with_capacity(left.min(CHUNK_BYTES));
+    let mut at = stretch.first().map_or(0, |piece| piece.at);
+    for Piece { bytes, .. } in stretch.drain(..) {
+        let mut bytes = &bytes[..];
+        while !bytes.is_empty() {
+            let part = bytes.len().min(CHUNK_BYTES.min(left) - chunk.len());
+            chunk.extend_from_slice(&bytes[..part]);
+            bytes = &bytes[part..];
+            if chunk.len() == CHUNK_BYTES.min(left) {
+                let full = std::mem::take(&mut chunk);
+                left -= full.len();
+                chunk = Vec::with_capacity(left.min(CHUNK_BYTES));
+                let end = at + full.len() as u64;
+                into.push_back(Piece { at, bytes: Bytes::from(full.into_boxed_slice()), exact: true });
+                at = end;
+            }
+        }
+    }
 }

@@ -456,6 +456,23 @@ fn a_soft_rule_asks_for_a_validation_once() {
 }
 
 #[test]
+fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, STRONG, vec![1]);
+    let later = NOW.plus(3600);
+    let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), later) else { panic!("not stale") };
+    now(cache.expire_url(KEY).finish()).unwrap();
+    // Somebody looks meanwhile, and so the rule was applied before the answer comes.
+    drop(find(&cache, KEY, &request(""), later));
+    let entry = Arc::clone(hit.reader.entry());
+    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    writer.redirect(&entry, Said::Unchanged);
+    let asked = Asked::of(&request(""));
+    assert!(cache.fresh(KEY, &request(""), &asked, NOW).is_none());
+    assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Validate(..)));
+}
+
+#[test]
 fn nobody_follows_a_fetch_that_began_before_a_purge() {
     let cache = Cache::new(Settings::default());
     let (_reader, mut writer) = miss(&cache, KEY);
@@ -467,8 +484,7 @@ fn nobody_follows_a_fetch_that_began_before_a_purge() {
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
 }
 
-#[test]
-fn what_is_on_its_way_to_the_disk_is_not_missing() {
+fn disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>) {
     let folder = tempfile::tempdir().unwrap();
     let settings = DiskSettings {
         disk_bytes: 64_000_000,
@@ -478,10 +494,16 @@ fn what_is_on_its_way_to_the_disk_is_not_missing() {
         queue_bytes_max: 4 << 20,
         sync_seconds: 1,
         readers: 1,
-        admission: Admission::All,
+        admission,
     };
     let disk = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
     assert!(disk.heads(KEY).wait().is_empty(), "and its index is read");
+    (folder, disk)
+}
+
+#[test]
+fn what_is_on_its_way_to_the_disk_is_not_missing() {
+    let (_folder, disk) = disk(Admission::All);
     let cache = Cache::over(
         Settings { memory_bytes: 400_000, memory_object_bytes_max: 50_000, ..Settings::default() },
         Some(disk),
@@ -503,5 +525,178 @@ fn what_is_on_its_way_to_the_disk_is_not_missing() {
         drop(fill);
         let mut all = reader();
         assert_eq!(now(all.gap(0..hole.end)), Some(Gap::None), "part {number}");
+    }
+}
+
+#[test]
+fn a_length_without_measure_costs_no_time() {
+    let (_folder, disk) = disk(Admission::All);
+    let cache = Cache::over(Settings::default(), Some(disk));
+    let length = u64::MAX - 1;
+    drop(part(&cache, 0..100_000, length));
+    let Found::Fresh(mut hit) = find(&cache, KEY, &request(""), NOW) else { panic!("a part is here") };
+    // To look at each block of it would take thousands of years.
+    let Some(Gap::Hole(hole)) = now(hit.reader.gap(200_000..length)) else { panic!("nobody brings it") };
+    assert_eq!(hole.start, 200_000);
+    assert!(hole.end > 1 << 30, "and much is asked for at once");
+}
+
+/// So much waits for the disk that the next put has to wait.
+fn keep_busy(disk: &Store) {
+    let id = disk.new_id();
+    for block in 0..16u64 {
+        drop(disk.put_extent(id, b"http://a.example/jam", block << 16, vec![vec![0; 1 << 16].into()]));
+    }
+}
+
+/// So much that it is refused.
+fn jam(disk: &Store) {
+    for _ in 0..5 {
+        keep_busy(disk);
+    }
+    for at in 0..300 {
+        drop(disk.put_extent(disk.new_id(), b"http://a.example/jam", at, vec![vec![0].into()]));
+    }
+}
+
+fn replace(cache: &Arc<Cache>, body: Vec<u8>) {
+    let (_reader, mut writer) = cache.beside(KEY);
+    writer.store(kept(cache, &request(""), STRONG), Some(body.len() as u64));
+    writer.push(body.into());
+    writer.finish(None);
+}
+
+/// Other answers take the place in memory.
+fn crowd_out(cache: &Arc<Cache>, before_each: impl Fn()) {
+    for number in 0..200 {
+        if cache.count(&Scope::Prefix(KEY.into())) == 0 {
+            return;
+        }
+        cache.disk().unwrap().sync().wait();
+        before_each();
+        let other = format!("http://b.example/{number}");
+        store(cache, other.as_bytes(), STRONG, vec![0; 50_000]);
+        drop(find(cache, other.as_bytes(), &request(""), NOW));
+    }
+    panic!("it stays in memory");
+}
+
+/// A disk, and a cache with little memory over it.
+fn small_over_disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>, Arc<Cache>) {
+    let (folder, disk) = disk(admission);
+    let settings = Settings { memory_bytes: 400_000, memory_object_bytes_max: 100_000, ..Settings::default() };
+    let cache = Cache::over(settings, Some(Arc::clone(&disk)));
+    (folder, disk, cache)
+}
+
+#[test]
+fn a_disk_that_does_not_take_the_new_does_not_bring_back_the_old() {
+    for round in 0..5 {
+        let (_folder, disk, cache) = small_over_disk(Admission::All);
+        replace(&cache, b"old".to_vec());
+        disk.sync().wait();
+        jam(&disk);
+        replace(&cache, b"new".to_vec());
+        crowd_out(&cache, || {});
+        disk.sync().wait();
+        for head in disk.heads(KEY).wait() {
+            assert_ne!(head.body.as_deref(), Some(b"old".as_slice()), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
+    for used in [true, false] {
+        let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        if used {
+            assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+        }
+        crowd_out(&cache, || {});
+        disk.sync().wait();
+        assert_eq!(disk.heads(KEY).wait().len(), usize::from(used));
+    }
+}
+
+#[test]
+fn what_is_on_its_way_to_the_disk_is_made_void_too() {
+    for round in 0..5 {
+        let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
+        // What is asked for a second time is here already: it goes to disk when memory lets it go.
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
+        crowd_out(&cache, || keep_busy(&disk));
+        cache.invalidate(KEY);
+        disk.sync().wait();
+        assert!(disk.heads(KEY).wait().is_empty(), "round {round}");
+    }
+}
+
+#[test]
+fn what_is_made_void_elsewhere_spoils_no_look_at_the_disk() {
+    for void in [false, true] {
+        let (_folder, disk, cache) = small_over_disk(Admission::All);
+        store(&cache, KEY, STRONG, vec![1; 1000]);
+        crowd_out(&cache, || {});
+        let Found::OnDisk(load) = find(&cache, KEY, &request(""), NOW) else { panic!("it lies on disk") };
+        cache.invalidate(b"http://a.example/elsewhere");
+        drop(cache.purge(Scope::Prefix(b"http://c.example/".as_slice().into()), Force::Hard));
+        if void {
+            cache.invalidate(KEY);
+        }
+        // Its read ends here at the latest.
+        disk.sync().wait();
+        until(load.finish());
+        let found = find(&cache, KEY, &request(""), NOW);
+        assert_eq!(matches!(found, Found::Fresh(_)), !void, "{}", found.as_str());
+    }
+}
+
+#[test]
+fn what_many_read_from_disk_at_once_stays_within_the_budget() {
+    let (_folder, disk) = disk(Admission::All);
+    let settings = Settings { memory_bytes: 4_000_000, memory_object_bytes_max: 1_000_000, ..Settings::default() };
+    let keys: Vec<String> = (0..20).map(|number| format!("http://a.example/{number}")).collect();
+    {
+        let cache = Cache::over(settings.clone(), Some(Arc::clone(&disk)));
+        for key in &keys {
+            store(&cache, key.as_bytes(), STRONG, law(0..1_000_000));
+            disk.sync().wait();
+        }
+    }
+    let cache = Cache::over(settings, Some(Arc::clone(&disk)));
+    let mut readers = Vec::new();
+    for key in &keys {
+        let Found::OnDisk(load) = find(&cache, key.as_bytes(), &request(""), NOW) else { panic!("it lies on disk") };
+        until(load.finish());
+        let Found::Fresh(hit) = find(&cache, key.as_bytes(), &request(""), NOW) else { panic!("and was loaded") };
+        readers.push(hit.reader);
+    }
+    for round in 0..2 {
+        for reader in &mut readers {
+            let (mut at, mut body) = (0, Vec::new());
+            while at < 1_000_000 {
+                let mut out = Vec::new();
+                at += until(reader.read(at..1_000_000, &mut out)).unwrap();
+                body.extend(out.concat());
+                cache.make_room();
+                assert!(cache.stats().memory_bytes <= 4_300_000, "round {round}: {}", cache.stats().memory_bytes);
+            }
+            assert!(body == law(0..1_000_000));
+        }
+    }
+    readers.truncate(2);
+    cache.make_room();
+    assert!(cache.stats().memory_bytes <= 4_000_000, "and there is room again");
+}
+
+fn until<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => std::thread::yield_now(),
+        }
     }
 }

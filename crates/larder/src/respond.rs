@@ -150,9 +150,10 @@ struct Source {
 }
 
 impl Source {
-    /// Has the hole filled that the reader met; false when that is not possible.
-    fn begin_fill(&self, hole: &Range<u64>) -> bool {
-        self.refill.as_ref().is_some_and(|refill| refill.begin(self.reader.entry(), hole))
+    /// Has the hole filled that the reader met in a part of what it is to deliver; false when that is not possible.
+    fn begin_fill(&self, hole: Range<u64>, part: &Range<u64>, end: u64) -> bool {
+        let hole = if hole.end < part.end { hole } else { self.reader.hole(hole.start..end) };
+        self.refill.as_ref().is_some_and(|refill| refill.begin(self.reader.entry(), &hole))
     }
 
     fn fetch_rest(self) {
@@ -362,7 +363,7 @@ async fn stream(
     let mut pieces: Vec<Bytes> = Vec::new();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(READ_BYTES_MAX));
-        let read = match next_pieces(session, source, wanted, upload, &mut pieces).await {
+        let read = match next_pieces(session, source, wanted, range.end, upload, &mut pieces).await {
             Ok(0) if range.end == u64::MAX => return Ok(()),
             Ok(0) | Err(()) => return Err(()),
             Ok(read) => read,
@@ -371,6 +372,7 @@ async fn stream(
             session.outbox.own(|own| encode::chunk_head(own, usize::try_from(read).unwrap_or(usize::MAX)));
         }
         pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
+        session.worker.shared.cache.make_room();
         if carriage == Carriage::Chunked {
             session.outbox.own(|own| own.extend_from_slice(encode::CHUNK_END));
         }
@@ -384,12 +386,13 @@ async fn stream(
     Ok(())
 }
 
-/// Waits for body bytes; where there is a hole, it is filled. A request body that is still on its way is carried on
-/// meanwhile.
+/// Waits for body bytes; where there is a hole, it is filled, up to `end` if it is so long. A request body that is
+/// still on its way is carried on meanwhile.
 async fn next_pieces(
     session: &mut Session,
     source: &mut Source,
     range: Range<u64>,
+    end: u64,
     upload: &mut Option<Upload>,
     pieces: &mut Vec<Bytes>,
 ) -> Result<u64, ()> {
@@ -418,7 +421,7 @@ async fn next_pieces(
         };
         match read {
             Ok(read) => return Ok(read),
-            Err(Stop::Hole(hole)) if source.begin_fill(&hole) => {}
+            Err(Stop::Hole(hole)) if source.begin_fill(hole.clone(), &range, end) => {}
             Err(_) => return Err(()),
         }
     }

@@ -1,5 +1,6 @@
 //! A worker: one thread, one runtime, its own sockets. A connection lives and dies on its worker.
 
+use crate::allocator;
 use crate::config::Config;
 use crate::listen::{self, Door};
 use crate::live::{self, Held};
@@ -153,6 +154,7 @@ impl Worker {
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
             self.shared.cache.account_for_disk();
+            allocator::give_back(self.shared.config.memory_bytes);
             ticks = ticks.wrapping_add(1);
             if ticks.is_multiple_of(UPSTREAM_TICKS) {
                 self.publish_upstream();

@@ -82,12 +82,22 @@ pub struct Budget {
 }
 
 impl Budget {
+    pub(crate) fn of(max: u64) -> Budget {
+        Budget { used: AtomicU64::new(0), max, reserved: AtomicU64::new(0) }
+    }
+
     pub(crate) fn adjust(&self, from: u64, to: u64) {
         if to >= from {
             self.used.fetch_add(to - from, Ordering::Relaxed);
         } else {
             self.used.fetch_sub(from - to, Ordering::Relaxed);
         }
+    }
+
+    /// Whether so much may be taken before room is made for it.
+    pub(crate) fn lends(&self, bytes: u64) -> bool {
+        let most = self.max();
+        self.used() + bytes <= most + (most / 16).max(LENT_BYTES_MIN)
     }
 
     /// Bytes held now.
@@ -177,8 +187,8 @@ pub struct Cache {
     searches: Searches,
     evictions: AtomicU64,
     disk: Option<Arc<Store>>,
-    /// How often something was made void.
-    voided: AtomicU64,
+    /// How often something was made void, by the hash of its key.
+    voided: Box<[AtomicU64]>,
     /// Without a disk, whose own rules count otherwise.
     rules: Rules,
     ruling: Mutex<()>,
@@ -236,9 +246,8 @@ impl Cache {
 
     /// A cache in memory over a disk, where there is one.
     pub fn over(settings: Settings, disk: Option<Arc<Store>>) -> Arc<Cache> {
-        let budget = Budget { used: AtomicU64::new(0), max: settings.memory_bytes, reserved: AtomicU64::new(0) };
         Arc::new(Cache {
-            budget: Arc::new(budget),
+            budget: Arc::new(Budget::of(settings.memory_bytes)),
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
             passes: PassMarks::new(),
@@ -248,7 +257,7 @@ impl Cache {
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
             disk,
-            voided: AtomicU64::new(0),
+            voided: (0..VOIDED_COUNTS).map(|_| AtomicU64::new(0)).collect(),
             settings,
         })
     }
@@ -341,20 +350,20 @@ impl Cache {
 
     /// Forgets all variants of a key and what is being fetched for it; says how many variants were in memory.
     pub fn invalidate(&self, key: &[u8]) -> usize {
+        self.note_if_on_disk(key, Fate::Invalidated);
+        let hiding = self.disk.as_ref().map(|disk| disk.hide(key));
         let variants = self.forget_in_memory(key, Fate::Invalidated);
-        // What is on its way to the disk is not to be found there yet.
-        let on_disk = |disk: &&Arc<Store>| disk.may_have(key) || variants.iter().any(|entry| entry.on_disk().is_some());
-        if let Some(disk) = self.disk.as_ref().filter(on_disk) {
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_get(key)) {
             drop(disk.forget(key, None));
         }
+        drop(hiding);
         variants.len()
     }
 
+    /// Whoever also removes it from disk hides it there first: a look at the disk begins before and sees the count, or finds
+    /// nothing.
     fn forget_in_memory(&self, key: &[u8], fate: Fate) -> Vec<Arc<Entry>> {
-        self.voided.fetch_add(1, Ordering::SeqCst);
-        if self.disk.as_ref().is_some_and(|disk| disk.may_have(key)) {
-            self.fates.set(self.index.hash_of(key), fate);
-        }
+        self.voided(key).fetch_add(1, Ordering::SeqCst);
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
             let mut state = object.state.lock();
@@ -387,9 +396,15 @@ impl Cache {
 
     /// Forgets one stored response: the origin has something else now.
     pub fn drop_entry(&self, entry: &Arc<Entry>) {
-        self.fates.set(self.index.hash_of(entry.key().text()), Fate::Changed);
+        let key = entry.key();
+        self.fates.set(self.index.hash_of(key.text()), Fate::Changed);
+        let _hiding = self.disk.as_ref().map(|disk| disk.hide(key.text()));
+        self.voided(key.text()).fetch_add(1, Ordering::SeqCst);
         self.detach(entry);
-        self.forget_on_disk(entry);
+        match entry.on_disk() {
+            Some(_) => self.forget_on_disk(entry),
+            None => self.forget_unseen(key.text()),
+        }
     }
 
     /// Remembers that answers for this key are for one request alone, and why.
@@ -534,6 +549,7 @@ impl Cache {
         let too_many = state.variants.len() >= self.settings.variants_max;
         let crowded_out = too_many.then(|| state.variants.remove(0));
         state.variants.push(Arc::clone(entry));
+        let loaded = state.loaded;
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
         self.fates.clear(self.index.hash_of(entry.key().text()));
@@ -544,6 +560,9 @@ impl Cache {
         // On disk a new head of the same variant replaces the old one by itself.
         for old in replaced.iter().filter(|_| !on_disk).chain(&crowded_out) {
             self.forget_on_disk(old);
+        }
+        if !on_disk && !loaded {
+            self.forget_unseen(entry.key().text());
         }
     }
 
@@ -587,8 +606,8 @@ impl Cache {
     }
 
     /// Evicts until the budget holds. False when nothing is left that may go: all the rest is being
-    /// fetched, or being read by clients.
-    pub(crate) fn make_room(&self) -> bool {
+    /// fetched, or being read by clients. To be called after bytes were read that may have come from disk.
+    pub fn make_room(&self) -> bool {
         let mut busy = 0;
         while self.budget.used() > self.budget.max() {
             let Some(victim) = self.evict.lock().evict() else { return false };
@@ -622,6 +641,12 @@ impl Cache {
         }
     }
 }
+
+/// One block of a body, and its overhead.
+const LENT_BYTES_MIN: u64 = 128 * 1024;
+
+/// Keys share a count by their hash: what is made void elsewhere rarely spoils a look at the disk.
+const VOIDED_COUNTS: usize = 1024;
 
 /// How many entries in a row may be in clients' hands before eviction gives up for now.
 const PINNED_TRIES: u32 = 64;

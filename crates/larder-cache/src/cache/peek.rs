@@ -42,8 +42,6 @@ pub struct Stored {
     pub on_disk: bool,
     /// Its body is still on its way here.
     pub filling: bool,
-    /// How often it was asked for of late, as eviction counts.
-    pub uses: u8,
     entry: Arc<Entry>,
 }
 
@@ -86,7 +84,6 @@ impl Cache {
                 in_memory: entry.is_whole(),
                 on_disk: entry.on_disk().is_some(),
                 filling: !entry.is_settled(),
-                uses: entry.uses(),
                 entry: Arc::clone(entry),
                 kept,
             });

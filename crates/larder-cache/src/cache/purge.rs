@@ -49,8 +49,10 @@ impl Purging {
 impl Cache {
     /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
     pub fn purge_key(&self, key: &[u8]) -> Purging {
-        let in_memory =
-            self.forget_in_memory(key, Fate::Purged).iter().filter(|entry| entry.on_disk().is_none()).count();
+        self.note_if_on_disk(key, Fate::Purged);
+        let _hiding = self.disk.as_ref().map(|disk| disk.hide(key));
+        let forgotten = self.forget_in_memory(key, Fate::Purged);
+        let in_memory = forgotten.iter().filter(|entry| entry.on_disk().is_none()).count();
         Purging { in_memory, on_disk: self.disk.as_ref().map(|disk| disk.forget(key, None)), by: By::Key }
     }
 
@@ -62,7 +64,6 @@ impl Cache {
     /// Makes void all that is in a scope; a prefix is one of the URL. It takes effect at once; to be awaited before it
     /// is acknowledged.
     pub fn purge(&self, scope: Scope, force: Force) -> Purging {
-        self.voided.fetch_add(1, Ordering::SeqCst);
         let on_disk = match &self.disk {
             Some(disk) => Some(disk.invalidate(scope, force)),
             None => {

@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::store::rules::Verdict;
 use crate::store::{Fetching, StoredHead};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A look at the disk for all variants of a key.
 pub struct Load {
@@ -23,29 +23,33 @@ impl Load {
         if heads.is_empty() {
             self.cache.note_purged(&self.key);
         }
-        // What was made void meanwhile must not come back.
-        if !heads.is_empty() && self.cache.voided.load(Ordering::SeqCst) == self.voided {
-            self.cache.adopt(&self.key, heads);
-        }
+        self.cache.adopt(&self.key, heads, self.voided);
     }
 }
 
-/// A budget below this is short: the largest object that is kept in it is not much longer than what is on its way to disk.
-const SHORT_BYTES: u64 = 64_000_000;
-
 impl Cache {
-    /// Takes the index of the disk tier out of the memory budget, as large as it is now. To be called now and then.
+    /// Takes the index of the disk tier out of the memory budget, as large as it is now, and looks whether the disk gets
+    /// on. To be called some times a second.
     pub fn account_for_disk(&self) {
         if let Some(disk) = &self.disk {
             self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
             self.make_room();
+            disk.watch();
         }
     }
 
     pub(super) fn forget_on_disk(&self, entry: &Entry) {
         if let Some(disk) = entry.on_disk() {
-            self.voided.fetch_add(1, Ordering::SeqCst);
+            self.voided(disk.key.text()).fetch_add(1, Ordering::SeqCst);
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+    }
+
+    /// What may lie on disk of a key and is older than what memory has or had.
+    pub(super) fn forget_unseen(&self, key: &[u8]) {
+        if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_hold(key)) {
+            self.voided(key).fetch_add(1, Ordering::SeqCst);
+            drop(disk.forget(key, None));
         }
     }
 
@@ -56,9 +60,16 @@ impl Cache {
 
     pub(super) fn load_of(self: &Arc<Cache>, key: &[u8]) -> Option<Load> {
         let disk = self.disk.as_ref().filter(|disk| disk.may_have(key))?;
-        let voided = self.voided.load(Ordering::SeqCst);
+        let voided = self.voided(key).load(Ordering::SeqCst);
         let (key, heads) = (Key::from_text(key.to_vec()), disk.heads(key));
         Some(Load { cache: Arc::clone(self), key, heads, voided })
+    }
+
+    /// Remembers why a key goes that may lie on disk.
+    pub(super) fn note_if_on_disk(&self, key: &[u8], fate: Fate) {
+        if self.disk.as_ref().is_some_and(|disk| disk.may_have(key)) {
+            self.fates.set(self.index.hash_of(key), fate);
+        }
     }
 
     /// Something was to lie on disk and was not handed out: where a rule covers the key, that is why.
@@ -68,8 +79,14 @@ impl Cache {
         }
     }
 
-    /// Takes into memory what lies on disk under a key, beside what is here already.
-    fn adopt(&self, key: &Key, heads: Vec<StoredHead>) {
+    /// How often something was made void under keys like this one.
+    pub(super) fn voided(&self, key: &[u8]) -> &AtomicU64 {
+        &self.voided[self.index.hash_of(key) as usize % self.voided.len()]
+    }
+
+    /// Takes into memory what lies on disk under a key, beside what is here already; `voided` is the count from before the
+    /// look at the disk.
+    fn adopt(&self, key: &Key, heads: Vec<StoredHead>, voided: u64) {
         let Some(store) = &self.disk else { return };
         let id_hash = self.index.hash_of(key.text());
         let entries: Vec<Arc<Entry>> = heads
@@ -84,7 +101,8 @@ impl Cache {
             return;
         }
         self.with_object(key.text(), |_, state| {
-            if state.loaded {
+            // What was made void meanwhile must not come back.
+            if state.loaded || self.voided(key.text()).load(Ordering::SeqCst) != voided {
                 return;
             }
             state.loaded = true;
@@ -97,20 +115,18 @@ impl Cache {
                 }
             }
         });
+        if let Some(object) = self.index.find(key.text()) {
+            self.remove_if_empty(key.text(), &object);
+        }
         self.make_room();
-    }
-
-    /// Fetches wait for the disk rather than lose what memory can't hold.
-    pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.settings.memory_bytes < SHORT_BYTES
     }
 
     /// What goes from memory stays on disk; what is not there goes there now if it was used.
     pub(super) fn leave_memory(&self, victim: &Arc<Entry>) {
         if let Some(disk) = &self.disk {
             match victim.on_disk() {
-                Some(there) if victim.uses() > 0 => there.store.used(there.key.text()),
-                None if victim.uses() > 0 => victim.keep_on_disk(disk),
+                Some(there) if victim.was_used() => there.store.used(there.key.text()),
+                None if victim.was_used() => victim.keep_on_disk(disk),
                 _ => {}
             }
         }

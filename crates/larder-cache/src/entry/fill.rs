@@ -103,7 +103,7 @@ impl Fill {
         }
         if !state.large {
             drop(state);
-            return if cache.is_short_of_memory() { spool.poll_room(cx) } else { Poll::Ready(()) };
+            return spool.poll_room(cx);
         }
         written.into_iter().for_each(|range| {
             state.body.remove(range);
@@ -184,7 +184,7 @@ impl State {
 impl Drop for Fill {
     fn drop(&mut self) {
         let mut state = self.entry.state.lock();
-        state.puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
+        state.add_puts(self.spool.iter_mut().flat_map(Spool::finish));
         state.fills.retain(|fill| fill.number != self.number);
         if self.at < self.hole.end {
             state.fail_readers(&(self.at..self.hole.end), &self.failure);

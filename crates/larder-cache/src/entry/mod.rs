@@ -149,6 +149,8 @@ pub struct Entry {
     key: Mutex<Key>,
     pub(crate) id_hash: u64,
     seat: Seat,
+    /// Asked for again since it is here; the seat forgets its hits as it uses them up.
+    was_used: AtomicBool,
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
@@ -180,6 +182,8 @@ struct State {
     disk: Option<OnDisk>,
     /// What is on its way there.
     puts: Vec<Putting>,
+    /// Some of that was not taken.
+    refused: bool,
     /// Its body stays in memory only until it is on disk.
     large: bool,
 }
@@ -213,6 +217,7 @@ impl Entry {
             key: Mutex::new(key),
             id_hash,
             seat: Seat::new(),
+            was_used: AtomicBool::new(false),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
             epoch: AtomicU64::new(epoch),
@@ -235,6 +240,7 @@ impl Entry {
                 fill_count: 0,
                 disk: None,
                 puts: Vec::new(),
+                refused: false,
                 large: false,
             }),
         }
@@ -284,8 +290,10 @@ impl Entry {
     /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
     /// ([`Writer::epoch`]).
     pub fn renew(&self, kept: Kept, epoch: u64) {
-        self.epoch.fetch_max(epoch, Ordering::Relaxed);
+        let epoch = self.epoch.fetch_max(epoch, Ordering::Relaxed).max(epoch);
         let mut state = self.replace_head_in(kept);
+        // What this head is younger than need not be held against it; what came later was, but against the old one.
+        self.set_judged(epoch);
         if state.disk.is_some() {
             self.write_head(&mut state);
         }
@@ -339,7 +347,18 @@ impl Entry {
             meta: meta::encode(kept),
             body,
         };
-        state.puts.push(disk.store.put_head(head));
+        let mut putting = disk.store.put_head(head);
+        match Pin::new(&mut putting).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => state.add_puts([putting]),
+            Poll::Ready(Put::Stored) => {}
+            Poll::Ready(Put::Refused(_)) => {
+                state.refused = true;
+                // What lies there instead is older, and must not be the answer when memory has let go of this one.
+                if disk.store.may_have(disk.key.text()) {
+                    drop(disk.store.forget(disk.key.text(), None));
+                }
+            }
+        }
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
@@ -364,26 +383,20 @@ impl Entry {
     /// It is on its way to the disk and not to be found there yet.
     pub(crate) fn is_being_written(&self) -> bool {
         let mut state = self.state.lock();
-        let mut refused = false;
-        let mut cx = Context::from_waker(Waker::noop());
-        state.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
-            Poll::Pending => true,
-            Poll::Ready(put) => {
-                refused |= put != Put::Stored;
-                false
-            }
-        });
+        state.look_at_puts();
         // What the disk did not take is in memory alone.
-        if refused && !state.large {
+        if std::mem::take(&mut state.refused) && !state.large {
             state.disk = None;
         }
         !state.puts.is_empty()
     }
 
-    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there.
+    /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
+    /// much of memory that nothing else can leave it.
     fn promote(&self, pieces: &[(u64, Bytes)]) {
+        let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
         let mut state = self.state.lock();
-        if state.large {
+        if state.large || !self.budget.lends(bytes) {
             return;
         }
         for (at, piece) in pieces {
@@ -474,14 +487,18 @@ impl Entry {
         Reader::new(Arc::clone(self), seat, Leads::Yes)
     }
 
-    /// How often it was used of late.
-    pub(crate) fn uses(&self) -> u8 {
-        self.seat.hits()
+    /// Whether anybody asked for it again since it is in memory.
+    pub(crate) fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Relaxed)
     }
 
     /// Counts a use, for eviction; takes no lock.
     pub(crate) fn used(&self) {
         self.seat.hit();
+        // Written once, so that its cache line stays shared between cores.
+        if !self.was_used() {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Brings the budget up to what the entry holds now.
@@ -540,6 +557,24 @@ impl State {
                 self.readers.len() - 1
             }
         }
+    }
+
+    /// Remembers what goes to disk, and only as long as it is on its way: an entry may be renewed all day.
+    fn add_puts(&mut self, puts: impl IntoIterator<Item = Putting>) {
+        self.look_at_puts();
+        self.puts.extend(puts);
+    }
+
+    fn look_at_puts(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let refused = &mut self.refused;
+        self.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
+            Poll::Pending => true,
+            Poll::Ready(put) => {
+                *refused |= put != Put::Stored;
+                false
+            }
+        });
     }
 
     fn wake_readers(&mut self) {
@@ -629,5 +664,37 @@ impl State {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Admission, Settings};
+
+    #[test]
+    fn what_is_written_is_not_remembered_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            disk_bytes: 64_000_000,
+            free_bytes_min: 0,
+            index_bytes_max: 1 << 20,
+            write_block_bytes: 256 << 10,
+            queue_bytes_max: 4 << 20,
+            sync_seconds: 1,
+            readers: 1,
+            admission: Admission::All,
+        };
+        let store = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+        let key = Key::from_text(b"http://a.example/x".to_vec());
+        let entry = Entry::new(key.clone(), 0, 0, Arc::new(Budget::of(1 << 20)));
+        entry.listed.store(true, Ordering::Relaxed);
+        let disk = OnDisk { store: Arc::clone(&store), id: store.new_id(), key };
+        entry.state.lock().disk = Some(disk);
+        for _ in 0..100 {
+            entry.renew(Kept::new(ResponseHead::new(200), None, Stamp(0)), 0);
+            store.sync().wait();
+        }
+        assert!(entry.state.lock().puts.len() <= 1, "one that is validated often would grow for ever");
     }
 }

@@ -198,6 +198,11 @@ impl Reader {
         hole.start..held.filter(|&at| at > hole.start).min().map_or(hole.end, |at| at.min(hole.end))
     }
 
+    /// The hole that begins with the first byte of this range, as far as it goes within it.
+    pub fn hole(&self, range: Range<u64>) -> Range<u64> {
+        self.entry.state.lock().hole(range.start, range.end)
+    }
+
     /// The body was still on its way, or not whole, when this reader was made.
     pub fn is_seated(&self) -> bool {
         self.seat.is_some()

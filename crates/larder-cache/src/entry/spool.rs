@@ -34,19 +34,24 @@ impl OnDisk {
         next - at
     }
 
-    /// Where the next bytes after this one begin, if they do before `end`.
+    /// Where the next bytes after this one begin, if they do before `end`; or how far it looked.
     pub(super) fn next_after(&self, at: u64, end: u64) -> u64 {
-        let mut block = at / BLOCK_BYTES;
-        while block * BLOCK_BYTES < end {
+        let end = end.min(at.saturating_add(LOOK_BYTES_MAX));
+        for block in at / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
+            if !self.store.has_block(self.id, self.key.text(), block) {
+                continue;
+            }
             let starts = self.extents(block * BLOCK_BYTES).into_iter().map(|range| range.start);
             if let Some(start) = starts.filter(|&start| start > at).min() {
                 return start.min(end);
             }
-            block += 1;
         }
         end
     }
 }
+
+/// The index is looked at block by block, and an origin may call any length its object's: a longer hole counts as several.
+const LOOK_BYTES_MAX: u64 = 1 << 30;
 
 /// Gathers pieces up to the end of their block and hands them to the store.
 pub(super) struct Spool {

@@ -201,8 +201,8 @@ impl Writer {
 
     /// What does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // With little memory, what the queue before the disk refuses would soon be nowhere.
-        let waits = self.admitted == Some(true) && self.cache.is_short_of_memory();
+        // What the queue before the disk refuses would be nowhere once it has left memory.
+        let waits = self.admitted == Some(true);
         if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
             return Poll::Pending;
         }
@@ -276,7 +276,7 @@ impl Writer {
     /// The last block, and the head again when its length was not known; a short body goes with its head.
     fn finish_on_disk(&mut self) {
         match &mut self.spool {
-            Some(spool) => self.entry.state.lock().puts.extend(spool.finish()),
+            Some(spool) => self.entry.state.lock().add_puts(spool.finish()),
             None => {
                 let Some(disk) = self.place_on_disk() else { return };
                 self.entry.state.lock().disk = Some(disk);
@@ -353,7 +353,7 @@ impl Writer {
             keeps
         };
         if keeps {
-            self.entry.state.lock().puts.extend(self.spool.iter_mut().flat_map(Spool::finish));
+            self.entry.state.lock().add_puts(self.spool.iter_mut().flat_map(Spool::finish));
             return self.cache.admit(&self.entry);
         }
         self.cache.detach(&self.entry);

@@ -45,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -59,7 +60,7 @@ use readers::Wanted;
 use record::Kind;
 use removal::Share;
 use rules::{Force, Rule, Scope, Verdict};
-use shelf::{Look, Patience, Shelf};
+use shelf::{Hiding, Look, Patience, Shelf};
 use sketch::Sketch;
 
 pub use fetching::{Fetching, Giving, Putting};
@@ -360,6 +361,16 @@ impl Store {
         self.folder(key).is_some_and(|folder| folder.shelf.may_have(key))
     }
 
+    /// Whether heads of a key may be here, be it that they are being removed.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        self.folder(key).is_some_and(|folder| folder.shelf.may_hold(key))
+    }
+
+    /// The same, or on their way here: yes for each while something waits for being written.
+    pub fn may_get(&self, key: &[u8]) -> bool {
+        self.folders.iter().any(|folder| folder.queue.bytes() > 0) || self.may_hold(key)
+    }
+
     /// The heads of all variants of a key that no rule has removed.
     pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<StoredHead>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
@@ -419,6 +430,17 @@ impl Store {
     pub fn queue_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut healthy = self.healthy();
         if healthy.all(|folder| folder.queue.poll_room(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Looks whether the disks get on; one that does nothing for two seconds is not waited for. To be called some times a
+    /// second.
+    pub fn watch(&self) {
+        self.healthy().for_each(|folder| folder.queue.watch(Instant::now()));
+    }
+
+    /// While what this gives back lives, the heads of a key are not found.
+    pub(crate) fn hide(&self, key: &[u8]) -> Vec<Hiding> {
+        self.folders.iter().map(|folder| folder.shelf.hide(key)).collect()
     }
 
     /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of

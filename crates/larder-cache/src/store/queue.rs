@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -58,6 +58,10 @@ pub(super) struct Queue {
     bytes_max: u64,
     bytes: AtomicU64,
     refused: AtomicU64,
+    /// How often something was done.
+    steps: AtomicU64,
+    /// Nothing was done for so long that nobody is to wait for it.
+    stalled: AtomicBool,
     inner: Mutex<Inner>,
     work: Condvar,
 }
@@ -67,6 +71,8 @@ struct Inner {
     tasks: VecDeque<Task>,
     closed: bool,
     wakers: Vec<Waker>,
+    /// The steps that the last look saw, and since when they are that many.
+    seen: Option<(u64, Instant)>,
 }
 
 /// What the writer gets.
@@ -80,12 +86,17 @@ pub(super) enum Taken {
     Closed,
 }
 
+/// A disk that takes nothing for so long is not waited for.
+pub(super) const STALLED_AFTER: Duration = Duration::from_secs(2);
+
 impl Queue {
     pub(super) fn new(bytes_max: u64) -> Queue {
         Queue {
             bytes_max,
             bytes: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            steps: AtomicU64::new(0),
+            stalled: AtomicBool::new(false),
             inner: Mutex::default(),
             work: Condvar::new(),
         }
@@ -138,6 +149,7 @@ impl Queue {
         if bytes == 0 {
             return;
         }
+        self.steps.fetch_add(1, Ordering::Relaxed);
         let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if before >= self.bytes_max / 2 {
             let wakers = std::mem::take(&mut self.inner.lock().wakers);
@@ -162,7 +174,26 @@ impl Queue {
     }
 
     fn has_room(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) < self.bytes_max / 2
+        self.bytes.load(Ordering::Relaxed) < self.bytes_max / 2 || self.stalled.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the writer gets on. While it does not, nobody waits for room, and what finds none is refused. To be
+    /// called some times a second.
+    pub(super) fn watch(&self, now: Instant) {
+        let steps = self.steps.load(Ordering::Relaxed);
+        let mut inner = self.inner.lock();
+        let since = match inner.seen {
+            Some((seen, since)) if seen == steps && self.bytes() > 0 => since,
+            _ => now,
+        };
+        inner.seen = Some((steps, since));
+        let stalled = now.saturating_duration_since(since) >= STALLED_AFTER;
+        self.stalled.store(stalled, Ordering::Relaxed);
+        if stalled {
+            let wakers = std::mem::take(&mut inner.wakers);
+            drop(inner);
+            wakers.into_iter().for_each(Waker::wake);
+        }
     }
 
     /// Lets nothing in any more; what is in stays to be done.
@@ -229,5 +260,22 @@ mod tests {
         queue.abandon();
         assert_eq!(one.wait(), Put::Refused(Refusal::Closed));
         assert_eq!(queue.take(&mut VecDeque::new(), None), Taken::Closed);
+    }
+
+    #[test]
+    fn a_writer_that_does_nothing_is_not_waited_for() {
+        let queue = Queue::new(1000);
+        let cx = Context::from_waker(Waker::noop());
+        let _held = put(&queue, 600);
+        assert!(queue.poll_room(&cx).is_pending());
+        let start = Instant::now();
+        queue.watch(start);
+        queue.watch(start + STALLED_AFTER / 2);
+        assert!(queue.poll_room(&cx).is_pending());
+        queue.watch(start + STALLED_AFTER);
+        assert!(queue.poll_room(&cx).is_ready(), "whoever waits goes on without it");
+        queue.done(1);
+        queue.watch(start + STALLED_AFTER);
+        assert!(queue.poll_room(&cx).is_pending(), "it got on");
     }
 }

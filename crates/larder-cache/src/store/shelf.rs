@@ -163,11 +163,15 @@ impl Shelf {
         xxh3_64_with_seed(key, self.identity.hash_seed)
     }
 
-    /// Whether a key may have heads here.
+    /// Whether a key may have heads here that can be found.
     pub fn may_have(&self, key: &[u8]) -> bool {
-        let key_hash = self.key_hash(key);
-        let there = || self.locations.any(Name::of_head(key_hash, 0), |each| each.kind() != Kind::Extent);
-        !self.is_hidden(key_hash) && (self.recovering() || there())
+        !self.is_hidden(self.key_hash(key)) && self.may_hold(key)
+    }
+
+    /// Whether a key may have heads here, hidden or not.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        let name = Name::of_head(self.key_hash(key), 0);
+        self.recovering() || self.locations.any(name, |each| each.kind() != Kind::Extent)
     }
 
     /// The heads of all variants of a key.

@@ -101,11 +101,14 @@ fn site_and_url(key: &[u8]) -> (String, String) {
     (site.to_owned(), url.to_owned())
 }
 
+/// The index is looked at block by block, and an origin may call any length its object's.
+const BLOCKS_LOOKED_AT_MAX: u64 = 1 << 20;
+
 fn here(store: &Store, head: &StoredHead) -> u64 {
     if let Some(body) = &head.body {
         return body.len() as u64;
     }
-    let blocks = head.length.unwrap_or(0).div_ceil(BLOCK_BYTES);
+    let blocks = head.length.unwrap_or(0).div_ceil(BLOCK_BYTES).min(BLOCKS_LOOKED_AT_MAX);
     let ranges = (0..blocks).flat_map(|block| store.extents(head.id, &head.key, block));
     ranges.map(|range| range.end - range.start).sum()
 }
