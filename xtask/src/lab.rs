@@ -78,6 +78,11 @@ impl Lab {
         self.servers.push(server);
         Ok(id)
     }
+
+    /// Ends the server that was started last.
+    pub fn end_last(&mut self) {
+        self.servers.pop();
+    }
 }
 
 impl Drop for Lab {

@@ -1,6 +1,7 @@
 //! Chores in one language. Continuous integration calls what people call.
 
 mod bench;
+mod browser;
 mod ci;
 mod crash;
 mod crowd;
@@ -40,6 +41,8 @@ enum Chore {
     Tidy(tidy::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
+    /// The page in a real browser: a walk through all of it, accessibility, silence of the console.
+    Browser(browser::Args),
     /// Random requests with and without Larder: the same bytes by every way.
     SameBytes(same_bytes::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
@@ -62,6 +65,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Browser(args) => browser::run(&args),
         Chore::Tools(args) => tools::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::SameBytes(args) => same_bytes::run(&args),

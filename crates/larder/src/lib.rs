@@ -30,6 +30,7 @@ pub mod session;
 pub mod store;
 pub mod ticker;
 pub mod tls;
+pub mod top;
 pub mod tunnel;
 pub mod upload;
 pub mod upstream;

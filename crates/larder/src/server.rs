@@ -3,7 +3,7 @@
 use crate::access::Ask;
 use crate::clock;
 use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
-use crate::control::{self, History};
+use crate::control::{self, History, Pulse};
 use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
@@ -79,6 +79,8 @@ pub struct Shared {
     pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
     /// The totals of the last hour.
     pub history: History,
+    /// The last minutes, second by second.
+    pub pulse: Pulse,
     /// Names requests.
     pub names: Names,
     /// Seats of those who listen to all that happens.
@@ -329,6 +331,7 @@ impl Shared {
             upstream: Mutex::default(),
             visitor_lists: Mutex::default(),
             history: History::default(),
+            pulse: Pulse::default(),
             names: Names::default(),
             listening: Arc::new(tokio::sync::Semaphore::new(control::LISTENING_MAX)),
             started: clock::wall(),

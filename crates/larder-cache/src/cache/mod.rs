@@ -26,6 +26,7 @@ mod passes;
 mod peek;
 mod purge;
 mod tier;
+mod walk;
 
 pub use fates::Fate;
 pub use peek::{Peek, Stored};

@@ -426,6 +426,11 @@ impl Entry {
         self.state.lock().length
     }
 
+    /// How much of the body is in memory.
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.state.lock().body.bytes()
+    }
+
     /// True when these bytes of the body are here, in memory or on disk.
     pub(crate) fn has(&self, range: &Range<u64>) -> bool {
         self.state.lock().first_missing(range).is_none()

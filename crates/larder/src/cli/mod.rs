@@ -10,6 +10,7 @@ mod purge;
 mod reload;
 mod serve;
 mod store;
+mod top;
 
 use crate::allocator;
 use crate::clock;
@@ -50,6 +51,7 @@ pub fn main() -> ExitCode {
         Some(Command::Config(flags)) => config(&flags),
         Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Store(command)) => store::store(&command),
+        Some(Command::Top(flags)) => top::top(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -99,6 +101,8 @@ enum Command {
     /// Look at what lies on disk, check it, archive it
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Watch the running Larder: requests, what is hot, what misses and why
+    Top(top::TopFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change

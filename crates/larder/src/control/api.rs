@@ -1,5 +1,6 @@
 //! What the API says, as values; `docs/openapi.yaml` describes them.
 
+use super::pulse::{Now, Second};
 use crate::clock;
 use crate::config::manual::{self, InForce};
 use crate::server::Shared;
@@ -18,6 +19,17 @@ pub(super) struct Done {
 #[derive(Serialize)]
 pub(super) struct Refused {
     pub(super) error: String,
+}
+
+/// What is live, and the seconds before it.
+#[derive(Serialize)]
+pub(super) struct Lately {
+    now: Now,
+    seconds: Vec<Second>,
+}
+
+pub(super) fn now(shared: &Shared) -> Lately {
+    Lately { now: shared.pulse.now(shared), seconds: shared.pulse.seconds() }
 }
 
 /// The totals since the start.

@@ -1,6 +1,6 @@
 //! Who may ask over TCP.
 
-use super::{Reply, Through};
+use super::{Reply, Through, page};
 use crate::config::Secret;
 use crate::server::Shared;
 use larder_wire::{Host, RequestHead};
@@ -12,13 +12,15 @@ const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// Lets a question in, or says why not.
 ///
 /// Without a token the listener is one of this machine alone, and the question must name it by an address: a web page
-/// elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token decides.
+/// elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token decides,
+/// and the files of the page, which say nothing, are for everybody: it asks for the token itself.
 pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
     if through == Through::Socket {
         return Ok(());
     }
     match &shared.live.value().admin_token {
         _ if OPEN.contains(&path) && names_an_address(request) => Ok(()),
+        Some(_) if page::is_at(path) => Ok(()),
         Some(token) if is_sent(token, request) => Ok(()),
         Some(_) => Err(Reply::text(401, "send the admin token: `Authorization: Bearer …`, or as the password")),
         None if names_an_address(request) => Ok(()),

@@ -3,18 +3,23 @@
 //! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
 
 mod api;
+mod browse;
 mod events;
 mod guard;
 mod history;
+mod hot;
 mod metrics;
 mod page;
+mod pulse;
 mod requests;
 mod squid;
 
 pub use guard::names_an_address;
 pub use history::History;
+pub use hot::{Hot, Row};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use page::size;
+pub use pulse::{Now, Pulse, Second, Window};
 pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
 use crate::clock;
@@ -31,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 
 /// A question is short and comes at once.
@@ -75,11 +81,13 @@ async fn serve(
 ) {
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
-    let asking = Arc::new(tokio::sync::Semaphore::new(ASKING_MAX));
+    let asking = Arc::new(Semaphore::new(ASKING_MAX));
     let mut noting = tokio::time::interval(history::EVERY);
+    let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
         tokio::select! {
             _ = noting.tick() => shared.history.note(shared),
+            _ = beating.tick() => shared.pulse.beat(shared),
             command = commands.recv() => match command {
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
@@ -120,18 +128,18 @@ async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<
 
 fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     shared: &Arc<Shared>,
-    asking: &Arc<tokio::sync::Semaphore>,
+    asking: &Arc<Semaphore>,
     stream: io::Result<S>,
     through: Through,
 ) {
     let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
     let shared = Arc::clone(shared);
     tokio::task::spawn_local(async move {
-        let _permit = permit;
-        if let Ok(Ok(Some((mut listening, _seat)))) =
-            tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await
-        {
-            let _ = events::tell(&shared, &mut listening).await;
+        let conversed = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+        drop(permit);
+        if let Ok(Ok(Some((stream, _seat)))) = conversed {
+            // Its end is that somebody left.
+            let _ = events::stream(&shared, stream).await;
         }
     });
 }
@@ -181,13 +189,7 @@ enum Answer {
 }
 
 /// Held by who listens to all that happens.
-type Seat = tokio::sync::OwnedSemaphorePermit;
-
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Answer {
-        Answer::Reply(reply)
-    }
-}
+type Seat = OwnedSemaphorePermit;
 
 /// Whether the body is sent too.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -215,14 +217,16 @@ impl Reply {
         }
     }
 
+    fn file(file: page::File) -> Reply {
+        Reply { status: 200, content_type: file.content_type, body: file.text.to_owned() }
+    }
+
     fn bytes(&self, carriage: Carriage) -> Vec<u8> {
         let mut head = ResponseHead::new(self.status);
         head.fields.push("Content-Type", self.content_type);
         head.fields.push("Content-Length", self.body.len().to_string());
         head.fields.push("Date", date::format_date(clock::now()));
-        head.fields.push("Cache-Control", "no-store");
-        head.fields.push("X-Content-Type-Options", "nosniff");
-        head.fields.push("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+        policy_fields(&mut head);
         if self.status == 401 {
             head.fields.push("WWW-Authenticate", "Basic realm=\"larder\", charset=\"UTF-8\"");
         }
@@ -236,45 +240,69 @@ impl Reply {
     }
 }
 
+/// What a browser may do with an answer.
+fn policy_fields(head: &mut ResponseHead) {
+    head.fields.push("Cache-Control", "no-store");
+    head.fields.push("X-Content-Type-Options", "nosniff");
+    head.fields.push("Content-Security-Policy", POLICY);
+    head.fields.push("Referrer-Policy", "no-referrer");
+}
+
 async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through) -> Answer {
-    let Target::Origin(target) = &request.target else {
-        return Reply::text(400, "this is the admin address, not the proxy").into();
+    let (route, path, query) = match admitted(shared, request, through) {
+        Ok(found) => found,
+        Err(refused) => return Answer::Reply(refused),
     };
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    if let Err(refused) = guard::admit(shared, request, path, through) {
-        return refused.into();
-    }
-    let method = if request.method == Method::Head { &Method::Get } else { &request.method };
-    let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
-    let Some(route) = routes().find(|route| route.fits(method, path)) else {
-        return match routes().any(|route| route.path_fits(path)) {
-            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
-            false => Reply::text(404, "there is nothing here; / is the page"),
-        }
-        .into();
-    };
-    if route.changes && through == Through::Tcp && !guard::is_meant(request) {
-        return Reply::text(
-            403,
-            "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
-        )
-        .into();
-    }
-    match route.answer {
-        Answering::Now(answer) => answer(shared, path),
-        Answering::Purge => match Wanted::of_query(query) {
-            Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
-            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
-        },
+    Answer::Reply(match route.answer {
         Answering::Requests => requests::list(shared, query).await,
         Answering::Request => requests::one(shared, path).await,
         Answering::Explain => requests::ahead(shared, query).await,
+        Answering::Hot => Reply::json(200, &requests::hot(shared).await),
         Answering::Events => match Arc::clone(&shared.listening).try_acquire_owned() {
             Ok(seat) => return Answer::Events(seat),
             Err(_) => Reply::text(503, "too many listen already"),
         },
+        Answering::Now(answer) => answer(shared, path),
+        Answering::FromDisk(answer) => {
+            let (shared, query) = (Arc::clone(shared), query.to_owned());
+            match tokio::task::spawn_blocking(move || answer(&shared, &query)).await {
+                Ok(reply) => reply,
+                Err(error) => Reply::text(500, error.to_string()),
+            }
+        }
+        Answering::Purge => match Wanted::of_query(query) {
+            Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
+            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+        },
+    })
+}
+
+/// The route of a question that may be asked, its path and its query.
+fn admitted<'r>(
+    shared: &Shared,
+    request: &'r RequestHead,
+    through: Through,
+) -> Result<(&'static Route, &'r str, &'r str), Reply> {
+    let Target::Origin(target) = &request.target else {
+        return Err(Reply::text(400, "this is the admin address, not the proxy"));
+    };
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    guard::admit(shared, request, path, through)?;
+    let method = if request.method == Method::Head { &Method::Get } else { &request.method };
+    let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
+    let Some(route) = routes().find(|route| route.fits(method, path)) else {
+        return Err(match routes().any(|route| route.path_fits(path)) {
+            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
+            false => Reply::text(404, "there is nothing here; / is the page"),
+        });
+    };
+    if route.changes && through == Through::Tcp && !guard::is_meant(request) {
+        return Err(Reply::text(
+            403,
+            "what changes something needs the field `X-Larder: 1`, which no form of a web page can send",
+        ));
     }
-    .into()
+    Ok((route, path, query))
 }
 
 /// A question that is answered.
@@ -294,12 +322,16 @@ pub struct Route {
 enum Answering {
     /// On the spot.
     Now(fn(&Shared, &str) -> Reply),
+    /// By reading what is stored, which may wait for the disk; it is given the query.
+    FromDisk(fn(&Shared, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
     /// When the workers have said which requests they had.
     Requests,
     /// The same for one request.
     Request,
+    /// The same for sums of all of them.
+    Hot,
     /// When it was looked on disk.
     Explain,
     /// As long as somebody listens.
@@ -309,6 +341,10 @@ enum Answering {
 impl Route {
     const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
+    }
+
+    const fn from_disk(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+        Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::FromDisk(answer) }
     }
 
     const fn waits(path: &'static str, answer: Answering) -> Route {
@@ -342,13 +378,20 @@ impl Route {
 
 /// All questions; `docs/openapi.yaml` describes those that are asked over TCP.
 pub static ROUTES: &[Route] = &[
-    Route::reads("/", |shared, _| Reply { status: 200, content_type: HTML, body: page::page(shared) }),
+    Route::reads("/", |_, _| Reply::file(page::INDEX)),
+    Route::reads("/page/*", |_, path| match page::file(path) {
+        Some(file) => Reply::file(file),
+        None => Reply::text(404, "the page has no such file"),
+    }),
     Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
     Route::reads("/readyz", |shared, _| match shared.is_ready() {
         true => Reply::text(200, "ready"),
         false => Reply::text(503, "not ready: workers start, or the server goes down"),
     }),
     Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
+    Route::reads("/now", |shared, _| Reply::json(200, &api::now(shared))),
+    Route::from_disk("/store/objects", browse::objects),
+    Route::from_disk("/store/object", browse::object),
     Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
     Route::reads("/store", |shared, _| match shared.cache.disk() {
         Some(disk) => Reply::json(200, &crate::store::summary(&disk.stats()).into_iter().collect::<BTreeMap<_, _>>()),
@@ -359,6 +402,7 @@ pub static ROUTES: &[Route] = &[
     Route::waits("/requests/*", Answering::Request),
     Route::waits("/explain", Answering::Explain),
     Route::waits("/events", Answering::Events),
+    Route::waits("/hot", Answering::Hot),
     Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
         Some(text) => Reply::text(200, text),
         None => Reply::text(404, "there is no such page: mgr:menu lists all"),
@@ -385,5 +429,7 @@ pub static ROUTES: &[Route] = &[
 ];
 
 const EVENTS: &str = "text/event-stream";
-const HTML: &str = "text/html; charset=utf-8";
+/// The page is made of its own files and nothing else; nobody may show it inside theirs.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -2,6 +2,7 @@
 
 use super::Reply;
 use super::api::Refused;
+use super::hot::{Hot, Sums};
 use crate::explain::{self, Asking, Explanation, Places, Summary};
 use crate::purge::parts;
 use crate::record::{Id, Record};
@@ -77,6 +78,18 @@ pub(super) async fn list(shared: &Arc<Shared>, query: &str) -> Reply {
     requests.sort_by_key(|request| std::cmp::Reverse(request.at_millis));
     requests.truncate(limit);
     Reply::json(200, &Listed { kept, kept_max: shared.config.records.requests_max, requests })
+}
+
+/// `GET /hot`.
+pub(super) async fn hot(shared: &Arc<Shared>) -> Hot {
+    let of_workers = shared.look(|ring| {
+        let mut sums = Sums::default();
+        ring.each(|record| sums.count(&record.url, record.outcome, record.bytes));
+        sums
+    });
+    let mut all = Sums::default();
+    of_workers.await.into_iter().for_each(|sums| all.add(sums));
+    all.hot()
 }
 
 /// `GET /requests/ID`.

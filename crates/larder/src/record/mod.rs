@@ -8,7 +8,7 @@ mod ring;
 mod trail;
 
 pub use cause::Cause;
-pub use measures::{BOUNDS_MICROS, Measures, Sums as OutcomeSums};
+pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, Ring};
 pub use trail::{Detail, Keeping, Notes, Reuse, Trail, Variant};

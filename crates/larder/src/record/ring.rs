@@ -102,6 +102,11 @@ impl Ring {
         self.held.borrow().iter().rev().filter_map(pick).take(many).collect()
     }
 
+    /// Shows each request that is kept.
+    pub fn each(&self, show: impl FnMut(&Record)) {
+        self.held.borrow().iter().for_each(show);
+    }
+
     /// The request with this number, as `read` sees it.
     pub fn find<T>(&self, number: Number, read: impl FnOnce(&Record) -> T) -> Option<T> {
         self.held.borrow().iter().rev().find(|record| record.number == number).map(read)

@@ -5,7 +5,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -82,6 +82,26 @@ impl Client {
         self.call("GET", path)
     }
 
+    /// The lines of a stream of events, from behind its head on. A stream that says nothing for ten seconds is broken.
+    pub fn events(&self, path: &str) -> io::Result<impl BufRead> {
+        let mut lines = BufReader::new(self.send("GET", path)?);
+        let mut line = String::new();
+        lines.read_line(&mut line)?;
+        if !line.starts_with("HTTP/1.1 200") {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the control socket answered {}", line.trim()),
+            ));
+        }
+        while line.trim_end() != "" {
+            line.clear();
+            if lines.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(lines)
+    }
+
     /// What the server answers to a question. The inner `Err` is its word why it does not.
     pub fn ask_for<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("GET", path)?;
@@ -110,15 +130,19 @@ impl Client {
     }
 
     fn ask(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        self.send(method, path)?.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn send(&self, method: &str, path: &str) -> io::Result<UnixStream> {
         let mut stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         let head =
             format!("{method} {path} HTTP/1.1\r\nHost: larder\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        Ok(answer)
+        Ok(stream)
     }
 }
 

@@ -3,6 +3,7 @@
 //! The commands of `larder store` open the folders themselves, so no server may run on them meanwhile; a running
 //! server tells its totals and its list through its API.
 
+pub mod browse;
 pub mod warc;
 
 use crate::clock;
@@ -47,8 +48,7 @@ impl Object {
 
     /// The URL, without the origin of a site.
     pub fn url(&self) -> String {
-        let key = String::from_utf8_lossy(&self.head.key);
-        key.rsplit(' ').next().unwrap_or_default().to_owned()
+        site_and_url(&self.head.key).1
     }
 
     fn item(&self, store: &Store, now: Stamp) -> Item {
@@ -92,6 +92,13 @@ impl Object {
         }
         Ok(true)
     }
+}
+
+/// The origin of the site that a key is of, which may be none, and the URL.
+fn site_and_url(key: &[u8]) -> (String, String) {
+    let key = String::from_utf8_lossy(key);
+    let (site, url) = key.rsplit_once(' ').unwrap_or(("", &key));
+    (site.to_owned(), url.to_owned())
 }
 
 /// The index is looked at block by block, and an origin may call any length its object's.

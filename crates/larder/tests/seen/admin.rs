@@ -4,7 +4,8 @@ use crate::stand::{self, ask, body, exchange};
 use larder::control::{FAMILIES, ROUTES, metrics_reference};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -52,7 +53,8 @@ fn the_description_of_the_api_is_true() {
     stand::wait_for("ready", || server.shared().is_ready());
     for (path, methods) in paths {
         for (method, operation) in methods.as_object().unwrap() {
-            described.push((method.to_uppercase(), path.clone()));
+            described.push((method.to_uppercase(), routed(path)));
+            let path = &with_examples(path, operation);
             let answers = match method.as_str() {
                 // It would not end.
                 "get" if path == "/events" => vec![head(admin, path)],
@@ -72,7 +74,7 @@ fn the_description_of_the_api_is_true() {
     stand::get(server.addresses()[0], &url);
     let listed: Value = serde_json::from_str(&about("/requests", "/requests?limit=2&outcome=miss".to_owned())).unwrap();
     let id = listed["requests"][0]["id"].as_str().unwrap();
-    about("/requests/*", format!("/requests/{id}"));
+    about("/requests/{id}", format!("/requests/{id}"));
     about("/explain", format!("/explain?url={url}&header=Cache-Control:no-cache"));
     let public = ROUTES.iter().filter(|route| route.is_public() && !route.path.starts_with("/squid-internal-mgr"));
     let served: Vec<(String, String)> = public.map(|route| (route.method.to_owned(), route.path.to_owned())).collect();
@@ -80,6 +82,21 @@ fn the_description_of_the_api_is_true() {
     let mut served = served;
     served.sort();
     assert_eq!(described, served, "docs/openapi.yaml describes what is served, and nothing else");
+}
+
+/// `{name}` in the description is `*` in the routes.
+fn routed(path: &str) -> String {
+    path.split('/').map(|part| if part.starts_with('{') { "*" } else { part }).collect::<Vec<_>>().join("/")
+}
+
+fn with_examples(path: &str, operation: &Value) -> String {
+    let mut path = path.to_owned();
+    for parameter in operation["parameters"].as_array().into_iter().flatten() {
+        if let (Some(name), Some(example)) = (parameter["name"].as_str(), parameter["example"].as_str()) {
+            path = path.replace(&format!("{{{name}}}"), example);
+        }
+    }
+    path
 }
 
 fn described_so(answer: &str, operation: &Value, description: &Value, asked: &str) {
@@ -159,6 +176,65 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
         assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line} twice");
     }
     samples
+}
+
+#[test]
+fn events_come_every_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let mut stream = TcpStream::connect(admin).unwrap();
+    stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {admin}\r\n\r\n").unwrap();
+    let description = json_of(&YamlLoader::load_from_str(DESCRIPTION).unwrap()[0]);
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let data = lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned));
+    let mut at = 0;
+    for data in data.take(3) {
+        let now: Value = serde_json::from_str(&data).unwrap();
+        check(&now, &description["components"]["schemas"]["Now"], &description, "now");
+        let ended = now["second"]["at"].as_u64().unwrap();
+        assert!(at == 0 || ended > at, "{data}");
+        at = ended;
+    }
+}
+
+#[test]
+fn stored_objects_are_found_and_shown_without_cookies() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let (proxy, admin, origin) = (server.addresses()[0], server.admin().unwrap(), stand::origin());
+    for path in ["fresh/a", "fresh/b", "fresh/cookie", "none"] {
+        stand::get(proxy, &format!("http://{origin}/{path}"));
+    }
+    let json = |path: &str| serde_json::from_str::<Value>(body(&ask(admin, path))).unwrap();
+    for prefix in [format!("{origin}/fresh"), format!("http://{origin}/fresh")] {
+        let listing = json(&format!("/store/objects?prefix={prefix}&limit=2"));
+        let urls: Vec<_> = listing["items"].as_array().unwrap().iter().map(|item| item["url"].clone()).collect();
+        assert_eq!(urls, ["a", "b"].map(|name| format!("http://{origin}/fresh/{name}")), "{prefix}");
+        assert!(listing["found"].as_u64() >= Some(3) && listing["complete"] == true, "{listing}");
+    }
+    assert_eq!(json("/store/objects?prefix=elsewhere")["found"], 0);
+    let opened = json(&format!("/store/object?key=http://{origin}/fresh/cookie"));
+    let fields = opened[0]["fields"].to_string();
+    assert!(fields.contains("[\"Set-Cookie\",\"(hidden)\"]") && !fields.contains("crumbs"), "{opened}");
+    for wrong in ["/store/objects?limit=0", "/store/objects?limit=501", "/store/objects?x=1", "/store/object"] {
+        assert_eq!(status(&ask(admin, wrong)), "422", "{wrong}");
+    }
+}
+
+#[test]
+fn the_page_is_open_where_all_else_needs_the_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "admin_token = \"long-and-secret-enough\"\n");
+    let admin = server.admin().unwrap();
+    for (path, wanted) in
+        [("/", "200"), ("/page/page.js", "200"), ("/page/none", "404"), ("/now", "401"), ("/events", "401")]
+    {
+        assert_eq!(status(&ask(admin, path)), wanted, "{path}");
+    }
+    let page = ask(admin, "/");
+    assert!(page.contains("script-src 'self'") && !page.contains("unsafe-inline"), "{page}");
 }
 
 #[test]

@@ -37,8 +37,9 @@ fn serve(stream: &TcpStream) -> Option<()> {
         }
         let path = first.split(' ').nth(1)?.to_owned();
         let control = if path.contains("none") { "no-store" } else { "max-age=60" };
+        let cookie = if path.contains("cookie") { "Set-Cookie: crumbs=1\r\n" } else { "" };
         let head = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: {control}\r\nContent-Length: {}\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n{cookie}Content-Type: text/plain; charset=utf-8\r\nCache-Control: {control}\r\nContent-Length: {}\r\n\r\n",
             path.len()
         );
         (&*stream).write_all((head + &path).as_bytes()).ok()?;

@@ -1,0 +1,31 @@
+//! What is in memory, for people who look for it.
+
+use super::Cache;
+use crate::entry::{Entry, Kept};
+use larder_wire::date::Stamp;
+use std::sync::Arc;
+
+impl Cache {
+    /// Shows every stored response in memory with its head, in no order. What a purge has made void is not shown.
+    pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Arc<Entry>, &Arc<Kept>)) {
+        self.index.for_each(|object| {
+            let variants = {
+                let mut state = object.state.lock();
+                self.judge(&object.key, &mut state, now);
+                state.variants.clone()
+            };
+            variants
+                .iter()
+                .filter_map(|entry| Some((entry, entry.kept()?)))
+                .for_each(|(entry, kept)| each(entry, &kept));
+        });
+    }
+
+    /// The stored responses in memory under one key.
+    pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(Arc<Entry>, Arc<Kept>)> {
+        let Some(object) = self.index.find(key) else { return Vec::new() };
+        let mut state = object.state.lock();
+        self.judge(&object.key, &mut state, now);
+        state.variants.iter().filter_map(|entry| Some((Arc::clone(entry), entry.kept()?))).collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! The page: its files, which are in the program. They ask the API for everything that they show.
+
+/// One file of the page.
+#[derive(Clone, Copy)]
+pub(super) struct File {
+    name: &'static str,
+    pub(super) content_type: &'static str,
+    pub(super) text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+/// What `/` answers.
+pub(super) const INDEX: File = File { name: "index.html", content_type: HTML, text: include_str!("index.html") };
+
+static FILES: &[File] = &[
+    File { name: "larder.svg", content_type: IMAGE, text: include_str!("larder.svg") },
+    File { name: "page.css", content_type: STYLE, text: include_str!("page.css") },
+    File { name: "page.js", content_type: SCRIPT, text: include_str!("page.js") },
+    File { name: "api.js", content_type: SCRIPT, text: include_str!("api.js") },
+    File { name: "words.js", content_type: SCRIPT, text: include_str!("words.js") },
+    File { name: "charts.js", content_type: SCRIPT, text: include_str!("charts.js") },
+    File { name: "now.js", content_type: SCRIPT, text: include_str!("now.js") },
+    File { name: "requests.js", content_type: SCRIPT, text: include_str!("requests.js") },
+    File { name: "store.js", content_type: SCRIPT, text: include_str!("store.js") },
+    File { name: "settings.js", content_type: SCRIPT, text: include_str!("settings.js") },
+];
+
+/// The folder of all files but the first.
+const FOLDER: &str = "/page/";
+
+/// The file at a path below `/page/`.
+pub(super) fn file(path: &str) -> Option<File> {
+    let name = path.strip_prefix(FOLDER)?;
+    FILES.iter().find(|file| file.name == name).copied()
+}
+
+/// Whether what is answered there is the page itself, which is the same everywhere and says nothing of this server.
+pub(super) fn is_at(path: &str) -> bool {
+    path == "/" || path.starts_with(FOLDER)
+}
+
+/// Bytes as people read them.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in UNITS {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{CLASSES, Cause};
+
+    /// The policy of the page forbids both; a browser would only say so to its console.
+    #[test]
+    fn nothing_comes_from_elsewhere_or_stands_inline() {
+        for File { name, text, .. } in FILES.iter().chain([&INDEX]) {
+            for wrong in ["https://", "<style", "style=\"", "onclick=", "innerHTML", "javascript:", "eval("] {
+                assert!(!text.contains(wrong), "{name} has {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_knows_all_words_of_the_log() {
+        let words = file("/page/words.js").unwrap().text;
+        let knows =
+            |word: &str| words.contains(&format!("\n  {word}: ")) || words.contains(&format!("\n  \"{word}\": "));
+        let causes = Cause::ALL.iter().map(|cause| cause.as_str());
+        for word in causes.chain(CLASSES) {
+            assert!(knows(word), "words.js does not say what {word} means");
+        }
+    }
+
+    #[test]
+    fn whatever_a_file_names_is_there() {
+        for File { name, text, .. } in FILES.iter().chain([&INDEX]) {
+            for named in text.split(['"', '\'']).filter(|part| part.starts_with("/page/") || part.starts_with("./")) {
+                let path = named.replacen("./", FOLDER, 1);
+                assert!(file(&path).is_some(), "{name} names {named}");
+            }
+        }
+    }
+}
