@@ -1,6 +1,6 @@
 //! The workload: one TOML file as plain data, parsed once and checked before anything runs. Words are Web Polygraph's.
 //!
-//! [`table`] has every knob once: the parser and `docs/workloads.md` come from it. Shares are numbers from 0 to 1, times
+//! `table` has every knob once: the parser and `docs/workloads.md` come from it. Shares are numbers from 0 to 1, times
 //! in distributions are seconds, sizes bytes. Nothing here reads a file, a socket or a clock.
 
 mod builtin;
