@@ -138,7 +138,7 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     let peek = cache.peek(&key, request, now);
     let (variants, more) = Variant::all_of(&peek, now);
     let variants = variants.iter().map(OfVariant::from).collect();
-    steps.push(Decision::Variants { variants, more, taken_up: before.may_be_on_disk });
+    steps.push(Decision::Variants { variants, more, taken_up: before.variants.is_empty() });
     let settings = &cache.settings().policy;
     let terms = peek.selected().and_then(|stored| stored.kept.terms.as_ref());
     let usable = terms.map(|terms| policy::usable(terms, &asked, now, settings));

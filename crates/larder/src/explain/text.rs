@@ -78,7 +78,7 @@ fn freshness(numbers: &Numbers, usable: &str, f: &mut fmt::Formatter<'_>) -> fmt
     let Numbers { now, received, initial_age, age, lifetime, source, remaining, .. } = numbers;
     let since = now.saturating_sub(*received);
     let older = if *initial_age > 0 { format!("{initial_age} s old on arrival + ") } else { String::new() };
-    write!(f, "age {age} s ({older}{since} s since {}) of {lifetime} s by {source}: ", date(*received))?;
+    write!(f, "age {age} s ({older}{since} s since {}) of {lifetime} s {}: ", date(*received), given_by(source))?;
     match usable {
         "fresh" => write!(f, "fresh, {remaining} s left until {}", date(now.saturating_add_signed(*remaining))),
         word if *remaining > 0 => write!(f, "fresh for {remaining} s more, but {}", because(word)),
@@ -90,6 +90,11 @@ fn freshness(numbers: &Numbers, usable: &str, f: &mut fmt::Formatter<'_>) -> fmt
         }
     }
     Ok(())
+}
+
+/// Who gave a lifetime.
+fn given_by(source: &str) -> String {
+    if source == "none" { "(the answer gives no lifetime)".to_owned() } else { format!("by {source}") }
 }
 
 fn until(numbers: &Numbers) -> u64 {
@@ -190,7 +195,8 @@ fn kept(
     f.write_str("yes")?;
     if let Some(numbers) = numbers {
         let old = if numbers.age > 0 { format!(", {} s of them gone on arrival", numbers.age) } else { String::new() };
-        write!(f, ", fresh for {} s by {}{old}, until {}", numbers.lifetime, numbers.source, date(until(numbers)))?;
+        let by = given_by(&numbers.source);
+        write!(f, ", fresh for {} s {by}{old}, until {}", numbers.lifetime, date(until(numbers)))?;
     }
     match on_disk {
         Some(true) => f.write_str("; in memory, and admitted to disk"),
