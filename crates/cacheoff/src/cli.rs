@@ -11,10 +11,19 @@ enum Cli {
     Run(crate::run::command::RunArgs),
     /// Plays workloads against several caches in alternation
     Contest(ContestLine),
+    /// Finds the highest rate at which a bound holds
+    Peak(crate::run::peak::PeakArgs),
+    /// Proves that the referee plays what a workload declares, and adds nothing: one table for the tree
+    Proof(crate::proof::ProofArgs),
     /// Makes reports of ledgers
     Report(crate::report::command::ReportArgs),
     /// Cuts the power of a cache and measures how long it takes to serve again
     Downtime(crate::downtime::command::DowntimeArgs),
+    /// Measures what the generator itself can do, beside wrk and ab
+    Ceiling(crate::ceiling::CeilingArgs),
+    /// The fixed responder of `ceiling`
+    #[command(hide = true)]
+    Responder(crate::ceiling::ResponderArgs),
     /// Records the load of a cache at work
     Record(crate::record::command::RecordArgs),
     /// Looks at TIME-WAIT
@@ -48,10 +57,20 @@ pub fn main() -> ExitCode {
         Cli::Run(args) => args.run(),
         Cli::Contest(line) => {
             let cores = line.contest.own_cores();
-            line.contest.run(&mut |heat| crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores))
+            let mut play = |heat: &crate::contest::Heat<'_>| {
+                crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores)
+            };
+            let facts =
+                |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
+            let cut = &mut crate::downtime::command::cut;
+            line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts })
         }
+        Cli::Peak(args) => args.run(),
+        Cli::Proof(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Downtime(args) => args.run(),
+        Cli::Ceiling(args) => args.run(),
+        Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),
         Cli::Msl(args) => args.run(),
         Cli::Check(args) => args.run(),

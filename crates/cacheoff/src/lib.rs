@@ -1,6 +1,7 @@
 //! Cacheoff, the referee for web caches: robots on one side, origins on the other, and whatever lies between them is
 //! judged. It knows nothing of the insides of any cache.
 
+pub mod ceiling;
 pub mod chart;
 pub mod cli;
 pub mod contest;
@@ -17,6 +18,7 @@ pub mod origin;
 pub mod plan;
 pub mod proc;
 pub mod progress;
+pub mod proof;
 pub mod random;
 pub mod record;
 pub mod report;

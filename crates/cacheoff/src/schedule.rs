@@ -1,7 +1,7 @@
 //! Phases at run time: which one it is, and what its factors are now. Phases whose goal is a time end at times that
 //! are known beforehand; the others end when the run says so, for all workers at once.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A phase.
@@ -9,10 +9,14 @@ use std::time::Duration;
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// What ends it.
-    pub goal: Goal,
+    /// What ends it: the first of these that is reached.
+    pub goals: Vec<Goal>,
+    /// Whether the working set must be frozen besides.
+    pub until_frozen: bool,
     /// Whether its figures are reported.
     pub logged: bool,
+    /// Whether the cache has no power while it lasts; nobody asks then.
+    pub dark: bool,
     /// Share of the robots that are alive.
     pub populus: Ramp,
     /// Multiplier of the rate.
@@ -21,6 +25,35 @@ pub struct Phase {
     pub recurrence: Ramp,
     /// Multiplier of the share of requests that are not basic.
     pub special: Ramp,
+    /// Multiplier of the probability of the hot set.
+    pub hot: Ramp,
+}
+
+impl Phase {
+    /// A phase that lasts so long, with all robots at their full rate.
+    pub fn flat(name: &str, goal: Goal) -> Self {
+        let one = Ramp::flat(1.0);
+        Self {
+            name: name.to_owned(),
+            goals: vec![goal],
+            until_frozen: false,
+            logged: true,
+            dark: false,
+            populus: one,
+            load: one,
+            recurrence: one,
+            special: one,
+            hot: one,
+        }
+    }
+
+    /// Its length, if it is known beforehand.
+    pub fn length(&self) -> Option<Duration> {
+        match self.goals[..] {
+            [Goal::Time(length)] if !self.until_frozen => Some(length),
+            _ => None,
+        }
+    }
 }
 
 /// What ends a phase.
@@ -69,6 +102,8 @@ pub struct Factors {
     pub recurrence: f64,
     /// Multiplier of the share of requests that are not basic.
     pub special: f64,
+    /// Multiplier of the probability of the hot set.
+    pub hot: f64,
 }
 
 /// The phases of a run, shared by all its threads.
@@ -79,15 +114,19 @@ pub struct Schedule {
     ends: Vec<AtomicU64>,
     /// Replies, and bytes of cachable misses, since the current phase began.
     counts: [AtomicU64; 2],
+    /// Workers, and those of them whose working set is frozen.
+    workers: usize,
+    frozen: AtomicUsize,
 }
 
 const OPEN: u64 = u64::MAX;
 
 impl Schedule {
-    /// Of these phases.
-    pub fn new(phases: Vec<Phase>) -> Self {
+    /// Of these phases, played by so many workers.
+    pub fn new(phases: Vec<Phase>, workers: u16) -> Self {
         let ends = phases.iter().map(|_| AtomicU64::new(OPEN)).collect();
-        let schedule = Self { phases, ends, counts: [AtomicU64::new(0), AtomicU64::new(0)] };
+        let (counts, frozen) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicUsize::new(0));
+        let schedule = Self { phases, ends, counts, workers: usize::from(workers), frozen };
         schedule.fix_from(0);
         schedule
     }
@@ -96,7 +135,7 @@ impl Schedule {
     fn fix_from(&self, first: usize) {
         let mut at = self.begin(first);
         for (phase, end) in self.phases.iter().zip(&self.ends).skip(first) {
-            let Goal::Time(length) = phase.goal else { return };
+            let Some(length) = phase.length() else { return };
             at += length;
             end.store(at.as_nanos() as u64, Relaxed);
         }
@@ -130,17 +169,29 @@ impl Schedule {
     pub fn factors(&self, now: Duration) -> Factors {
         let number = self.phase_at(now).unwrap_or(self.phases.len() - 1);
         let phase = &self.phases[number];
-        let progress = match phase.goal {
-            Goal::Time(length) => now.saturating_sub(self.begin(number)).as_secs_f64() / length.as_secs_f64().max(1e-9),
-            Goal::Replies(goal) => self.counts[0].load(Relaxed) as f64 / goal.max(1) as f64,
-            Goal::Fill(goal) => self.counts[1].load(Relaxed) as f64 / goal.max(1) as f64,
-        };
+        let progress = phase.goals.iter().map(|goal| self.progress(number, *goal, now)).fold(0.0, f64::max);
         Factors {
-            populus: phase.populus.at(progress),
+            populus: if phase.dark { 0.0 } else { phase.populus.at(progress) },
             load: phase.load.at(progress),
             recurrence: phase.recurrence.at(progress),
             special: phase.special.at(progress),
+            hot: phase.hot.at(progress),
         }
+    }
+
+    /// How far a goal is reached; 1 and more is all of it.
+    fn progress(&self, phase: usize, goal: Goal, now: Duration) -> f64 {
+        let counted = |at: usize, goal: u64| self.counts[at].load(Relaxed) as f64 / goal.max(1) as f64;
+        match goal {
+            Goal::Time(length) => now.saturating_sub(self.begin(phase)).as_secs_f64() / length.as_secs_f64().max(1e-9),
+            Goal::Replies(goal) => counted(0, goal),
+            Goal::Fill(goal) => counted(1, goal),
+        }
+    }
+
+    /// A worker's working set is frozen.
+    pub fn froze(&self) {
+        self.frozen.fetch_add(1, Relaxed);
     }
 
     /// The highest load of any phase.
@@ -154,14 +205,15 @@ impl Schedule {
         self.counts[1].fetch_add(fill_bytes, Relaxed);
     }
 
-    /// Ends the current phase if its goal, which is not a time, is reached. One thread calls it.
+    /// Ends the current phase if its goals, which are not a time alone, are reached. One thread calls it.
     pub fn advance(&self, now: Duration) {
         let Some(number) = self.phase_at(now) else { return };
-        let reached = match self.phases[number].goal {
-            Goal::Time(_) => return,
-            Goal::Replies(goal) => self.counts[0].load(Relaxed) >= goal,
-            Goal::Fill(goal) => self.counts[1].load(Relaxed) >= goal,
-        };
+        let phase = &self.phases[number];
+        if phase.length().is_some() {
+            return;
+        }
+        let reached = phase.goals.is_empty() || phase.goals.iter().any(|goal| self.progress(number, *goal, now) >= 1.0);
+        let reached = reached && (!phase.until_frozen || self.frozen.load(Relaxed) >= self.workers);
         if reached {
             self.close(number, now);
         }
@@ -187,8 +239,7 @@ mod tests {
     use super::*;
 
     fn phase(goal: Goal, load: Ramp) -> Phase {
-        let one = Ramp::flat(1.0);
-        Phase { name: "p".into(), goal, logged: true, populus: one, load, recurrence: one, special: one }
+        Phase { load, ..Phase::flat("p", goal) }
     }
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -196,7 +247,7 @@ mod tests {
     #[test]
     fn factors_go_linearly_through_phases() {
         let ramp = phase(Goal::Time(10 * SECOND), Ramp { from: 0.1, to: 1.0 });
-        let schedule = Schedule::new(vec![ramp, phase(Goal::Time(10 * SECOND), Ramp::flat(1.0))]);
+        let schedule = Schedule::new(vec![ramp, phase(Goal::Time(10 * SECOND), Ramp::flat(1.0))], 1);
         assert!((schedule.factors(5 * SECOND).load - 0.55).abs() < 1e-9);
         assert_eq!(schedule.phase_at(10 * SECOND), Some(1));
         assert_eq!(schedule.phase_at(20 * SECOND), None);
@@ -205,7 +256,7 @@ mod tests {
     #[test]
     fn a_phase_with_another_goal_ends_when_it_is_reached_and_those_behind_it_follow() {
         let flat = Ramp::flat(1.0);
-        let schedule = Schedule::new(vec![phase(Goal::Replies(3), flat), phase(Goal::Time(SECOND), flat)]);
+        let schedule = Schedule::new(vec![phase(Goal::Replies(3), flat), phase(Goal::Time(SECOND), flat)], 1);
         schedule.count(2, 0);
         schedule.advance(5 * SECOND);
         assert_eq!(schedule.phase_at(9 * SECOND), Some(0));
@@ -215,8 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn a_phase_ends_by_the_first_of_its_goals_but_not_before_the_working_set_is_frozen() {
+        let goals = vec![Goal::Time(10 * SECOND), Goal::Fill(100)];
+        let phase = Phase { goals, until_frozen: true, ..Phase::flat("fill", Goal::Replies(1)) };
+        let schedule = Schedule::new(vec![phase], 2);
+        schedule.count(1, 200);
+        schedule.froze();
+        schedule.advance(SECOND);
+        assert_eq!(schedule.phase_at(SECOND), Some(0));
+        schedule.froze();
+        schedule.advance(2 * SECOND);
+        assert_eq!(schedule.end(0), Some(2 * SECOND));
+    }
+
+    #[test]
     fn a_run_can_be_stopped_at_any_time() {
-        let schedule = Schedule::new(vec![phase(Goal::Time(9 * SECOND), Ramp::flat(1.0)); 3]);
+        let schedule = Schedule::new(vec![phase(Goal::Time(9 * SECOND), Ramp::flat(1.0)); 3], 1);
         schedule.stop(4 * SECOND);
         assert_eq!(schedule.phase_at(4 * SECOND), None);
         assert_eq!(schedule.end(0), Some(4 * SECOND));

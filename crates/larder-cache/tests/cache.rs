@@ -606,6 +606,20 @@ fn a_disk_that_does_not_take_the_new_does_not_bring_back_the_old() {
 }
 
 #[test]
+fn a_renewed_head_that_the_disk_does_not_take_costs_no_object() {
+    let (_folder, disk, cache) = small_over_disk(Admission::All);
+    store(&cache, KEY, STRONG, vec![1; 1000]);
+    disk.sync().wait();
+    let entry = Arc::clone(fresh(&cache).entry());
+    for _ in 0..20 {
+        jam(&disk);
+        entry.renew(kept(&cache, &request(""), STRONG), 0);
+    }
+    disk.sync().wait();
+    assert_eq!(disk.heads(KEY).wait().len(), 1);
+}
+
+#[test]
 fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
     for used in [true, false] {
         let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);

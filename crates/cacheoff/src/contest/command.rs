@@ -1,12 +1,15 @@
 //! `cacheoff contest`.
 
-use super::{EntrySpec, Event, Heat, Plan, Post, contest};
-use crate::ledger::Ledger;
+use super::{Discipline, EntrySpec, Event, Plan, Players, Post, contest};
 use crate::report::command::Outputs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// What the project publishes. Five entries take about 40 minutes: 7 for `hammer`, 2 for `tree`, 20 for PolyMix-2, 10 for the cut.
+const STANDARD: [&str; 4] =
+    ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "downtime:rounds=2"];
 
 /// Plays workloads against several caches in alternation and reports them side by side.
 #[derive(clap::Args, Debug)]
@@ -20,10 +23,14 @@ pub struct ContestArgs {
     /// A cache that runs already
     #[arg(long, value_name = "NAME=ADDR:PORT")]
     ask: Vec<String>,
-    /// Workloads by name or file
+    /// Workloads by name or file, each with what differs: hammer:variant=16kb:rounds=2, polymix-2:peak=100:scale=0.002,
+    /// tree:store=disk:robot.count=2; `downtime` cuts the power of a disk store
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
-    /// Rounds per workload
+    /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the power cut
+    #[arg(long, conflicts_with = "workload")]
+    standard: bool,
+    /// Rounds of each workload that does not say
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// How entries are asked: forward, reverse, or reverse with forward for those that know nothing else
@@ -50,7 +57,7 @@ pub struct ContestArgs {
     /// Folder for the ledgers
     #[arg(long, default_value = "contest")]
     folder: PathBuf,
-    /// No round begins after this many minutes
+    /// No play begins after this many minutes
     #[arg(long, value_name = "MINUTES")]
     time_max: Option<u64>,
     /// Where the report goes
@@ -59,10 +66,10 @@ pub struct ContestArgs {
 }
 
 impl ContestArgs {
-    /// Plays everything with `play` and gives the report.
-    pub fn run(&self, play: &mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>) -> Result<ExitCode, String> {
+    /// Plays everything and gives the report.
+    pub fn run(&self, players: &mut Players<'_>) -> Result<ExitCode, String> {
         let plan = self.plan()?;
-        let ledgers = contest(&plan, play, &mut tell)?;
+        let ledgers = contest(&plan, players, &mut tell)?;
         self.outputs.give(&ledgers)
     }
 
@@ -92,7 +99,7 @@ impl ContestArgs {
         }
         Ok(Plan {
             entries,
-            workloads: self.workload.clone(),
+            disciplines: self.words().iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
             rounds: self.rounds.max(1),
             post: Post {
                 mode: if self.mode == "any" { "reverse".to_owned() } else { self.mode.clone() },
@@ -107,6 +114,13 @@ impl ContestArgs {
             folder: self.folder.clone(),
             time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
         })
+    }
+
+    fn words(&self) -> Vec<String> {
+        match self.standard {
+            true => STANDARD.map(str::to_owned).to_vec(),
+            false => self.workload.clone(),
+        }
     }
 
     fn cores(&self) -> Vec<usize> {
@@ -125,6 +139,7 @@ fn tell(event: Event<'_>) {
     match event {
         Event::Begins { label, workload, round } => eprintln!("contest: {label}, {workload}, round {round}"),
         Event::Failed { label, reason } => eprintln!("contest: {label} failed: {reason}"),
+        Event::Stopped => eprintln!("contest: stopped, the rounds that are left are not played"),
         Event::TimeIsOver => eprintln!("contest: time is over, the rounds that are left are not played"),
     }
 }
@@ -140,18 +155,24 @@ mod tests {
         contest: ContestArgs,
     }
 
-    fn plan(words: &[&str]) -> Result<Plan, String> {
+    fn plan_of(words: &[&str]) -> Result<Plan, String> {
         Whole::try_parse_from([&["contest"], words].concat()).map_err(|error| error.to_string())?.contest.plan()
     }
 
     #[test]
     fn words_become_a_plan() {
         let plan =
-            plan(&["--entries", "ats,squid", "--ask", "mine=127.0.0.1:1", "--cache-cores", "0", "--rounds", "0"])
+            plan_of(&["--entries", "ats,squid", "--ask", "mine=127.0.0.1:1", "--cache-cores", "0", "--rounds", "0"])
                 .unwrap();
         let names: Vec<&str> = plan.entries.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["trafficserver", "squid", "mine"]);
         assert_eq!((plan.rounds, plan.post.cores, plan.any_mode), (1, vec![0], true));
+    }
+
+    #[test]
+    fn the_standard_contest_is_four_disciplines() {
+        let names: Vec<String> = plan_of(&["--standard"]).unwrap().disciplines.iter().map(Discipline::title).collect();
+        assert_eq!(names, ["hammer", "tree", "polymix-2", "downtime"]);
     }
 
     #[test]
@@ -164,7 +185,7 @@ mod tests {
             (&["--entry", "/nowhere"], "cannot be read"),
             (&["--mode", "sideways"], "invalid value"),
         ] {
-            let error = plan(words).err().unwrap();
+            let error = plan_of(words).err().unwrap();
             assert!(error.contains(reason), "{words:?}: {error}");
         }
     }

@@ -4,16 +4,19 @@
 //! entry that cannot be started has a ledger too, with the reason: the report lists it.
 
 pub mod command;
+mod discipline;
 mod entry;
 mod process;
+mod stand_in;
 #[cfg(test)]
 mod tests;
 
 use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
+pub use discipline::Discipline;
 pub use entry::{EntrySpec, FileSpec, Stop, Variation};
 pub use process::{Post, Prepared, Running};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What is to be done.
@@ -21,9 +24,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Plan {
     /// The entries in the order of the report.
     pub entries: Vec<EntrySpec>,
-    /// Workloads by name or file.
-    pub workloads: Vec<String>,
-    /// Rounds per workload.
+    /// What is played, one after the other.
+    pub disciplines: Vec<Discipline>,
+    /// Rounds of each, if it does not say.
     pub rounds: u32,
     /// Where and how the caches run; the mode is a wish where [`Plan::any_mode`] is set.
     pub post: Post,
@@ -37,8 +40,8 @@ pub struct Plan {
 
 /// One play of one entry.
 pub struct Heat<'a> {
-    /// The workload by name or file.
-    pub workload: &'a str,
+    /// What is played.
+    pub discipline: &'a Discipline,
     /// Number of the round, counted from 1.
     pub round: u32,
     /// The entry's name.
@@ -53,6 +56,8 @@ pub struct Heat<'a> {
     pub pid: Option<u32>,
     /// Where the ledger is to be written.
     pub ledger: PathBuf,
+    /// Budget of the store, for workloads that fill it.
+    pub cache_bytes: Option<u64>,
     /// Price and watts of the entry, if it has them.
     pub price: Option<Price>,
     /// Power in watts, if the entry says so.
@@ -78,22 +83,31 @@ pub enum Event<'a> {
         /// Why.
         reason: &'a str,
     },
+    /// Stopped by hand; what is left is not played.
+    Stopped,
     /// Time is over; rounds that did not begin are left out.
     TimeIsOver,
 }
 
-/// Plays everything. `play` gets a running cache and returns the ledger of one run.
-pub fn contest(
-    plan: &Plan,
-    play: &mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
-    tell: &mut dyn FnMut(Event<'_>),
-) -> Result<Vec<Ledger>, String> {
+/// Who plays: functions that are handed in.
+pub struct Players<'a> {
+    /// Gets a running cache and returns the ledger of one run.
+    pub play: &'a mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
+    /// Gets an entry that is not running, and cuts its power.
+    pub cut: &'a mut dyn FnMut(&EntrySpec, &Post) -> Ledger,
+    /// What the ledger of an entry that never began says of the workload, so that it is listed beside the others.
+    pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
+}
+
+/// Plays everything.
+pub fn contest(plan: &Plan, players: &mut Players<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<Vec<Ledger>, String> {
     std::fs::create_dir_all(&plan.folder)
         .map_err(|error| format!("the folder {} for ledgers cannot be made: {error}", plan.folder.display()))?;
     let begun = Instant::now();
     let mut ledgers = Vec::new();
-    for workload in &plan.workloads {
-        for round in 1..=plan.rounds {
+    for discipline in &plan.disciplines {
+        let title = discipline.title();
+        for round in 1..=discipline.rounds.unwrap_or(plan.rounds) {
             for place in 0..plan.entries.len() {
                 // Each round begins with another entry, so that none is always first on a cold machine.
                 let spec = &plan.entries[(place + round as usize - 1) % plan.entries.len()];
@@ -101,8 +115,14 @@ pub fn contest(
                     tell(Event::TimeIsOver);
                     return Ok(in_order(plan, ledgers));
                 }
-                tell(Event::Begins { label: &spec.name, workload, round });
-                ledgers.push(attempt(plan, spec, workload, round, play, tell));
+                tell(Event::Begins { label: &spec.name, workload: &title, round });
+                let ledger = attempt(plan, spec, discipline, round, players, tell);
+                let stopped = ledger.end.outcome == Outcome::Interrupted;
+                ledgers.push(ledger);
+                if stopped {
+                    tell(Event::Stopped);
+                    return Ok(in_order(plan, ledgers));
+                }
             }
         }
     }
@@ -126,53 +146,77 @@ fn in_order(plan: &Plan, mut ledgers: Vec<Ledger>) -> Vec<Ledger> {
 fn attempt(
     plan: &Plan,
     spec: &EntrySpec,
-    workload: &str,
+    discipline: &Discipline,
     round: u32,
-    play: &mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
+    players: &mut Players<'_>,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Ledger {
-    let path = plan.folder.join(file_name(workload, &spec.name, round));
-    let played = started(plan, spec).and_then(|(prepared, running, post)| {
-        let target = Target {
-            mode: mode(&post.mode),
-            address: running.address.to_string(),
-            product: prepared.product(),
-            entry: Some(running.entry.clone()),
-        };
-        let heat = Heat {
-            workload,
-            round,
-            label: &spec.name,
-            target,
-            address: running.address,
-            origin: post.origin,
-            pid: running.pid(),
-            ledger: path.clone(),
-            price: price(spec),
-            watts: spec.watts,
-        };
-        let ledger = play(&heat);
-        running.stop();
-        ledger
-    });
-    played.unwrap_or_else(|reason| {
-        tell(Event::Failed { label: &spec.name, reason: &reason });
-        let ledger = failed(spec, workload, round, reason);
-        // A ledger that cannot be kept is still in the report that is made now.
-        let _ = std::fs::File::create(&path).and_then(|file| ledger.write(file));
-        ledger
-    })
+    let path = plan.folder.join(file_name(&discipline.title(), &spec.name, round));
+    let post = post(plan, spec, discipline);
+    let played = match discipline.cuts_power() {
+        true => Ok(keep(&path, (players.cut)(spec, &post), round)),
+        false => heat(spec, &post, discipline, round, &path, players),
+    };
+    let ledger = played.unwrap_or_else(|reason| keep(&path, failed(spec, (players.facts)(discipline), reason), round));
+    if let Outcome::Failed(reason) = &ledger.end.outcome {
+        tell(Event::Failed { label: &spec.name, reason });
+    }
+    ledger
 }
 
-fn started(plan: &Plan, spec: &EntrySpec) -> Result<(Prepared, Running, Post), String> {
+/// Starts the entry, plays, ends it.
+fn heat(
+    spec: &EntrySpec,
+    post: &Post,
+    discipline: &Discipline,
+    round: u32,
+    path: &Path,
+    players: &mut Players<'_>,
+) -> Result<Ledger, String> {
+    let prepared = Prepared::new(spec.clone(), post.clone())?;
+    prepared.prepare()?;
+    let running = prepared.start()?;
+    let target = Target {
+        mode: mode(&post.mode),
+        address: running.address.to_string(),
+        product: prepared.product(),
+        entry: Some(running.entry.clone()),
+    };
+    let heat = Heat {
+        discipline,
+        round,
+        label: &spec.name,
+        target,
+        address: running.address,
+        origin: post.origin,
+        pid: running.pid(),
+        ledger: path.to_owned(),
+        cache_bytes: match post.store.as_str() {
+            "memory" => Some(post.memory_mb << 20),
+            "disk" => Some(post.disk_mb << 20),
+            _ => None,
+        },
+        price: price(spec),
+        watts: spec.watts,
+    };
+    let ledger = (players.play)(&heat);
+    running.stop();
+    ledger
+}
+
+/// The discipline's store, and the mode that the entry knows.
+fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline) -> Post {
     let mut post = plan.post.clone();
     if plan.any_mode && !spec.mode.contains_key(&post.mode) {
         post.mode = if post.mode == "forward" { "reverse" } else { "forward" }.to_owned();
     }
-    let prepared = Prepared::new(spec.clone(), post.clone())?;
-    prepared.prepare()?;
-    let running = prepared.start()?;
-    Ok((prepared, running, post))
+    match &discipline.store {
+        Some(store) => post.store.clone_from(store),
+        // A store in memory has nothing to keep.
+        None if discipline.cuts_power() => "disk".clone_into(&mut post.store),
+        None => {}
+    }
+    post
 }
 
 fn mode(word: &str) -> Mode {
@@ -184,24 +228,25 @@ fn price(spec: &EntrySpec) -> Option<Price> {
     spec.price.map(|amount| Price { amount, currency })
 }
 
-fn failed(spec: &EntrySpec, workload: &str, round: u32, reason: String) -> Ledger {
+/// Writes a ledger that nobody else has written. One that cannot be kept is still in the report that is made now.
+fn keep(path: &Path, mut ledger: Ledger, round: u32) -> Ledger {
+    ledger.run.round = round;
+    let _ = std::fs::File::create(path).and_then(|file| ledger.write(file));
+    ledger
+}
+
+fn failed(spec: &EntrySpec, workload: WorkloadFacts, reason: String) -> Ledger {
     let run = Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         label: spec.name.clone(),
-        round,
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        workload: WorkloadFacts { name: stem(workload), ..WorkloadFacts::default() },
+        workload,
         ..Run::default()
     };
     Ledger { run, end: End { outcome: Outcome::Failed(reason), ..End::default() }, ..Ledger::default() }
 }
 
-/// The name of a workload that may be given as a file.
-fn stem(workload: &str) -> String {
-    std::path::Path::new(workload).file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
-}
-
-fn file_name(workload: &str, label: &str, round: u32) -> String {
+fn file_name(title: &str, label: &str, round: u32) -> String {
     let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
-    format!("{}-{}-{round}.ledger", safe(&stem(workload)), safe(label))
+    format!("{}-{}-{round}.ledger", safe(title), safe(label))
 }

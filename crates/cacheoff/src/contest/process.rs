@@ -1,6 +1,7 @@
 //! A cache that is running: started from its entry, bound to its cores, ready, and ended with all that it started.
 
 use super::entry::{EntrySpec, Stop, Values};
+use super::stand_in::StandIn;
 use crate::ledger;
 use crate::proc;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
@@ -163,6 +164,7 @@ impl Prepared {
 
     /// Starts the program and waits until it answers.
     pub fn start(&self) -> Result<Running, String> {
+        let _stand_in = StandIn::start(self.post.origin);
         let mut running = self.launch()?;
         let limit = Duration::from_secs(if self.spec.ready_s > 0 { self.spec.ready_s } else { EntrySpec::READY_S });
         let begun = Instant::now();
@@ -273,6 +275,11 @@ impl Running {
             self.signal(Signal::KILL);
         }
         let _ = child.wait();
+        // A killed process is there until the kernel comes to it, with its port and its files: the next start must not meet it.
+        let killed = Instant::now();
+        while self.family.iter().any(|pid| *pid != root && alive(*pid)) && killed.elapsed() < GRACE {
+            std::thread::sleep(POLL);
+        }
     }
 
     /// To all processes of the family that still run the program they ran before.

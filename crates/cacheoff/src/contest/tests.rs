@@ -26,7 +26,7 @@ fn entry(folder: &Path, name: &str, start: &str) -> EntrySpec {
 fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
     Plan {
         entries,
-        workloads: vec!["hammer".to_owned(), "tree".to_owned()],
+        disciplines: vec![Discipline::of("hammer"), Discipline::of("tree")],
         rounds: 2,
         post: Post {
             mode: "reverse".to_owned(),
@@ -41,6 +41,14 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
         folder: folder.path().join("ledgers"),
         time_max: None,
     }
+}
+
+fn no_cut(_: &EntrySpec, _: &Post) -> Ledger {
+    unreachable!()
+}
+
+fn facts(discipline: &Discipline) -> WorkloadFacts {
+    WorkloadFacts { name: discipline.title(), ..WorkloadFacts::default() }
 }
 
 /// A server in perl, which every Debian has: answers 200 and leaves a child behind that outlives its parent's death.
@@ -60,11 +68,11 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     let (mut played, mut seen, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     let mut play = |heat: &Heat<'_>| {
         let pid = heat.pid.unwrap();
-        played.push((heat.workload.to_owned(), heat.round, crate::proc::tree(pid)));
+        played.push((heat.discipline.title(), heat.round, crate::proc::tree(pid)));
         let run = Run {
             label: heat.label.to_owned(),
             round: heat.round,
-            workload: WorkloadFacts { name: heat.workload.to_owned(), ..WorkloadFacts::default() },
+            workload: WorkloadFacts { name: heat.discipline.title(), ..WorkloadFacts::default() },
             target: heat.target.clone(),
             ..Run::default()
         };
@@ -73,9 +81,9 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     let mut tell = |event: Event<'_>| match event {
         Event::Begins { label, round, .. } => seen.push((label.to_owned(), round)),
         Event::Failed { label, reason } => failures.push(format!("{label}: {reason}")),
-        Event::TimeIsOver => {}
+        Event::TimeIsOver | Event::Stopped => {}
     };
-    let ledgers = contest(&plan, &mut play, &mut tell).unwrap();
+    let ledgers = contest(&plan, &mut Players { play: &mut play, cut: &mut no_cut, facts: &facts }, &mut tell).unwrap();
     let order: Vec<&str> = seen.iter().map(|(label, _)| label.as_str()).collect();
     assert_eq!(order[..6], ["one", "dies", "absent", "dies", "absent", "one"]);
     assert_eq!(ledgers.len(), 12);
@@ -106,11 +114,17 @@ fn a_taken_port_is_said_and_no_round_begins_when_time_is_over() {
     let mut plan = plan(vec![entry(folder.path(), "one", SERVER)], &folder);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     plan.post.port = listener.local_addr().unwrap().port();
-    plan.workloads.truncate(1);
-    let ledgers = contest(&plan, &mut |_| unreachable!(), &mut |_| {}).unwrap();
+    plan.disciplines.truncate(1);
+    let ledgers =
+        contest(&plan, &mut Players { play: &mut |_| unreachable!(), cut: &mut no_cut, facts: &facts }, &mut |_| {})
+            .unwrap();
     assert!(matches!(&ledgers[0].end.outcome, Outcome::Failed(reason) if reason.contains("is taken")));
     plan.time_max = Some(Duration::ZERO);
-    assert!(contest(&plan, &mut |_| unreachable!(), &mut |_| {}).unwrap().is_empty());
+    assert!(
+        contest(&plan, &mut Players { play: &mut |_| unreachable!(), cut: &mut no_cut, facts: &facts }, &mut |_| {})
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -127,12 +141,12 @@ fn an_address_is_asked_and_never_started() {
     });
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan(vec![EntrySpec::address("theirs", &address)], &folder);
-    (plan.rounds, plan.workloads) = (1, vec!["hammer".to_owned()]);
+    (plan.rounds, plan.disciplines) = (1, vec![Discipline::of("hammer")]);
     let mut asked = None;
     let mut play = |heat: &Heat<'_>| {
         asked = Some((heat.pid, heat.address.to_string()));
         Ok(Ledger::default())
     };
-    contest(&plan, &mut play, &mut |_| {}).unwrap();
+    contest(&plan, &mut Players { play: &mut play, cut: &mut no_cut, facts: &facts }, &mut |_| {}).unwrap();
     assert_eq!(asked, Some((None, address)));
 }

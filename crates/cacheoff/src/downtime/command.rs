@@ -3,6 +3,7 @@
 use super::origin::Origin;
 use super::{Settings, downtime};
 use crate::contest::{EntrySpec, Post, Prepared};
+use crate::ledger::Ledger;
 use crate::report::command::Outputs;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -58,6 +59,20 @@ pub struct DowntimeArgs {
     /// Where the report goes
     #[command(flatten)]
     outputs: Outputs,
+}
+
+/// Cuts the power of an entry of a contest.
+pub fn cut(spec: &EntrySpec, post: &Post) -> Ledger {
+    let label = spec.name.clone();
+    let origin = match Origin::start(post.origin) {
+        Ok(origin) => origin,
+        Err(error) => return super::failed(&label, format!("the origin cannot listen on {}: {error}", post.origin)),
+    };
+    let mut tell = |text: &str| eprintln!("downtime: {label}: {text}");
+    match Prepared::new(spec.clone(), post.clone()) {
+        Ok(entry) => downtime(&entry, post.mode == "forward", &origin, &label, &Settings::default(), &mut tell),
+        Err(reason) => super::failed(&label, reason),
+    }
 }
 
 impl DowntimeArgs {

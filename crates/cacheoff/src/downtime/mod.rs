@@ -305,6 +305,7 @@ fn reply(served: Served, path: &str, took: Duration) -> Reply {
         offered: path.starts_with("/old"),
         served,
         aborted: false,
+        behind: false,
         head_bytes: 0,
         body_bytes: origin::OBJECT_BYTES as u64,
         response: took,

@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Size of every object.
 pub const OBJECT_BYTES: usize = 8_192;
@@ -18,6 +19,7 @@ pub const SERIAL: &str = "x-serial";
 const CONNECTIONS_MAX: u64 = 512;
 const LINE_BYTES_MAX: u64 = 16_384;
 const IDLE: Duration = Duration::from_secs(30);
+const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// A running origin; dropping it stops it.
 #[derive(Debug)]
@@ -25,6 +27,7 @@ pub struct Origin {
     address: SocketAddr,
     serial: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Origin {
@@ -32,8 +35,9 @@ impl Origin {
     pub fn start(address: SocketAddr) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let (serial, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let origin = Self { address: listener.local_addr()?, serial: serial.clone(), stop: stop.clone() };
-        std::thread::spawn(move || {
+        let mut origin =
+            Self { address: listener.local_addr()?, serial: serial.clone(), stop: stop.clone(), thread: None };
+        origin.thread = Some(std::thread::spawn(move || {
             let open = Arc::new(AtomicU64::new(0));
             for stream in listener.incoming().flatten() {
                 if stop.load(Ordering::SeqCst) {
@@ -50,7 +54,7 @@ impl Origin {
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
             }
-        });
+        }));
         Ok(origin)
     }
 
@@ -68,7 +72,13 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+        let Some(thread) = self.thread.take() else { return };
+        // The port is free when the thread is through: the next origin may want it at once.
+        let begun = Instant::now();
+        while !thread.is_finished() && begun.elapsed() < STOP_MAX {
+            let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::Settings;
 use super::slots::Slot;
-use crate::object::{Name, World};
+use crate::distribution::Distribution;
+use crate::object::Name;
 use crate::random::Stream;
-use crate::robot::{Demand, Kindred, Pace, Pending, Wish};
-use crate::schedule::Schedule;
+use crate::robot::{Demand, Multipliers, Pace, Pending, Shelf, Wish};
+use crate::schedule::{Factors, Schedule};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -41,7 +42,10 @@ pub struct Crowd {
     pub demand: Demand,
     /// What they are asking for.
     pub pending: Pending,
-    preset_next: u64,
+    /// Objects that are there from the start, instead of what demand makes.
+    shelf: Option<Shelf>,
+    /// The phase that robots were last sent into together.
+    phase: Option<usize>,
     fresh_cachable: u64,
     alive: u32,
 }
@@ -80,7 +84,11 @@ impl Crowd {
             robots: robots.collect(),
             demand: Demand::new(worker, settings.origins.servers, settings.law.contents.len()),
             pending: Pending::default(),
-            preset_next: 0,
+            shelf: settings.preset.map(|objects| {
+                let (servers, contents) = (settings.origins.servers, settings.law.contents.len());
+                Shelf::new(worker, settings.workers, servers, objects, &settings.robots.direct, contents)
+            }),
+            phase: None,
             fresh_cachable: 0,
             alive: 0,
         }
@@ -100,9 +108,19 @@ impl Crowd {
                 _ => 0,
             },
         };
+        let phase = schedule.phase_at(at);
+        let together = settings.robots.together && phase.is_some() && phase != self.phase;
+        self.phase = phase;
         let mut wakes = Vec::new();
         for (index, robot) in self.robots.iter_mut().enumerate() {
             let alive = robot.number < wanted;
+            // A robot that waits for a reply asks again when it has come.
+            if alive && together && robot.under_way == 0 && robot.queue.is_empty() {
+                self.alive += u32::from(!robot.alive);
+                (robot.alive, robot.debt, robot.life) = (true, 0, robot.life + 1);
+                wakes.push(Wake { robot: index as u32, life: robot.life, at });
+                continue;
+            }
             if alive == robot.alive {
                 continue;
             }
@@ -110,10 +128,7 @@ impl Crowd {
             if alive {
                 self.alive += 1;
                 robot.life += 1;
-                let first = match settings.robots.pace {
-                    Pace::BestEffort => at,
-                    pace => at + gap(pace, schedule, &mut robot.stream),
-                };
+                let first = at + gap(settings.robots.pace, schedule, &mut robot.stream);
                 wakes.push(Wake { robot: index as u32, life: robot.life, at: first });
             } else {
                 self.alive -= 1;
@@ -128,7 +143,7 @@ impl Crowd {
         if !robot.alive || robot.life != wake.life || schedule.phase_at(wake.at).is_none() {
             return (Due::Nothing, None);
         }
-        let paced = settings.robots.pace != Pace::BestEffort;
+        let paced = !matches!(settings.robots.pace, Pace::Closed(_));
         let next = paced.then(|| wake.at + gap(settings.robots.pace, schedule, &mut robot.stream));
         let next = next.map(|at| Wake { at, ..*wake });
         let factors = schedule.factors(wake.at);
@@ -141,66 +156,74 @@ impl Crowd {
             robot.debt -= 1;
             return (Due::Paid, next);
         }
-        self.freeze_if_due(settings, wake.at);
-        (Due::Asks(self.wish(settings, wake, factors.recurrence, factors.special)), next)
+        self.freeze_if_due(settings, schedule, wake.at);
+        let Factors { recurrence, special, hot, .. } = factors;
+        (Due::Asks(self.wish(settings, wake, Multipliers { recurrence, special, hot })), next)
     }
 
-    fn wish(&mut self, settings: &Settings, wake: &Wake, recurrence: f64, special: f64) -> Wish {
+    fn wish(&mut self, settings: &Settings, wake: &Wake, multipliers: Multipliers) -> Wish {
         let robot = &mut self.robots[wake.robot as usize];
-        let mut wish = match settings.preset {
-            Some(count) => {
-                self.preset_next += 1;
-                preset(settings, self.preset_next, count)
-            }
-            None => {
-                let factors = (recurrence, special);
-                self.demand.draw(&settings.law, &settings.robots, robot.number, factors, &mut robot.stream)
-            }
+        let (law, robots, number) = (&settings.law, &settings.robots, robot.number);
+        let drawn = match &mut self.shelf {
+            Some(shelf) => shelf.draw(robots, number, wake.at, multipliers, &mut robot.stream),
+            None => self.demand.draw(law, robots, number, multipliers, &mut robot.stream),
         };
+        let mut wish = Wish::draw(law, robots, drawn, multipliers.special, &mut robot.stream);
         wish.intended = wake.at;
         wish.variant = u8::from(robot.accepts_gzip);
-        robot.debt += wish.children.len() as u64;
+        wish.client.number = number;
+        robot.debt += (wish.children.len() + wish.parts.len()) as u64;
         if !wish.repeat && wish.facts.cachable {
             self.fresh_cachable += 1;
         }
-        self.pending.expect(wish.name.fingerprint());
+        let object = wish.name.fingerprint();
+        (0..=wish.parts.len()).for_each(|_| self.pending.expect(object));
         for child in &wish.children {
             self.pending.expect(child.fingerprint());
         }
         wish
     }
 
-    fn freeze_if_due(&mut self, settings: &Settings, at: Duration) {
+    fn freeze_if_due(&mut self, settings: &Settings, schedule: &Schedule, at: Duration) {
+        if self.demand.is_frozen() {
+            return;
+        }
         let by_time = settings.freeze_at.is_some_and(|freeze| at >= freeze);
         let by_count =
             settings.freeze_after.is_some_and(|most| self.fresh_cachable >= most / u64::from(settings.workers));
         if by_time || by_count {
             self.demand.freeze();
+            schedule.froze();
+        }
+    }
+
+    /// Objects that may be asked for again.
+    pub fn working_set(&self) -> u64 {
+        self.shelf.as_ref().map_or_else(|| self.demand.working_set(), Shelf::objects)
+    }
+
+    /// A page arrived whole.
+    pub fn arrived(&mut self, settings: &Settings, robot: u32, page: &Wish) {
+        if let Some(shelf) = &mut self.shelf {
+            shelf.arrived(&settings.robots, self.robots[robot as usize].number, &page.name);
         }
     }
 
     /// What a robot asks for of a page that it has.
     pub fn children(&self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
-        let wish = |name: &Name| Wish {
-            name: *name,
-            facts: settings.law.facts(name),
-            kind: Kindred::Basic,
-            repeat: page.repeat,
-            variant: page.variant,
-            intended: now,
-            waited: false,
-            tries: 0,
-            children: Vec::new(),
+        let wish = |name: &Name| {
+            let facts = settings.law.facts(name);
+            Wish { intended: now, ..Wish::of(*name, facts, page.repeat).like(page) }
         };
         page.children.iter().map(wish).collect()
     }
 
-    /// The robot's next time, if it asks as soon as nothing is under way.
-    pub fn again(&self, settings: &Settings, robot: u32, at: Duration) -> Option<Wake> {
-        let found = &self.robots[robot as usize];
+    /// The robot's next time, if replies decide it.
+    pub fn again(&mut self, settings: &Settings, robot: u32, at: Duration) -> Option<Wake> {
+        let Pace::Closed(pause) = settings.robots.pace else { return None };
+        let found = &mut self.robots[robot as usize];
         let free = found.under_way == 0 && found.queue.is_empty();
-        let again = settings.robots.pace == Pace::BestEffort && found.alive && free;
-        again.then_some(Wake { robot, life: found.life, at })
+        (found.alive && free).then(|| Wake { robot, life: found.life, at: at + rest(pause, &mut found.stream) })
     }
 }
 
@@ -223,27 +246,12 @@ fn gap(pace: Pace, schedule: &Schedule, stream: &mut Stream) -> Duration {
             Duration::from_secs_f64((-(1.0 - stream.unit()).ln() / rate).min(1e6))
         }
         Pace::Constant(gap) => gap,
-        Pace::BestEffort => Duration::ZERO,
+        Pace::Closed(pause) => rest(pause, stream),
     }
 }
 
-/// One of a fixed number of objects of the first type on the first server.
-fn preset(settings: &Settings, number: u64, count: u64) -> Wish {
-    let world = World::Public { worker: 0 };
-    let name = Name { server: 0, content: 0, world, number: number % count.max(1) + 1, embedded: false };
-    let facts = settings.law.facts(&name);
-    let (intended, children) = (Duration::ZERO, Vec::new());
-    Wish {
-        name,
-        facts,
-        kind: Kindred::Basic,
-        repeat: number > count,
-        variant: 0,
-        intended,
-        waited: false,
-        tries: 0,
-        children,
-    }
+fn rest(pause: Distribution, stream: &mut Stream) -> Duration {
+    Duration::from_secs_f64(pause.draw(stream).clamp(0.0, 1e6))
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod slots;
 mod timers;
 mod worker;
 
+pub use poll::{Poll, Ready};
+pub use slots::{Slot, Slots};
 pub use worker::{Piece, Worker, listeners};
 
 use crate::object::Law;
@@ -28,7 +30,7 @@ pub struct Settings {
     pub freeze_at: Option<Duration>,
     /// After how many new cachable objects it stops growing.
     pub freeze_after: Option<u64>,
-    /// How many objects there are if none is ever new (`hammer`); they are asked for in turn.
+    /// How many objects there are if none is ever new (`hammer`); names then come from a shelf.
     pub preset: Option<u64>,
     /// Worker threads.
     pub workers: u16,

@@ -5,7 +5,7 @@ use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
-use crate::ledger::{Exhibit, Interval, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
+use crate::ledger::{Exhibit, Interval, Kind, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
 use crate::robot::{Ask, Desk, Job, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
@@ -272,8 +272,11 @@ impl Worker {
         match due {
             Due::Nothing => {}
             Due::Paid => self.recorder.due(),
-            Due::Asks(wish) => {
+            Due::Asks(mut wish) => {
                 self.recorder.due();
+                for part in std::mem::take(&mut wish.parts) {
+                    self.queue(wake.robot, wish.part(part));
+                }
                 self.queue(wake.robot, wish);
                 self.dispatch(wake.robot);
             }
@@ -318,13 +321,13 @@ impl Worker {
     /// A request leaves the queue.
     fn job(&mut self, wish: Wish) -> Box<Job> {
         let object = wish.name.fingerprint();
-        let overlaps = self.crowd.pending.ask(object);
+        let company = self.crowd.pending.ask(object);
         let first = self.crowd.pending.is_first(object);
         let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
         self.recorder.sent(wish.repeat, late);
         self.xacts += 1;
         let number = u64::from(self.number) << 48 | self.xacts;
-        Job::new(wish, Xact { tag: self.settings.law.tag, number }, overlaps, first, self.now)
+        Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now)
     }
 
     fn reuse(&mut self, slot: Slot, job: Box<Job>) {
@@ -412,7 +415,11 @@ impl Worker {
         self.record(report);
         self.finished(robot);
         let wish = &report.job.wish;
-        let page_is_here = report.verdict.findings.status == 200;
+        let redirected = wish.facts.redirects && report.verdict.findings.status == 302;
+        let page_is_here = report.verdict.findings.status == 200 || redirected;
+        if page_is_here && report.verdict.findings.wrong.is_none() {
+            self.crowd.arrived(&self.settings, robot, wish);
+        }
         for child in self.crowd.children(&self.settings, wish, self.now) {
             if page_is_here {
                 self.queue(robot, child);
@@ -421,8 +428,10 @@ impl Worker {
             }
         }
         self.dispatch(robot);
-        if let Some(wake) = self.crowd.again(&self.settings, robot, self.now) {
-            self.robot_due(&wake);
+        match self.crowd.again(&self.settings, robot, self.now) {
+            Some(wake) if wake.at <= self.now => self.robot_due(&wake),
+            Some(wake) => self.wake(wake),
+            None => {}
         }
     }
 
@@ -443,17 +452,21 @@ impl Worker {
         if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
             self.trouble(*trouble, self.url(wish), detail);
         }
-        self.crowd.pending.done(object, verdict.whole);
+        self.crowd.pending.done(object, verdict.whole && !job.aborted);
         let through_cache = self.settings.route.mode != Mode::NoProxy;
         let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        if matches!(missing, Some(MissCause::Evicted | MissCause::Unknown)) {
+            self.recorder.origin().bytes_again += verdict.body_bytes;
+        }
         let reply = Reply {
-            kind: wish.kind.kind(),
+            kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },
             content: wish.name.content,
             status: verdict.findings.status,
             cachable: wish.facts.cachable,
             offered: wish.offered(),
             served,
-            aborted: false,
+            aborted: job.aborted,
+            behind: job.company.behind,
             head_bytes: report.head_bytes,
             body_bytes: verdict.body_bytes,
             response: self.now.saturating_sub(wish.intended),
@@ -471,7 +484,7 @@ impl Worker {
         if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
             return MissCause::Refused;
         }
-        if job.overlaps {
+        if job.company.overlaps {
             return MissCause::OnItsWay;
         }
         let law = &self.settings.law;
@@ -486,6 +499,7 @@ impl Worker {
         if trouble == Trouble::Reset && used > 1 && job.wish.tries < TRIES_MAX {
             self.recorder.side(Side::Client).retried += 1;
             job.wish.tries += 1;
+            self.crowd.pending.take_back(job.wish.name.fingerprint());
             self.crowd.robots[robot as usize].queue.push_front(job.wish);
             self.dispatch(robot);
             return;
@@ -591,7 +605,7 @@ impl Worker {
             robots: u64::from(self.crowd.alive()),
             under_way: self.under_way,
             waiting: waiting as u64,
-            working_set: self.crowd.demand.working_set(),
+            working_set: self.crowd.working_set(),
             populus: factors.populus as f32,
             load: factors.load as f32,
             recurrence: factors.recurrence as f32,

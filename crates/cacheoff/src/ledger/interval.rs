@@ -280,6 +280,9 @@ pub struct Service {
     pub hit: Histogram,
     /// Basic misses.
     pub miss: Histogram,
+    /// Of those, the ones that nobody was asking for when they were sent: no cache has a reason to hold them back.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub alone: Histogram,
 }
 
 impl Service {
@@ -291,6 +294,7 @@ impl Service {
         self.all.merge(&other.all);
         self.hit.merge(&other.hit);
         self.miss.merge(&other.miss);
+        self.alone.merge(&other.alone);
     }
 }
 
@@ -343,6 +347,9 @@ pub struct OriginFigures {
     /// Think times in microseconds, as drawn.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub think: Histogram,
+    /// From a whole request to the last byte of its answer, in microseconds: think time and link.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub service: Histogram,
 }
 
 impl OriginFigures {
@@ -354,6 +361,7 @@ impl OriginFigures {
         self.faults += other.faults;
         self.bytes_again += other.bytes_again;
         self.think.merge(&other.think);
+        self.service.merge(&other.service);
     }
 }
 

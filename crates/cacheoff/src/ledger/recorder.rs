@@ -32,6 +32,8 @@ pub struct Reply {
     pub response: Duration,
     /// From the first byte sent to the last byte.
     pub service: Duration,
+    /// Whether somebody else was asking for the same object when it was sent.
+    pub behind: bool,
     /// From the first byte sent to the first byte received.
     pub first_byte: Duration,
     /// Time spent waiting for a connection.
@@ -55,12 +57,13 @@ pub struct Recorder {
     named: [ClassTally; NAMED],
     contents: Vec<ClassTally>,
     statuses: Vec<(u16, ClassTally)>,
-    service: [Tally; 3],
+    service: [Tally; 4],
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
     lateness: Tally,
     think: Tally,
+    origin_service: Tally,
     plain: Interval,
     connections: [Connections; 2],
 }
@@ -142,6 +145,9 @@ impl Recorder {
             self.named[FILL].add(reply, sample);
         }
         self.service[if hit { 1 } else { 2 }].add(micros(reply.service));
+        if !hit && !reply.behind {
+            self.service[3].add(micros(reply.service));
+        }
     }
 
     fn status(&mut self, status: u16) -> Option<&mut ClassTally> {
@@ -184,6 +190,11 @@ impl Recorder {
         self.think.add(micros(think));
     }
 
+    /// An origin's answer has left.
+    pub fn answered(&mut self, after: Duration) {
+        self.origin_service.add(micros(after));
+    }
+
     /// Errors so far in this interval.
     pub fn errors(&self) -> &Errors {
         &self.plain.errors
@@ -209,13 +220,14 @@ impl Recorder {
         for (status, tally) in &mut self.statuses {
             tally.give(Class::Status(*status), &mut interval);
         }
-        let [all, hit, miss] = self.service.each_mut().map(Tally::take);
-        interval.service = Service { all, hit, miss };
+        let [all, hit, miss, alone] = self.service.each_mut().map(Tally::take);
+        interval.service = Service { all, hit, miss, alone };
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();
         interval.lateness = self.lateness.take();
         interval.origin.think = self.think.take();
+        interval.origin.service = self.origin_service.take();
         for side in Side::ALL {
             let counts = &mut self.connections[*side as usize];
             let (open, idle) = (counts.open, counts.idle);

@@ -14,7 +14,7 @@ use crate::distribution::Distribution;
 use crate::random::{Stream, mix};
 
 /// Everything that decides what objects are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Law {
     /// Seed of the run.
     pub seed: u64,
@@ -24,6 +24,10 @@ pub struct Law {
     pub epoch: u64,
     /// Content types, in the order of the workload.
     pub contents: Vec<Content>,
+    /// Share of the objects whose URL redirects to another one.
+    pub redirect: f64,
+    /// Share of the objects whose URL has a query string.
+    pub query: f64,
 }
 
 /// A content type.
@@ -71,6 +75,8 @@ pub struct Facts {
     pub size: u64,
     /// Whether a store may keep it.
     pub cachable: bool,
+    /// Whether its URL leads to another one.
+    pub redirects: bool,
 }
 
 /// What the bytes of one version of an object follow from.
@@ -86,6 +92,8 @@ pub struct Body {
 
 /// Most objects that one page embeds: their number has a byte in their names.
 const EMBEDS_MAX: f64 = 255.0;
+/// Set in the numbers of objects that others lead to.
+const MOVED: u64 = 1 << 62;
 
 impl Law {
     /// The content type of an object.
@@ -103,6 +111,7 @@ impl Law {
             seed,
             size: size.min(content.size_bytes_max.max(1)),
             cachable: Stream::new(seed, 2).chance(content.cachable),
+            redirects: name.number & MOVED == 0 && Stream::new(seed, 5).chance(self.redirect),
         }
     }
 
@@ -130,6 +139,11 @@ impl Law {
         (1..=count).map(|number| child(number, &mut stream)).collect()
     }
 
+    /// Where an object that redirects leads to.
+    pub fn moved(&self, name: &Name) -> Name {
+        Name { number: name.number | MOVED, ..*name }
+    }
+
     /// The path of an object's URL, with its leading slash.
     pub fn path(&self, name: &Name, facts: &Facts, out: &mut Vec<u8>) {
         let ending = match &self.content(name).endings[..] {
@@ -140,6 +154,10 @@ impl Law {
             }
         };
         name.write_path(self.tag, ending, out);
+        if self.query > 0.0 && Stream::new(facts.seed, 6).chance(self.query) {
+            out.extend_from_slice(b"?q=");
+            hex(facts.seed >> 40, out);
+        }
     }
 
     /// The object of a path; `None` if it is none of this run's.

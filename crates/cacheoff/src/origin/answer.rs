@@ -17,6 +17,8 @@ pub struct Answer {
     pub body: Option<(Body, Range<u64>)>,
     /// Whether the connection stays, as far as the request says.
     pub keeps_alive: bool,
+    /// Whether the body goes in chunks.
+    pub chunked: bool,
 }
 
 /// What an origin does wrong on purpose.
@@ -32,6 +34,19 @@ pub enum Fault {
     LongLength,
     /// 503 instead of an answer.
     Unavailable,
+    /// The origin breaks off anywhere in the body.
+    Abort,
+}
+
+/// How an answer is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// What goes wrong.
+    pub fault: Option<Fault>,
+    /// Whether the connection ends after it.
+    pub close: bool,
+    /// Whether it has no length.
+    pub chunked: bool,
 }
 
 impl Fault {
@@ -43,26 +58,23 @@ impl Fault {
             Self::Stall => "stall",
             Self::LongLength => "long-length",
             Self::Unavailable => "unavailable",
+            Self::Abort => "abort",
         }
     }
 }
 
 /// Answers a request: writes the head to `out` and says what follows it.
-pub fn answer(
-    request: &RequestHead,
-    law: &Law,
-    clock: &Clock,
-    fault: Option<Fault>,
-    close: bool,
-    out: &mut Vec<u8>,
-) -> Answer {
+pub fn answer(request: &RequestHead, law: &Law, clock: &Clock, manner: Manner, out: &mut Vec<u8>) -> Answer {
+    let fault = manner.fault.filter(|fault| *fault == Fault::Unavailable || request.method == Method::Get);
     let path = match &request.target {
         Target::Origin(path) => path.as_bytes(),
         Target::Absolute(url) => url.path.as_bytes(),
         Target::Authority(..) | Target::Asterisk => b"",
     };
-    let keeps_alive = request.keeps_alive() && !close;
-    let reply = Reply { request, clock, keeps_alive };
+    // Without a length, the end of the connection is the only end that HTTP/1.0 knows.
+    let endless = manner.chunked && request.version == Http::Http10;
+    let keeps_alive = request.keeps_alive() && !manner.close && !endless;
+    let reply = Reply { request, clock, keeps_alive, chunked: manner.chunked };
     if path == CALIBRATE.as_bytes() {
         return reply.short(204, out);
     }
@@ -77,6 +89,7 @@ struct Reply<'a> {
     request: &'a RequestHead,
     clock: &'a Clock,
     keeps_alive: bool,
+    chunked: bool,
 }
 
 impl Reply<'_> {
@@ -90,7 +103,7 @@ impl Reply<'_> {
             field(FAULT, Fault::Unavailable.as_str().as_bytes(), out);
         }
         self.end(out);
-        Answer { status, body: None, keeps_alive: self.keeps_alive }
+        Answer { status, body: None, keeps_alive: self.keeps_alive, chunked: false }
     }
 
     fn object(&self, law: &Law, name: &Name, fault: Option<Fault>, out: &mut Vec<u8>) -> Answer {
@@ -105,13 +118,27 @@ impl Reply<'_> {
             self.begin(304, out);
             self.labels(law, name, &facts, &version, &tag, out);
             self.end(out);
-            return Answer { status: 304, body: None, keeps_alive: self.keeps_alive };
+            return Answer { status: 304, body: None, keeps_alive: self.keeps_alive, chunked: false };
+        }
+        if facts.redirects {
+            self.begin(302, out);
+            let moved = law.moved(name);
+            out.extend_from_slice(b"Location: ");
+            law.path(&moved, &law.facts(&moved), out);
+            out.extend_from_slice(b"\r\nContent-Length: 0\r\n");
+            self.labels(law, name, &facts, &version, &tag, out);
+            self.end(out);
+            return Answer { status: 302, body: None, keeps_alive: self.keeps_alive, chunked: false };
         }
         let part = self.part(facts.size);
         self.begin(if part.is_some() { 206 } else { 200 }, out);
         let range = part.clone().unwrap_or(0..facts.size);
         let surplus = if fault == Some(Fault::LongLength) { 1 + facts.size / 2 } else { 0 };
         self.lengths(&range, part.is_some(), facts.size, surplus, out);
+        let chunked = self.chunked && self.request.version == Http::Http11;
+        if chunked {
+            field("Transfer-Encoding", b"chunked", out);
+        }
         field("Content-Type", content.media.as_bytes(), out);
         self.labels(law, name, &facts, &version, &tag, out);
         if let Some(fault) = fault {
@@ -119,7 +146,8 @@ impl Reply<'_> {
         }
         self.end(out);
         let body = (self.request.method != Method::Head).then_some((body, range));
-        Answer { status: if part.is_some() { 206 } else { 200 }, body, keeps_alive: self.keeps_alive }
+        let chunked = chunked && body.is_some();
+        Answer { status: if part.is_some() { 206 } else { 200 }, body, keeps_alive: self.keeps_alive, chunked }
     }
 
     fn begin(&self, status: u16, out: &mut Vec<u8>) {
@@ -136,9 +164,11 @@ impl Reply<'_> {
     }
 
     fn lengths(&self, range: &Range<u64>, partial: bool, size: u64, surplus: u64, out: &mut Vec<u8>) {
-        out.extend_from_slice(b"Content-Length: ");
-        decimal(range.end - range.start + surplus, out);
-        out.extend_from_slice(b"\r\n");
+        if !self.chunked {
+            out.extend_from_slice(b"Content-Length: ");
+            decimal(range.end - range.start + surplus, out);
+            out.extend_from_slice(b"\r\n");
+        }
         if partial {
             field("Content-Range", ContentRange::of(range, Some(size)).to_string().as_bytes(), out);
         }

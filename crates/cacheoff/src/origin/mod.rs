@@ -2,9 +2,10 @@
 //! limits on the use of connections, links and faults are the workload's.
 
 mod answer;
+mod chunks;
 mod serve;
 
-pub use answer::{Answer, Fault, answer};
+pub use answer::{Answer, Fault, Manner, answer};
 pub use serve::{Next, Serve, Site};
 
 use crate::distribution::Distribution;
@@ -28,6 +29,27 @@ pub struct OriginSettings {
     pub link: Link,
     /// Faults with their probabilities.
     pub faults: Vec<(Fault, f64)>,
+    /// Refusals come in bursts of so long; zero spreads them.
+    pub burst: Duration,
+    /// Answers have no length: they are chunked, or end with the connection.
+    pub chunked: bool,
+}
+
+impl Default for OriginSettings {
+    /// One server that answers at once and makes no mistakes.
+    fn default() -> Self {
+        Self {
+            servers: 1,
+            port: 0,
+            think: None,
+            uses: None,
+            idle: Duration::from_secs(15),
+            link: Link::default(),
+            faults: Vec::new(),
+            burst: Duration::ZERO,
+            chunked: false,
+        }
+    }
 }
 
 /// The address of a visible server: 127.128.0.1 and up.

@@ -1,6 +1,6 @@
 //! One connection of an origin: a request at a time, thought about, answered through the link.
 
-use super::{Answer, Fault, OriginSettings, answer};
+use super::{Answer, Fault, Manner, OriginSettings, answer, chunks};
 use crate::ledger::{Recorder, Side};
 use crate::link::{Arrival, Lane};
 use crate::object::{Body, Law};
@@ -86,8 +86,12 @@ enum State {
 struct Reply {
     head: Vec<u8>,
     body: Option<(Body, Range<u64>)>,
+    /// Whether the body goes in chunks, and whether it has its last one.
+    chunks: Option<bool>,
     fault: Option<Fault>,
     keeps_alive: bool,
+    /// When its request was whole.
+    asked: Duration,
     /// Bytes of head and body that the socket took.
     sent: u64,
     /// Bytes that have crossed the link, so that they may be sent.
@@ -224,9 +228,8 @@ impl Serve {
     /// A request is whole: decides the answer and when it leaves.
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
-        let draws = site.settings.faults.iter();
-        let fault =
-            draws.into_iter().find(|(_, probability)| site.stream.chance(*probability)).map(|(fault, _)| *fault);
+        let fault = fault_of_now(site);
+        let cut = if fault == Some(Fault::Abort) { site.stream.unit() } else { 0.5 };
         let heard = match &mut self.lanes {
             Some(lanes) => lanes.inward.send(site.now.max(lanes.open_at), 1).last().map_or(site.now, |last| last.at),
             None => site.now,
@@ -241,15 +244,17 @@ impl Serve {
         let unix = site.clock.unix + ((heard + think).as_secs() - site.now.as_secs());
         let later = (unix != site.clock.unix).then(|| Clock::at(unix));
         let mut head = Vec::with_capacity(512);
-        let close = self.uses_left == 0 || matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength));
-        let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), fault, close, &mut head);
-        let reply = Reply::new(head, answer, fault, site.recorder);
+        let breaks = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength | Fault::Abort));
+        let manner = Manner { fault, close: self.uses_left == 0 || breaks, chunked: site.settings.chunked };
+        let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), manner, &mut head);
+        let reply = Reply::new(head, answer, fault.map(|fault| (fault, cut)), site.now, site.recorder);
         self.state = State::Waiting(heard + think, Box::new(reply));
     }
 
     fn send(&mut self, mut reply: Box<Reply>, site: &mut Site<'_>) -> Option<Next> {
         loop {
             if reply.sent == reply.len() {
+                site.recorder.answered(site.now.saturating_sub(reply.asked));
                 return self.sent(&reply);
             }
             if let Err(wake) = reply.cross(self.lanes.as_deref_mut(), site.now) {
@@ -296,27 +301,53 @@ impl Serve {
     }
 }
 
+/// What goes wrong with the answer to a request that comes now.
+fn fault_of_now(site: &mut Site<'_>) -> Option<Fault> {
+    let (settings, now) = (site.settings, site.now.as_secs_f64());
+    let burst = settings.burst.as_secs_f64();
+    for (fault, share) in &settings.faults {
+        let strikes = match fault {
+            // As long as they last, bursts refuse everything; they come as often as makes the share.
+            Fault::Unavailable if burst > 0.0 => now % (burst / share) < burst,
+            _ => site.stream.chance(*share),
+        };
+        if strikes {
+            return Some(*fault);
+        }
+    }
+    None
+}
+
 fn is_calibration(request: &RequestHead) -> bool {
     matches!(&request.target, Target::Origin(path) if **path == *CALIBRATE)
 }
 
 impl Reply {
-    fn new(head: Vec<u8>, answer: Answer, fault: Option<Fault>, recorder: &mut Recorder) -> Self {
+    fn new(
+        head: Vec<u8>,
+        answer: Answer,
+        fault: Option<(Fault, f64)>,
+        asked: Duration,
+        recorder: &mut Recorder,
+    ) -> Self {
         let figures = recorder.origin();
         figures.requests += 1;
         figures.not_modified += u64::from(answer.status == 304);
         figures.partial += u64::from(answer.status == 206);
         figures.faults += u64::from(fault.is_some());
-        let halved = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::Stall));
+        let (fault, cut) = (fault.map(|(fault, _)| fault), fault.map_or(1.0, |(_, cut)| cut));
+        let halved = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::Stall | Fault::Abort));
         let body = answer.body.map(|(body, range)| {
             let len = range.end - range.start;
-            (body, range.start..range.start + if halved { len / 2 } else { len })
+            (body, range.start..range.start + if halved { (len as f64 * cut) as u64 } else { len })
         });
         Self {
             head,
             body,
+            chunks: answer.chunked.then_some(!halved),
             fault,
             keeps_alive: answer.keeps_alive,
+            asked,
             sent: 0,
             crossed: 0,
             entered: 0,
@@ -325,7 +356,8 @@ impl Reply {
     }
 
     fn len(&self) -> u64 {
-        self.head.len() as u64 + self.body.as_ref().map_or(0, |(_, range)| range.end - range.start)
+        let body = self.body.as_ref().map_or(0, |(_, range)| range.end - range.start);
+        self.head.len() as u64 + self.chunks.map_or(body, |whole| chunks::framed_len(body, whole))
     }
 
     /// Lets bytes cross the link; `Err` says when the next ones arrive.
@@ -356,7 +388,13 @@ impl Reply {
         let head_at = self.sent.min(head_len) as usize;
         buffer[..from_head].copy_from_slice(&self.head[head_at..head_at + from_head]);
         if let Some((body, range)) = &self.body {
-            body.fill(range.start + self.sent.saturating_sub(head_len), &mut buffer[from_head..len]);
+            let (at, room) = (self.sent.saturating_sub(head_len), &mut buffer[from_head..len]);
+            match self.chunks {
+                None => body.fill(range.start + at, room),
+                Some(_) => {
+                    chunks::write(range.end - range.start, at, room, |at, out| body.fill(range.start + at, out));
+                }
+            }
         }
         len
     }

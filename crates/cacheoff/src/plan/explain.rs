@@ -183,6 +183,7 @@ fn again(workload: &Workload, plan: &Plan) -> Vec<String> {
         Popularity::Recent { .. } => "newer ones more often".to_owned(),
         Popularity::Zipf { alpha, .. } => format!("by a rank: the n-th with weight n^-{alpha}"),
         Popularity::Sequence => "one after the other".to_owned(),
+        Popularity::Tree { fan } => format!("along the links of pages, {fan} on each, breadth first"),
         Popularity::Live { segment_s, .. } => format!("what is live, in segments of {}", time(segment_s)),
     };
     let set = match interest.working_set {

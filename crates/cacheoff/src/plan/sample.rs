@@ -191,7 +191,8 @@ impl<'w> Drawer<'w> {
                 let back = ((window + 1) as f64).powf(self.stream.unit().powf(skew)) as u64;
                 made + 1 - back.clamp(1, window)
             }
-            Popularity::Sequence => {
+            // Breadth first, a tree is walked by number.
+            Popularity::Sequence | Popularity::Tree { .. } => {
                 world.hot = world.hot % window + 1;
                 world.hot
             }

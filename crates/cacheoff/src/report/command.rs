@@ -1,6 +1,6 @@
 //! `cacheoff report`.
 
-use super::{Summary, Threshold, csv, history_page, json, page, prometheus, text};
+use super::{Summary, Threshold, csv, history_page, json, markdown, page, prometheus, text};
 use crate::ledger::{Ledger, Price};
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -36,6 +36,9 @@ pub struct Outputs {
     /// Write one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
     /// Write a row per run
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
@@ -83,8 +86,8 @@ impl Outputs {
         let thresholds = Threshold::parse_all(self.threshold.as_deref().unwrap_or(""))?;
         print!("{}", text(ledgers));
         type Make = fn(&[Ledger]) -> String;
-        let makes: [(&Option<PathBuf>, Make); 3] =
-            [(&self.html, page), (&self.csv, csv), (&self.prometheus, prometheus)];
+        let makes: [(&Option<PathBuf>, Make); 4] =
+            [(&self.html, page), (&self.markdown, markdown), (&self.csv, csv), (&self.prometheus, prometheus)];
         for (file, make) in makes {
             if let Some(file) = file {
                 write(file, &make(ledgers))?;

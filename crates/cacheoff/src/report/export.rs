@@ -113,8 +113,22 @@ fn expand(value: &mut Value) {
 }
 
 fn is_histogram(field: &str) -> bool {
-    ["response", "size", "hit", "miss", "all", "first_byte", "wait", "connect", "lateness", "think", "measured"]
-        .contains(&field)
+    [
+        "response",
+        "size",
+        "hit",
+        "miss",
+        "all",
+        "first_byte",
+        "wait",
+        "connect",
+        "lateness",
+        "think",
+        "service",
+        "alone",
+        "measured",
+    ]
+    .contains(&field)
 }
 
 fn unpack(field: &mut Value) {

@@ -8,6 +8,7 @@ pub mod command;
 mod compare;
 mod export;
 mod figures;
+mod markdown;
 mod markup;
 mod metric;
 mod page;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use compare::{Comparison, Rounds, Spread, compare};
 pub use export::{csv, json, prometheus};
+pub use markdown::markdown;
 pub use metric::{Better, Group, METRICS, Metric};
 pub use page::{history_page, page};
 pub use summary::Summary;

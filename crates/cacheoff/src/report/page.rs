@@ -2,7 +2,7 @@
 
 use super::compare::{Comparison, compare};
 use super::markup::{Table, escaped, folded};
-use super::metric::METRICS;
+use super::metric::{Better, METRICS, Metric};
 use super::{past, sections};
 use crate::chart::{self, Unit};
 use crate::ledger::{Ledger, MissCause, Trouble};
@@ -20,6 +20,9 @@ pub fn page(ledgers: &[Ledger]) -> String {
         escaped(&subtitle(ledgers)),
         contents(&comparisons)
     );
+    if comparisons.len() > 1 {
+        let _ = write!(out, "<h2 id=\"glance\">At a glance</h2>{}", glance(&comparisons));
+    }
     for (place, comparison) in comparisons.iter().enumerate() {
         sections::workload(&mut out, comparison, &format!("w{place}"));
     }
@@ -51,6 +54,49 @@ fn head(title: &str) -> String {
         chart::STYLE,
         include_str!("page.css")
     )
+}
+
+/// Figures by which workloads are told at a glance, and those of a power cut.
+const GLANCE: [&str; 4] = ["rps", "hit.p99", "dhr", "cpu_us"];
+const GLANCE_CUT: [&str; 2] = ["downtime.hit", "downtime.kept"];
+
+/// A few figures of each workload, entries side by side; bold marks the best of those that count.
+fn glance(comparisons: &[Comparison<'_>]) -> String {
+    let mut labels: Vec<&str> = Vec::new();
+    for entry in comparisons.iter().flat_map(|comparison| &comparison.entries) {
+        if !labels.contains(&entry.label.as_str()) {
+            labels.push(&entry.label);
+        }
+    }
+    let mut table = Table::plain(&[&[""], &labels[..]].concat());
+    for comparison in comparisons {
+        let cut = comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
+        let keys: &[&str] = if cut { &GLANCE_CUT } else { &GLANCE };
+        for metric in keys.iter().filter_map(|key| Metric::named(key)) {
+            let of = |label: &str| {
+                let entry = comparison.entries.iter().find(|entry| entry.label == label)?;
+                Some((entry.spread(metric)?.median, entry.counts()))
+            };
+            let values: Vec<Option<(f64, bool)>> = labels.iter().map(|label| of(label)).collect();
+            if values.iter().all(Option::is_none) {
+                continue;
+            }
+            let counting = values.iter().flatten().filter(|(_, counts)| *counts).map(|(value, _)| *value);
+            let best = match metric.better {
+                Better::More => counting.reduce(f64::max),
+                Better::Less => counting.reduce(f64::min),
+                Better::Neither => None,
+            };
+            let cell = |value: &Option<(f64, bool)>| match value {
+                None => "–".to_owned(),
+                Some((value, true)) if best == Some(*value) => format!("<b>{}</b>", metric.unit.text(*value)),
+                Some((value, _)) => metric.unit.text(*value),
+            };
+            let name = format!("{}: {}", escaped(&comparison.workload), metric.name);
+            table.row(&std::iter::once(name).chain(values.iter().map(cell)).collect::<Vec<_>>());
+        }
+    }
+    table.html()
 }
 
 fn title(comparisons: &[Comparison<'_>]) -> String {

@@ -1,6 +1,6 @@
 //! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
 
-use super::{Case, Judge, RobotSettings, Route, Verdict, Wish, write_request};
+use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, write_request};
 use crate::ledger::Trouble;
 use crate::link::Lane;
 use crate::object::Law;
@@ -14,6 +14,11 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
+
+/// A robot that reads slowly looks again after so long.
+const TRICKLE: Duration = Duration::from_millis(50);
+/// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
+const HEAD_PIECE_BYTES: usize = 256;
 
 /// What a connection works with: everything that belongs to its worker.
 pub struct Desk<'a> {
@@ -38,8 +43,8 @@ pub struct Job {
     pub wish: Wish,
     /// Its name.
     pub xact: Xact,
-    /// Whether a first copy was on its way when it was sent.
-    pub overlaps: bool,
+    /// Who else was asking when it was sent.
+    pub company: Company,
     /// Whether nobody else can have brought the object into the cache.
     pub first: bool,
     /// When its first byte left the robot.
@@ -53,6 +58,10 @@ pub struct Job {
     head_bytes: u64,
     reply: Option<(Judge, Decoder, u64)>,
     keeps_alive: bool,
+    /// Bytes of the body that came.
+    body_bytes: u64,
+    /// Whether the robot broke off.
+    pub aborted: bool,
 }
 
 /// What became of a request.
@@ -291,13 +300,20 @@ impl Ask {
                 self.state = State::Receiving(job);
                 return Some(Outcome::Poll);
             }
-            match self.stream.read(desk.buffer) {
+            let Some(room) = self.room(&job, desk) else {
+                self.state = State::Receiving(job);
+                return Some(Outcome::Wake(desk.now + TRICKLE));
+            };
+            match self.stream.read(&mut desk.buffer[..room]) {
                 Ok(0) => return self.closed(job, desk),
                 Ok(len) => {
-                    self.readable = self.ended || len == desk.buffer.len();
+                    self.readable = self.ended || len == room;
+                    self.active = desk.now;
                     let at = self.crossed(len, desk.now);
                     job.first_byte.get_or_insert(at);
                     match self.take(&mut job, len, desk) {
+                        // The rest is left to the one who sends it.
+                        Ok(false) if job.aborted => return self.finish(job, at, true),
                         Ok(false) => {}
                         Ok(true) => return self.finish(job, at, true),
                         Err(detail) => return Some(Outcome::Failed(job, Trouble::Malformed, detail)),
@@ -309,6 +325,21 @@ impl Ask {
                 Err(error) => return Some(failed(job, &error)),
             }
         }
+    }
+
+    /// How much may be read now, if the robot reads slowly.
+    fn room(&self, job: &Job, desk: &Desk<'_>) -> Option<usize> {
+        let rate = desk.settings.read_bytes_per_s;
+        if rate == 0 {
+            return Some(desk.buffer.len());
+        }
+        if job.reply.is_none() {
+            return Some(HEAD_PIECE_BYTES);
+        }
+        let since = desk.now.saturating_sub(job.started).as_secs_f64();
+        let left = (since * rate as f64) as u64;
+        let left = left.saturating_sub(job.body_bytes).min(desk.buffer.len() as u64);
+        (left > 0).then_some(left as usize)
     }
 
     /// When bytes that came out of the socket now have crossed the link.
@@ -375,7 +406,18 @@ fn take(scan: &mut HeadScan, job: &mut Job, bytes: &[u8], desk: &Desk<'_>) -> Re
     loop {
         let step = decoder.decode(&bytes[at..]).map_err(|fault| fault.to_string())?;
         match step.event {
-            Event::Data(range) => judge.body(&bytes[at + range.start..at + range.end]),
+            Event::Data(range) => {
+                let data = &bytes[at + range.start..at + range.end];
+                let wanted = job.wish.abort_at.map_or(data.len() as u64, |abort| abort.saturating_sub(job.body_bytes));
+                let data = &data[..data.len().min(wanted as usize)];
+                judge.body(data);
+                job.body_bytes += data.len() as u64;
+                if job.wish.abort_at.is_some_and(|abort| job.body_bytes >= abort) {
+                    judge.break_off();
+                    (job.aborted, job.keeps_alive) = (true, false);
+                    return Ok((bytes.len(), false));
+                }
+            }
             Event::End(_) => return Ok((at + step.consumed, true)),
             Event::NeedMore => return Ok((at + step.consumed, false)),
         }
@@ -385,11 +427,11 @@ fn take(scan: &mut HeadScan, job: &mut Job, bytes: &[u8], desk: &Desk<'_>) -> Re
 
 impl Job {
     /// A request that is taken up now.
-    pub fn new(wish: Wish, xact: Xact, overlaps: bool, first: bool, now: Duration) -> Box<Self> {
+    pub fn new(wish: Wish, xact: Xact, company: Company, first: bool, now: Duration) -> Box<Self> {
         Box::new(Self {
             wish,
             xact,
-            overlaps,
+            company,
             first,
             started: now,
             taken: now,
@@ -400,6 +442,8 @@ impl Job {
             head_bytes: 0,
             reply: None,
             keeps_alive: false,
+            body_bytes: 0,
+            aborted: false,
         })
     }
 
@@ -416,6 +460,8 @@ impl Job {
             first: self.first,
             asked: self.asked,
             now: desk.clock.unix,
+            expected: desk.settings.expected,
+            delay_s_max: desk.settings.delay_s_max,
         };
         let mut judge = Judge::head(&case, head);
         if framing == Framing::None {

@@ -1,7 +1,8 @@
 //! What robots want next: names are made in worlds and repeated from them (Web Polygraph's words; WORKLOADS A.8, A.9).
 //! A worker's worlds are its own, so what it asks follows from the seed and the times alone.
 
-use super::{HotSet, Popularity, RobotSettings};
+use super::{HotSet, Multipliers, Popularity, RobotSettings, Special};
+use crate::distribution::Distribution;
 use crate::ledger::Kind;
 use crate::object::{Facts, Law, Name, World, pick};
 use crate::random::{Stream, mix};
@@ -29,6 +30,23 @@ pub struct Wish {
     pub tries: u8,
     /// What the page embeds and the robot wants, if it is one.
     pub children: Vec<Name>,
+    /// Other parts that are asked for at the same time.
+    pub parts: Vec<Part>,
+    /// After how many bytes of the body the robot breaks off, if it does.
+    pub abort_at: Option<u64>,
+    /// What the request says of the robot.
+    pub client: Client,
+}
+
+/// What a request says of the robot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// Its number.
+    pub number: u32,
+    /// Whether it shows its cookie.
+    pub cookie: bool,
+    /// Whether it shows that it is logged in.
+    pub logged_in: bool,
 }
 
 /// What is asked of an object.
@@ -46,8 +64,38 @@ pub enum Kindred {
     Head,
     /// A POST with a body of so many bytes.
     Post(u32),
-    /// A part in the middle.
-    Range,
+    /// The object if its tag is not the current one: it is.
+    TagMatch,
+    /// A part.
+    Part(Part),
+}
+
+/// A part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its first byte.
+    pub start: u64,
+    /// What follows its last byte.
+    pub end: u64,
+    /// Whether it is asked for as so many bytes of the end.
+    pub suffix: bool,
+}
+
+impl Part {
+    /// A part of an object of this size; nothing can be asked of an empty one.
+    fn draw(size: u64, bytes: Distribution, suffix: f64, stream: &mut Stream) -> Self {
+        let length = (bytes.draw(stream).max(1.0) as u64).min(size);
+        let suffix = stream.chance(suffix);
+        let start = if suffix { size - length } else { stream.below(size - length + 1) };
+        Self { start, end: start + length, suffix }
+    }
+
+    /// The object in so many parts of the same length; the last one may be shorter.
+    fn divide(size: u64, count: u64) -> Vec<Self> {
+        let length = size.div_ceil(count.clamp(1, size.max(1))).max(1);
+        let starts = (0..size).step_by(usize::try_from(length).unwrap_or(usize::MAX));
+        starts.map(|start| Self { start, end: (start + length).min(size), suffix: false }).collect()
+    }
 }
 
 impl Kindred {
@@ -55,19 +103,79 @@ impl Kindred {
     pub fn kind(self) -> Kind {
         match self {
             Self::Basic => Kind::Basic,
-            Self::ModifiedBefore | Self::ModifiedAfter => Kind::Validation,
+            Self::ModifiedBefore | Self::ModifiedAfter | Self::TagMatch => Kind::Validation,
             Self::Reload => Kind::Reload,
             Self::Head => Kind::Head,
             Self::Post(_) => Kind::Upload,
-            Self::Range => Kind::Range,
+            Self::Part(_) => Kind::Range,
         }
     }
 }
 
 impl Wish {
-    /// Whether an ideal cache answers it: basic, asked before, and a store may keep it.
+    /// Draws how an object is asked for.
+    pub fn draw(
+        law: &Law,
+        settings: &RobotSettings,
+        (name, repeat): (Name, bool),
+        special: f64,
+        stream: &mut Stream,
+    ) -> Self {
+        let facts = law.facts(&name);
+        let mut wish = Self::of(name, facts, repeat);
+        wish.kind = kind_of(settings, &facts, law.content(&name).etag, special, stream);
+        let ranges = settings.ranges.parallel.draw(stream).max(1.0) as u64;
+        if ranges > 1 && wish.kind == Kindred::Basic && facts.size > 1 {
+            wish.parts = Part::divide(facts.size, ranges);
+            wish.kind = wish.parts.pop().map_or(Kindred::Basic, Kindred::Part);
+        }
+        if stream.chance(settings.abort) {
+            wish.abort_at = Some(stream.below(facts.size + 1));
+        }
+        wish.client.cookie = stream.chance(settings.cookie);
+        wish.client.logged_in = stream.chance(settings.logged_in);
+        if facts.redirects {
+            (wish.kind, wish.parts, wish.children) = (Kindred::Basic, Vec::new(), vec![law.moved(&name)]);
+            return wish;
+        }
+        wish.children = law.embedded(&name, &facts);
+        wish.children.retain(|_| settings.embed_recurrence >= 1.0 || stream.chance(settings.embed_recurrence));
+        wish
+    }
+
+    /// A plain request.
+    pub fn of(name: Name, facts: Facts, repeat: bool) -> Self {
+        Self {
+            name,
+            facts,
+            kind: Kindred::Basic,
+            repeat,
+            variant: 0,
+            intended: Duration::ZERO,
+            waited: false,
+            tries: 0,
+            children: Vec::new(),
+            parts: Vec::new(),
+            abort_at: None,
+            client: Client::default(),
+        }
+    }
+
+    /// The same for another part.
+    pub fn part(&self, part: Part) -> Self {
+        Self { kind: Kindred::Part(part), ..Self::of(self.name, self.facts, self.repeat) }.like(self)
+    }
+
+    /// For the same client at the same time.
+    pub fn like(mut self, other: &Self) -> Self {
+        (self.variant, self.intended, self.client) = (other.variant, other.intended, other.client);
+        self
+    }
+
+    /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
     pub fn offered(&self) -> bool {
-        self.kind == Kindred::Basic && self.repeat && self.facts.cachable
+        let plain = self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
+        plain && self.repeat && self.facts.cachable
     }
 }
 
@@ -90,12 +198,16 @@ pub struct Demand {
     /// Names of each content type that can be repeated, over all servers.
     usable: Vec<u64>,
     frozen: bool,
+    /// Multiplier of the probability of the hot set, of the request that is being drawn.
+    hot: f64,
 }
 
 /// Servers that are tried at random before they are looked through.
 const SERVER_TRIES: u32 = 8;
 /// How far the neighbours are whose size is looked at.
 const NEIGHBOURS: u64 = 4;
+/// Bytes of a body that a robot sends.
+const POST_BYTES_MAX: f64 = 1e6;
 
 impl Demand {
     /// Nothing asked for yet.
@@ -107,6 +219,7 @@ impl Demand {
             private: HashMap::new(),
             usable: vec![0; contents],
             frozen: false,
+            hot: 1.0,
         }
     }
 
@@ -126,28 +239,27 @@ impl Demand {
         self.public.iter().chain(self.private.values()).map(window).sum()
     }
 
-    /// Draws the next request of a robot.
+    /// Whether the working set grows no more.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Draws what a robot asks for next, and whether it was asked for before.
     pub fn draw(
         &mut self,
         law: &Law,
         settings: &RobotSettings,
         robot: u32,
-        factors: (f64, f64),
+        multipliers: Multipliers,
         stream: &mut Stream,
-    ) -> Wish {
-        let (recurrence, special) = factors;
+    ) -> (Name, bool) {
+        self.hot = multipliers.hot;
         let content = pick(&settings.direct, stream);
         let public = settings.public >= 1.0 || stream.chance(settings.public);
-        let repeat = stream.chance(settings.recurrence * recurrence);
+        let repeat = stream.chance(settings.recurrence * multipliers.recurrence);
         let old = if repeat { self.repeat(law, settings, robot, content, public, stream) } else { None };
         let repeat = old.is_some();
-        let name = old.unwrap_or_else(|| self.make(robot, content, public, stream));
-        let facts = law.facts(&name);
-        let kind = kind_of(settings, special, stream);
-        let mut children = law.embedded(&name, &facts);
-        children.retain(|_| settings.embed_recurrence >= 1.0 || stream.chance(settings.embed_recurrence));
-        let (intended, variant) = (Duration::ZERO, 0);
-        Wish { name, facts, kind, repeat, variant, intended, waited: false, tries: 0, children }
+        (old.unwrap_or_else(|| self.make(robot, content, public, stream)), repeat)
     }
 
     /// Of the wished world, or else of the other kind: a small run keeps its recurrence.
@@ -236,32 +348,29 @@ impl Demand {
     fn choose(&self, names: &mut Names, settings: &RobotSettings, stream: &mut Stream) -> u64 {
         let oldest = names.made - names.window;
         if let (Some(hot), true) = (settings.hot_set, self.frozen)
-            && stream.chance(hot.probability)
+            && stream.chance(hot.probability * self.hot)
         {
-            return hot_name(names, hot, oldest, stream);
+            return hot_name(&mut names.hot, hot, oldest, names.made, stream);
         }
         match settings.popularity {
-            Popularity::Uniform => oldest + 1 + stream.below(names.window),
             Popularity::Recent(skew) => {
                 let back = ((names.window + 1) as f64).powf(stream.unit().powf(skew)) as u64;
                 names.made + 1 - back.clamp(1, names.window)
             }
-            Popularity::Zipf(exponent) => {
-                let rank = zipf_rank(names.window, exponent, stream);
-                // Ranks are scattered over the numbers, so that age says nothing of popularity.
-                oldest + 1 + scatter(rank, names.window)
-            }
+            // The others belong to fixed sets, which have a shelf.
+            _ => oldest + 1 + stream.below(names.window),
         }
     }
 }
 
-/// A name near the hot position, which jumps when the window has slid past it.
-fn hot_name(names: &mut Names, hot: HotSet, oldest: u64, stream: &mut Stream) -> u64 {
-    let width = ((hot.share * names.window as f64).round() as u64).clamp(1, names.window);
-    if names.hot < oldest + width || names.hot > names.made {
-        names.hot = oldest + width + stream.below(names.window - width + 1);
+/// A name of `(oldest, newest]` near the hot position, which jumps when the window has slid past it.
+pub(super) fn hot_name(position: &mut u64, hot: HotSet, oldest: u64, newest: u64, stream: &mut Stream) -> u64 {
+    let window = newest - oldest;
+    let width = ((hot.share * window as f64).round() as u64).clamp(1, window);
+    if *position < oldest + width || *position > newest {
+        *position = oldest + width + stream.below(window - width + 1);
     }
-    names.hot - stream.below(width)
+    *position - stream.below(width)
 }
 
 /// Popular objects become small: with some probability the smallest cachable neighbour is taken.
@@ -288,47 +397,29 @@ fn private_server(robot: u32, content: u8, number: u64, servers: u32) -> u32 {
     ((u128::from(hash) * u128::from(servers)) >> 64) as u32
 }
 
-fn kind_of(settings: &RobotSettings, special: f64, stream: &mut Stream) -> Kindred {
+fn kind_of(settings: &RobotSettings, facts: &Facts, tagged: bool, special: f64, stream: &mut Stream) -> Kindred {
     if settings.kinds.is_empty() {
         return Kindred::Basic;
     }
     let mut rest = stream.unit();
-    for (kind, share) in &settings.kinds {
+    for (ask, share) in &settings.kinds {
         rest -= share * special;
         if rest < 0.0 {
-            return match *kind {
-                Kindred::Post(bytes) => Kindred::Post(stream.below(u64::from(bytes) + 1) as u32),
-                kind => kind,
+            return match *ask {
+                Special::Post => Kindred::Post(settings.post_bytes.draw(stream).clamp(0.0, POST_BYTES_MAX) as u32),
+                Special::Part if facts.size == 0 => Kindred::Basic,
+                Special::Part => {
+                    Kindred::Part(Part::draw(facts.size, settings.ranges.bytes, settings.ranges.suffix, stream))
+                }
+                // What has no tag, or may not be kept, cannot be asked about again.
+                Special::TagMatch if !tagged || !facts.cachable => Kindred::Basic,
+                Special::TagMatch => Kindred::TagMatch,
+                Special::ModifiedBefore => Kindred::ModifiedBefore,
+                Special::ModifiedAfter => Kindred::ModifiedAfter,
+                Special::Reload => Kindred::Reload,
+                Special::Head => Kindred::Head,
             };
         }
     }
     Kindred::Basic
-}
-
-/// A rank from 0 on, by inversion of the continuous distribution: exact enough for windows of any size.
-fn zipf_rank(count: u64, exponent: f64, stream: &mut Stream) -> u64 {
-    let (limit, unit) = (count as f64 + 1.0, stream.unit());
-    let rank = if (exponent - 1.0).abs() < 1e-9 {
-        limit.powf(unit)
-    } else {
-        let power = 1.0 - exponent;
-        (1.0 + unit * (limit.powf(power) - 1.0)).powf(1.0 / power)
-    };
-    (rank as u64).clamp(1, count) - 1
-}
-
-/// A place for each rank, the same as long as the window keeps its size.
-fn scatter(rank: u64, count: u64) -> u64 {
-    let step = 0x9E37_79B1 % count.max(1);
-    (u128::from(rank) * u128::from(coprime(step.max(1), count)) % u128::from(count.max(1))) as u64
-}
-
-fn coprime(step: u64, count: u64) -> u64 {
-    let divisor = |mut a: u64, mut b: u64| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    (step..).find(|step| divisor(*step, count) == 1).unwrap_or(1)
 }

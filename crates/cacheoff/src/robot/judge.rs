@@ -1,6 +1,5 @@
 //! The judge: what a reply must be, and what it was. The head is judged when it is complete, the body as it arrives.
 
-use super::request::middle;
 use super::{Kindred, Wish};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Body, HEADER_BYTES, Law, whose};
@@ -12,10 +11,6 @@ use larder_wire::range::ContentRange;
 /// Seconds by which clocks and roundings may differ.
 const TOLERANCE_S: u64 = 2;
 
-/// A cache adds the time that the origin took to the age (RFC 9111 section 4.2.3), so that it may look older than it is
-/// by the longest think time.
-const RESPONSE_DELAY_S_MAX: u64 = 30;
-
 /// Judges one reply.
 #[derive(Debug)]
 pub struct Judge {
@@ -25,6 +20,8 @@ pub struct Judge {
     at: u64,
     end: u64,
     bytes_right: bool,
+    /// The cache answers by itself, as it must.
+    own: bool,
     first: Vec<u8>,
     findings: Findings,
 }
@@ -68,6 +65,10 @@ pub struct Case<'a> {
     pub asked: u64,
     /// Now, in seconds since 1970.
     pub now: u64,
+    /// The status that the cache must give by itself, if it must.
+    pub expected: Option<u16>,
+    /// Seconds that an origin may take: think time and link.
+    pub delay_s_max: u64,
 }
 
 impl Judge {
@@ -92,8 +93,9 @@ impl Judge {
             expected,
             variants: (case.wish.facts.seed, case.law.content(&case.wish.name).variants),
             at: 0,
-            end: expected.size,
+            end: if case.wish.facts.redirects { 0 } else { expected.size },
             bytes_right: true,
+            own: false,
             first: Vec::new(),
             findings: Findings { status: head.status, served, wrong: None, fault: None },
         };
@@ -110,6 +112,12 @@ impl Judge {
         tag: Option<Tag>,
         dated: Option<u64>,
     ) -> Option<(Trouble, String)> {
+        if let Some(wanted) = case.expected {
+            // What such an answer says is the cache's own affair.
+            (self.at, self.end, self.own) = (0, 0, true);
+            let wrong = || (Trouble::WrongStatus, format!("status {} instead of {wanted}", head.status));
+            return (head.status != wanted).then(wrong);
+        }
         if echo.is_some_and(|echo| echo.tag != case.xact.tag) {
             return Some((Trouble::ForeignReply, "the echo is of another run".into()));
         }
@@ -132,18 +140,27 @@ impl Judge {
     /// The status, and the part of a partial answer.
     fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
         let permitted: &[u16] = match case.wish.kind {
+            _ if case.wish.facts.redirects => &[302],
             Kindred::ModifiedAfter => &[304],
-            Kindred::Range => &[206, 200],
+            // The object may change while the request is on its way.
+            Kindred::TagMatch => &[304, 200],
+            Kindred::Part(_) => &[206, 200],
             _ => &[200],
         };
         if !permitted.contains(&head.status) {
             return Some((Trouble::WrongStatus, format!("status {} instead of {permitted:?}", head.status)));
         }
+        if head.status == 302 {
+            return self.location(case, head);
+        }
         if head.status != 206 {
             return None;
         }
         let part = head.fields.get("Content-Range").and_then(ContentRange::parse);
-        let asked = middle(case.wish.facts.size);
+        let asked = match case.wish.kind {
+            Kindred::Part(part) => part.start..part.end,
+            _ => return Some((Trouble::WrongStatus, "status 206, but no part was asked for".into())),
+        };
         match part {
             Some(part) if part.range() == asked => {
                 (self.at, self.end) = (asked.start, asked.end);
@@ -151,6 +168,15 @@ impl Judge {
             }
             part => Some((Trouble::WrongRange, format!("{part:?} instead of bytes {asked:?}"))),
         }
+    }
+
+    /// Where a redirection leads to.
+    fn location(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
+        let (mut wanted, moved) = (Vec::new(), case.law.moved(&case.wish.name));
+        case.law.path(&moved, &case.law.facts(&moved), &mut wanted);
+        let found = head.fields.get("Location").unwrap_or_default();
+        let detail = || format!("Location leads to {}", String::from_utf8_lossy(found));
+        (!found.ends_with(&wanted)).then(|| (Trouble::WrongHeader, detail()))
     }
 
     /// Whether a hit was permitted.
@@ -209,7 +235,7 @@ impl Judge {
 
     /// Whether the body should be the object's.
     fn is_ours(&self) -> bool {
-        matches!(self.findings.status, 200 | 206) && self.findings.fault.is_none()
+        matches!(self.findings.status, 200 | 206) && self.findings.fault.is_none() && !self.own
     }
 
     fn wrong_bytes(&self) -> (Trouble, String) {
@@ -246,6 +272,11 @@ impl Judge {
         }
         let whole = complete && missing == 0 && self.findings.wrong.is_none() && self.findings.fault.is_none();
         Verdict { body_bytes: self.at - started.min(self.at), whole, findings: self.findings }
+    }
+
+    /// The robot breaks off here.
+    pub fn break_off(&mut self) {
+        self.end = self.at;
     }
 
     fn expects_body(&self) -> bool {
@@ -285,7 +316,8 @@ fn labels(case: &Case<'_>, head: &ResponseHead, tag: Option<Tag>, dated: Option<
     let age: u64 = head.fields.text("Age")?.trim().parse().ok()?;
     let real = case.now.saturating_sub(dated);
     let slack = TOLERANCE_S + case.now.saturating_sub(case.asked);
-    if age > real + slack + RESPONSE_DELAY_S_MAX || age + slack < real {
+    // A cache adds the time that the origin took to the age (RFC 9111 section 4.2.3), so that an answer looks older than it is.
+    if age > real + slack + case.delay_s_max || age + slack < real {
         return header(format!("Age is {age} s, but Date lies {real} s back"));
     }
     None

@@ -5,12 +5,14 @@ mod demand;
 mod judge;
 mod pending;
 mod request;
+mod shelf;
 
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
-pub use demand::{Demand, Kindred, Wish};
+pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
-pub use pending::Pending;
+pub use pending::{Company, Pending};
 pub use request::write_request;
+pub use shelf::Shelf;
 
 use crate::distribution::Distribution;
 use crate::ledger::Mode;
@@ -28,6 +30,8 @@ pub struct RobotSettings {
     pub per_address: u32,
     /// When each asks.
     pub pace: Pace,
+    /// All ask at once when a phase begins.
+    pub together: bool,
     /// Probability that a request repeats a name.
     pub recurrence: f64,
     /// Share of the requests whose names all robots of a worker share.
@@ -43,7 +47,11 @@ pub struct RobotSettings {
     /// Probability that an embedded object is asked for.
     pub embed_recurrence: f64,
     /// Kinds of requests with their shares; the rest is basic.
-    pub kinds: Vec<(Kindred, f64)>,
+    pub kinds: Vec<(Special, f64)>,
+    /// Bytes of a POST.
+    pub post_bytes: Distribution,
+    /// How parts are asked for.
+    pub ranges: Ranges,
     /// Requests that a connection carries; `None` for any number.
     pub uses: Option<Distribution>,
     /// Connections that a robot may have open.
@@ -52,12 +60,59 @@ pub struct RobotSettings {
     pub waiting_max: usize,
     /// What requests say they speak.
     pub version: Version,
+    /// Share of the replies whose reading a robot breaks off.
+    pub abort: f64,
+    /// Bytes per second that a connection is read at; 0 for as they come.
+    pub read_bytes_per_s: u64,
+    /// Share of the requests with a cookie of the robot.
+    pub cookie: f64,
+    /// Share of the requests of a user who is logged in.
+    pub logged_in: f64,
+    /// The status that the cache must give by itself, if it must.
+    pub expected: Option<u16>,
     /// Share of the robots that accept compressed variants.
     pub accepts_gzip: f64,
+    /// Seconds that an origin may take at most: think time and link.
+    pub delay_s_max: u64,
     /// How long a reply may take.
     pub timeout: Duration,
     /// The link between robots and cache.
     pub link: Link,
+}
+
+impl Default for RobotSettings {
+    /// One robot that asks plain questions about one type of objects.
+    fn default() -> Self {
+        Self {
+            count: 1,
+            per_address: 1,
+            pace: Pace::Closed(Distribution::Constant(0.0)),
+            together: false,
+            recurrence: 1.0,
+            public: 1.0,
+            popularity: Popularity::Uniform,
+            hot_set: None,
+            discrimination: 0.0,
+            direct: vec![(0, 1.0)],
+            embed_recurrence: 1.0,
+            kinds: Vec::new(),
+            post_bytes: Distribution::Constant(0.0),
+            ranges: Ranges { bytes: Distribution::Constant(1.0), suffix: 0.0, parallel: Distribution::Constant(1.0) },
+            uses: None,
+            connections_max: 4,
+            waiting_max: 1_000,
+            version: Version::Http11,
+            abort: 0.0,
+            read_bytes_per_s: 0,
+            cookie: 0.0,
+            logged_in: 0.0,
+            expected: None,
+            accepts_gzip: 0.0,
+            delay_s_max: 1,
+            timeout: Duration::from_secs(10),
+            link: Link::default(),
+        }
+    }
 }
 
 /// When a robot asks.
@@ -67,8 +122,49 @@ pub enum Pace {
     Poisson(f64),
     /// With a constant gap, whatever the replies do.
     Constant(Duration),
-    /// As soon as the last reply has come.
-    BestEffort,
+    /// After the last reply and a pause in seconds.
+    Closed(Distribution),
+}
+
+/// A kind of request that is not basic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// If-Modified-Since before the last change.
+    ModifiedBefore,
+    /// If-Modified-Since after the last change.
+    ModifiedAfter,
+    /// If-None-Match with the current tag.
+    TagMatch,
+    /// Past the cache.
+    Reload,
+    /// The head alone.
+    Head,
+    /// With a body.
+    Post,
+    /// A part.
+    Part,
+}
+
+/// How parts are asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranges {
+    /// Bytes of a part.
+    pub bytes: Distribution,
+    /// Share of those that are asked for as the end of an object.
+    pub suffix: f64,
+    /// Parts into which a basic request is divided.
+    pub parallel: Distribution,
+}
+
+/// What a phase makes of probabilities.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Of repetition.
+    pub recurrence: f64,
+    /// Of requests that are not basic.
+    pub special: f64,
+    /// Of the hot set.
+    pub hot: f64,
 }
 
 /// Which name a repetition repeats.
@@ -78,8 +174,24 @@ pub enum Popularity {
     Uniform,
     /// Recent ones first: `1 + last − int((last + 1) ^ (U ^ s))`.
     Recent(f64),
-    /// Rank by rank with this exponent, over the whole window; the rank of a name follows from its number.
-    Zipf(f64),
+    /// Of a fixed set, by a rank with this exponent; a share of the ranks gets another object each hour.
+    Zipf {
+        /// Weight of a rank: `rank ^ -exponent`.
+        exponent: f64,
+        /// Share of the ranks.
+        churn_per_hour: f64,
+    },
+    /// Of a fixed set, one after the other.
+    Sequence,
+    /// A tree whose pages link to so many others each, breadth first.
+    Tree(u32),
+    /// Lists and segments of channels.
+    Live {
+        /// Length of a segment.
+        segment: Duration,
+        /// Segments in a list.
+        window: u32,
+    },
 }
 
 /// Names that are hot for a while.
@@ -102,6 +214,8 @@ pub struct Route {
     pub host: String,
     /// Port of the origins.
     pub origin_port: u16,
+    /// Whether visible servers have names instead of addresses.
+    pub names: bool,
 }
 
 impl Route {
@@ -109,6 +223,11 @@ impl Route {
     pub fn hop(&self, server: u32) -> SocketAddr {
         self.address.unwrap_or_else(|| SocketAddr::from((crate::origin::server_address(server), self.origin_port)))
     }
+}
+
+/// The name of a visible server, in a domain that nobody has (RFC 6761).
+pub fn server_name(server: u32) -> String {
+    format!("server{server}.cacheoff.test")
 }
 
 /// The address of a robot: 127.64.0.1 and up.

@@ -14,9 +14,19 @@ pub struct Pending {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     askers: u32,
-    /// Requests among those that were sent.
+    /// Requests among those that were sent, and those of them that are under way now.
     sent: u32,
+    under_way: u32,
     answered: bool,
+}
+
+/// Who else asks for an object when it is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Company {
+    /// A first copy is still on its way.
+    pub overlaps: bool,
+    /// Somebody is being answered, so that a cache may hold this one back.
+    pub behind: bool,
 }
 
 /// Objects whose copy failed that are remembered.
@@ -28,16 +38,26 @@ impl Pending {
         self.objects.entry(object).or_default().askers += 1;
     }
 
-    /// Somebody asks for it now; says whether a first copy is still on its way.
-    pub fn ask(&mut self, object: u64) -> bool {
+    /// Somebody asks for it now.
+    pub fn ask(&mut self, object: u64) -> Company {
         let state = self.objects.entry(object).or_default();
         state.sent += 1;
-        state.sent > 1 && !state.answered
+        state.under_way += 1;
+        let overlaps = state.sent > 1 && !state.answered;
+        Company { overlaps, behind: state.under_way > 1 }
     }
 
     /// Whether nobody else can have brought it into the cache.
     pub fn is_first(&self, object: u64) -> bool {
         self.objects.get(&object).is_none_or(|state| state.sent <= 1 && !state.answered)
+    }
+
+    /// What was sent is taken back, to be sent again.
+    pub fn take_back(&mut self, object: u64) {
+        if let Some(state) = self.objects.get_mut(&object) {
+            state.sent = state.sent.saturating_sub(1);
+            state.under_way = state.under_way.saturating_sub(1);
+        }
     }
 
     /// An asker is done, with a whole copy or without one.
@@ -47,6 +67,7 @@ impl Pending {
         }
         if let Some(state) = self.objects.get_mut(&object) {
             state.answered |= whole;
+            state.under_way = state.under_way.saturating_sub(1);
         }
         self.leave(object);
     }

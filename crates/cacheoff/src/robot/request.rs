@@ -1,20 +1,13 @@
 //! Requests as bytes.
 
-use super::{Kindred, Route, Wish};
+use super::{Kindred, Route, Wish, server_name};
 use crate::ledger::Mode;
 use crate::object::Law;
 use crate::origin::server_address;
-use crate::wire::{ECHO, Xact, decimal, field};
+use crate::wire::{ECHO, Tag, Xact, decimal, field};
 use larder_wire::Version;
 use larder_wire::date::{Stamp, format_date};
 use std::io::Write;
-use std::ops::Range;
-
-/// The part that a range request asks for: the middle half, at least a byte.
-pub fn middle(size: u64) -> Range<u64> {
-    let from = size / 4;
-    from..(from + size / 2).max(from + 1)
-}
 
 /// Writes a request. `now` is in seconds since 1970.
 pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
@@ -33,7 +26,8 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     out.extend_from_slice(version.as_str().as_bytes());
     out.extend_from_slice(b"\r\nHost: ");
     let _ = match route.mode {
-        Mode::Reverse if !route.host.is_empty() => out.write_all(route.host.as_bytes()),
+        Mode::Reverse if !route.host.is_empty() && !route.names => out.write_all(route.host.as_bytes()),
+        _ if route.names => write!(out, "{}:{}", server_name(wish.name.server), route.origin_port),
         _ => write!(out, "{server}:{}", route.origin_port),
     };
     out.extend_from_slice(b"\r\nAccept: */*\r\n");
@@ -41,6 +35,12 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     out.extend_from_slice(b": ");
     xact.write(out);
     out.extend_from_slice(b"\r\n");
+    if wish.client.cookie {
+        field("Cookie", format!("id={:x}", wish.client.number).as_bytes(), out);
+    }
+    if wish.client.logged_in {
+        field("Authorization", format!("Bearer robot-{:x}", wish.client.number).as_bytes(), out);
+    }
     if wish.variant > 0 {
         field("Accept-Encoding", b"gzip", out);
     }
@@ -59,9 +59,18 @@ fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
             field("Cache-Control", b"no-cache", out);
             field("Pragma", b"no-cache", out);
         }
-        Kindred::Range => {
-            let part = middle(wish.facts.size);
-            field("Range", format!("bytes={}-{}", part.start, part.end - 1).as_bytes(), out);
+        Kindred::Part(part) => {
+            let _ = match part.suffix {
+                true => write!(out, "Range: bytes=-{}\r\n", part.end - part.start),
+                false => write!(out, "Range: bytes={}-{}\r\n", part.start, part.end - 1),
+            };
+        }
+        Kindred::TagMatch => {
+            let variant = if law.content(&wish.name).variants > 1 { wish.variant } else { 0 };
+            let generation = law.version(&wish.name, &wish.facts, now).generation;
+            out.extend_from_slice(b"If-None-Match: ");
+            Tag { seed: wish.facts.seed, generation, variant }.write(out);
+            out.extend_from_slice(b"\r\n");
         }
         Kindred::Post(bytes) => {
             out.extend_from_slice(b"Content-Length: ");

@@ -5,7 +5,7 @@ use crate::engine::{Settings, Worker};
 use crate::ledger::{Link, Side, Tally};
 use crate::origin::OriginSettings;
 use crate::robot::RobotSettings;
-use crate::schedule::{Goal, Phase, Ramp, Schedule};
+use crate::schedule::{Goal, Phase, Schedule};
 use crate::wire::CALIBRATE;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -55,17 +55,9 @@ fn measure(settings: &Settings, sockets: &[TcpListener]) -> io::Result<Vec<Durat
         drain: Duration::ZERO,
         ..settings.clone()
     };
-    let flat = Ramp::flat(1.0);
-    let phase = Phase {
-        name: "calibration".into(),
-        goal: Goal::Replies(u64::MAX),
-        logged: false,
-        populus: flat,
-        load: flat,
-        recurrence: flat,
-        special: flat,
-    };
-    let (quiet, schedule, start) = (Arc::new(quiet), Arc::new(Schedule::new(vec![phase])), Instant::now());
+    let phase = Phase { logged: false, ..Phase::flat("calibration", Goal::Replies(u64::MAX)) };
+    let (quiet, schedule, start) =
+        (Arc::new(quiet), Arc::new(Schedule::new(vec![phase], sockets.len() as u16)), Instant::now());
     let (sender, receiver) = mpsc::channel();
     let through = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();

@@ -1,7 +1,7 @@
 //! `cacheoff run`, and the plays of a contest.
 
-use super::{Order, Wanted, derive, route, run, table};
-use crate::contest::Heat;
+use super::{Order, Power, Wanted, derive, route, run, table};
+use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
 use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
 use crate::plan::{Asked, Plan, show};
@@ -11,7 +11,7 @@ use crate::schedule::{Goal, Phase};
 use crate::workload::{Builtin, Scaled, Workload, load};
 use larder_wire::{Scheme, Url};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -55,6 +55,12 @@ pub struct RunArgs {
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
+    /// A command that cuts the power of the cache, for dark phases
+    #[arg(long, value_name = "COMMAND", requires = "again")]
+    cut: Option<String>,
+    /// A command that starts it again; it may stay in the foreground
+    #[arg(long, value_name = "COMMAND", requires = "cut")]
+    again: Option<String>,
     /// Knobs of the workload to change
     #[arg(long, value_name = "KNOB=VALUE")]
     set: Vec<String>,
@@ -66,16 +72,38 @@ pub struct RunArgs {
 impl RunArgs {
     /// Plays, and prints what came of it.
     pub fn run(&self) -> Result<ExitCode, String> {
+        let (ledger, workload, settings) = self.play(self.peak, self.ledger.as_deref())?;
+        eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
+        println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
+        println!("{}", table(&ledger, &workload, &settings));
+        Ok(match ledger.end.outcome {
+            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
+            _ => ExitCode::FAILURE,
+        })
+    }
+
+    /// Requests per second at peak, if somebody said so.
+    pub fn peak(&self) -> Option<f64> {
+        self.peak
+    }
+
+    /// Plays at another peak.
+    pub fn at(&self, peak: f64, ledger: &Path) -> Result<Ledger, String> {
+        Ok(self.play(Some(peak), Some(ledger))?.0)
+    }
+
+    fn play(&self, peak: Option<f64>, ledger: Option<&Path>) -> Result<(Ledger, Workload, Settings), String> {
         let changes = self.set.iter().map(|given| {
             let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
             Ok((knob.trim().to_owned(), value.trim().to_owned()))
         });
         let changes = changes.collect::<Result<Vec<_>, String>>()?;
-        let scaled = read(&self.workload, self.variant.as_deref(), &changes, self.scale)?;
+        let discipline = Discipline { variant: self.variant.clone(), changes, ..Discipline::of(&self.workload) };
+        let scaled = read(&discipline, self.scale)?;
         let route = self.route()?;
         let target = target(&route);
         let wanted = Wanted {
-            peak: self.peak,
+            peak,
             seed: self.seed,
             epoch: unix_now(),
             workers: self.cores.len().max(1) as u16,
@@ -83,7 +111,8 @@ impl RunArgs {
             route,
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
-        let mut head = head(&scaled, self.scale, &wanted, &settings, &phases, target);
+        let facts = workload_facts(&discipline, &scaled, peak, self.scale);
+        let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let watched = match (self.pid, head.target.mode, wanted.route.address) {
@@ -98,20 +127,14 @@ impl RunArgs {
             settings: settings.clone(),
             phases,
             head,
-            ledger: self.ledger.clone(),
+            ledger: ledger.map(Path::to_path_buf),
             watched,
             cores,
+            power: self.cut.clone().zip(self.again.clone()).map(|(cut, again)| Power { cut, again }),
             shows,
             stop,
         };
-        let ledger = run(order)?;
-        eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
-        println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
-        println!("{}", table(&ledger, &scaled.workload, &settings));
-        Ok(match ledger.end.outcome {
-            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        })
+        Ok((run(order)?, scaled.workload, settings))
     }
 
     fn route(&self) -> Result<Route, String> {
@@ -128,30 +151,57 @@ impl RunArgs {
 
 /// Plays one heat of a contest.
 pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[usize]) -> Result<Ledger, String> {
-    let scaled = read(heat.workload, None, &[], scale)?;
+    let discipline = heat.discipline;
+    let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));
+    let scaled = read(discipline, scale)?;
     let route = match heat.target.mode {
         Mode::NoProxy => route(None, None, heat.origin.port()),
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
     };
     let workers = cores.len().max(1) as u16;
-    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: None, route };
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
-    let mut head = head(&scaled, scale, &wanted, &settings, &phases, heat.target.clone());
+    let facts = workload_facts(discipline, &scaled, peak, scale);
+    let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
     (head.label, head.round) = (heat.label.to_owned(), heat.round);
     (head.price, head.watts) = (heat.price.clone(), heat.watts);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
     let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop_flag());
-    run(Order { settings, phases, head, ledger, watched, cores, shows: true, stop })
+    run(Order { settings, phases, head, ledger, watched, cores, power: None, shows: true, stop })
+}
+
+/// What is known of a discipline's workload without playing it.
+pub fn facts(discipline: &Discipline, peak: Option<f64>, scale: f64) -> WorkloadFacts {
+    let scale = discipline.scale.unwrap_or(scale);
+    match read(discipline, scale) {
+        Ok(scaled) => workload_facts(discipline, &scaled, discipline.peak.or(peak), scale),
+        Err(_) => WorkloadFacts { name: discipline.title(), scale, ..WorkloadFacts::default() },
+    }
+}
+
+fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, scale: f64) -> WorkloadFacts {
+    let workload = &scaled.workload;
+    WorkloadFacts {
+        name: discipline.title(),
+        text: workload.text.clone(),
+        peak: peak.or(workload.peak_per_s),
+        scale,
+        scale_notes: scaled.notes.clone(),
+        report_phase: workload.rules.report_phase.clone(),
+        errors_max: Some(workload.rules.errors_max),
+        dhr_min: workload.rules.dhr_min,
+    }
 }
 
 fn plan(workload: &Workload, wanted: &Wanted) -> Plan {
     Plan::of(workload, &Asked { peak_per_s: wanted.peak, cache_bytes: wanted.cache_bytes })
 }
 
-/// A workload by name or file, with changes, scaled.
-pub fn read(name: &str, variant: Option<&str>, changes: &[(String, String)], scale: f64) -> Result<Scaled, String> {
+/// The workload of a discipline, scaled.
+pub fn read(discipline: &Discipline, scale: f64) -> Result<Scaled, String> {
+    let (name, variant, changes) = (&discipline.workload, discipline.variant.as_deref(), &discipline.changes[..]);
     if !(scale > 0.0 && scale <= 100.0) {
         return Err(format!("--scale {scale}: give a number above 0, such as 0.01"));
     }
@@ -167,38 +217,29 @@ pub fn read(name: &str, variant: Option<&str>, changes: &[(String, String)], sca
     Ok(workload.map_err(|report| report.to_string())?.scaled(scale))
 }
 
-fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phases: &[Phase], target: Target) -> Run {
-    let workload: &Workload = &scaled.workload;
+fn head(
+    mut facts: WorkloadFacts,
+    workload: &Workload,
+    wanted: &Wanted,
+    settings: &Settings,
+    phases: &[Phase],
+    target: Target,
+) -> Run {
+    // Without a cache there is no hit ratio to ask for.
+    facts.dhr_min = facts.dhr_min.filter(|_| target.mode != Mode::NoProxy);
     let rate = workload.robots.pace.rate_per_s().map(|rate| rate * f64::from(settings.robots.count));
     let phases = phases.iter().map(|phase| PhasePlan {
         name: phase.name.clone(),
-        length_us: match phase.goal {
-            Goal::Time(length) => Some(length.as_micros() as u64),
-            _ => None,
-        },
+        length_us: phase.length().map(|length| length.as_micros() as u64),
         logged: phase.logged,
         rate_end: rate.map(|rate| rate * phase.load.to * phase.populus.to),
-        goal: match phase.goal {
-            Goal::Time(length) => format!("{} s", length.as_secs_f64()),
-            Goal::Replies(count) => format!("{count} replies"),
-            Goal::Fill(bytes) => format!("{bytes} bytes of cachable misses"),
-        },
+        goal: goal_in_words(phase),
     });
     let mut run = Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
         started_unix: wanted.epoch,
         command: std::env::args().collect::<Vec<_>>().join(" "),
-        workload: WorkloadFacts {
-            name: workload.name.clone(),
-            text: workload.text.clone(),
-            peak: wanted.peak.or(workload.peak_per_s),
-            scale,
-            scale_notes: scaled.notes.clone(),
-            report_phase: workload.rules.report_phase.clone(),
-            errors_max: Some(workload.rules.errors_max),
-            // Without a cache there is no hit ratio to ask for.
-            dhr_min: workload.rules.dhr_min.filter(|_| target.mode != Mode::NoProxy),
-        },
+        workload: facts,
         seed: wanted.seed,
         target,
         contents: workload.contents.iter().map(|content| content.name.clone()).collect(),
@@ -208,6 +249,20 @@ fn head(scaled: &Scaled, scale: f64, wanted: &Wanted, settings: &Settings, phase
     };
     run.ideal = plan(workload, wanted).ideal();
     run
+}
+
+fn goal_in_words(phase: &Phase) -> String {
+    let goals = phase.goals.iter().map(|goal| match *goal {
+        Goal::Time(length) => format!("{} s", length.as_secs_f64()),
+        Goal::Replies(count) => format!("{count} replies"),
+        Goal::Fill(bytes) => format!("{bytes} bytes of cachable misses"),
+    });
+    let first = goals.collect::<Vec<_>>().join(" or ");
+    match (first.is_empty(), phase.until_frozen) {
+        (_, false) => first,
+        (true, true) => "a frozen working set".to_owned(),
+        (false, true) => format!("{first}, and a frozen working set"),
+    }
 }
 
 fn target(route: &Route) -> Target {

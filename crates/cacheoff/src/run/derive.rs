@@ -6,7 +6,7 @@ use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
 use crate::origin::{Fault, OriginSettings};
-use crate::robot::{HotSet, Kindred, Pace, Popularity, RobotSettings, Route};
+use crate::robot::{HotSet, Pace, Popularity, Ranges, RobotSettings, Route, Special};
 use crate::schedule::{Goal, Phase, Ramp};
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
 use larder_wire::Version;
@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Settings and phases of a workload. `Err` names what the engine cannot play.
 pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload)?;
+    refuse(workload, wanted.route.mode == Mode::Forward)?;
     let peak = wanted.peak.or(workload.peak_per_s);
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
@@ -60,12 +60,14 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
         epoch: wanted.epoch,
         contents: workload.contents.iter().map(content).collect(),
+        redirect: workload.servers.redirect,
+        query: workload.requests.query,
     };
     let settings = Settings {
         law,
         origins: origins(workload, servers, wanted.route.origin_port),
         robots: robots(workload, count),
-        route: wanted.route.clone(),
+        route: Route { names: workload.servers.names, ..wanted.route.clone() },
         freeze_at,
         freeze_after,
         preset,
@@ -77,26 +79,17 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
 }
 
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
-fn refuse(workload: &Workload) -> Result<(), String> {
+fn refuse(workload: &Workload, forward: bool) -> Result<(), String> {
     let (robots, requests, servers) = (&workload.robots, &workload.requests, &workload.servers);
     let cannot = [
         (robots.tls, "robot.tls"),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
-        (robots.abort > 0.0, "robot.abort"),
-        (robots.read_bytes_per_s > 0, "robot.read_bytes_per_s"),
-        (robots.together, "robot.together"),
-        (requests.if_none_match > 0.0, "request.if_none_match"),
-        (requests.range_suffix > 0.0, "request.range_suffix"),
-        (requests.cookie > 0.0 || requests.query > 0.0 || requests.logged_in > 0.0, "cookies, queries and users"),
         (requests.purges_per_request > 0.0, "purges"),
-        (requests.expected_status != 0, "request.expected_status"),
-        (servers.abort > 0.0, "server.abort"),
-        (servers.names, "server.names"),
-        (servers.chunked, "server.chunked"),
-        (servers.redirect > 0.0, "server.redirect"),
+        (
+            servers.names && forward,
+            "server.names (a forward proxy has to look them up; change it with server.names=false)",
+        ),
         (workload.replay.is_some(), "replay"),
-        (matches!(workload.interest.popularity, workload::Popularity::Live { .. }), "live popularity"),
-        (workload.phases.iter().any(|phase| phase.dark), "dark phases (use cacheoff downtime)"),
     ];
     let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
     match missing.is_empty() {
@@ -144,6 +137,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
         (Fault::Reset, given.faults.reset),
         (Fault::LongLength, given.faults.wrong_length),
         (Fault::Unavailable, given.faults.errors),
+        (Fault::Abort, given.abort),
     ];
     OriginSettings {
         servers,
@@ -153,18 +147,21 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
         idle: given.idle,
         link: link(&workload.server_link),
         faults: faults.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+        burst: given.faults.burst,
+        chunked: given.chunked,
     }
 }
 
 fn robots(workload: &Workload, count: u32) -> RobotSettings {
     let (given, interest, requests) = (&workload.robots, &workload.interest, &workload.requests);
     let kinds = [
-        (Kindred::ModifiedBefore, requests.ims_200),
-        (Kindred::ModifiedAfter, requests.ims_304),
-        (Kindred::Reload, requests.reload),
-        (Kindred::Head, requests.head),
-        (Kindred::Post(requests.post_bytes.quantile(1.0).min(1e6) as u32), requests.post),
-        (Kindred::Range, requests.range),
+        (Special::ModifiedBefore, requests.ims_200),
+        (Special::ModifiedAfter, requests.ims_304),
+        (Special::TagMatch, requests.if_none_match),
+        (Special::Reload, requests.reload),
+        (Special::Head, requests.head),
+        (Special::Post, requests.post),
+        (Special::Part, requests.range),
     ];
     let direct = workload.direct_shares().into_iter().enumerate();
     RobotSettings {
@@ -173,29 +170,56 @@ fn robots(workload: &Workload, count: u32) -> RobotSettings {
         pace: match given.pace {
             workload::Pace::Poisson { rate_per_s } => Pace::Poisson(rate_per_s),
             workload::Pace::Constant { rate_per_s } => Pace::Constant(Duration::from_secs_f64(1.0 / rate_per_s)),
-            workload::Pace::Closed { .. } => Pace::BestEffort,
+            workload::Pace::Closed { pause } => Pace::Closed(pause),
         },
         recurrence: interest.recurrence,
         public: interest.public,
         popularity: match interest.popularity {
             workload::Popularity::Recent { skew } => Popularity::Recent(skew),
-            workload::Popularity::Zipf { alpha, .. } => Popularity::Zipf(alpha),
-            _ => Popularity::Uniform,
+            workload::Popularity::Zipf { alpha, churn_per_hour } => {
+                Popularity::Zipf { exponent: alpha, churn_per_hour }
+            }
+            workload::Popularity::Sequence => Popularity::Sequence,
+            workload::Popularity::Tree { fan } => Popularity::Tree(fan),
+            workload::Popularity::Live { segment_s, window } => {
+                Popularity::Live { segment: Duration::from_secs_f64(segment_s), window }
+            }
+            workload::Popularity::Uniform => Popularity::Uniform,
         },
-        hot_set: (interest.hot_set > 0.0)
+        hot_set: (interest.hot_set > 0.0 || interest.hot_probability > 0.0)
             .then_some(HotSet { share: interest.hot_set, probability: interest.hot_probability }),
         discrimination: interest.bhr_discrimination,
         direct: direct.map(|(number, share)| (number as u8, share)).collect(),
         embed_recurrence: given.embed_recurrence,
         kinds: kinds.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+        post_bytes: requests.post_bytes,
+        ranges: Ranges {
+            bytes: requests.range_bytes,
+            suffix: requests.range_suffix,
+            parallel: requests.parallel_ranges,
+        },
+        together: given.together,
         uses: Some(given.connection_uses),
         connections_max: if given.connections_max == 0 { u32::MAX } else { given.connections_max },
         waiting_max: WAITING_MAX,
         version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
+        abort: given.abort,
+        read_bytes_per_s: given.read_bytes_per_s,
+        cookie: requests.cookie,
+        logged_in: requests.logged_in,
+        expected: (requests.expected_status != 0).then_some(requests.expected_status),
         accepts_gzip: requests.accept_gzip,
+        delay_s_max: delay_s_max(workload),
         timeout: TIMEOUT,
         link: link(&workload.client_link),
     }
+}
+
+/// Think time that one request in ten million exceeds, and twenty times the way of the link for what is lost or large.
+fn delay_s_max(workload: &Workload) -> u64 {
+    let way = workload.server_link.delay + workload.server_link.jitter;
+    let think = workload.servers.think.quantile(1.0 - 1e-7).clamp(0.0, TIMEOUT.as_secs_f64());
+    (think + 20.0 * way.as_secs_f64()).ceil() as u64 + 1
 }
 
 fn link(given: &workload::Link) -> Link {
@@ -208,21 +232,19 @@ fn phase(given: &workload::Phase, wanted: &Wanted) -> Result<Phase, String> {
         None => Err(format!("phase {} fills the cache {times} times: say its size with --cache-bytes", given.name)),
     });
     let fill = given.fill_bytes.or(fill.transpose()?);
-    let goal = match (given.length, given.replies, fill) {
-        (Some(length), ..) => Goal::Time(length),
-        (None, Some(replies), _) => Goal::Replies(replies),
-        (None, None, Some(bytes)) => Goal::Fill(bytes),
-        (None, None, None) => Goal::Time(Duration::ZERO),
-    };
+    let goals = [given.length.map(Goal::Time), given.replies.map(Goal::Replies), fill.map(Goal::Fill)];
     let ramp = |factor: workload::Factor| Ramp { from: factor.from, to: factor.to };
     Ok(Phase {
         name: given.name.clone(),
-        goal,
+        goals: goals.into_iter().flatten().collect(),
+        until_frozen: given.until_frozen,
         logged: given.logged,
+        dark: given.dark,
         populus: ramp(given.populus),
         load: ramp(given.load),
         recurrence: ramp(given.recurrence),
         special: ramp(given.special),
+        hot: ramp(given.hot),
     })
 }
 
@@ -232,9 +254,14 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
+    let names = false;
     match (proxy, site) {
-        (Some(address), _) => Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port },
-        (None, Some((address, host))) => Route { mode: Mode::Reverse, address: Some(address), host, origin_port },
-        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port },
+        (Some(address), _) => {
+            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names }
+        }
+        (None, Some((address, host))) => {
+            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names }
+        }
+        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names },
     }
 }

@@ -4,13 +4,19 @@
 mod calibrate;
 pub mod command;
 mod derive;
+#[cfg(test)]
+mod features_tests;
+pub mod peak;
+mod power;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use calibrate::{CALIBRATION, calibrate};
 pub use derive::{Wanted, derive, route};
-pub use table::table;
+pub use power::Power;
+use power::Switch;
+pub use table::{Row, logged, rows, table};
 
 use crate::engine::{Piece, Settings, Worker, listeners};
 use crate::ledger::{self, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
@@ -41,6 +47,8 @@ pub struct Order {
     pub watched: Watched,
     /// Cores for the workers, one after the other; empty for any.
     pub cores: Vec<usize>,
+    /// How the power is cut in dark phases.
+    pub power: Option<Power>,
     /// Whether progress is shown.
     pub shows: bool,
     /// Set to end the run early.
@@ -49,10 +57,18 @@ pub struct Order {
 
 /// How often phases and the stop flag are looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// How often a link is calibrated before there is no run.
+const CALIBRATIONS_MAX: u32 = 4;
 
 /// Plays it all. What was measured until something broke is in the ledger; only what keeps a run from beginning is an
 /// error.
 pub fn run(mut order: Order) -> Result<Ledger, String> {
+    if let (Some(dark), None) = (order.phases.iter().find(|phase| phase.dark), &order.power) {
+        let name = &dark.name;
+        return Err(format!(
+            "phase {name} is dark: say with --cut and --again how the power goes and comes, or use cacheoff downtime"
+        ));
+    }
     let (port, workers) = (order.settings.origins.port, order.settings.workers.max(1));
     order.settings.workers = workers;
     let sockets = listeners(port, workers).map_err(|error| {
@@ -61,7 +77,7 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
     let port = sockets[0].local_addr().map_err(|error| error.to_string())?.port();
     order.settings.origins.port = port;
     order.settings.route.origin_port = port;
-    let found = calibrate(&order.settings, &sockets)?;
+    let found = calibrated(&order.settings, &sockets)?;
     order.head.links.extend(found);
     // The calibration took seconds: robots and origins date what they send by this clock, caches by the real one.
     order.settings.law.epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -82,13 +98,26 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
         waiting: BTreeMap::new(),
         reached: vec![(0, 0); usize::from(workers)],
         failure: None,
+        switch: order.power.clone().map(Switch::new),
     };
     Ok(play(order, sockets, keeper))
 }
 
+/// A machine that was busy for a moment gets another chance.
+fn calibrated(settings: &Settings, sockets: &[TcpListener]) -> Result<Vec<ledger::Link>, String> {
+    let mut found = calibrate(settings, sockets);
+    for _ in 1..CALIBRATIONS_MAX {
+        if found.is_err() {
+            std::thread::sleep(Duration::from_secs(1));
+            found = calibrate(settings, sockets);
+        }
+    }
+    found
+}
+
 fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
-    let schedule = Arc::new(Schedule::new(order.phases));
     let settings = Arc::new(order.settings);
+    let schedule = Arc::new(Schedule::new(order.phases, settings.workers));
     let (sender, receiver) = mpsc::channel();
     let start = Instant::now();
     let through = Arc::new(AtomicUsize::new(0));
@@ -117,7 +146,8 @@ fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
     keeper.end(start.elapsed(), interrupted)
 }
 
-fn bind_to(core: Option<usize>) {
+/// Binds this thread, and what it starts, to a core.
+pub fn bind_to(core: Option<usize>) {
     let Some(core) = core else { return };
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(core);
@@ -135,6 +165,7 @@ struct Keeper {
     /// The latest interval of each worker.
     reached: Vec<(u16, u64)>,
     failure: Option<String>,
+    switch: Option<Switch>,
 }
 
 impl Keeper {
@@ -143,6 +174,9 @@ impl Keeper {
         let mut interrupted = false;
         loop {
             schedule.advance(start.elapsed());
+            if let Some(Err(reason)) = self.switch.as_mut().map(|switch| switch.look(schedule, start.elapsed())) {
+                self.failure = Some(reason);
+            }
             if !interrupted && (stop.load(Relaxed) || self.failure.is_some()) {
                 interrupted = stop.load(Relaxed);
                 schedule.stop(start.elapsed());
@@ -195,6 +229,9 @@ impl Keeper {
             if let Some(progress) = &mut self.progress {
                 progress.show(&interval);
             }
+            if let Some(switch) = &mut self.switch {
+                switch.see(&interval);
+            }
             self.append(Record::Interval(Box::new(interval)));
         }
     }
@@ -213,6 +250,9 @@ impl Keeper {
     fn end(mut self, at: Duration, interrupted: bool) -> Ledger {
         if let Some(progress) = &mut self.progress {
             progress.finish();
+        }
+        if let Some(found) = self.switch.take().and_then(Switch::end) {
+            self.append(Record::Downtime(found));
         }
         let outcome = match (self.failure.take(), interrupted) {
             (Some(reason), _) => Outcome::Failed(reason),

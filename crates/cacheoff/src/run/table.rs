@@ -4,7 +4,7 @@ use crate::engine::Settings;
 use crate::ledger::{Class, Histogram, Interval, Ledger};
 use crate::object::pick;
 use crate::random::Stream;
-use crate::workload::Workload;
+use crate::workload::{Content, Workload};
 use std::fmt::Write;
 
 /// Half the width of an interval of 99 % confidence, in standard errors.
@@ -14,18 +14,46 @@ const WIDTH: f64 = 2.576;
 const CLUSTERS: u32 = 10_000;
 
 /// One row.
-struct Row {
-    what: String,
-    declared: f64,
-    measured: f64,
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What is measured.
+    pub what: String,
+    /// What the workload says of itself.
+    pub declared: f64,
+    /// What follows from it: pages bring what they embed.
+    pub ideal: f64,
+    /// What was seen.
+    pub measured: f64,
     /// Half the width of the interval of confidence.
-    around: f64,
-    unit: &'static str,
+    pub around: f64,
+    /// The unit of all four.
+    pub unit: &'static str,
 }
 
-/// The table of a run, over its logged phases. Requests that pages bring are counted in clusters, pages with what they
-/// embed, so that the intervals of shares are wider than those of independent draws.
+impl Row {
+    /// Whether what was seen lies in the interval of confidence around the ideal.
+    pub fn holds(&self) -> bool {
+        (self.measured - self.ideal).abs() <= self.around
+    }
+}
+
+/// The table of a run, over its logged phases.
 pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> String {
+    let mut text =
+        String::from("| what | declared | ideal | measured | ± (99 %) | within |\n|---|---|---|---|---|---|\n");
+    for row in rows(ledger, workload, settings) {
+        let within = if row.holds() { "yes" } else { "NO" };
+        let Row { what, declared, ideal, measured, around, unit } = row;
+        let _ = writeln!(
+            text,
+            "| {what} | {declared:.2} {unit} | {ideal:.2} {unit} | {measured:.2} {unit} | {around:.2} | {within} |"
+        );
+    }
+    text
+}
+
+/// All logged phases as one, and the seconds of robots at full rate in them.
+pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     let mut whole = Interval::default();
     let mut robot_seconds = 0.0;
     for interval in &ledger.intervals {
@@ -36,54 +64,52 @@ pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Strin
             whole.extend(interval);
         }
     }
-    let rows = rows(&whole, workload, settings, robot_seconds);
-    let mut text = String::from("| what | declared | measured | ± (99 %) | within |\n|---|---|---|---|---|\n");
-    for row in rows {
-        let within = if (row.measured - row.declared).abs() <= row.around { "yes" } else { "NO" };
-        let Row { what, declared, measured, around, unit } = row;
-        let _ = writeln!(text, "| {what} | {declared:.2} {unit} | {measured:.2} {unit} | {around:.2} | {within} |");
-    }
-    text
+    (whole, robot_seconds)
 }
 
-fn rows(whole: &Interval, workload: &Workload, settings: &Settings, robot_seconds: f64) -> Vec<Row> {
+/// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
+/// intervals of shares are wider than those of independent draws.
+pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Row> {
+    let (whole, robot_seconds) = logged(ledger);
     let (all, basic) = (whole.class(Class::All), whole.class(Class::Basic));
-    let replies = all.replies.max(1) as f64;
+    let (replies, basics) = (all.replies.max(1) as f64, basic.replies.max(1) as f64);
     let cluster = design_effect(workload, settings);
-    let share = |what: String, declared: f64, part: u64, of: f64, cluster: f64| Row {
+    let share = |what: String, (declared, ideal): (f64, f64), part: u64, of: f64| Row {
         what,
         declared: 100.0 * declared,
+        ideal: 100.0 * ideal,
         measured: 100.0 * part as f64 / of,
-        around: 100.0 * WIDTH * (declared * (1.0 - declared) * cluster / of).sqrt(),
+        around: 100.0 * WIDTH * (ideal * (1.0 - ideal) * cluster / of).sqrt(),
         unit: "%",
     };
+    let contents = &workload.contents;
+    let (declared, real): (Vec<f64>, _) = (contents.iter().map(|c| c.share).collect(), workload.real_shares());
+    let weighed = |of: fn(&Content) -> f64| {
+        let sum = |shares: &[f64]| contents.iter().zip(shares).map(|(content, share)| of(content) * share).sum::<f64>();
+        (sum(&declared), sum(&real))
+    };
     let mut rows = Vec::new();
-    let shares = workload.real_shares();
-    for (number, (content, declared)) in workload.contents.iter().zip(&shares).enumerate() {
+    for (number, content) in contents.iter().enumerate() {
         let seen = whole.class(Class::Content(number as u8)).replies;
-        rows.push(share(format!("share of {}", content.name), *declared, seen, replies, cluster));
+        rows.push(share(format!("share of {}", content.name), (declared[number], real[number]), seen, replies));
     }
-    let declared =
-        workload.contents.iter().zip(&shares).map(|(content, share)| content.size_mean() * share).sum::<f64>();
-    rows.push(mean("mean size".into(), declared / 1024.0, &all.size, 1.0 / 1024.0, "KB", cluster));
-    let cachable = workload.contents.iter().zip(&shares).map(|(content, share)| content.cachable * share).sum::<f64>();
-    rows.push(share(
-        "cachable".into(),
-        cachable,
-        whole.class(Class::Cachable).replies,
-        basic.replies.max(1) as f64,
-        cluster,
-    ));
-    let offered = settings.robots.recurrence * cachable;
-    rows.push(share("offered DHR".into(), offered, basic.offered, basic.replies.max(1) as f64, cluster));
+    let (planned, likely) = weighed(Content::size_mean);
+    rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
+    let cachable = weighed(|content| content.cachable);
+    rows.push(share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics));
+    if settings.preset.is_none() {
+        let again = workload.interest.recurrence;
+        let offered = (again * cachable.0, again * cachable.1);
+        rows.push(share("offered DHR".into(), offered, basic.offered, basics));
+    }
     if settings.origins.think.is_some() {
-        let think = &whole.origin.think;
-        rows.push(mean("mean think time".into(), workload.servers.think.mean(), think, 1e-6, "s", 1.0));
+        let think = workload.servers.think.mean();
+        rows.push(mean("mean think time", (think, think), &whole.origin.think, 1e-6, "s", 1.0));
     }
     if let Some(rate) = workload.robots.pace.rate_per_s() {
         let measured = whole.due as f64 / robot_seconds.max(1e-9);
         let around = WIDTH * (rate / robot_seconds.max(1e-9)).sqrt();
-        rows.push(Row { what: "rate of a robot".into(), declared: rate, measured, around, unit: "/s" });
+        rows.push(Row { what: "rate of a robot".into(), declared: rate, ideal: rate, measured, around, unit: "/s" });
     }
     rows
 }
@@ -101,8 +127,15 @@ fn design_effect(workload: &Workload, settings: &Settings) -> f64 {
     squares / sum
 }
 
-fn mean(what: String, declared: f64, seen: &Histogram, factor: f64, unit: &'static str, cluster: f64) -> Row {
+fn mean(
+    what: &str,
+    (declared, ideal): (f64, f64),
+    seen: &Histogram,
+    factor: f64,
+    unit: &'static str,
+    cluster: f64,
+) -> Row {
     let (measured, deviation) = (seen.mean().unwrap_or(0.0) * factor, seen.deviation().unwrap_or(0.0) * factor);
     let around = WIDTH * deviation * (cluster / seen.count().max(1) as f64).sqrt();
-    Row { what, declared, measured, around, unit }
+    Row { what: what.to_owned(), declared, ideal, measured, around, unit }
 }

@@ -7,8 +7,8 @@ use crate::ledger::{Class, Mode, Trouble};
 use crate::link::Link;
 use crate::object::{Content, Law, Life};
 use crate::origin::OriginSettings;
-use crate::robot::{Kindred, Pace, Popularity, RobotSettings};
-use crate::schedule::{Goal, Ramp};
+use crate::robot::{Pace, RobotSettings, Special};
+use crate::schedule::Goal;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Lie {
+pub(super) enum Lie {
     None,
     Stale,
     Truncates,
@@ -109,27 +109,17 @@ fn now() -> u64 {
 fn robots() -> RobotSettings {
     RobotSettings {
         count: 10,
-        per_address: 1,
         pace: Pace::Poisson(20.0),
         recurrence: 0.7,
         public: 0.8,
-        popularity: Popularity::Uniform,
-        hot_set: None,
-        discrimination: 0.0,
-        direct: vec![(0, 1.0)],
-        embed_recurrence: 1.0,
-        kinds: vec![(Kindred::Reload, 0.1)],
-        uses: None,
-        connections_max: 4,
-        waiting_max: 1000,
+        kinds: vec![(Special::Reload, 0.1)],
         version: larder_wire::Version::Http10,
         accepts_gzip: 0.5,
-        timeout: Duration::from_secs(10),
-        link: Link::default(),
+        ..RobotSettings::default()
     }
 }
 
-fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
+pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let changes =
         Life::Cycle { length: Distribution::Constant(1.0), variance: 0.0, with_modified: 1.0, expires_after: 0.0 };
     let content = Content {
@@ -145,28 +135,11 @@ fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         etag: true,
         cache_control: "public".into(),
     };
-    let origins = OriginSettings {
-        servers: 3,
-        port: 0,
-        think: None,
-        uses: None,
-        idle: Duration::from_secs(15),
-        link: Link::default(),
-        faults: Vec::new(),
-    };
+    let origins = OriginSettings { servers: 3, ..OriginSettings::default() };
     let seconds = if lie == Lie::Stale { 6 } else { 2 };
-    let flat = Ramp::flat(1.0);
-    let phase = Phase {
-        name: "all".into(),
-        goal: Goal::Time(Duration::from_secs(seconds)),
-        logged: true,
-        populus: flat,
-        load: flat,
-        recurrence: flat,
-        special: flat,
-    };
+    let phase = Phase::flat("all", Goal::Time(Duration::from_secs(seconds)));
     let settings = Settings {
-        law: Law { seed: 5, tag: 0x77, epoch: now(), contents: vec![content] },
+        law: Law { seed: 5, tag: 0x77, epoch: now(), contents: vec![content], ..Law::default() },
         origins,
         robots: robots(),
         route: route(address, None, 0),
@@ -183,12 +156,13 @@ fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         ledger: None,
         watched: Watched::Nobody,
         cores: Vec::new(),
+        power: None,
         shows: false,
         stop: Arc::default(),
     }
 }
 
-fn whole(ledger: &Ledger) -> Interval {
+pub(super) fn whole(ledger: &Ledger) -> Interval {
     let mut whole = Interval::default();
     ledger.intervals.iter().for_each(|interval| whole.extend(interval));
     whole

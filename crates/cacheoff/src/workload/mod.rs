@@ -219,8 +219,13 @@ pub enum Popularity {
         /// Share of the ranks that get another object each hour.
         churn_per_hour: f64,
     },
-    /// One after the other, as a crawler goes.
+    /// One after the other.
     Sequence,
+    /// Along the links of pages, breadth first, as a crawler goes.
+    Tree {
+        /// Pages that a page links to.
+        fan: u32,
+    },
     /// Playlists and segments of channels, at the live edge.
     Live {
         /// Seconds of a segment.

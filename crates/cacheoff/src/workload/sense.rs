@@ -136,10 +136,21 @@ fn interest(workload: &Workload, found: &mut Vec<Trouble>) {
         let hint = "give interest.hot_set the share of the working set that is hot";
         found.push(trouble("interest.hot_probability", "there is no hot set".to_owned(), hint));
     }
-    let of_fixed = matches!(interest.popularity, Popularity::Zipf { .. } | Popularity::Sequence);
+    let of_fixed = !matches!(interest.popularity, Popularity::Uniform | Popularity::Recent { .. });
     if of_fixed && !matches!(interest.working_set, WorkingSet::Fixed(_)) && workload.replay.is_none() {
         let message = "this popularity needs a fixed working set".to_owned();
         found.push(trouble("interest.popularity", message, "write working_set = \"fixed(COUNT)\""));
+    }
+    let lowest = workload.phases.iter().map(|phase| phase.recurrence.from.min(phase.recurrence.to)).fold(1.0, f64::min);
+    let some_are_new = interest.recurrence > 0.0 && interest.recurrence * lowest < 1.0;
+    if matches!(interest.working_set, WorkingSet::Fixed(_)) && some_are_new {
+        let message = "of a fixed working set nothing is new, but recurrence is below 100 %".to_owned();
+        found.push(trouble("interest.recurrence", message, "write recurrence = \"100%\", or another working set"));
+    }
+    let open = workload.robots.pace.rate_per_s().is_some();
+    if open && matches!(interest.popularity, Popularity::Tree { .. }) {
+        let message = "a tree is walked by robots that wait for their replies".to_owned();
+        found.push(trouble("interest.popularity", message, "write pace = \"best-effort\" or \"closed(PAUSE)\""));
     }
     let factor = workload.phases.iter().map(|phase| phase.recurrence.from.max(phase.recurrence.to)).fold(0.0, f64::max);
     if interest.recurrence * factor > 1.0 + 1e-9 {

@@ -185,11 +185,11 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
     Whole::new(
         "interest.popularity",
         Field::Word {
-            form: "uniform, recent(SKEW), zipf(ALPHA, CHURN), sequence or live(SEGMENT, WINDOW)",
+            form: "uniform, recent(SKEW), zipf(ALPHA, CHURN), sequence, tree(LINKS) or live(SEGMENT, WINDOW)",
             read: |w| show_popularity(&w.interest.popularity),
             write: |w, text| popularity(text).map(|popularity| w.interest.popularity = popularity).is_some(),
         },
-        "How an object is chosen among those asked for before: all alike; newer ones more often; by a rank kept for life, a share CHURN of which gets other objects each hour; one after the other; playlists of WINDOW segments at the live edge.",
+        "How an object is chosen among those asked for before: all alike; newer ones more often; by a rank kept for life, a share CHURN of which gets other objects each hour; one after the other, by each robot; along the links of pages, breadth first, by each robot; playlists of WINDOW segments at the live edge.",
     ),
     Whole::new(
         "interest.hot_set",
@@ -374,7 +374,7 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
         },
     }, "From what `Expires` counts."),
     OfContent::new("expires_after", Field::Drawn(Unit::Time, |c| &mut c.content.life.expires_after), "What is added to it."),
-    OfContent::new("checksum", Field::Share(|c| &mut c.content.checksum), "Share of the replies that carry a digest. (Bodies are verified in any case.)"),
+    OfContent::new("checksum", Field::Share(|c| &mut c.content.checksum), "Share of the replies that carried a digest in Web Polygraph. It is not sent: every byte of every body is verified."),
     OfContent::new("variants", Field::Word {
         form: "whole number from 1 to 16",
         read: |c| c.content.variants.to_string(),
@@ -447,6 +447,7 @@ fn popularity(text: &str) -> Option<Popularity> {
     match (call.name, &call.arguments[..]) {
         ("uniform", []) => Some(Popularity::Uniform),
         ("sequence", []) => Some(Popularity::Sequence),
+        ("tree", [fan]) => Some(Popularity::Tree { fan: fan.parse().ok().filter(|fan| (1..=10_000).contains(fan))? }),
         ("recent", [skew]) => Some(Popularity::Recent { skew: positive(skew)? }),
         ("zipf", [alpha]) => Some(Popularity::Zipf { alpha: positive(alpha)?, churn_per_hour: 0.0 }),
         ("zipf", [alpha, churn]) => {
@@ -465,6 +466,7 @@ fn show_popularity(popularity: &Popularity) -> String {
     match *popularity {
         Popularity::Uniform => "uniform".to_owned(),
         Popularity::Sequence => "sequence".to_owned(),
+        Popularity::Tree { fan } => format!("tree({fan})"),
         Popularity::Recent { skew } => format!("recent({skew})"),
         Popularity::Zipf { alpha, churn_per_hour } => format!("zipf({alpha}, {churn_per_hour})"),
         Popularity::Live { segment_s, window } => format!("live({}, {window})", Unit::Time.show(segment_s)),

@@ -7,13 +7,12 @@ use cache::{Cache, Lie};
 use cacheoff::distribution::Distribution;
 use cacheoff::engine::Settings;
 use cacheoff::ledger::{Class, Interval, Ledger, Outcome, Run, Trouble};
-use cacheoff::link::Link;
 use cacheoff::object::{Content, Law, Life};
 use cacheoff::origin::OriginSettings;
 use cacheoff::proc::Watched;
-use cacheoff::robot::{Kindred, Pace, Popularity, RobotSettings};
+use cacheoff::robot::{Pace, Ranges, RobotSettings, Special};
 use cacheoff::run::{Order, route, run};
-use cacheoff::schedule::{Goal, Phase, Ramp};
+use cacheoff::schedule::{Goal, Phase};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -41,39 +40,20 @@ fn content() -> Content {
 
 fn law(content: Content) -> Law {
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    Law { seed: 7, tag: 0xCAFE, epoch, contents: vec![content] }
+    Law { seed: 7, tag: 0xCAFE, epoch, contents: vec![content], ..Law::default() }
 }
 
 fn settings(law: Law, cache: SocketAddr) -> Settings {
-    let plain = Link { delay: Duration::ZERO, jitter: Duration::ZERO, bits_per_s: 0, loss: 0.0 };
-    let origins = OriginSettings {
-        servers: 2,
-        port: 0,
-        think: None,
-        uses: None,
-        idle: Duration::from_secs(5),
-        link: plain,
-        faults: Vec::new(),
-    };
+    let origins = OriginSettings { servers: 2, idle: Duration::from_secs(5), ..OriginSettings::default() };
     let robots = RobotSettings {
         count: 10,
-        per_address: 1,
         pace: Pace::Poisson(20.0),
         recurrence: 0.7,
-        public: 1.0,
-        popularity: Popularity::Uniform,
-        hot_set: None,
-        discrimination: 0.0,
-        direct: vec![(0, 1.0)],
-        embed_recurrence: 1.0,
-        kinds: vec![(Kindred::Reload, 0.15), (Kindred::Range, 0.15)],
-        uses: None,
-        connections_max: 4,
-        waiting_max: 100,
-        version: larder_wire::Version::Http11,
+        kinds: vec![(Special::Reload, 0.15), (Special::Part, 0.15)],
+        ranges: Ranges { bytes: Distribution::Uniform(1.0, 2000.0), suffix: 0.2, ..RobotSettings::default().ranges },
         accepts_gzip: 0.5,
         timeout: Duration::from_secs(5),
-        link: plain,
+        ..RobotSettings::default()
     };
     Settings {
         law,
@@ -89,16 +69,7 @@ fn settings(law: Law, cache: SocketAddr) -> Settings {
 }
 
 fn order(settings: Settings, length: Duration) -> Order {
-    let flat = Ramp::flat(1.0);
-    let phase = Phase {
-        name: "all".into(),
-        goal: Goal::Time(length),
-        logged: true,
-        populus: flat,
-        load: flat,
-        recurrence: flat,
-        special: flat,
-    };
+    let phase = Phase::flat("all", Goal::Time(length));
     Order {
         settings,
         phases: vec![phase],
@@ -106,6 +77,7 @@ fn order(settings: Settings, length: Duration) -> Order {
         ledger: None,
         watched: Watched::Nobody,
         cores: Vec::new(),
+        power: None,
         shows: false,
         stop: Arc::new(AtomicBool::new(false)),
     }

@@ -325,11 +325,12 @@ impl Entry {
         self.judged.store(epoch, Ordering::Relaxed);
     }
 
-    /// Writes the head to where the entry lies on disk, with the body when that is whole and short.
-    fn write_head(&self, state: &mut State) {
-        let (Some(disk), Some(kept)) = (state.disk.clone(), &state.kept) else { return };
+    /// Writes the head to where the entry lies on disk, with the body when that is whole and short; says at once if it is
+    /// refused.
+    fn write_head(&self, state: &mut State) -> Put {
+        let (Some(disk), Some(kept)) = (state.disk.clone(), &state.kept) else { return Put::Stored };
         if !self.listed.load(Ordering::Relaxed) {
-            return;
+            return Put::Stored;
         }
         let body = state.length.filter(|&length| length <= INLINE_BYTES_MAX as u64 && state.body.covers(0..length));
         let body = body.map(|length| {
@@ -348,20 +349,30 @@ impl Entry {
             body,
         };
         let mut putting = disk.store.put_head(head);
-        match Pin::new(&mut putting).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => state.add_puts([putting]),
-            Poll::Ready(Put::Stored) => {}
-            Poll::Ready(Put::Refused(_)) => {
-                state.refused = true;
-                // What lies there instead is older, and must not be the answer when memory has let go of this one.
-                if disk.store.may_have(disk.key.text()) {
-                    drop(disk.store.forget(disk.key.text(), None));
-                }
+        let mut cx = Context::from_waker(Waker::noop());
+        let put = match Pin::new(&mut putting).poll(&mut cx) {
+            Poll::Ready(put) => put,
+            Poll::Pending => {
+                state.add_puts([putting]);
+                Put::Stored
             }
-        }
+        };
+        state.refused |= put != Put::Stored;
         // Whoever made it void meanwhile may not have seen that head.
         if !self.listed.load(Ordering::Relaxed) {
             drop(disk.store.forget(disk.key.text(), Some(disk.id)));
+        }
+        put
+    }
+
+    /// The same for a head that takes the place of what lies there. When it can't, that goes all the same: it is older, and
+    /// must not be the answer when memory has let go of this one.
+    fn write_first_head(&self, state: &mut State) {
+        let put = self.write_head(state);
+        if let (Some(disk), Put::Refused(_)) = (&state.disk, put)
+            && disk.store.may_have(disk.key.text())
+        {
+            drop(disk.store.forget(disk.key.text(), None));
         }
     }
 
@@ -376,7 +387,7 @@ impl Entry {
         let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
         if state.disk.is_none() && state.is_whole() && short {
             state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
-            self.write_head(&mut state);
+            self.write_first_head(&mut state);
         }
     }
 

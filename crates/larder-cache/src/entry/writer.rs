@@ -117,7 +117,7 @@ impl Writer {
         let mut spool = Spool::new(disk.clone(), 0);
         let mut state = self.entry.state.lock();
         state.disk = Some(disk);
-        self.entry.write_head(&mut state);
+        self.entry.write_first_head(&mut state);
         let mut here = Vec::new();
         state.body.slices(0..u64::MAX, &mut here);
         drop(state);
@@ -144,7 +144,6 @@ impl Writer {
             state.phase = Phase::Settled;
             state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
             state.disk = disk;
-            self.entry.write_head(&mut state);
             self.entry.settle_charge(&mut state);
         }
         let mut fill = Fill::begin(&self.entry, part);
@@ -153,6 +152,8 @@ impl Writer {
         }
         let admitted = self.admits();
         self.cache.install(&self.entry, admitted);
+        // Not before: whoever renews the one that it replaces would write over it.
+        self.entry.write_first_head(&mut self.entry.state.lock());
         self.cache.admit(&self.entry);
         self.entry.state.lock().wake_readers();
         fill
@@ -276,13 +277,18 @@ impl Writer {
     /// The last block, and the head again when its length was not known; a short body goes with its head.
     fn finish_on_disk(&mut self) {
         match &mut self.spool {
-            Some(spool) => self.entry.state.lock().add_puts(spool.finish()),
+            Some(spool) => {
+                let mut state = self.entry.state.lock();
+                state.add_puts(spool.finish());
+                self.entry.write_head(&mut state);
+            }
             None => {
                 let Some(disk) = self.place_on_disk() else { return };
-                self.entry.state.lock().disk = Some(disk);
+                let mut state = self.entry.state.lock();
+                state.disk = Some(disk);
+                self.entry.write_first_head(&mut state);
             }
         }
-        self.entry.write_head(&mut self.entry.state.lock());
     }
 
     /// A validation said that `entry` is still the answer.
@@ -350,6 +356,8 @@ impl Writer {
             if keeps && !otherwise {
                 state.fail_readers(&(0..u64::MAX), &failure);
             }
+            // What comes otherwise may end just before the byte that one of them waits for.
+            state.wake_readers();
             keeps
         };
         if keeps {

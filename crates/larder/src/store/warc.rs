@@ -76,7 +76,7 @@ fn export_one(store: &Arc<Store>, object: &Object, out: &mut dyn Write) -> io::R
 /// A name that is the same for the same stored response (version 8: of one's own making, RFC 9562).
 fn uuid(id: u64, received: u64) -> String {
     let low = received.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let (a, b, c) = (id >> 32, id >> 16 & 0xffff, id & 0xfff);
+    let (a, b, c) = (id >> 28 & 0xffff_ffff, id >> 12 & 0xffff, id & 0xfff);
     format!("{a:08x}-{b:04x}-8{c:03x}-{:04x}-{:012x}", 0x8000 | low >> 50, low & 0xffff_ffff_ffff)
 }
 
@@ -112,6 +112,7 @@ pub fn import(store: &Arc<Store>, settings: &policy::Settings, from: &mut dyn Bu
 struct Record {
     target: String,
     is_response: bool,
+    is_truncated: bool,
     content: Vec<u8>,
 }
 
@@ -135,8 +136,8 @@ impl Record {
         if !first.starts_with("WARC/1.") {
             return Err(wrong("a record does not begin with WARC/1.x"));
         }
-        let (mut record, mut length) =
-            (Record { target: String::new(), is_response: false, content: Vec::new() }, None);
+        let mut record = Record { target: String::new(), is_response: false, is_truncated: false, content: Vec::new() };
+        let mut length = None;
         loop {
             let mut line = String::new();
             if from.read_line(&mut line)? == 0 {
@@ -150,6 +151,7 @@ impl Record {
             let value = value.trim();
             match name.to_ascii_lowercase().as_str() {
                 "warc-type" => record.is_response = value == "response",
+                "warc-truncated" => record.is_truncated = true,
                 "warc-target-uri" => record.target = value.trim_matches(['<', '>']).to_owned(),
                 "content-length" => length = value.parse().ok().filter(|&length: &u64| length <= RECORD_BYTES_MAX),
                 _ => {}
@@ -171,8 +173,11 @@ fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) 
     let Ok(Parsed::Complete { mut head, len: consumed }) = parse::response(&record.content, &limits) else {
         return false;
     };
-    // A coding of the transfer would have to be undone first.
-    if head.fields.contains("Transfer-Encoding") || head.status != 200 {
+    // A coding of the transfer would have to be undone first; and what is cut off would be stored as the whole.
+    let length = (record.content.len() - consumed).to_string();
+    let whole =
+        !record.is_truncated && head.fields.members("Content-Length").all(|declared| declared == length.as_bytes());
+    if head.fields.contains("Transfer-Encoding") || head.status != 200 || !whole {
         return false;
     }
     let body = bytes::Bytes::copy_from_slice(&record.content[consumed..]);
@@ -218,6 +223,7 @@ fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_cache::store::{Admission, Settings};
 
     #[test]
     fn times_are_written_as_the_standard_wants() {
@@ -238,6 +244,44 @@ mod tests {
         ] {
             let error = read(wrong).unwrap_err();
             assert!(error.to_string().contains("WARC"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn no_two_stored_responses_have_one_name() {
+        let names: std::collections::HashSet<String> = (0..0x2_0000).map(|id| uuid(id, 1_800_000_000)).collect();
+        assert_eq!(names.len(), 0x2_0000);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_not_stored_as_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            disk_bytes: 64_000_000,
+            free_bytes_min: 0,
+            index_bytes_max: 1 << 20,
+            write_block_bytes: 256 << 10,
+            queue_bytes_max: 4 << 20,
+            sync_seconds: 1,
+            readers: 1,
+            admission: Admission::All,
+        };
+        let store = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+        for (more, length, done) in [
+            ("", "Content-Length: 4\r\n", 1),
+            ("", "", 1),
+            ("", "Content-Length: 5\r\n", 0),
+            ("", "Content-Length: 3\r\n", 0),
+            ("", "Content-Length: 4\r\nContent-Length: 5\r\n", 0),
+            ("WARC-Truncated: length\r\n", "", 0),
+        ] {
+            let message = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n{length}\r\nbody");
+            let archive = format!(
+                "WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.example/x\r\n{more}Content-Length: {}\r\n\r\n{message}\r\n\r\n",
+                message.len()
+            );
+            let counts = import(&store, &policy::Settings::default(), &mut archive.as_bytes()).unwrap();
+            assert_eq!(counts, Counts { done, left_out: 1 - done }, "{more}{length}");
         }
     }
 }

@@ -244,3 +244,18 @@ fn dates_are_civil() {
         assert_eq!(super::sections::date(unix), text);
     }
 }
+
+#[test]
+fn markdown_has_every_entry_and_its_reasons_and_no_path_of_this_machine() {
+    let mut ledgers = contest();
+    ledgers.iter_mut().for_each(|ledger| ledger.run.command = "/opt/tools/cacheoff contest --standard".to_owned());
+    let text = markdown(&ledgers);
+    assert!(text.contains("Made by `cacheoff contest --standard`"), "{text}");
+    for ledger in &ledgers {
+        assert!(text.contains(&format!("{} |", ledger.run.label)), "{} is missing", ledger.run.label);
+    }
+    assert!(text.contains("to the first") && text.contains("- failed: "), "{text}");
+    let tables = text.lines().filter(|line| line.starts_with('|'));
+    assert!(tables.clone().count() > 20);
+    assert!(tables.clone().all(|line| line.ends_with('|')));
+}

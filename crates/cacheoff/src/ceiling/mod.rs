@@ -1,0 +1,290 @@
+//! `cacheoff ceiling`: what the generator itself can do, against a fixed responder on another core, beside wrk and ab in
+//! the same minutes. Every reply that the robots get is verified; those of the others are counted.
+
+mod responder;
+
+use crate::contest::Discipline;
+use crate::ledger::{Interval, Ledger, Load, Run, Side};
+use crate::object::{Law, Name, World};
+use crate::origin::{Manner, answer};
+use crate::proc::{Watched, machine};
+use crate::run::command::read;
+use crate::run::{Order, Wanted, bind_to, derive, route, run};
+use crate::wire::{Clock, ECHO, HEAD_LIMITS, Xact};
+use larder_wire::parse::{HeadScan, Parsed};
+pub use responder::ResponderArgs;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const READY: Duration = Duration::from_secs(5);
+/// Memory is stated for so many robots.
+const MANY: u32 = 10_000;
+
+/// Measures what the generator itself can do.
+#[derive(clap::Args, Debug)]
+pub struct CeilingArgs {
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Connections
+    #[arg(long, default_value_t = 15)]
+    connections: u32,
+    /// Bytes of the body
+    #[arg(long, default_value_t = 600)]
+    bytes: u64,
+    /// Core of the responder
+    #[arg(long, default_value_t = 0)]
+    responder_core: usize,
+    /// Core of the generators
+    #[arg(long, default_value_t = 1)]
+    core: usize,
+    /// Port of the responder
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Write the table into this file too
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// One generator's figures.
+struct Figure {
+    name: String,
+    replies: f64,
+    seconds: f64,
+    /// Cores that it used, and the responder.
+    cpu: f64,
+    responder_cpu: Option<f64>,
+    note: String,
+}
+
+impl CeilingArgs {
+    /// Measures, prints the table.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let mut figures = vec![self.robots(self.connections)?.0];
+        figures.extend(self.wrk());
+        figures.extend(self.ab());
+        let (many, load) = self.robots(MANY)?;
+        figures.push(many);
+        let text = self.table(&figures, &load);
+        println!("{text}");
+        if let Some(file) = &self.out {
+            std::fs::write(file, &text).map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    fn robots(&self, count: u32) -> Result<(Figure, Load), String> {
+        let change = |knob: &str, value: String| (knob.to_owned(), value);
+        let changes = vec![
+            change("robot.count", count.to_string()),
+            change("interest.working_set", "fixed(1)".to_owned()),
+            change("content.page.size", format!("{}B", self.bytes)),
+            change("phase.measure.length", format!("{}s", self.seconds)),
+        ];
+        let workload = read(&Discipline { changes, ..Discipline::of("hammer") }, 1.0)?.workload;
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let route = route(None, Some((self.address(), self.address().to_string())), 0);
+        let wanted = Wanted { peak: None, seed: 1, epoch, route, workers: 1, cache_bytes: None };
+        let (settings, phases) = derive(&workload, &wanted)?;
+        let mut responder = Responder::start(self, &reply(&settings.law)?)?;
+        let order = Order {
+            settings,
+            phases,
+            head: Run::default(),
+            ledger: None,
+            watched: Watched::Tree(responder.child.id()),
+            cores: vec![self.core],
+            power: None,
+            shows: false,
+            stop: Arc::default(),
+        };
+        let ledger = run(order)?;
+        responder.end();
+        let (whole, load) = measured(&ledger);
+        if let Some(exhibit) = whole.errors.exhibits.first() {
+            return Err(format!("{} errors, the first at {}: {}", whole.errors.total(), exhibit.url, exhibit.detail));
+        }
+        let open = whole.connections.get(&Side::Client).map_or(0, |side| side.open);
+        let figure = Figure {
+            name: format!("cacheoff, {count} robots"),
+            replies: whole.replies() as f64,
+            seconds: whole.length_us as f64 / 1e6,
+            cpu: f64::from(load.own_cpu),
+            responder_cpu: Some(f64::from(load.cache_cpu)),
+            note: format!("every reply verified; {open} connections, {:.1} MB", load.own_memory as f64 / 1e6),
+        };
+        Ok((figure, load))
+    }
+
+    /// wrk, if it is installed.
+    fn wrk(&self) -> Option<Figure> {
+        let words = ["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds)];
+        let (text, seconds, cpu) = self.other("wrk", &[&words[..], &[&self.url()]].concat())?;
+        let replies = number_before(&text, " requests in")?;
+        let (name, note) = ("wrk, one thread".to_owned(), "counts replies".to_owned());
+        Some(Figure { name, replies, seconds, cpu, responder_cpu: None, note })
+    }
+
+    /// ab, if it is installed.
+    fn ab(&self) -> Option<Figure> {
+        let limit = self.seconds.to_string();
+        let words = ["-q", "-k", "-t", &limit, "-n", "100000000", "-c", &self.connections.to_string(), &self.url()];
+        let (text, seconds, cpu) = self.other("ab", &words)?;
+        let replies = text.lines().find_map(|line| line.strip_prefix("Complete requests:"))?.trim().parse().ok()?;
+        let (name, note) = ("ab -k".to_owned(), "counts replies".to_owned());
+        Some(Figure { name, replies, seconds, cpu, responder_cpu: None, note })
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.address())
+    }
+
+    /// Runs another generator on the same core against the same reply; says what it printed, how long it took, and the
+    /// cores it used.
+    fn other(&self, program: &str, words: &[&str]) -> Option<(String, f64, f64)> {
+        let body = vec![b'c'; self.bytes as usize];
+        let head = format!("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut responder = Responder::start(self, &[head.as_bytes(), &body].concat()).ok()?;
+        let (before, begun) = (children_cpu_s(), Instant::now());
+        let core = self.core;
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let program = program.to_owned();
+        let output = std::thread::spawn(move || {
+            bind_to(Some(core));
+            Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::null()).output()
+        });
+        let output = output.join().ok()?.ok()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let cpu = (children_cpu_s() - before) / seconds;
+        responder.end();
+        Some((String::from_utf8_lossy(&output.stdout).into_owned(), seconds, cpu))
+    }
+
+    fn table(&self, figures: &[Figure], many: &Load) -> String {
+        let machine = machine("");
+        let mut text = format!(
+            "# What the generator can do\n\nMade by `cacheoff ceiling --seconds {} --connections {} --bytes {}`: a fixed responder on core {}, the generators on core {}, one \
+             after the other.\nMachine: {} cores of {}, {}{}.\n\n\
+             | generator | replies/s | its CPU, cores | replies/s for each core of its own | µs of CPU a reply | responder, cores | |\n|---|---|---|---|---|---|---|\n",
+            self.seconds,
+            self.connections,
+            self.bytes,
+            self.responder_core,
+            self.core,
+            machine.cores,
+            machine.processor,
+            machine.kernel,
+            if machine.virtual_machine { ", virtual" } else { "" },
+        );
+        for figure in figures {
+            let rate = figure.replies / figure.seconds.max(1e-9);
+            let responder = figure.responder_cpu.map_or("–".to_owned(), |cpu| format!("{cpu:.2}"));
+            let per_core = rate / figure.cpu.max(1e-9);
+            let _ = writeln!(
+                text,
+                "| {} | {rate:.0} | {:.2} | {per_core:.0} | {:.2} | {responder} | {} |",
+                figure.name,
+                figure.cpu,
+                1e6 / per_core.max(1e-9),
+                figure.note,
+            );
+        }
+        let _ = writeln!(
+            text,
+            "\nMemory of {MANY} robots with a connection each: {:.1} MB, {:.2} MB for 1,000.",
+            many.own_memory as f64 / 1e6,
+            many.own_memory as f64 / 1e6 / f64::from(MANY) * 1e3,
+        );
+        text
+    }
+}
+
+/// The reply that the origin would give for the only object, as a cache would give it again.
+fn reply(law: &Law) -> Result<Vec<u8>, String> {
+    let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };
+    let facts = law.facts(&name);
+    let mut request = b"GET ".to_vec();
+    law.path(&name, &facts, &mut request);
+    request.extend_from_slice(format!(" HTTP/1.1\r\nHost: any\r\n{ECHO}: ").as_bytes());
+    Xact { tag: law.tag, number: u64::MAX }.write(&mut request);
+    request.extend_from_slice(b"\r\n\r\n");
+    let parsed = HeadScan::new().request(&request, &HEAD_LIMITS).map_err(|fault| fault.to_string())?;
+    let Parsed::Complete { head, .. } = parsed else { return Err("the request is not whole".to_owned()) };
+    let mut out = Vec::new();
+    let given = answer(&head, law, &Clock::at(law.epoch), Manner::default(), &mut out);
+    if let Some((body, range)) = given.body {
+        let at = out.len();
+        out.resize(at + (range.end - range.start) as usize, 0);
+        body.fill(range.start, &mut out[at..]);
+    }
+    Ok(out)
+}
+
+/// All logged phases as one, with means of the load.
+fn measured(ledger: &Ledger) -> (Interval, Load) {
+    let summary = crate::report::Summary::of(ledger);
+    let load = summary.load.unwrap_or_default();
+    (summary.phase, load)
+}
+
+/// The responder as a process of its own, so that its CPU is told from ours. Dropping it ends it.
+struct Responder {
+    child: Child,
+    _reply: tempfile::NamedTempFile,
+}
+
+impl Responder {
+    fn start(args: &CeilingArgs, bytes: &[u8]) -> Result<Self, String> {
+        let failed = |error: std::io::Error| format!("the responder cannot be started: {error}");
+        let file = tempfile::NamedTempFile::new().map_err(failed)?;
+        std::fs::write(file.path(), bytes).map_err(failed)?;
+        let (own, core) = (std::env::current_exe().map_err(failed)?, args.responder_core);
+        let mut command = Command::new(own);
+        command.arg("responder").arg(args.address().to_string()).arg(file.path()).stdin(Stdio::null());
+        let child = std::thread::spawn(move || {
+            bind_to(Some(core));
+            command.spawn()
+        });
+        let child = child.join().map_err(|_| "the responder cannot be started".to_owned())?.map_err(failed)?;
+        let mut started = Self { child, _reply: file };
+        let begun = Instant::now();
+        while TcpStream::connect(args.address()).is_err() {
+            if begun.elapsed() > READY || matches!(started.child.try_wait(), Ok(Some(_))) {
+                return Err(format!("the responder does not listen on {}: choose another --port", args.address()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(started)
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// CPU of children that ended and were waited for, in seconds.
+fn children_cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(13).take(2);
+    fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// The number that stands before some words.
+fn number_before(text: &str, words: &str) -> Option<f64> {
+    text[..text.find(words)?].split_whitespace().next_back()?.parse().ok()
+}

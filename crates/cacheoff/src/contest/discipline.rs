@@ -1,0 +1,93 @@
+//! One discipline of a contest, as it is written on the command line: `hammer:variant=16kb:rounds=2`.
+
+/// A workload with what is changed in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Discipline {
+    /// The workload by name or file; [`Discipline::DOWNTIME`] is the test of a power cut.
+    pub workload: String,
+    /// A variant of it.
+    pub variant: Option<String>,
+    /// Requests per second at peak, if not those of all disciplines.
+    pub peak: Option<f64>,
+    /// Length of phases, if not that of all disciplines.
+    pub scale: Option<f64>,
+    /// Rounds, if not those of all disciplines.
+    pub rounds: Option<u32>,
+    /// Store of the entries, if not that of all disciplines.
+    pub store: Option<String>,
+    /// Knobs of the workload with their values.
+    pub changes: Vec<(String, String)>,
+}
+
+impl Discipline {
+    /// The name of the test of a power cut, which is no workload.
+    pub const DOWNTIME: &str = "downtime";
+
+    /// A workload as it is.
+    pub fn of(workload: &str) -> Self {
+        Self { workload: workload.to_owned(), ..Self::default() }
+    }
+
+    /// Reads `WORKLOAD[:variant=NAME][:peak=RATE][:scale=FACTOR][:rounds=N][:store=NAME][:KNOB=VALUE]…`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(':');
+        let mut found = Self::of(parts.next().unwrap_or_default().trim());
+        if found.workload.is_empty() {
+            return Err(format!("--workload {text:?}: write NAME or NAME:KNOB=VALUE"));
+        }
+        for part in parts {
+            let (knob, value) =
+                part.split_once('=').ok_or_else(|| format!("--workload {text}: write {part:?} as KNOB=VALUE"))?;
+            let (knob, value) = (knob.trim(), value.trim());
+            let positive = || {
+                let number = value.parse().ok().filter(|number: &f64| *number > 0.0 && number.is_finite());
+                number.ok_or_else(|| format!("--workload {text}: {knob} must be a number above 0, not {value:?}"))
+            };
+            match knob {
+                "variant" => found.variant = Some(value.to_owned()),
+                "peak" => found.peak = Some(positive()?),
+                "scale" => found.scale = Some(positive()?),
+                "rounds" => found.rounds = Some(positive()?.ceil() as u32),
+                "store" => found.store = Some(value.to_owned()),
+                _ => found.changes.push((knob.to_owned(), value.to_owned())),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Its name in reports: two disciplines with the same one are compared with each other.
+    pub fn title(&self) -> String {
+        let name = std::path::Path::new(&self.workload).file_stem();
+        let name = name.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let changes = self.changes.iter().map(|(knob, value)| format!("{knob} {value}"));
+        let all: Vec<String> = self.variant.iter().cloned().chain(changes).collect();
+        if all.is_empty() { name } else { format!("{name} ({})", all.join(", ")) }
+    }
+
+    /// Whether the power is cut.
+    pub fn cuts_power(&self) -> bool {
+        self.workload == Self::DOWNTIME
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discipline_says_what_differs() {
+        let found = Discipline::parse("hammer:variant=16kb:rounds=2:robot.count=4").unwrap();
+        assert_eq!((found.variant.as_deref(), found.rounds), (Some("16kb"), Some(2)));
+        assert_eq!(found.title(), "hammer (16kb, robot.count 4)");
+        assert_eq!(Discipline::parse("dir/mine.toml:peak=9").unwrap().title(), "mine");
+        assert!(Discipline::parse("downtime").unwrap().cuts_power());
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (text, reason) in [("", "write NAME"), ("tree:peak", "as KNOB=VALUE"), ("tree:scale=-1", "above 0")] {
+            let error = Discipline::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

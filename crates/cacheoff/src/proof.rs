@@ -1,0 +1,249 @@
+//! `cacheoff proof`: a workload is played without a proxy and through caches, each time with a seed of its own, and one
+//! table says what was declared, what follows from it and what was measured. What is published comes from here.
+
+use crate::contest::{Discipline, EntrySpec, Event, Heat, Plan, Players, Post, contest};
+use crate::ledger::{Class, Ledger, MissCause, Mode, Outcome, Target, Trouble};
+use crate::robot::Route;
+use crate::run::command::{facts, heat, read};
+use crate::run::{Row, Wanted, derive, logged, route, rows};
+use larder_wire::date::{Stamp, format_date};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Hits may be missing without a known cause in so many of a hundred replies.
+const POINTS_MAX: f64 = 1.0;
+/// A miss may differ from think time and link by this share.
+const MISS_SHARE_MAX: f64 = 0.05;
+
+/// Proves that the referee plays what a workload declares.
+#[derive(clap::Args, Debug)]
+pub struct ProofArgs {
+    /// The workload, as the contest writes it
+    #[arg(default_value = "polymix-2")]
+    workload: String,
+    /// Caches that it is played through as well
+    #[arg(long, value_delimiter = ',', default_value = "squid,nginx")]
+    entries: Vec<String>,
+    /// Requests per second at peak
+    #[arg(long, default_value_t = 200.0)]
+    peak: f64,
+    /// Phases are so many times as long
+    #[arg(long, default_value_t = 0.002)]
+    scale: f64,
+    /// Seed of the first run, the next ones follow it; the clock gives one if nothing is said
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Budget of the caches in MB of memory
+    #[arg(long, default_value_t = 1_024)]
+    memory_mb: u64,
+    /// Cores of the caches
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    cache_cores: Vec<usize>,
+    /// Cores of the referee
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// Port of the caches
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Port of the origins
+    #[arg(long, default_value_t = 24_180)]
+    origin_port: u16,
+    /// Folder for the ledgers
+    #[arg(long, default_value = "proof")]
+    folder: PathBuf,
+    /// Write the table into this file too
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl ProofArgs {
+    /// Plays everything, prints the table; it fails if one of the figures does not hold.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let discipline = Discipline::parse(&self.workload)?;
+        let mut seed = self.seed.unwrap_or_else(seed_of_now);
+        let mut play = |one: &Heat<'_>| {
+            eprintln!("proof: {}, seed {seed}", one.label);
+            seed += 1;
+            heat(one, Some(self.peak), self.scale, seed - 1, &self.cores)
+        };
+        std::fs::create_dir_all(&self.folder)
+            .map_err(|error| format!("the folder {} cannot be made: {error}", self.folder.display()))?;
+        let mut ledgers = vec![play(&self.bare(&discipline))?];
+        let plan = self.plan(&discipline)?;
+        let facts = |discipline: &Discipline| facts(discipline, Some(self.peak), self.scale);
+        let mut cut = |_: &EntrySpec, _: &Post| Ledger::default();
+        let mut tell = |event: Event<'_>| {
+            if let Event::Failed { label, reason } = event {
+                eprintln!("proof: {label} failed: {reason}");
+            }
+        };
+        if !plan.entries.is_empty() {
+            let mut players = Players { play: &mut play, cut: &mut cut, facts: &facts };
+            ledgers.extend(contest(&plan, &mut players, &mut tell)?);
+        }
+        let (text, holds) = self.table(&discipline, &ledgers)?;
+        println!("{text}");
+        if let Some(file) = &self.out {
+            std::fs::write(file, &text).map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+        }
+        Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The run without a proxy.
+    fn bare<'a>(&self, discipline: &'a Discipline) -> Heat<'a> {
+        Heat {
+            discipline,
+            round: 1,
+            label: "no proxy",
+            target: Target { mode: Mode::NoProxy, ..Target::default() },
+            address: self.origin(),
+            origin: self.origin(),
+            pid: None,
+            ledger: self.folder.join("no-proxy.ledger"),
+            cache_bytes: None,
+            price: None,
+            watts: None,
+        }
+    }
+
+    fn origin(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port))
+    }
+
+    fn plan(&self, discipline: &Discipline) -> Result<Plan, String> {
+        let entries = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
+        Ok(Plan {
+            entries: entries.collect::<Result<_, String>>()?,
+            disciplines: vec![discipline.clone()],
+            rounds: 1,
+            post: Post {
+                mode: "forward".to_owned(),
+                store: "memory".to_owned(),
+                port: self.port,
+                origin: self.origin(),
+                memory_mb: self.memory_mb,
+                disk_mb: self.memory_mb,
+                cores: self.cache_cores.clone(),
+            },
+            any_mode: true,
+            folder: self.folder.clone(),
+            time_max: None,
+        })
+    }
+
+    fn table(&self, discipline: &Discipline, ledgers: &[Ledger]) -> Result<(String, bool), String> {
+        let scale = discipline.scale.unwrap_or(self.scale);
+        let workload = read(discipline, scale)?.workload;
+        let route: Route = route(None, None, self.origin_port);
+        let wanted = Wanted {
+            peak: discipline.peak.or(Some(self.peak)),
+            seed: 1,
+            epoch: 0,
+            route,
+            workers: 1,
+            cache_bytes: Some(self.memory_mb << 20),
+        };
+        let (settings, _) = derive(&workload, &wanted)?;
+        let all: Vec<Vec<Row>> = ledgers.iter().map(|ledger| rows(ledger, &workload, &settings)).collect();
+        let mut holds = ledgers.iter().all(|ledger| ledger.end.outcome == Outcome::Complete);
+        let mut text = self.heading(discipline, ledgers);
+        let names: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.label.as_str()).collect();
+        let _ = writeln!(text, "| what | declared | ideal | {} |", names.join(" | "));
+        let _ = writeln!(text, "|---|---|---|{}", "---|".repeat(names.len()));
+        for (number, row) in all[0].iter().enumerate() {
+            let _ = write!(text, "| {} | {:.2} {} | {:.2} {} |", row.what, row.declared, row.unit, row.ideal, row.unit);
+            for run in &all {
+                let Row { measured, around, .. } = run[number];
+                let mark = if run[number].holds() { "" } else { " **outside**" };
+                holds &= run[number].holds();
+                let _ = write!(text, " {measured:.2} ± {around:.2}{mark} |");
+            }
+            text.push('\n');
+        }
+        text.push_str(
+            "\nThe intervals are of 99 % confidence; those of shares know that a page brings along what it embeds (Kish).\n",
+        );
+        for ledger in ledgers.iter().filter(|ledger| ledger.run.target.mode != Mode::NoProxy) {
+            holds &= through(ledger, &mut text);
+        }
+        Ok((text, holds))
+    }
+
+    fn heading(&self, discipline: &Discipline, ledgers: &[Ledger]) -> String {
+        let first = &ledgers[0].run;
+        let day = format_date(Stamp(first.started_unix));
+        let day = String::from_utf8_lossy(&day[5..16]).into_owned();
+        let products: Vec<String> = ledgers
+            .iter()
+            .map(|ledger| format!("{} seed {} {}", ledger.run.label, ledger.run.seed, ledger.run.target.product))
+            .map(|text| text.trim_end().to_owned())
+            .collect();
+        let scale = discipline.scale.unwrap_or(self.scale);
+        let machine = &first.machine;
+        format!(
+            "# {}: declared, ideal, measured, {day}\n\nMade by `cacheoff proof {} --peak {} --scale {scale}`; {}.\n\
+             Machine: {} cores of {}, {}{}. Over all logged phases.\n\n",
+            discipline.title(),
+            self.workload,
+            discipline.peak.unwrap_or(self.peak),
+            products.join("; "),
+            machine.cores,
+            machine.processor,
+            machine.kernel,
+            if machine.virtual_machine { ", virtual" } else { "" },
+        )
+    }
+}
+
+fn seed_of_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
+}
+
+/// Hits and misses through a cache, and whether they are what they should be.
+fn through(ledger: &Ledger, text: &mut String) -> bool {
+    let (whole, _) = logged(ledger);
+    let basic = whole.class(Class::Basic);
+    let of = |part: u64| 100.0 * part as f64 / basic.replies.max(1) as f64;
+    let unknown = |cause: &MissCause| matches!(cause, MissCause::Evicted | MissCause::Unknown);
+    let classed: u64 = whole.missing.iter().filter(|(cause, _)| !unknown(cause)).map(|(_, count)| count).sum();
+    let causes: Vec<String> =
+        whole.missing.iter().map(|(cause, count)| format!("{count} {}", cause.as_str())).collect();
+    let (offered, hits, classed) = (of(basic.offered), of(basic.hits), of(classed));
+    let gap = offered - hits - classed;
+    let think = whole.origin.think.mean().unwrap_or(0.0) / 1e6;
+    let served = whole.origin.service.mean().unwrap_or(0.0) / 1e6;
+    let miss = whole.service.alone.mean().unwrap_or(0.0) / 1e6;
+    let share = miss / served - 1.0;
+    let (hits_hold, misses_hold) = (gap.abs() <= POINTS_MAX, share.abs() <= MISS_SHARE_MAX);
+    let word = |holds: bool| if holds { "holds" } else { "**does not hold**" };
+    let lies = whole.errors.lies();
+    let errors: Vec<String> = Trouble::ALL
+        .iter()
+        .filter(|trouble| whole.errors.of(**trouble) > 0)
+        .map(|trouble| format!("{} {}", whole.errors.of(*trouble), trouble.as_str()))
+        .collect();
+    let listed = |all: Vec<String>| if all.is_empty() { "none".to_owned() } else { all.join(", ") };
+    let _ = write!(
+        text,
+        "\n## Through {}\n\n| what | figure |\n|---|---|\n\
+         | replies to basic requests | {} |\n| offered hits | {offered:.2} % |\n| hits | {hits:.2} % |\n\
+         | missing hits by cause | {} |\n| offered less hits and classed ones (at most {POINTS_MAX} point) | {gap:.2} points, {} |\n\
+         | think time, mean | {think:.3} s |\n| think time and link, mean, at the origins | {served:.3} s |\n\
+         | miss that nobody else was asking for, mean, from its first byte sent | {miss:.3} s |\n\
+         | miss against think time and link (at most {:.0} %) | {:+.2} %, {} |\n| median of hits | {} µs |\n\
+         | wrong answers | {lies} |\n| errors | {} |\n",
+        ledger.run.label,
+        basic.replies,
+        listed(causes),
+        word(hits_hold),
+        100.0 * MISS_SHARE_MAX,
+        100.0 * share,
+        word(misses_hold),
+        whole.service.hit.quantile(0.5).unwrap_or(0),
+        listed(errors),
+    );
+    hits_hold && misses_hold && lies == 0
+}
