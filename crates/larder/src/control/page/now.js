@@ -38,6 +38,7 @@ export class Now {
     this.requests = requests;
     this.house = house;
     this.seconds = [];
+    document.addEventListener("visibilitychange", () => this.draw());
     this.traffic = new Layers(byId("traffic"), LAYERS, WORDS);
     this.sparks = Object.fromEntries(
       [["rate", "other"], ["ratio", "store"], ["saved", "store"], ["median", "other"]].map(([name, tone]) => [name, new Spark(byId(`${name}-spark`), tone)]),
@@ -49,19 +50,26 @@ export class Now {
   }
 
   async enter() {
+    this.draw();
     await Promise.all([this.refresh(), this.requests.begin()]);
   }
 
-  /** Takes over a second and draws it. */
+  /** Takes over a second. */
   tick(value) {
     const last = this.seconds.at(-1);
     if (value.second.at && last?.at !== value.second.at) this.seconds.push(value.second);
     this.seconds.splice(0, this.seconds.length - KEPT);
-    if (document.hidden || byId("view-now").hidden) return;
-    this.tiles(value);
+    this.value = value;
+    this.draw();
+  }
+
+  /** Draws what is known, where somebody sees it. */
+  draw() {
+    if (!this.value || document.hidden || byId("view-now").hidden) return;
+    this.tiles(this.value);
     this.traffic.draw(this.seconds);
-    this.room(value);
-    this.causes(value.window);
+    this.room(this.value);
+    this.causes(this.value.window);
     this.requests.latest();
   }
 
