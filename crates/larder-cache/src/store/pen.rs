@@ -1,7 +1,7 @@
 //! The write side of one folder: one owner, no thread inside. Records are gathered in a batch, written at the end
 //! of the active segment in one call, and enter the index when that call is done.
 //!
-//! Which segment is written next, and what becomes of what was in it, stands in [`super::recycle`].
+//! Which segment is written next, and what becomes of what was in it, stands in `recycle`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
