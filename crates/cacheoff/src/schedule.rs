@@ -165,6 +165,11 @@ impl Schedule {
         (0..self.phases.len()).find(|phase| self.end(*phase).is_none_or(|end| now < end))
     }
 
+    /// The cache is without power at this time.
+    pub fn is_dark(&self, now: Duration) -> bool {
+        self.phase_at(now).is_some_and(|phase| self.phases[phase].dark)
+    }
+
     /// The factors at a time.
     pub fn factors(&self, now: Duration) -> Factors {
         let number = self.phase_at(now).unwrap_or(self.phases.len() - 1);

@@ -141,10 +141,11 @@ impl Worker {
         let mut through_at = None;
         loop {
             self.read_clock();
+            // First, or what is due in the next interval would count for this one.
+            self.cut(pieces);
             while let Some((at, what)) = self.timers.due(self.now) {
                 self.due(at, what);
             }
-            self.cut(pieces);
             if self.schedule.phase_at(self.now).is_none() {
                 let since = *through_at.get_or_insert(self.now);
                 if self.is_through(since) {
@@ -265,6 +266,10 @@ impl Worker {
     // The robots.
 
     fn robot_due(&mut self, wake: &Wake) {
+        // Who comes too late for the time before a cut asks no more; the phase after it wakes all anew.
+        if self.schedule.is_dark(self.now) {
+            return;
+        }
         let (due, next) = self.crowd.due(&self.settings, &self.schedule, wake);
         if let Some(next) = next {
             self.wake(next);
