@@ -68,7 +68,7 @@ impl Worker {
         let tally = Tally::default();
         let records = &shared.config.records;
         let query = if records.hide_query { Query::Hidden } else { Query::Kept };
-        tally.ring.begin(number, records.requests_max.div_ceil(shared.config.workers.max(1)), query);
+        tally.ring.begin(number, shared.config.requests_kept_max().div_ceil(shared.config.workers.max(1)), query);
         Ok(Rc::new(Worker {
             ticker: Ticker::new(),
             upstreams,

@@ -13,7 +13,7 @@ pub fn page(rounds: usize, seconds: u64, versions: &[String], tables: &[String])
          each fills a part of the set; then a warm-up and {rounds} alternated rounds of {seconds} s of uniformly drawn objects. Medians; \
          ratios are CPU time to Larder's, round by round (above 1: Larder needs less). CPU time includes half a second after each load. \
          \"A core\" is 1 s of CPU divided by the CPU of one answer; \"seen\" is what the load saw, which with the origin on the same \
-         core is mostly the limit. Every length is checked, every byte of one object in 16. Written: `write_bytes` of the server's \
+         core is mostly the limit. Where less was written than the bodies are long and no hit asked the origin, the server held the rest in memory. Every length is checked, every byte of one object in 16. Written: `write_bytes` of the server's \
          processes, without what the file system writes for itself. On disk: blocks allocated beyond those of the empty store.",
         machine(),
         MEMORY_BYTES / 1_000_000,

@@ -76,6 +76,9 @@ pub struct Config {
     pub records: Records,
 }
 
+/// What is kept of the last requests takes a small part of the memory, however long they are.
+const MEMORY_BYTES_PER_REQUEST: u64 = 20_000;
+
 /// What is kept of requests, to be explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
@@ -174,6 +177,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// How many of the last requests are kept: with little memory, one for each 20 kB of it.
+    pub fn requests_kept_max(&self) -> usize {
+        let fitting = usize::try_from(self.memory_bytes / MEMORY_BYTES_PER_REQUEST).unwrap_or(usize::MAX);
+        self.records.requests_max.min(fitting)
+    }
+
     /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
     pub fn memory_object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4

@@ -77,7 +77,7 @@ pub(super) async fn list(shared: &Arc<Shared>, query: &str) -> Reply {
     let mut requests: Vec<Summary> = of_workers.into_iter().flat_map(|(_, requests)| requests).collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.at_millis));
     requests.truncate(limit);
-    Reply::json(200, &Listed { kept, kept_max: shared.config.records.requests_max, requests })
+    Reply::json(200, &Listed { kept, kept_max: shared.config.requests_kept_max(), requests })
 }
 
 /// `GET /hot`.
