@@ -53,7 +53,13 @@ fn a_larder_that_runs_is_steered_by_signals_and_by_command() {
             folder.path().join("store").display()
         )
     };
-    fs::write(&file, text(50)).unwrap();
+    // Whole or not at all: the server may read at any moment after a signal.
+    let put = |text: &str| {
+        let new = folder.path().join("new.toml");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &file).unwrap();
+    };
+    put(&text(50));
     let running = Running::start(folder.path());
     assert!(running.said.contains("configured by ./larder.toml"), "{}", running.said);
 
@@ -71,15 +77,15 @@ fn a_larder_that_runs_is_steered_by_signals_and_by_command() {
         let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (output.status.code().unwrap(), said)
     };
-    fs::write(&file, text(40)).unwrap();
+    put(&text(40));
     assert_eq!(reload(), (0, "reloaded: changed timeouts.idle\n".to_owned()));
-    fs::write(&file, text(40).replace("16MB", "32MB")).unwrap();
+    put(&text(40).replace("16MB", "32MB"));
     assert!(reload().1.contains("waits for a restart: memory"));
-    fs::write(&file, "nonsense = 1").unwrap();
+    put("nonsense = 1");
     let (status, said) = reload();
     assert!(status == 2 && said.contains("there is no setting nonsense"), "{said}");
     running.signal("HUP");
-    fs::write(&file, text(30)).unwrap();
+    put(&text(30));
     running.signal("HUP");
     stand::wait_for("it still serves", || {
         stand::get(running.proxy, &format!("http://{origin}/fresh")).contains("; hit")
