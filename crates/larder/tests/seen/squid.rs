@@ -38,7 +38,8 @@ fn squidclient_reads_the_pages() {
             .map(str::trim)
             .filter(|page| !page.contains(' ') && !page.is_empty())
         {
-            assert!(!mgr(to, page).contains("404"), "{page}");
+            let said = mgr(to, page);
+            assert!(!said.lines().next().is_some_and(|first| first.contains(" 404")), "{page}: {said}");
         }
     }
     stand::wait_for("requests", || mgr(proxy, "client_list").contains("Address: 127.0.0.1\nName:    127.0.0.1\n"));
