@@ -29,8 +29,14 @@ pub struct Args {
 }
 
 /// Who plays, with which budget.
-const PLAYS: [(Kind, u64); 4] =
-    [(Kind::Larder, 400_000), (Kind::Larder, 4_000_000), (Kind::Nginx, 400_000), (Kind::Squid, 400_000)];
+const PLAYS: [(Kind, u64); 6] = [
+    (Kind::Larder, 400_000),
+    (Kind::Larder, 4_000_000),
+    (Kind::Larder, 16_000_000),
+    (Kind::Larder, 64_000_000),
+    (Kind::Nginx, 400_000),
+    (Kind::Squid, 400_000),
+];
 const DISK_BYTES: u64 = 1_000_000_000;
 const CLIENTS_MAX: usize = 3;
 const PASSES: usize = 2;

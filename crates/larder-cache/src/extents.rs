@@ -18,6 +18,8 @@ pub struct Extents {
     pieces: VecDeque<Piece>,
     /// The sum of all pieces' lengths.
     bytes: u64,
+    /// The sum of what is allocated for them.
+    held: u64,
 }
 
 /// What [`Extents::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
@@ -36,17 +38,25 @@ impl Extents {
     /// Adds the bytes from offset `at` on. Where bytes are present already they stay; only holes are
     /// filled. Bytes past the last offset that 64 bits can name are left out. Returns how many bytes
     /// became present.
-    pub fn insert(&mut self, at: u64, mut piece: Bytes) -> u64 {
+    pub fn insert(&mut self, at: u64, piece: Bytes) -> u64 {
+        let buffer_bytes = piece.len();
+        self.insert_part_of(at, piece, buffer_bytes)
+    }
+
+    /// [`Extents::insert`] of a piece that keeps an allocation of so many bytes alive alone.
+    pub fn insert_part_of(&mut self, at: u64, mut piece: Bytes, buffer_bytes: usize) -> u64 {
         piece.truncate(usize::try_from(u64::MAX - at).unwrap_or(usize::MAX));
         if at >= self.end() {
-            return self.append(at, piece);
+            return self.append(at, piece, buffer_bytes);
         }
         let offered = at..at + piece.len() as u64;
         let holes: Vec<_> = self.holes(offered).collect();
         for hole in &holes {
             let part = piece.slice((hole.start - at) as usize..(hole.end - at) as usize);
             let place = self.first_ending_after(hole.start);
-            self.pieces.insert(place, Piece { at: hole.start, bytes: part, exact: false });
+            let part = Piece { at: hole.start, buffer_bytes: part.len(), bytes: part, exact: false };
+            self.held += part.allocated_bytes();
+            self.pieces.insert(place, part);
         }
         let filled = holes.iter().map(|hole| hole.end - hole.start).sum();
         self.bytes += filled;
@@ -109,10 +119,12 @@ impl Extents {
     /// Frees every piece that ends at or before `offset` (the window of a stream that is not kept slides
     /// on) and returns how many bytes those were. A piece that reaches past `offset` stays whole.
     pub fn drop_before(&mut self, offset: u64) -> u64 {
-        let gone: u64 =
-            self.pieces.drain(..self.first_ending_after(offset)).map(|piece| piece.bytes.len() as u64).sum();
-        self.bytes -= gone;
-        gone
+        let before = self.bytes;
+        for piece in self.pieces.drain(..self.pieces.partition_point(|piece| piece.end() <= offset)) {
+            self.bytes -= piece.bytes.len() as u64;
+            self.held -= piece.allocated_bytes();
+        }
+        before - self.bytes
     }
 
     /// Frees the bytes of the range. A piece that reaches out of it keeps its buffer alive for the rest. Returns how
@@ -129,8 +141,10 @@ impl Extents {
         let head = (head.at < range.start).then(|| head.part(head.at..range.start));
         let tail = (tail.end() > range.end).then(|| tail.part(range.end..tail.end()));
         self.bytes -= gone.iter().map(|piece| piece.bytes.len() as u64).sum::<u64>();
+        self.held -= gone.iter().map(Piece::allocated_bytes).sum::<u64>();
         for (place, kept) in head.into_iter().chain(tail).enumerate() {
             self.bytes += kept.bytes.len() as u64;
+            self.held += kept.allocated_bytes();
             self.pieces.insert(first + place, kept);
         }
         before - self.bytes
@@ -157,11 +171,11 @@ impl Extents {
     }
 
     /// What is held on the heap: the list, every piece and the reference count that a shared piece gets.
-    /// Exact for pieces that [`Extents::compact`] has built. Any other piece counts with its length,
+    /// Exact for pieces that [`Extents::compact`] has built. Any other piece counts as if it were one,
     /// though it may keep a larger read buffer alive that it shares with its neighbours.
     pub fn heap_bytes(&self) -> u64 {
         let list = self.pieces.capacity() * size_of::<Piece>() + self.pieces.len() * SHARED_HEADER_BYTES;
-        list as u64 + self.bytes
+        list as u64 + self.held
     }
 
     /// Copies stretches of pieces into chunks of [`CHUNK_BYTES`] and frees the read buffers they came in, so that a complete
@@ -183,13 +197,16 @@ impl Extents {
         }
         pack(&mut stretch, &mut compacted);
         compacted.shrink_to_fit();
+        self.held = compacted.iter().map(Piece::allocated_bytes).sum();
         self.pieces = compacted;
     }
 
-    fn append(&mut self, at: u64, bytes: Bytes) -> u64 {
+    fn append(&mut self, at: u64, bytes: Bytes, buffer_bytes: usize) -> u64 {
         let added = bytes.len() as u64;
         if added > 0 {
-            self.pieces.push_back(Piece { at, bytes, exact: false });
+            let piece = Piece { at, bytes, exact: false, buffer_bytes };
+            self.held += piece.allocated_bytes();
+            self.pieces.push_back(piece);
             self.bytes += added;
         }
         added
@@ -223,9 +240,21 @@ struct Piece {
     bytes: Bytes,
     /// Copied here into an allocation of exactly its length.
     exact: bool,
+    /// The allocation that it keeps alive, as far as that is known.
+    buffer_bytes: usize,
+}
+
+/// What an allocator takes for so many bytes: the common ones know four sizes between a power of two and the next.
+fn allocated_bytes(len: usize) -> u64 {
+    let step = (len.saturating_sub(1).checked_ilog2().unwrap_or(0)).saturating_sub(2);
+    len.next_multiple_of(1 << step) as u64
 }
 
 impl Piece {
+    fn allocated_bytes(&self) -> u64 {
+        allocated_bytes(self.buffer_bytes)
+    }
+
     fn end(&self) -> u64 {
         self.at + self.bytes.len() as u64
     }
@@ -236,7 +265,7 @@ impl Piece {
 
     fn part(&self, range: Range<u64>) -> Piece {
         let bytes = self.bytes.slice((range.start - self.at) as usize..(range.end - self.at) as usize);
-        Piece { at: range.start, bytes, exact: false }
+        Piece { at: range.start, buffer_bytes: bytes.len(), bytes, exact: false }
     }
 }
 
@@ -259,9 +288,40 @@ fn pack(stretch: &mut Vec<Piece>, into: &mut VecDeque<Piece>) {
                 left -= full.len();
                 chunk = Vec::with_capacity(left.min(CHUNK_BYTES));
                 let end = at + full.len() as u64;
-                into.push_back(Piece { at, bytes: Bytes::from(full.into_boxed_slice()), exact: true });
+                let buffer_bytes = full.len();
+                into.push_back(Piece { at, bytes: Bytes::from(full.into_boxed_slice()), exact: true, buffer_bytes });
                 at = end;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_rounded_up_to_a_quarter_of_its_power_of_two() {
+        let sizes = [(0, 0), (1, 1), (8, 8), (9, 10), (1000, 1024), (1025, 1280), (3392, 3584), (65_536, 65_536)];
+        for (len, allocated) in sizes.into_iter().chain([(65_616, 81_920), (CHUNK_BYTES, CHUNK_BYTES as u64)]) {
+            assert_eq!(allocated_bytes(len), allocated, "{len}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_follows_every_change() {
+        let mut extents = Extents::new();
+        extents.insert_part_of(0, Bytes::from(vec![1; 1000]), 1400);
+        extents.insert(2000, Bytes::from(vec![2; 1000]));
+        extents.insert(500, Bytes::from(vec![3; 2000]));
+        assert_eq!(extents.held, 1536 + 1024 + 1024);
+        extents.remove(2100..2200);
+        assert_eq!(extents.held, 1536 + 1024 + 112 + 896, "100 and 800 bytes are left of the second one");
+        extents.compact();
+        assert_eq!((extents.pieces(), extents.held), (2, 2560 + 896));
+        extents.drop_before(2100);
+        assert_eq!(extents.held, 896);
+        extents.remove(0..5000);
+        assert_eq!((extents.held, extents.bytes()), (0, 0));
     }
 }

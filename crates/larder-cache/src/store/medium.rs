@@ -33,8 +33,8 @@ pub trait Medium: Send + Sync {
 pub trait MediumFile: Send + Sync {
     /// Reads what is at a place: as much as there is, so fewer bytes than wanted mean the file's end.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// The same where it needs no wait for a device; `None` where it does.
-    fn read_cached(&self, at: u64, into: &mut [u8]) -> io::Result<Option<usize>>;
+    /// The same where it needs no wait for a device, into one piece after the other; `None` where it does.
+    fn read_cached(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
     /// Writes all pieces one behind the other.
     fn write_at(&self, at: u64, pieces: &[IoSlice<'_>]) -> io::Result<()>;
     /// Takes room for the first `len` bytes, so that writing there finds some. Never shortens.
@@ -131,12 +131,12 @@ impl MediumFile for RealFile {
         Ok(filled)
     }
 
-    fn read_cached(&self, at: u64, into: &mut [u8]) -> io::Result<Option<usize>> {
+    fn read_cached(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         if self.refuses_nowait.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let wanted = into.len();
-        match rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(into)], at, ReadWriteFlags::NOWAIT) {
+        let wanted = into.iter().map(|piece| piece.len()).sum();
+        match rustix::io::preadv2(&self.file, into, at, ReadWriteFlags::NOWAIT) {
             Ok(count) if count == wanted => Ok(Some(count)),
             // Fewer bytes mean that the rest is not cached, or that the file ends: a waiting read tells which.
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(None),
@@ -207,9 +207,10 @@ mod tests {
         assert_eq!(file.read_at(0, &mut back).unwrap(), 9005, "the file's end");
         assert_eq!(&back[..8], b"\0\0\0\0\0abc");
         assert_eq!(&back[9002..9005], b"abc");
-        let mut part = [0; 6];
-        if let Some(count) = file.read_cached(8, &mut part).unwrap() {
-            assert_eq!((count, &part), (6, b"abcabc"));
+        let (mut head, mut rest) = ([0; 2], [0; 4]);
+        if let Some(count) = file.read_cached(8, &mut [IoSliceMut::new(&mut head), IoSliceMut::new(&mut rest)]).unwrap()
+        {
+            assert_eq!((count, &head, &rest), (6, b"ab", b"cabc"));
         }
         file.sync().unwrap();
     }

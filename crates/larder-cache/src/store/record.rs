@@ -214,13 +214,13 @@ pub struct Record {
 
 impl Record {
     /// Verifies a record that begins with these bytes; more may follow. It must be of this life of its segment.
-    pub fn verify(bytes: Bytes, sequence: u64) -> Option<Record> {
-        let header = Header::decode(&bytes)?;
-        let end = usize::try_from(header.exact_bytes()).ok()?;
-        if header.sequence != sequence || bytes.len() < end {
+    pub fn verify(header: &[u8], mut payload: Bytes, sequence: u64) -> Option<Record> {
+        let header = Header::decode(header)?;
+        let len = usize::try_from(header.exact_bytes()).ok()? - HEADER_BYTES;
+        if header.sequence != sequence || payload.len() < len {
             return None;
         }
-        let payload = bytes.slice(HEADER_BYTES..end);
+        payload.truncate(len);
         (crc32c(&payload) == header.payload_crc).then_some(Record { header, payload })
     }
 
@@ -318,13 +318,18 @@ mod tests {
             })
     }
 
+    fn verified(bytes: impl Into<Bytes>, sequence: u64) -> Option<Record> {
+        let bytes = bytes.into();
+        Record::verify(&bytes, bytes.slice(HEADER_BYTES.min(bytes.len())..), sequence)
+    }
+
     proptest! {
         #[test]
         fn a_head_comes_back_as_it_was(head in some_head(), sequence in any::<u64>(), more in 0usize..70) {
             let mut bytes = written(&head, sequence);
             let exact = bytes.len();
             bytes.resize(exact + more, 0xee);
-            let record = Record::verify(bytes.into(), sequence).unwrap();
+            let record = verified(bytes, sequence).unwrap();
             prop_assert_eq!(record.header.exact_bytes(), exact as u64);
             prop_assert_eq!(record.header.key_hash, 77);
             let back = record.into_head();
@@ -339,14 +344,14 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= change;
             let padding = (76..80).contains(&at);
-            prop_assert_eq!(Record::verify(bytes.into(), 5).is_some(), padding);
+            prop_assert_eq!(verified(bytes, 5).is_some(), padding);
         }
 
         #[test]
         fn a_cut_record_is_none(head in some_head(), cut in any::<prop::sample::Index>()) {
             let bytes = written(&head, 5);
             let cut = cut.index(bytes.len());
-            prop_assert!(Record::verify(Bytes::from(bytes).slice(..cut), 5).is_none());
+            prop_assert!(verified(Bytes::from(bytes).slice(..cut), 5).is_none());
         }
     }
 
@@ -357,8 +362,8 @@ mod tests {
         let mut bytes = Vec::new();
         write_front(header, None, std::slice::from_ref(&piece), 3, &mut bytes);
         bytes.extend_from_slice(&piece);
-        assert!(Record::verify(bytes.clone().into(), 4).is_none());
-        let record = Record::verify(bytes.into(), 3).unwrap();
+        assert!(verified(bytes.clone(), 4).is_none());
+        let record = verified(bytes, 3).unwrap();
         assert_eq!((record.header.kind, record.header.id), (Kind::Extent, 9));
         assert_eq!(record.header.body_range(), 65_536..65_556);
         assert_eq!(record.body(), piece);

@@ -346,7 +346,8 @@ impl Progress {
 fn sound_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Record> {
     let rest = bytes.slice(usize::try_from(at).ok().filter(|at| *at + HEADER_BYTES <= bytes.len())?..);
     debug_assert!(at.is_multiple_of(ALIGN_BYTES));
-    Record::verify(rest, sequence)
+    let payload = rest.slice(HEADER_BYTES..);
+    Record::verify(&rest, payload, sequence)
 }
 
 /// What the heads of all segments say.

@@ -4,7 +4,7 @@
 //! be recycled during a read: its slots went first and its sequence changed, so such a read finds nothing.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -119,6 +119,17 @@ pub struct Counters {
     pub bad_records: AtomicU64,
     pub read_errors: AtomicU64,
     pub write_errors: AtomicU64,
+}
+
+/// What lies behind the header of a record; of a head's, up to 63 bytes more.
+fn payload_bytes_max(location: Location) -> usize {
+    let bytes = if location.kind() == Kind::Extent { location.extent_bytes() } else { location.bytes() };
+    bytes.saturating_sub(HEADER_BYTES as u64) as usize
+}
+
+fn read_waiting(file: &dyn MediumFile, at: u64, header: &mut [u8], payload: &mut [u8]) -> io::Result<usize> {
+    let count = file.read_at(at, header)?;
+    if count < header.len() { Ok(count) } else { Ok(count + file.read_at(at + count as u64, payload)?) }
 }
 
 /// Adds to a counter.
@@ -286,17 +297,20 @@ impl Shelf {
         let sequence = self.sequence(location.segment());
         let (file, start) = self.geometry.place(location.segment());
         let (Some(file), true) = (self.file(file), sequence > 0) else { return Look::Ended(None) };
-        let mut bytes = vec![0; location.bytes() as usize];
+        // Apart, so that a whole block takes an allocation of exactly its length.
+        let (mut header, mut payload) = ([0; HEADER_BYTES], vec![0; payload_bytes_max(location)]);
         let at = start + location.offset();
         let outcome = match patience {
-            Patience::Waits => file.read_at(at, &mut bytes).map(Some),
-            Patience::Cached => file.read_cached(at, &mut bytes),
+            Patience::Waits => read_waiting(file.as_ref(), at, &mut header, &mut payload).map(Some),
+            Patience::Cached => {
+                file.read_cached(at, &mut [IoSliceMut::new(&mut header), IoSliceMut::new(&mut payload)])
+            }
         };
         match outcome {
             Ok(Some(count)) => {
                 self.errors_in_row.store(0, Ordering::Relaxed);
-                bytes.truncate(count);
-                let record = Record::verify(bytes.into(), sequence);
+                payload.truncate(count.saturating_sub(HEADER_BYTES));
+                let record = Record::verify(&header, payload.into(), sequence);
                 // Not in the index any more: its segment was recycled meanwhile, which is nobody's fault.
                 if record.is_none() && self.remove(location).is_some() {
                     count_one(&self.counters.bad_records);

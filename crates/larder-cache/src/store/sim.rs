@@ -6,7 +6,7 @@
 //! so that the moment of a crash or of an error is a parameter. The same seed gives the same device.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -442,8 +442,13 @@ impl MediumFile for SimFile {
         Ok(count)
     }
 
-    fn read_cached(&self, at: u64, into: &mut [u8]) -> io::Result<Option<usize>> {
-        self.read_at(at, into).map(Some)
+    fn read_cached(&self, mut at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let mut count = 0;
+        for piece in into {
+            let read = self.read_at(at, piece)?;
+            (at, count) = (at + read as u64, count + read);
+        }
+        Ok(Some(count))
     }
 
     fn write_at(&self, at: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
