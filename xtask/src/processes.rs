@@ -68,9 +68,9 @@ pub fn written_bytes_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "io", "write_bytes:")
 }
 
-/// What a process and all below it have in memory now, in kB; what they share counts in parts.
+/// What a process and all below it have in memory now, each by itself, in kB; what they share counts for each.
 pub fn resident_kb_of_tree(root: u32) -> Result<u64, Trouble> {
-    sum_of_tree(root, "smaps_rollup", "Pss:")
+    sum_of_tree(root, "status", "VmRSS:")
 }
 
 /// The most memory that a process and all below it ever had, each by itself, in kB; what they share counts for each.

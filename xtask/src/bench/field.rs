@@ -79,10 +79,12 @@ pub struct Extras {
     pub memory: &'static str,
     /// The disk store.
     pub disk: &'static str,
+    /// Client networks and sites that stand before the ones that fit.
+    pub rules: usize,
 }
 
 /// The defaults, with as much memory as the cells need.
-pub const USUAL: Extras = Extras { log: true, records: 4000, memory: "1GB", disk: "0" };
+pub const USUAL: Extras = Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0 };
 const DISK_MEMORY_BYTES: u64 = 4_000_000;
 const DISK_BYTES: u64 = 2_000_000_000;
 /// What Larder gets of it where hits come from disk.
@@ -163,6 +165,8 @@ impl Contestant {
             ("disk", extras.disk.to_owned()),
             ("records", extras.records.to_string()),
             ("admin", lab::free_port()?.to_string()),
+            ("clients", client_networks(extras.rules)),
+            ("sites", sites(extras.rules, origin)),
             ("log", log.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
         ];
         let conf = site.fill(name, include_str!("../../peers/bench-larder.toml"), &fill)?;
@@ -211,6 +215,17 @@ impl Doors {
         let free = lab::free_port;
         Ok(Doors { plain: free()?, forward: free()?, refusing: free()?, tls: free()? })
     }
+}
+
+/// Networks of others.
+fn client_networks(count: usize) -> String {
+    (0..count).map(|at| format!("\"10.{}.{}.0/24\", ", at / 256 % 256, at % 256)).collect()
+}
+
+/// Sites that nobody asks for.
+fn sites(count: usize, origin: u16) -> String {
+    let site = |at| format!("\n[[site]]\nhosts = [\"www.s{at}.test\"]\norigin = \"http://127.0.0.1:{origin}\"\n");
+    (0..count).map(site).collect()
 }
 
 fn built(root: &Path, program: &str) -> String {

@@ -1,4 +1,5 @@
-//! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`: the server alone on core 0, the
+//! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`, of Larder with itself in `curves`
+//! and `features`: the server alone on core 0, the
 //! load and the origin on core 1, contestants taken in turn within each round so that a drift of the machine meets
 //! all of them.
 //!
@@ -6,8 +7,10 @@
 //! generator as soon as the server is faster, and a shared machine moves them more than CPU time.
 
 mod cells;
+mod curves;
 mod disk;
 mod disk_report;
+mod features;
 mod field;
 mod proof;
 mod report;
@@ -26,7 +29,7 @@ pub struct Args {
     /// What is compared.
     #[arg(value_enum)]
     what: What,
-    /// Alternated rounds: 7, and 3 for stores on disk.
+    /// Alternated rounds: 7, for curves 5, for features 15, for stores on disk 3.
     #[arg(long)]
     rounds: Option<usize>,
     /// Length of each run: 1 s, and 2 s for stores on disk.
@@ -48,6 +51,10 @@ enum What {
     Hits,
     /// The whole table: Larder, packaged peers and the limit.
     Peers,
+    /// Larder's hits as connections and objects grow, and the memory of both.
+    Curves,
+    /// Larder's hits with and without each feature.
+    Features,
     /// Fills and hits of stores on disk: Larder and packaged peers.
     Disk,
 }
@@ -58,6 +65,8 @@ impl What {
             What::Limit => "limit",
             What::Hits => "hits",
             What::Peers => "peers",
+            What::Curves => "curves",
+            What::Features => "features",
             What::Disk => "disk",
         }
     }
@@ -66,6 +75,9 @@ impl What {
 const HITS: [&str; 4] = ["hit-600", "hit-16k", "hit-1m", "close-600"];
 const ROUNDS: usize = 7;
 const SECONDS: u64 = 1;
+const CURVE_ROUNDS: usize = 5;
+/// More than elsewhere: these differences are small.
+const FEATURE_ROUNDS: usize = 15;
 const DISK_ROUNDS: usize = 3;
 const DISK_SECONDS: u64 = 2;
 
@@ -77,6 +89,8 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     }
     match args.what {
         What::Disk => compare_stores(args, &root),
+        What::Curves => draw(args, &root, CURVE_ROUNDS, curves::play),
+        What::Features => draw(args, &root, FEATURE_ROUNDS, features::play),
         What::Peers => fill_the_table(args, &args.cells, None, &root),
         What::Hits => fill_the_table(args, &HITS.map(str::to_owned), None, &root),
         What::Limit => fill_the_table(args, &HITS.map(str::to_owned), Some(&[Kind::Limit]), &root),
@@ -93,9 +107,22 @@ fn compare_stores(args: &Args, root: &Path) -> Result<(), Trouble> {
     if args.dry { Ok(()) } else { publish(root, args.what, &page) }
 }
 
+/// Larder alone.
+fn draw(
+    args: &Args,
+    root: &Path,
+    rounds: usize,
+    play: fn(&Path, usize, u64) -> Result<String, Trouble>,
+) -> Result<(), Trouble> {
+    table::need_tools()?;
+    let page = play(root, args.rounds.unwrap_or(rounds), args.seconds.unwrap_or(SECONDS))?;
+    println!("{page}");
+    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+}
+
 fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {
     let plan = Plan::of(keys, only, args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(SECONDS))?;
-    table::need_tools(&plan)?;
+    table::need_tools()?;
     println!("{}", plan.said());
     let results = plan.play(root)?;
     let page = report::page(&format!("cargo xtask bench {}", args.what.as_str()), &plan, &results);

@@ -4,7 +4,7 @@
 
 use super::cells::{Ask, BODIES, Body, Cell};
 use super::field::{Contestant, Kind};
-use super::tool::Script;
+use super::tool::{Load, Script};
 use crate::http::Connection;
 use crate::lab::Lab;
 use crate::shell::{self, Trouble};
@@ -16,23 +16,7 @@ pub fn prove(cell: &Cell, contestant: &Contestant, lab: &Lab, origin: u16) -> Re
     if cell.ask == Ask::Handshake {
         return prove_handshake(&load.url);
     }
-    let mut flags = Vec::new();
-    let url = match &load.script {
-        Script::Forward(url, _) => {
-            flags.extend(["-x".to_owned(), load.url.trim_end_matches('/').to_owned()]);
-            url.clone()
-        }
-        Script::Zipf(folder, count, hosts) => {
-            let object = count / 2;
-            flags.extend(["-H".to_owned(), format!("Host: h{}.test", object % hosts)]);
-            format!("{}{}{object}", load.url.trim_end_matches('/'), folder)
-        }
-        Script::Uniform(folder, count) => format!("{}{}{}", load.url.trim_end_matches('/'), folder, count / 2),
-        Script::Unique => format!("{}?proof", load.url),
-        Script::Plain | Script::Pipeline(_) => load.url.clone(),
-    };
-    // What a cache does with the first one may differ: it is stored while it is answered.
-    let (_, first, second) = (ask(lab, &flags, &url)?, ask(lab, &flags, &url)?, ask(lab, &flags, &url)?);
+    let (first, second) = ask_twice(&load, lab)?;
     for answer in [&first, &second] {
         answer.judge(load.status, cell.body(), contestant.kind)?;
     }
@@ -42,14 +26,45 @@ pub fn prove(cell: &Cell, contestant: &Contestant, lab: &Lab, origin: u16) -> Re
     if contestant.kind == Kind::Limit {
         return Ok("a fixed reply".into());
     }
+    judge_names(&first, &second, matches!(cell.ask, Ask::Miss(_)))
+}
+
+/// Asks Larder as a load does; an error unless that is a hit.
+pub fn prove_hit(load: &Load, lab: &Lab) -> Result<String, Trouble> {
+    let (first, second) = ask_twice(load, lab)?;
+    judge_names(&first, &second, false)
+}
+
+fn judge_names(first: &Answer, second: &Answer, wants_misses: bool) -> Result<String, Trouble> {
     let is_same = first.name == second.name && !first.name.is_empty();
-    let said = second.cache_status.map_or(String::new(), |said| format!(", \"{said}\""));
-    match (cell.ask, is_same) {
-        (Ask::Miss(_), false) => Ok(format!("two answers of the origin{said}")),
-        (Ask::Miss(_), true) => Err(format!("not a miss: the same answer of the origin twice{said}")),
-        (_, true) => Ok(format!("one answer of the origin twice{said}")),
-        (_, false) => Err(format!("not a hit: two answers of the origin{said}")),
+    let said = second.cache_status.as_ref().map_or(String::new(), |said| format!(", \"{said}\""));
+    match (wants_misses, is_same) {
+        (true, false) => Ok(format!("two answers of the origin{said}")),
+        (true, true) => Err(format!("not a miss: the same answer of the origin twice{said}")),
+        (false, true) => Ok(format!("one answer of the origin twice{said}")),
+        (false, false) => Err(format!("not a hit: two answers of the origin{said}")),
     }
+}
+
+/// The second and the third answer: what a cache does with the first one differs, for it is stored meanwhile.
+fn ask_twice(load: &Load, lab: &Lab) -> Result<(Answer, Answer), Trouble> {
+    let (mut flags, base) = (Vec::new(), load.url.trim_end_matches('/'));
+    let url = match &load.script {
+        Script::Forward(url, _) => {
+            flags.extend(["-x".to_owned(), base.to_owned()]);
+            url.clone()
+        }
+        Script::Zipf(folder, count, hosts) => {
+            let object = count / 2;
+            flags.extend(["-H".to_owned(), format!("Host: h{}.test", object % hosts)]);
+            format!("{base}{folder}{object}")
+        }
+        Script::Uniform(folder, count) => format!("{base}{folder}{}", count / 2),
+        Script::Unique => format!("{}?proof", load.url),
+        Script::Plain | Script::Pipeline(_) => load.url.clone(),
+    };
+    ask(lab, &flags, &url)?;
+    Ok((ask(lab, &flags, &url)?, ask(lab, &flags, &url)?))
 }
 
 struct Answer {

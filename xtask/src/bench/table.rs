@@ -229,13 +229,10 @@ fn said(proof: &Result<String, Trouble>) -> String {
     proof.clone().unwrap_or_else(|trouble| format!("does not play: {trouble}"))
 }
 
-/// Programs that every run needs.
-pub fn need_tools(plan: &Plan) -> Result<(), Trouble> {
-    for tool in ["wrk", "taskset", "nginx", "curl", "openssl", "chrt"] {
+/// Programs that runs need, beside those that are compared.
+pub fn need_tools() -> Result<(), Trouble> {
+    for tool in ["wrk", "ab", "taskset", "chrt", "nginx", "curl", "openssl"] {
         shell::need_program(tool)?;
-    }
-    if plan.cells.iter().any(|cell| cell.key == "ab-600") {
-        shell::need_program("ab")?;
     }
     Ok(())
 }

@@ -129,8 +129,8 @@ impl Loop {
 
 /// `ab` speaks HTTP/1.0, whose connections end without a word.
 fn ends_with_its_answer(head: &[u8]) -> bool {
-    let says = |words: &[u8]| head.windows(words.len()).any(|window| window.eq_ignore_ascii_case(words));
-    says(b"Connection: close") || says(b" HTTP/1.0\r\n")
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or(head);
+    line.ends_with(b" HTTP/1.0") || head.windows(17).any(|window| window.eq_ignore_ascii_case(b"Connection: close"))
 }
 
 impl Connection {
