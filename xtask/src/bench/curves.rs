@@ -17,6 +17,8 @@ const OPEN: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 const BUSY_MAX: usize = 64;
 const OBJECTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
 const ROOMY: Extras = Extras { memory: "4GB", ..USUAL };
+/// The default of the memory store.
+const IDLE: Extras = Extras { memory: "256MB", ..USUAL };
 const ON_DISK: Extras = Extras { memory: "4MB", disk: "4GB", ..USUAL };
 /// What fills the memory tier before memory of objects on disk is counted, and those that are counted.
 const DISK_FIRST: u64 = 20_000;
@@ -33,7 +35,7 @@ struct Point {
 
 /// What something took, and what it may take.
 struct Taken {
-    name: &'static str,
+    name: String,
     value: f64,
     most: f64,
     unit: &'static str,
@@ -64,12 +66,19 @@ fn grow_connections(
     taken: &mut Vec<Taken>,
 ) -> Result<(Vec<Point>, String), Trouble> {
     let (mut lab, origin) = set_up()?;
-    let server = Contestant::start_larder("connections", &USUAL, root, &mut lab, origin.port)?;
+    let idle = Contestant::start_larder("idle", &IDLE, root, &mut lab, origin.port)?;
     let resident = |server: &Contestant| -> Result<f64, Trouble> {
         std::thread::sleep(SETTLE);
         Ok(resident_kb_of_tree(server.id)? as f64 * 1024.0)
     };
-    taken.push(Taken { name: "idle process, resident", value: resident(&server)? / 1e6, most: 10.0, unit: "MB" });
+    taken.push(Taken {
+        name: format!("idle process with {} of memory store, resident", IDLE.memory),
+        value: resident(&idle)? / 1e6,
+        most: 10.0,
+        unit: "MB",
+    });
+    lab.end_last();
+    let server = Contestant::start_larder("connections", &USUAL, root, &mut lab, origin.port)?;
     let url = format!("http://127.0.0.1:{}/600", server.doors.plain);
     let load = |connections: usize| {
         let tool = Tool::Wrk { connections, closes: false };
@@ -78,17 +87,22 @@ fn grow_connections(
     proof::prove_hit(&load(1), &lab)?;
     load(BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
     let before = resident(&server)?;
-    let mut points: Vec<Point> = OPEN.map(|count| Point { count: count as u64, samples: vec![] }).into();
+    // A connection may need a descriptor towards the origin too, and the server some for itself.
+    let fits = (field::descriptors() as usize / 2).saturating_sub(300);
+    let open = OPEN.map(|open| open.min(fits));
+    let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
     for round in 0..rounds {
         let mut idle = Vec::new();
-        for (at, open) in OPEN.into_iter().enumerate() {
+        for (at, open) in open.into_iter().enumerate() {
             let busy = open.min(BUSY_MAX);
             while idle.len() < open - busy {
-                idle.push(open_and_ask(server.doors.plain)?);
+                let opened = open_and_ask(server.doors.plain);
+                idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
             }
-            if round == 0 && open == OPEN[OPEN.len() - 1] {
+            if round == 0 && at + 1 == OPEN.len() {
                 let value = (resident(&server)? - before) / idle.len() as f64;
-                taken.push(Taken { name: "idle kept connection, of 10,000", value, most: 2048.0, unit: "bytes" });
+                let name = format!("idle kept connection, of {}", idle.len());
+                taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
             }
             points[at].samples.push(Some(load(busy).sample(&lab, server.id, origin.id, seconds, 0)?));
             server.empty_log();
@@ -102,7 +116,10 @@ fn open_and_ask(port: u16) -> Result<Connection, Trouble> {
     let mut connection = Connection::open(port)?;
     let request = format!("GET /600 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
     let answer = connection.ask(request.as_bytes(), false)?;
-    if answer.status == 200 && answer.keeps { Ok(connection) } else { Err("an idle connection was not kept".into()) }
+    match (answer.status, answer.keeps) {
+        (200, true) => Ok(connection),
+        (status, _) => Err(format!("a connection that was to stay got {status} and an end")),
+    }
 }
 
 /// A server for each count, all filled before the rounds: so they alternate.
@@ -122,7 +139,7 @@ fn grow_objects(root: &Path, rounds: usize, seconds: u64, taken: &mut Vec<Taken>
             std::thread::sleep(SETTLE);
             let grown = (resident_kb_of_tree(server.id)? - before) as f64 * 1024.0;
             let value = grown / count as f64 - OBJECT_BYTES - head;
-            let name = "object of 1 KB in memory, beyond body and head as received";
+            let name = format!("object of 1 KB in memory, of {count}, beyond body and head as received");
             taken.push(Taken { name, value, most: 250.0, unit: "bytes" });
         }
         servers.push(server);
@@ -168,7 +185,8 @@ fn objects_on_disk(root: &Path) -> Result<Taken, Trouble> {
     std::thread::sleep(SETTLE);
     let grown = resident_kb_of_tree(server.id)?.saturating_sub(before) as f64 * 1024.0;
     let value = grown / DISK_COUNTED as f64;
-    Ok(Taken { name: "memory of an object of 1 KB on disk", value, most: 48.0, unit: "bytes" })
+    let name = format!("memory of an object of 1 KB on disk, of {DISK_COUNTED}");
+    Ok(Taken { name, value, most: 48.0, unit: "bytes" })
 }
 
 fn page(

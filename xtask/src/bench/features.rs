@@ -109,8 +109,8 @@ fn page(rounds: usize, seconds: u64, version: &str, samples: &[Vec<Option<Sample
     let mut text = format!(
         "# What features cost\n\n`cargo xtask bench features`: a memory hit of 600 B by {version}, 64 kept connections, server alone \
          on core 0, wrk on core 1; a warm-up and {rounds} alternated rounds of {seconds} s, medians; {}. CPU time of the server per \
-         request in µs; the ratio is of that with the feature to that without, round by round. All rows but the first two and the \
-         third have log and records on. The checksums of the disk store have no switch, nor have the metrics.\n\n\
+         request in µs; the ratio is of that with the feature to that without, round by round. Where a row \
+         does not speak of them, log and records are on. The metrics and the checksums of the disk store have no switch.\n\n\
          | feature | with µs | without µs | ratio | goal | | noise | errors |\n|---|---:|---:|---:|---:|---|---:|---:|\n",
         machine(),
     );

@@ -217,6 +217,11 @@ impl Doors {
     }
 }
 
+/// How many files a process may have open here.
+pub fn descriptors() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536)
+}
+
 /// Networks of others.
 fn client_networks(count: usize) -> String {
     (0..count).map(|at| format!("\"10.{}.{}.0/24\", ", at / 256 % 256, at % 256)).collect()
@@ -242,7 +247,13 @@ struct Site<'a> {
 impl Site<'_> {
     fn nginx(&self) -> Result<Command, Trouble> {
         let cache = self.memory_folder()?.display().to_string();
-        let conf = self.fill("nginx", include_str!("../../peers/bench-nginx.conf"), &[("cache", cache)])?;
+        let descriptors = descriptors();
+        let fill = [
+            ("cache", cache),
+            ("descriptors", descriptors.to_string()),
+            ("open", descriptors.saturating_sub(5_000).clamp(1_000, 200_000).to_string()),
+        ];
+        let conf = self.fill("nginx", include_str!("../../peers/bench-nginx.conf"), &fill)?;
         let mut command = on_core(0, "nginx")?;
         command.arg("-c").arg(conf);
         Ok(command)

@@ -19,6 +19,7 @@ mod tool;
 
 use crate::shell::{self, Trouble};
 use field::Kind;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::process::Command;
 use table::Plan;
@@ -81,12 +82,28 @@ const FEATURE_ROUNDS: usize = 15;
 const DISK_ROUNDS: usize = 3;
 const DISK_SECONDS: u64 = 2;
 
+/// What nginx wants to keep open, and ten thousand connections with room for as many to the origin.
+const DESCRIPTORS: u64 = 262_144;
+
+/// Raises the limit of open files for this process and the servers it starts: as far as it is let.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let wide =
+        Rlimit { current: Some(DESCRIPTORS), maximum: Some(limit.maximum.map_or(DESCRIPTORS, |m| m.max(DESCRIPTORS))) };
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, wide).is_err() {
+        // Without the right to more it stays at what it was.
+        setrlimit(Resource::Nofile, all).ok();
+    }
+}
+
 /// Runs a comparison, prints its page, and says whether any request went wrong.
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     if args.rounds == Some(0) || args.seconds == Some(0) {
         return Err("at least one round of one second: nothing would be measured".into());
     }
+    raise_descriptors();
     match args.what {
         What::Disk => compare_stores(args, &root),
         What::Curves => draw(args, &root, CURVE_ROUNDS, curves::play),

@@ -40,7 +40,8 @@ fn conditions(command: &str, plan: &Plan) -> String {
          median. Noise: cores that other processes and the hypervisor took; rounds above {QUIET_CORES_MAX} are left out \
          where two quiet ones are left. The best peer is the one with the lowest median. Larder writes its access log and \
          counts its metrics; the peers run without logs. Each contestant was asked twice before and after the rounds by \
-         another client: the origin names each answer, so the same name twice is a hit, and the bodies were compared. Left \
+         another client: the origin names each answer, so the same name twice is a hit, and the bodies were compared. The \
+         look-up by itself: `cargo bench -p larder-cache --bench look_up`. Left \
          out: H2O (no cache), Squid and Apache (the slowest in each of these cells).",
         plan.rounds,
         plan.seconds,
