@@ -3,11 +3,8 @@
 use super::cells::Cell;
 use super::field::Kind;
 use super::table::{Plan, Results};
-use super::tool::Sample;
+use super::tool::{QUIET_CORES_MAX, Sample};
 use std::fmt::Write;
-
-/// A run in which others took more than this is left out where at least two quiet ones are left.
-const QUIET_CORES_MAX: f64 = 0.15;
 
 /// The whole page.
 pub fn page(command: &str, plan: &Plan, results: &Results) -> String {
@@ -37,8 +34,8 @@ fn conditions(command: &str, plan: &Plan) -> String {
         "`{command}`. Server alone on core 0; load (wrk with one thread and 64 connections where the cell says nothing \
          else) and origin on core 1; a warm-up and {} alternated rounds of {} s, medians; {}. Figures are CPU time of the \
          server's processes per request, user and kernel, in µs. Ratio: Larder's to the other's, round by round, the \
-         median. Noise: cores that other processes and the hypervisor took; rounds above {QUIET_CORES_MAX} are left out \
-         where two quiet ones are left. The best peer is the one with the lowest median. Larder writes its access log and \
+         median. Noise: cores that other processes and the hypervisor took; a run above {QUIET_CORES_MAX} \
+         is repeated once, and left out where two quiet ones are left. The best peer is the one with the lowest median. Larder writes its access log and \
          counts its metrics; the peers run without logs. Each contestant was asked twice before and after the rounds by \
          another client: the origin names each answer, so the same name twice is a hit, and the bodies were compared. The \
          look-up by itself: `cargo bench -p larder-cache --bench look_up`. Left \

@@ -75,10 +75,28 @@ pub struct Sample {
 }
 
 const HANDSHAKERS: usize = 4;
+/// Sets seeds of second runs apart; those of `table` stay below.
+const SECOND_RUN: u64 = 1 << 50;
+
+/// A run in which others took more than this says little.
+pub const QUIET_CORES_MAX: f64 = 0.15;
 
 impl Load {
-    /// Plays it against a server whose first process is `server`.
+    /// Plays it, and once more where that was not quiet: the quieter one of the two counts.
     pub fn sample(&self, lab: &Lab, server: u32, origin: u32, seconds: u64, seed: u64) -> Result<Sample, Trouble> {
+        let first = self.sample_once(lab, server, origin, seconds, seed)?;
+        if first.noise_cores <= QUIET_CORES_MAX {
+            return Ok(first);
+        }
+        let second = self.sample_once(lab, server, origin, seconds, seed | SECOND_RUN)?;
+        // An error counts, whichever run it came in.
+        let errors = first.errors + second.errors;
+        let quieter = if second.noise_cores < first.noise_cores { second } else { first };
+        Ok(Sample { errors, ..quieter })
+    }
+
+    /// Plays it against a server whose first process is `server`.
+    fn sample_once(&self, lab: &Lab, server: u32, origin: u32, seconds: u64, seed: u64) -> Result<Sample, Trouble> {
         let awake = if self.tool == Tool::Ab { vec![Idler::start(0)?, Idler::start(1)?] } else { Vec::new() };
         let others = |awake: &[Idler]| -> Result<f64, Trouble> {
             let mut seconds = Cpu::of_tree(origin)?.total() + Cpu::own_and_waited_for()?.total();
