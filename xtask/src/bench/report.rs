@@ -38,7 +38,9 @@ fn conditions(command: &str, plan: &Plan) -> String {
          is repeated once, and left out where two quiet ones are left. The best peer is the one with the lowest median. Larder writes its access log and \
          counts its metrics; the peers run without logs. Each contestant was asked twice before and after the rounds by \
          another client: the origin names each answer, so the same name twice is a hit, and the bodies were compared. The \
-         look-up by itself: `cargo bench -p larder-cache --bench look_up`. Left \
+         look-up by itself: `cargo bench -p larder-cache --bench look_up`. Disk hits: 100 MB of \
+         objects with their files in the page cache, memory tiers of 4 MB (Varnish: a file as its storage). Denied: Larder by \
+         the client's address, the others by the path. Left \
          out: H2O (no cache), Squid and Apache (the slowest in each of these cells).",
         plan.rounds,
         plan.seconds,
