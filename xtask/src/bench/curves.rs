@@ -47,7 +47,7 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     let mut taken = Vec::new();
     let (connections, version) = grow_connections(root, rounds, seconds, &mut taken)?;
     let objects = grow_objects(root, rounds, seconds, &mut taken)?;
-    taken.push(objects_on_disk(root)?);
+    objects_on_disk(root, &mut taken)?;
     Ok(page(rounds, seconds, &version, &connections, &objects, &taken))
 }
 
@@ -175,7 +175,7 @@ fn head_bytes(origin: u16) -> Result<f64, Trouble> {
     Ok(fields as f64)
 }
 
-fn objects_on_disk(root: &Path) -> Result<Taken, Trouble> {
+fn objects_on_disk(root: &Path, taken: &mut Vec<Taken>) -> Result<(), Trouble> {
     let (mut lab, origin) = set_up()?;
     let server = Contestant::start_larder("on-disk", &ON_DISK, root, &mut lab, origin.port)?;
     proof::fill(server.doors.plain, FOLDER, DISK_FIRST, None)?;
@@ -184,9 +184,24 @@ fn objects_on_disk(root: &Path) -> Result<Taken, Trouble> {
     proof::fill(server.doors.plain, FOLDER, DISK_FIRST + DISK_COUNTED, None)?;
     std::thread::sleep(SETTLE);
     let grown = resident_kb_of_tree(server.id)?.saturating_sub(before) as f64 * 1024.0;
-    let value = grown / DISK_COUNTED as f64;
     let name = format!("memory of an object of 1 KB on disk, of {DISK_COUNTED}");
-    Ok(Taken { name, value, most: 48.0, unit: "bytes" })
+    taken.push(Taken { name, value: grown / DISK_COUNTED as f64, most: 48.0, unit: "bytes" });
+    let (index, objects) = index_of_disk(server.doors.admin)?;
+    let name = format!("the same as the store says, its index over {objects} objects");
+    taken.push(Taken { name, value: index / objects.max(1.0), most: 48.0, unit: "bytes" });
+    Ok(())
+}
+
+/// Bytes of the index and objects on disk, from the metrics.
+fn index_of_disk(admin: u16) -> Result<(f64, f64), Trouble> {
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{admin}\r\n\r\n");
+    let text = Connection::open(admin)?.ask(request.as_bytes(), false)?.body;
+    let text = String::from_utf8_lossy(&text);
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse::<f64>().ok()).ok_or_else(|| format!("no {name} in the metrics"))
+    };
+    Ok((value("larder_store_disk_index_bytes")?, value("larder_store_disk_objects")?))
 }
 
 fn page(

@@ -66,6 +66,8 @@ pub struct Doors {
     pub refusing: u16,
     /// The reverse proxy over TLS.
     pub tls: u16,
+    /// Metrics, of those that have a port for them.
+    pub admin: u16,
 }
 
 /// Switches of Larder; others have none.
@@ -164,7 +166,7 @@ impl Contestant {
             ("memory", extras.memory.to_owned()),
             ("disk", extras.disk.to_owned()),
             ("records", extras.records.to_string()),
-            ("admin", lab::free_port()?.to_string()),
+            ("admin", doors.admin.to_string()),
             ("clients", client_networks(extras.rules)),
             ("sites", sites(extras.rules, origin)),
             ("log", log.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
@@ -213,7 +215,7 @@ impl Contestant {
 impl Doors {
     fn free() -> Result<Doors, Trouble> {
         let free = lab::free_port;
-        Ok(Doors { plain: free()?, forward: free()?, refusing: free()?, tls: free()? })
+        Ok(Doors { plain: free()?, forward: free()?, refusing: free()?, tls: free()?, admin: free()? })
     }
 }
 
