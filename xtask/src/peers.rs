@@ -113,6 +113,43 @@ fn released_larder(root: &Path) -> PathBuf {
     shell::target_folder(root).join("release/larder")
 }
 
+/// The files of a Traffic Server that is installed elsewhere and runs in a lab.
+pub struct TrafficServer<'a> {
+    /// records.config, filled in.
+    pub records: &'a Path,
+    /// remap.config.
+    pub remap: String,
+    /// storage.config.
+    pub storage: String,
+    /// ssl_multicert.config.
+    pub certificates: String,
+}
+
+impl TrafficServer<'_> {
+    /// Lays them out in the lab; gives the file for `--run-root`.
+    pub fn write(&self, lab: &Lab) -> Result<PathBuf, Trouble> {
+        let name = "trafficserver";
+        for part in ["run", "log"] {
+            lab.folder(&format!("{name}/{part}"))?;
+        }
+        let records =
+            std::fs::read(self.records).map_err(|error| format!("reading {}: {error}", self.records.display()))?;
+        lab.write(&format!("{name}/etc/records.config"), records)?;
+        lab.write(&format!("{name}/etc/remap.config"), &self.remap)?;
+        lab.write(&format!("{name}/etc/storage.config"), &self.storage)?;
+        lab.write(&format!("{name}/etc/ssl_multicert.config"), &self.certificates)?;
+        let allowed = "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n";
+        lab.write(&format!("{name}/etc/ip_allow.yaml"), allowed)?;
+        let folder = lab.path().join(name).display().to_string();
+        let layout = format!(
+            "prefix: {folder}\nexec_prefix: /usr\nbindir: /usr/bin\nsbindir: /usr/sbin\nsysconfdir: {folder}/etc\n\
+             datadir: {folder}/run\nlibdir: /usr/lib\nlibexecdir: /usr/lib/trafficserver/modules\n\
+             localstatedir: {folder}/run\nruntimedir: {folder}/run\nlogdir: {folder}/log\ncachedir: {folder}/run\n"
+        );
+        lab.write(&format!("{name}/runroot.yaml"), layout)
+    }
+}
+
 /// What the command of each needs to know.
 struct Site<'a> {
     lab: &'a Lab,
@@ -171,26 +208,15 @@ impl Site<'_> {
     }
 
     fn traffic_server(&self) -> Result<Command, Trouble> {
-        let name = "trafficserver";
-        for part in ["run", "log"] {
-            self.lab.folder(&format!("{name}/{part}"))?;
-        }
         let records = include_str!("../peers/trafficserver.config");
-        let filled = self.fill(name, records, &[("memory", self.play.memory_bytes.to_string())])?;
-        let text = std::fs::read(&filled).map_err(|error| format!("reading {}: {error}", filled.display()))?;
-        self.lab.write(&format!("{name}/etc/records.config"), text)?;
-        self.lab.write(&format!("{name}/etc/remap.config"), format!("map / http://127.0.0.1:{}/\n", self.origin))?;
-        let storage = format!("{} {}\n", self.store.display(), self.play.disk_bytes);
-        self.lab.write(&format!("{name}/etc/storage.config"), storage)?;
-        let allowed = "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n";
-        self.lab.write(&format!("{name}/etc/ip_allow.yaml"), allowed)?;
-        let folder = self.lab.path().join(name).display().to_string();
-        let layout = format!(
-            "prefix: {folder}\nexec_prefix: /usr\nbindir: /usr/bin\nsbindir: /usr/sbin\nsysconfdir: {folder}/etc\n\
-             datadir: {folder}/run\nlibdir: /usr/lib\nlibexecdir: /usr/lib/trafficserver/modules\n\
-             localstatedir: {folder}/run\nruntimedir: {folder}/run\nlogdir: {folder}/log\ncachedir: {folder}/run\n"
-        );
-        let layout = self.lab.write(&format!("{name}/runroot.yaml"), layout)?;
+        let records = self.fill("trafficserver", records, &[("memory", self.play.memory_bytes.to_string())])?;
+        let layout = TrafficServer {
+            records: &records,
+            remap: format!("map / http://127.0.0.1:{}/\n", self.origin),
+            storage: format!("{} {}\n", self.store.display(), self.play.disk_bytes),
+            certificates: String::new(),
+        };
+        let layout = layout.write(self.lab)?;
         let mut command = self.on_core(shell::need_program("traffic_server")?)?;
         command.arg(format!("--run-root={}", layout.display()));
         Ok(command)

@@ -1,35 +1,45 @@
-//! Comparisons: of stores on disk in `disk`, of memory hits here: the server alone on core 0, the load and the origin on core 1, contestants
-//! taken in turn within each round so that a drift of the machine meets all of them.
+//! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`, of Larder with itself in `curves`
+//! and `features`: the server alone on core 0, the
+//! load and the origin on core 1, contestants taken in turn within each round so that a drift of the machine meets
+//! all of them.
 //!
 //! The figure to compare is the server's CPU time per request: requests per second measure the load
 //! generator as soon as the server is faster, and a shared machine moves them more than CPU time.
 
-mod contestant;
+mod cells;
+mod curves;
 mod disk;
 mod disk_report;
-mod measure;
+mod features;
+mod field;
+mod proof;
 mod report;
+mod table;
+mod tool;
 
-use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
-use contestant::{Contestant, Kind};
-use measure::{LOADS, Load, Sample};
+use field::Kind;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 use std::process::Command;
+use table::Plan;
 
 /// Which comparison, and how long.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The contestants.
+    /// What is compared.
     #[arg(value_enum)]
     what: What,
-    /// Alternated rounds: 7 for memory hits, 3 for stores on disk.
+    /// Alternated rounds: 7, for curves 5, for features 15, for stores on disk 3.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run.
-    #[arg(long, default_value_t = 2)]
-    seconds: u64,
-    /// Show the table only; otherwise that of `hits` or `disk` is written to docs/results/.
+    /// Length of each run: 1 s, and 2 s for stores on disk.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Rows of the table, by their keys; all without it.
+    #[arg(long = "cell", num_args = 1..)]
+    cells: Vec<String>,
+    /// Show the page only; otherwise it is written to docs/results/.
     #[arg(long)]
     dry: bool,
 }
@@ -38,150 +48,115 @@ pub struct Args {
 enum What {
     /// A fixed reply from a bare event loop: the least a server can need here.
     Limit,
-    /// Larder, the peers and the limit.
+    /// The table's rows of memory hits.
     Hits,
-    /// The packaged peers and the limit, without Larder.
+    /// The whole table: Larder, packaged peers and the limit.
     Peers,
+    /// Larder's hits as connections and objects grow, and the memory of both.
+    Curves,
+    /// Larder's hits with and without each feature.
+    Features,
     /// Fills and hits of stores on disk: Larder and packaged peers.
     Disk,
 }
 
 impl What {
-    fn contestants(self) -> &'static [Kind] {
-        match self {
-            What::Limit => &[Kind::Limit],
-            What::Hits => &[Kind::Larder, Kind::Nginx, Kind::Varnish, Kind::Limit],
-            What::Peers => &[Kind::Nginx, Kind::Varnish, Kind::Limit],
-            What::Disk => &[],
-        }
-    }
-
     fn as_str(self) -> &'static str {
         match self {
             What::Limit => "limit",
             What::Hits => "hits",
             What::Peers => "peers",
+            What::Curves => "curves",
+            What::Features => "features",
             What::Disk => "disk",
         }
     }
 }
 
-/// The bodies that the origin has, by path.
-pub const BODIES: [(&str, usize); 2] = [("/600", 600), ("/16k", 16_384)];
+const HITS: [&str; 4] = ["hit-600", "hit-16k", "hit-1m", "close-600"];
+const ROUNDS: usize = 7;
+const SECONDS: u64 = 1;
+const CURVE_ROUNDS: usize = 5;
+/// More than elsewhere: these differences are small.
+const FEATURE_ROUNDS: usize = 15;
+const DISK_ROUNDS: usize = 3;
+const DISK_SECONDS: u64 = 2;
 
-/// Runs a comparison, prints its table, and says whether any request went wrong.
-pub fn run(args: &Args) -> Result<(), Trouble> {
-    match args.what {
-        What::Disk => compare_stores(args),
-        What::Limit | What::Hits | What::Peers => compare_memory_hits(args),
+/// What nginx wants to keep open, and ten thousand connections with room for as many to the origin.
+const DESCRIPTORS: u64 = 262_144;
+
+/// Raises the limit of open files for this process and the servers it starts: as far as it is let.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let wide =
+        Rlimit { current: Some(DESCRIPTORS), maximum: Some(limit.maximum.map_or(DESCRIPTORS, |m| m.max(DESCRIPTORS))) };
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if setrlimit(Resource::Nofile, wide).is_err() {
+        // Without the right to more it stays at what it was.
+        setrlimit(Resource::Nofile, all).ok();
     }
 }
 
-fn compare_stores(args: &Args) -> Result<(), Trouble> {
-    shell::need_program("taskset")?;
+/// Runs a comparison, prints its page, and says whether any request went wrong.
+pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
-    let (page, wrong) = disk::play(&root, args.rounds.unwrap_or(DISK_ROUNDS), args.seconds)?;
+    if args.rounds == Some(0) || args.seconds == Some(0) {
+        return Err("at least one round of one second: nothing would be measured".into());
+    }
+    raise_descriptors();
+    match args.what {
+        What::Disk => compare_stores(args, &root),
+        What::Curves => draw(args, &root, CURVE_ROUNDS, curves::play),
+        What::Features => draw(args, &root, FEATURE_ROUNDS, features::play),
+        What::Peers => fill_the_table(args, &args.cells, None, &root),
+        What::Hits => fill_the_table(args, &HITS.map(str::to_owned), None, &root),
+        What::Limit => fill_the_table(args, &HITS.map(str::to_owned), Some(&[Kind::Limit]), &root),
+    }
+}
+
+fn compare_stores(args: &Args, root: &Path) -> Result<(), Trouble> {
+    shell::need_program("taskset")?;
+    let (rounds, seconds) = (args.rounds.unwrap_or(DISK_ROUNDS), args.seconds.unwrap_or(DISK_SECONDS));
+    let (page, wrong) = disk::play(root, rounds, seconds)?;
     if wrong > 0 {
         return Err(format!("{wrong} answers were wrong: no result"));
     }
-    if args.dry { Ok(()) } else { publish(&root, args.what, &page) }
+    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
 }
 
-const HIT_ROUNDS: usize = 7;
-const DISK_ROUNDS: usize = 3;
+/// Larder alone.
+fn draw(
+    args: &Args,
+    root: &Path,
+    rounds: usize,
+    play: fn(&Path, usize, u64) -> Result<String, Trouble>,
+) -> Result<(), Trouble> {
+    table::need_tools()?;
+    let page = play(root, args.rounds.unwrap_or(rounds), args.seconds.unwrap_or(SECONDS))?;
+    println!("{page}");
+    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+}
 
-fn compare_memory_hits(args: &Args) -> Result<(), Trouble> {
-    let rounds = args.rounds.unwrap_or(HIT_ROUNDS);
-    for tool in ["wrk", "taskset", "nginx"] {
-        shell::need_program(tool)?;
-    }
-    let root = shell::workspace()?;
-    let kinds = args.what.contestants();
-    contestant::build(&root, kinds)?;
-    let mut lab = Lab::new()?;
-    let origin = start_origin(&mut lab)?;
-    let mut contestants = Vec::new();
-    for kind in kinds {
-        contestants.push(Contestant::start(*kind, &root, &mut lab, origin.port)?);
-    }
-    let before = measure::bodies(&contestants)?;
-    let runs = play(rounds, args.seconds, &contestants, origin.id)?;
-    if measure::bodies(&contestants)? != before {
-        return Err("a contestant's bodies are not the same after the rounds: no result".into());
-    }
-    let title = format!("Memory hits: {}", args.what.as_str());
-    let table = report::table(&title, rounds, args.seconds, &contestants, &runs);
-    println!("{table}");
-    let errors: u64 = runs.iter().map(|run| run.sample.errors).sum();
-    if errors > 0 {
-        return Err(format!("{errors} requests failed: no result"));
-    }
-    if args.dry || !matches!(args.what, What::Hits) {
+fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {
+    let plan = Plan::of(keys, only, args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(SECONDS))?;
+    table::need_tools()?;
+    println!("{}", plan.said());
+    let results = plan.play(root)?;
+    let page = report::page(&format!("cargo xtask bench {}", args.what.as_str()), &plan, &results);
+    println!("{page}");
+    // The page of some rows must not take the place of that of all.
+    if args.dry || !args.cells.is_empty() || matches!(args.what, What::Limit) {
         return Ok(());
     }
-    publish(&root, args.what, &table)
+    publish(root, args.what, &page)
 }
 
-fn publish(root: &Path, what: What, table: &str) -> Result<(), Trouble> {
+fn publish(root: &Path, what: What, page: &str) -> Result<(), Trouble> {
     let date = shell::ask(Command::new("date").arg("+%F"))?;
     let folder = root.join("docs/results");
     let file = folder.join(format!("{}-{}.md", date.trim(), what.as_str()));
-    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, table));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, page));
     written.map_err(|error| format!("writing {}: {error}", file.display()))?;
     println!("written to {}", file.display());
     Ok(())
-}
-
-/// One run of a load against a contestant.
-pub struct Run {
-    /// Index into the contestants.
-    pub contestant: usize,
-    /// What was sent.
-    pub load: Load,
-    /// What came out.
-    pub sample: Sample,
-}
-
-struct Origin {
-    id: u32,
-    port: u16,
-}
-
-fn start_origin(lab: &mut Lab) -> Result<Origin, Trouble> {
-    for (path, len) in BODIES {
-        // Different bytes at each place, so that a body cut or shifted is not the same.
-        let body: Vec<u8> = (0..len).map(|at| b'a' + (at / 7 % 26) as u8).collect();
-        lab.write(&format!("origin/root{path}"), body)?;
-    }
-    let port = lab::free_port()?;
-    let root = lab.path().join("origin/root");
-    let fill = [("port", port.to_string()), ("root", root.display().to_string())];
-    let conf = lab::configuration(lab, "origin", include_str!("../../peers/origin.conf"), &fill)?;
-    let id = lab.start("origin", contestant::on_core(1, "nginx")?.arg("-c").arg(conf), port)?;
-    Ok(Origin { id, port })
-}
-
-fn play(rounds: usize, seconds: u64, contestants: &[Contestant], origin: u32) -> Result<Vec<Run>, Trouble> {
-    let mut runs = Vec::new();
-    for contestant in contestants {
-        for load in LOADS {
-            measure::sample(contestant, load, 1, origin)?;
-        }
-    }
-    for round in 0..rounds {
-        for load in LOADS {
-            // Another one begins each round, and every second round goes backwards.
-            let mut order: Vec<usize> = (0..contestants.len()).collect();
-            order.rotate_left(round % contestants.len());
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for contestant in order {
-                let sample = measure::sample(&contestants[contestant], load, seconds, origin)?;
-                runs.push(Run { contestant, load, sample });
-            }
-        }
-        println!("round {} of {}", round + 1, rounds);
-    }
-    Ok(runs)
 }

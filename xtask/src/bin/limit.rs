@@ -1,7 +1,7 @@
 //! The limit of a machine: an event loop that answers every request with a fixed reply and does nothing else.
 //! What a server needs beyond this is its own.
 //!
-//! `limit PORT`: `/16k…` gets 16,384 bytes of body, everything else 600.
+//! `limit PORT`: `/16k` gets 16,384 bytes of body, `/1m` 1,048,576, everything else 600.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -24,7 +24,12 @@ struct Loop {
     /// By number; a free place is `None`.
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
+    replies: Replies,
+}
+
+struct Replies {
     small: Reply,
+    medium: Reply,
     large: Reply,
 }
 
@@ -55,14 +60,24 @@ impl Reply {
     }
 }
 
+impl Replies {
+    fn to(&self, head: &[u8]) -> &Reply {
+        match head {
+            head if head.starts_with(b"GET /16k ") => &self.medium,
+            head if head.starts_with(b"GET /1m ") => &self.large,
+            _ => &self.small,
+        }
+    }
+}
+
 impl Loop {
     fn new(port: u16) -> io::Result<Loop> {
         let listener = TcpListener::bind(("127.0.0.1", port))?;
         listener.set_nonblocking(true)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        let (small, large) = (Reply::of(600), Reply::of(16_384));
-        Ok(Loop { poll, listener, connections: Vec::new(), free: Vec::new(), small, large })
+        let replies = Replies { small: Reply::of(600), medium: Reply::of(16_384), large: Reply::of(1 << 20) };
+        Ok(Loop { poll, listener, connections: Vec::new(), free: Vec::new(), replies })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -103,7 +118,7 @@ impl Loop {
 
     fn serve(&mut self, number: usize) {
         let Some(connection) = self.connections.get_mut(number).and_then(Option::as_mut) else { return };
-        if connection.turn(&self.small, &self.large).is_ok() {
+        if connection.turn(&self.replies).is_ok() {
             return;
         }
         // Closing the socket takes it out of the poll too.
@@ -112,9 +127,15 @@ impl Loop {
     }
 }
 
+/// `ab` speaks HTTP/1.0, whose connections end without a word.
+fn ends_with_its_answer(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or(head);
+    line.ends_with(b" HTTP/1.0") || head.windows(17).any(|window| window.eq_ignore_ascii_case(b"Connection: close"))
+}
+
 impl Connection {
     /// Sends what is left, reads what came, answers whole heads. An error ends the connection.
-    fn turn(&mut self, small: &Reply, large: &Reply) -> io::Result<()> {
+    fn turn(&mut self, replies: &Replies) -> io::Result<()> {
         let unsent = std::mem::take(&mut self.unsent);
         self.send(&unsent)?;
         let mut buffer = [0; 8192];
@@ -126,19 +147,34 @@ impl Connection {
                 Err(error) => return Err(error),
             };
             self.head.extend_from_slice(&buffer[..count]);
-            self.answer(small, large)?;
+            self.answer(replies)?;
             if count < buffer.len() {
                 return Ok(());
             }
         }
     }
 
-    fn answer(&mut self, small: &Reply, large: &Reply) -> io::Result<()> {
-        while let Some(end) = self.head.windows(4).position(|window| window == b"\r\n\r\n") {
-            let head: Vec<u8> = self.head.drain(..end + 4).collect();
-            let reply = if head.starts_with(b"GET /16k") { large } else { small };
-            self.closing = head.windows(17).any(|window| window.eq_ignore_ascii_case(b"Connection: close"));
-            self.send(if self.closing { &reply.close } else { &reply.keep })?;
+    /// Answers the whole heads that are there: one as it lies, several in one write.
+    fn answer(&mut self, replies: &Replies) -> io::Result<()> {
+        let (mut at, mut waiting, mut batch) = (0, None, Vec::new());
+        while let Some(end) = self.head[at..].windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = &self.head[at..at + end + 4];
+            at += head.len();
+            self.closing = ends_with_its_answer(head);
+            let reply = replies.to(head);
+            let reply: &[u8] = if self.closing { &reply.close } else { &reply.keep };
+            if let Some(before) = waiting.replace(reply) {
+                batch.extend_from_slice(before);
+            }
+        }
+        self.head.drain(..at);
+        match waiting {
+            Some(last) if batch.is_empty() => self.send(last)?,
+            Some(last) => {
+                batch.extend_from_slice(last);
+                self.send(&batch)?;
+            }
+            None => {}
         }
         if self.head.len() > HEAD_BYTES_MAX { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
     }

@@ -1,0 +1,286 @@
+//! What a hit costs as connections and objects grow, and what each of them takes of memory. Larder alone.
+
+use super::field::{self, Contestant, Extras, USUAL};
+use super::proof;
+use super::report::{figure, machine, median_of, ratio};
+use super::table::{Origin, turn};
+use super::tool::{Load, Sample, Script, Tool};
+use crate::http::Connection;
+use crate::lab::Lab;
+use crate::processes::resident_kb_of_tree;
+use crate::shell::Trouble;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+const OPEN: [usize; 5] = [1, 10, 100, 1_000, 10_000];
+const BUSY_MAX: usize = 64;
+const OBJECTS: [u64; 4] = [1, 1_000, 100_000, 1_000_000];
+const ROOMY: Extras = Extras { memory: "4GB", ..USUAL };
+/// The default of the memory store.
+const IDLE: Extras = Extras { memory: "256MB", ..USUAL };
+const ON_DISK: Extras = Extras { memory: "4MB", disk: "4GB", ..USUAL };
+/// What fills the memory tier before memory of objects on disk is counted, and those that are counted.
+const DISK_FIRST: u64 = 20_000;
+const DISK_COUNTED: u64 = 200_000;
+const OBJECT_BYTES: f64 = 1024.0;
+/// What flat means: this much over the smallest case that keeps the server busy.
+const FLAT: f64 = 1.10;
+
+/// A point of a curve.
+struct Point {
+    count: u64,
+    samples: Vec<Option<Sample>>,
+}
+
+/// What something took, and what it may take.
+struct Taken {
+    name: String,
+    value: f64,
+    most: f64,
+    unit: &'static str,
+}
+
+/// Plays all and gives the page.
+pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
+    field::build(root)?;
+    let mut taken = Vec::new();
+    let (connections, version) = grow_connections(root, rounds, seconds, &mut taken)?;
+    let objects = grow_objects(root, rounds, seconds, &mut taken)?;
+    objects_on_disk(root, &mut taken)?;
+    Ok(page(rounds, seconds, &version, &connections, &objects, &taken))
+}
+
+/// A lab with its certificate and its origin.
+fn set_up() -> Result<(Lab, Origin), Trouble> {
+    let mut lab = Lab::new()?;
+    field::make_certificate(&lab)?;
+    let origin = Origin::start(&mut lab)?;
+    Ok((lab, origin))
+}
+
+fn grow_connections(
+    root: &Path,
+    rounds: usize,
+    seconds: u64,
+    taken: &mut Vec<Taken>,
+) -> Result<(Vec<Point>, String), Trouble> {
+    let (mut lab, origin) = set_up()?;
+    let idle = Contestant::start_larder("idle", &IDLE, root, &mut lab, origin.port)?;
+    let resident = |server: &Contestant| -> Result<f64, Trouble> {
+        std::thread::sleep(SETTLE);
+        Ok(resident_kb_of_tree(server.id)? as f64 * 1024.0)
+    };
+    taken.push(Taken {
+        name: format!("idle process with {} of memory store, resident", IDLE.memory),
+        value: resident(&idle)? / 1e6,
+        most: 10.0,
+        unit: "MB",
+    });
+    lab.end_last();
+    let server = Contestant::start_larder("connections", &USUAL, root, &mut lab, origin.port)?;
+    let url = format!("http://127.0.0.1:{}/600", server.doors.plain);
+    let load = |connections: usize| {
+        let tool = Tool::Wrk { connections, closes: false };
+        Load { tool, url: url.clone(), script: Script::Plain, status: 200 }
+    };
+    proof::prove_hit(&load(1), &lab)?;
+    load(BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
+    let before = resident(&server)?;
+    // A connection may need a descriptor towards the origin too, and the server some for itself.
+    let fits = (field::descriptors() as usize / 2).saturating_sub(300);
+    let open = OPEN.map(|open| open.min(fits));
+    let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
+    for round in 0..rounds {
+        let mut idle = Vec::new();
+        for (at, open) in open.into_iter().enumerate() {
+            let busy = open.min(BUSY_MAX);
+            while idle.len() < open - busy {
+                let opened = open_and_ask(server.doors.plain);
+                idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
+            }
+            if round == 0 && at + 1 == OPEN.len() {
+                let value = (resident(&server)? - before) / idle.len() as f64;
+                let name = format!("idle kept connection, of {}", idle.len());
+                taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
+            }
+            points[at].samples.push(Some(load(busy).sample(&lab, server.id, origin.id, seconds, 0)?));
+            server.empty_log();
+        }
+        println!("connections, round {} of {rounds}", round + 1);
+    }
+    Ok((points, server.version))
+}
+
+fn open_and_ask(port: u16) -> Result<Connection, Trouble> {
+    let mut connection = Connection::open(port)?;
+    let request = format!("GET /600 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+    let answer = connection.ask(request.as_bytes(), false)?;
+    match (answer.status, answer.keeps) {
+        (200, true) => Ok(connection),
+        (status, _) => Err(format!("a connection that was to stay got {status} and an end")),
+    }
+}
+
+/// A server for each count, all filled before the rounds: so they alternate.
+fn grow_objects(root: &Path, rounds: usize, seconds: u64, taken: &mut Vec<Taken>) -> Result<Vec<Point>, Trouble> {
+    let (mut lab, origin) = set_up()?;
+    let head = head_bytes(origin.port)?;
+    let mut servers = Vec::new();
+    for (at, count) in OBJECTS.into_iter().enumerate() {
+        let server = Contestant::start_larder(&format!("objects-{count}"), &ROOMY, root, &mut lab, origin.port)?;
+        // The buffers of the load's connections are not the objects'.
+        proof::fill(server.doors.plain, FOLDER, 1, None)?;
+        let before = resident_kb_of_tree(server.id)?;
+        proof::fill(server.doors.plain, FOLDER, count, None)?;
+        server.empty_log();
+        println!("{count} objects are there");
+        if at + 1 == OBJECTS.len() {
+            std::thread::sleep(SETTLE);
+            let grown = (resident_kb_of_tree(server.id)? - before) as f64 * 1024.0;
+            let value = grown / count as f64 - OBJECT_BYTES - head;
+            let name = format!("object of 1 KB in memory, of {count}, beyond body and head as received");
+            taken.push(Taken { name, value, most: 250.0, unit: "bytes" });
+        }
+        servers.push(server);
+    }
+    let mut points: Vec<Point> = OBJECTS.map(|count| Point { count, samples: vec![] }).into();
+    for round in 0..=rounds {
+        let mut order: Vec<usize> = (0..OBJECTS.len()).collect();
+        turn(&mut order, round);
+        for at in order {
+            let url = format!("http://127.0.0.1:{}/", servers[at].doors.plain);
+            let tool = Tool::Wrk { connections: BUSY_MAX, closes: false };
+            let load = Load { tool, url, script: Script::Uniform(FOLDER, OBJECTS[at]), status: 200 };
+            let sample = load.sample(&lab, servers[at].id, origin.id, seconds, round as u64)?;
+            servers[at].empty_log();
+            // The first one warms up.
+            if round > 0 {
+                points[at].samples.push(Some(sample));
+            }
+        }
+        println!("objects, round {round} of {rounds}");
+    }
+    Ok(points)
+}
+
+const FOLDER: &str = "/k/";
+const SETTLE: Duration = Duration::from_millis(1500);
+
+/// What the origin's head takes as text.
+fn head_bytes(origin: u16) -> Result<f64, Trouble> {
+    let request = format!("GET {FOLDER}1 HTTP/1.1\r\nHost: 127.0.0.1:{origin}\r\n\r\n");
+    let answer = Connection::open(origin)?.ask(request.as_bytes(), false)?;
+    let fields: usize = answer.fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
+    Ok(fields as f64)
+}
+
+fn objects_on_disk(root: &Path, taken: &mut Vec<Taken>) -> Result<(), Trouble> {
+    let (mut lab, origin) = set_up()?;
+    let server = Contestant::start_larder("on-disk", &ON_DISK, root, &mut lab, origin.port)?;
+    proof::fill(server.doors.plain, FOLDER, DISK_FIRST, None)?;
+    std::thread::sleep(SETTLE);
+    let before = resident_kb_of_tree(server.id)?;
+    proof::fill(server.doors.plain, FOLDER, DISK_FIRST + DISK_COUNTED, None)?;
+    std::thread::sleep(SETTLE);
+    let grown = resident_kb_of_tree(server.id)?.saturating_sub(before) as f64 * 1024.0;
+    let name = format!("memory of an object of 1 KB on disk, of {DISK_COUNTED}");
+    taken.push(Taken { name, value: grown / DISK_COUNTED as f64, most: 48.0, unit: "bytes" });
+    let (index, objects) = index_of_disk(server.doors.admin)?;
+    let name = format!("the same as the store says, its index over {objects} objects");
+    taken.push(Taken { name, value: index / objects.max(1.0), most: 48.0, unit: "bytes" });
+    Ok(())
+}
+
+/// Bytes of the index and objects on disk, from the metrics.
+fn index_of_disk(admin: u16) -> Result<(f64, f64), Trouble> {
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{admin}\r\n\r\n");
+    let text = Connection::open(admin)?.ask(request.as_bytes(), false)?.body;
+    let text = String::from_utf8_lossy(&text);
+    let value = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse::<f64>().ok()).ok_or_else(|| format!("no {name} in the metrics"))
+    };
+    Ok((value("larder_store_disk_index_bytes")?, value("larder_store_disk_objects")?))
+}
+
+fn page(
+    rounds: usize,
+    seconds: u64,
+    version: &str,
+    connections: &[Point],
+    objects: &[Point],
+    taken: &[Taken],
+) -> String {
+    let mut text = format!(
+        "# Cost as connections and objects grow\n\n`cargo xtask bench curves`: {version}, log and metrics on, server alone on core 0, \
+         load and origin on core 1; {rounds} rounds of {seconds} s, medians; {}. CPU time of the server per hit in µs. Flat means here: \
+         at most {FLAT} × the point that others are compared with, round by round.\n\n## Open connections\n\n\
+         At most {BUSY_MAX} of them ask for one object of 600 B (fewer keep the server from being busy, so that it sleeps and \
+         wakes for each request); the others have asked once and stay.\n\n",
+        machine(),
+    );
+    text.push_str(&curve("connections", connections, 2));
+    text.push_str(
+        "\n## Objects in memory\n\n1 KB each, drawn uniformly by 64 connections. 10,000,000 of them would take more memory and \
+         time than this command allows itself.\n\n",
+    );
+    text.push_str(&curve("objects", objects, 1));
+    text.push_str(
+        "\n## Memory\n\nGrowth of the resident memory.\n\n| what | takes | at most | |\n|---|---:|---:|---|\n",
+    );
+    for Taken { name, value, most, unit } in taken {
+        let met = if value <= most { "met" } else { "**missed**" };
+        writeln!(text, "| {name} | {value:.1} {unit} | {most:.0} {unit} | {met} |").ok();
+    }
+    text
+}
+
+/// A table whose goal begins behind the point that the others are compared with.
+fn curve(what: &str, points: &[Point], base: usize) -> String {
+    let mut text = format!(
+        "| {what} | µs | ratio | goal | | requests/s | noise | errors |\n|---:|---:|---:|---:|---|---:|---:|---:|\n"
+    );
+    for (at, point) in points.iter().enumerate() {
+        let ratio = ratio(&point.samples, &points[base].samples);
+        let (goal, met) = match at {
+            at if at <= base => ("–".to_owned(), ""),
+            _ => (format!("≤ {FLAT}"), if ratio <= FLAT { "met" } else { "**missed**" }),
+        };
+        writeln!(
+            text,
+            "| {} | {} | {ratio:.2} | {goal} | {met} | {:.0} | {:.2} | {} |",
+            point.count,
+            figure(median_of(&point.samples, |sample| sample.cpu_micros)),
+            median_of(&point.samples, |sample| sample.rate),
+            median_of(&point.samples, |sample| sample.noise_cores),
+            point.samples.iter().flatten().map(|sample| sample.errors).sum::<u64>(),
+        )
+        .ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_behind_the_base_are_judged() {
+        let point = |count, micros| Point {
+            count,
+            samples: vec![Some(Sample {
+                cpu_micros: micros,
+                kernel_share: 0.5,
+                rate: 1.0,
+                p99_millis: 1.0,
+                errors: 0,
+                noise_cores: 0.0,
+                origin_micros: 0.0,
+            })],
+        };
+        let text = curve("objects", &[point(1, 5.0), point(10, 5.0), point(100, 5.4), point(1000, 6.0)], 1);
+        let verdicts: Vec<&str> = text.lines().skip(2).map(|line| line.split(" | ").nth(4).unwrap()).collect();
+        assert_eq!(verdicts, ["", "", "met", "**missed**"]);
+    }
+}
