@@ -9,3 +9,4 @@ mod process;
 mod reload;
 mod squid;
 mod stand;
+mod traces;
