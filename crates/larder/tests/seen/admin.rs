@@ -3,7 +3,6 @@
 use crate::stand::{self, ask, body, exchange};
 use larder::control::{FAMILIES, ROUTES, metrics_reference};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -153,31 +152,6 @@ fn check(value: &Value, schema: &Value, description: &Value, at: &str) {
     }
 }
 
-/// Reads the text format: the samples, each with the family it belongs to.
-fn samples(text: &str) -> BTreeMap<String, f64> {
-    let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut samples = BTreeMap::new();
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
-            assert!(kinds.insert(name, kind).is_none(), "{name} twice");
-            assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
-            continue;
-        }
-        if line.starts_with("# HELP ") {
-            continue;
-        }
-        let (name, value) = line.rsplit_once(' ').unwrap();
-        let bare = name.split('{').next().unwrap();
-        let known = ["", "_bucket", "_sum", "_count"]
-            .iter()
-            .any(|ending| bare.strip_suffix(ending).is_some_and(|family| kinds.contains_key(family)));
-        assert!(known, "{line} has no family");
-        assert!(samples.insert(name.to_owned(), value.parse().unwrap()).is_none(), "{line} twice");
-    }
-    samples
-}
-
 #[test]
 fn events_come_every_second() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,34 +209,6 @@ fn the_page_is_open_where_all_else_needs_the_token() {
     }
     let page = ask(admin, "/");
     assert!(page.contains("script-src 'self'") && !page.contains("unsafe-inline"), "{page}");
-}
-
-#[test]
-fn metrics_follow_the_conventions_and_count() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = stand::server(folder.path(), "");
-    let (proxy, admin, origin) = (server.addresses()[0], server.admin().unwrap(), stand::origin());
-    for path in ["fresh", "fresh", "none", "none", "none"] {
-        stand::get(proxy, &format!("http://{origin}/{path}"));
-    }
-    let read = || samples(body(&ask(admin, "/metrics")));
-    let upstream = format!("larder_upstream_connections_opened_total{{origin=\"http://{origin}\"}}");
-    stand::wait_for("counts", || {
-        let samples = read();
-        samples["larder_requests_total{outcome=\"miss\"}"] == 4.0
-            && samples.get(&upstream).is_some_and(|&opened| opened > 0.0)
-    });
-    let samples = read();
-    assert_eq!(samples["larder_requests_total{outcome=\"hit\"}"], 1.0);
-    let causes = samples.iter().filter(|(name, _)| name.starts_with("larder_misses_total"));
-    assert_eq!(causes.map(|(_, many)| many).sum::<f64>(), 4.0);
-    assert_eq!(samples["larder_response_body_bytes_total{outcome=\"hit\"}"], "/fresh".len() as f64);
-    assert_eq!(samples["larder_request_duration_seconds_count{outcome=\"miss\"}"], 4.0);
-    assert_eq!(samples["larder_request_duration_seconds_bucket{outcome=\"miss\",le=\"+Inf\"}"], 4.0);
-    assert!(samples["larder_request_duration_seconds_sum{outcome=\"miss\"}"] > 0.0);
-    assert_eq!(samples["larder_workers"], 2.0);
-    assert!(samples["process_open_fds"] > 0.0);
-    assert!(samples.len() < 600, "label sets are bounded: {}", samples.len());
 }
 
 /// `UPDATE_EXPECTED=1 cargo test -p larder --test seen` writes the page anew.

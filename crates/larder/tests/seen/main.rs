@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod explain;
 mod logs;
+mod metrics;
 mod papers;
 mod process;
 mod reload;
