@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use yaml_rust2::{Yaml, YamlLoader};
 
-const DESCRIPTION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.yaml"));
+pub const DESCRIPTION: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.yaml"));
 
 fn post(admin: SocketAddr, path: &str, fields: &str) -> String {
     exchange(admin, &format!("POST {path} HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 0\r\n{fields}\r\n"))
@@ -18,7 +18,7 @@ fn head(admin: SocketAddr, path: &str) -> String {
     exchange(admin, &format!("HEAD {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n"))
 }
 
-fn status(answer: &str) -> &str {
+pub fn status(answer: &str) -> &str {
     answer.split(' ').nth(1).unwrap_or_default()
 }
 
@@ -27,7 +27,7 @@ fn content_type(answer: &str) -> &str {
     line.split(';').next().unwrap_or_default()
 }
 
-fn json_of(yaml: &Yaml) -> Value {
+pub fn json_of(yaml: &Yaml) -> Value {
     match yaml {
         Yaml::String(text) => text.as_str().into(),
         Yaml::Integer(number) => (*number).into(),
@@ -98,7 +98,7 @@ fn with_examples(path: &str, operation: &Value) -> String {
     path
 }
 
-fn described_so(answer: &str, operation: &Value, description: &Value, asked: &str) {
+pub fn described_so(answer: &str, operation: &Value, description: &Value, asked: &str) {
     let content = &operation["responses"][status(answer)]["content"][content_type(answer)];
     assert!(content.is_object(), "{asked} is not described:\n{answer}");
     if let Some(schema) = content.get("schema") {
@@ -262,7 +262,8 @@ fn web_pages_elsewhere_cannot_ask_or_change_anything() {
     assert_eq!(status(&ask(admin, "/reload")), "405");
     assert_eq!(status(&ask(admin, "/nothing")), "404");
     let preflight = exchange(admin, &format!("OPTIONS /log/reopen HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
-    assert_eq!(status(&preflight), "405");
+    assert!(status(&preflight) == "405" && preflight.contains("\r\nAllow: POST\r\n"), "{preflight}");
+    assert!(post(admin, "/stats", "X-Larder: 1\r\n").contains("\r\nAllow: GET, HEAD\r\n"));
     let head = exchange(admin, &format!("HEAD /stats HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
     assert!(status(&head) == "200" && body(&head).is_empty(), "{head}");
 }

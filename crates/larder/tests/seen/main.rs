@@ -1,6 +1,7 @@
 //! What people see of a running Larder, and what they steer it by.
 
 mod admin;
+mod api_random;
 mod check;
 mod explain;
 mod logs;
