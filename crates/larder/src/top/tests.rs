@@ -35,8 +35,12 @@ fn screen() -> Screen {
     };
     let row =
         Row { name: "http://www.example.org/".to_owned(), requests: 812, from_store: 809, misses: 3, bytes: 12_345 };
-    let hot =
-        Hot { requests: 1000, urls: vec![row.clone()], hosts: vec![Row { name: "www.example.org".to_owned(), ..row }] };
+    let hot = Hot {
+        requests: 1000,
+        since_millis: 1,
+        urls: vec![row.clone()],
+        hosts: vec![Row { name: "www.example.org".to_owned(), ..row }],
+    };
     let recent = Recent {
         method: "GET".to_owned(),
         url: "http://www.example.org/a".to_owned(),
