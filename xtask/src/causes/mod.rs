@@ -68,8 +68,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 /// The same with what was found.
 pub fn play(args: &Args) -> Result<Tally, Trouble> {
     let root = shell::workspace()?;
-    let mut build = Command::new("cargo");
-    shell::call(build.current_dir(&root).args(["build", "--quiet", "-p", "larder", "--bin", "larder"]))?;
+    shell::build(&root)?;
     let manual = root.join("docs/explain.md");
     let manual = std::fs::read_to_string(&manual).map_err(|error| format!("reading {}: {error}", manual.display()))?;
     let causes = Causes::of_manual(&manual)?;
