@@ -2,6 +2,7 @@
 
 mod bench;
 mod browser;
+mod causes;
 mod ci;
 mod crash;
 mod crowd;
@@ -45,6 +46,8 @@ enum Chore {
     Browser(browser::Args),
     /// Random requests with and without Larder: the same bytes by every way.
     SameBytes(same_bytes::Args),
+    /// A mixed load: each miss has one cause, the same in the log, the metrics and `Cache-Status`, and one that fits.
+    Causes(causes::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Crash(args) => crash::run(&args),
         Chore::CrashChild(args) => crash::child(&args),
+        Chore::Causes(args) => causes::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::SmallMemory(args) => small_memory::run(&args),

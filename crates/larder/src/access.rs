@@ -93,6 +93,14 @@ impl Ask {
         }
     }
 
+    /// The URL that the origin is asked for.
+    pub fn url_at_origin(&self) -> Url {
+        match &self.route {
+            Route::Forward => self.url.clone(),
+            Route::Site { origin, .. } => Url { path: self.target().into(), ..origin.clone() },
+        }
+    }
+
     /// The `Host` field as the origin gets it.
     pub fn host(&self) -> String {
         match &self.route {

@@ -31,6 +31,7 @@ pub mod store;
 pub mod ticker;
 pub mod tls;
 pub mod top;
+pub mod trace;
 pub mod tunnel;
 pub mod upload;
 pub mod upstream;

@@ -57,7 +57,9 @@ pub async fn obtain(
             Found::Stale(hit, _) => visit.stored(hit, Outcome::HitStale).await,
             Found::Revalidate(hit, writer) => {
                 if let Some(writer) = writer {
-                    fetch::lead(visit.order(Errand::Share, writer));
+                    let order = visit.order(Errand::Share, writer);
+                    visit.record.leads(&order.notes);
+                    fetch::lead(order);
                 }
                 visit.stored(hit, Outcome::HitRevalidating).await
             }

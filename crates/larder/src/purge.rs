@@ -199,7 +199,7 @@ pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Pa
     let count = report.count.map_or("some".to_owned(), |count| count.to_string());
     let durable = if report.durable { " That is on disk." } else { "" };
     let remedy = "The next request asks the origin.";
-    Page::new(200, "purged", format!("Purged by {}: {count} stored responses.{durable}", report.scope), remedy)
+    Page::new(200, "purge-done", format!("Purged by {}: {count} stored responses.{durable}", report.scope), remedy)
 }
 
 fn counted(cache: &Cache, scope: &Scope) -> Option<usize> {

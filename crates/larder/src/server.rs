@@ -17,6 +17,7 @@ use crate::tls::ca::Authority;
 use crate::tls::pass::PassList;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
+use crate::trace::Traces;
 use crate::upstream::{self, ResolverChoice, SettingsFault};
 use crate::visitors::{self, Visitor};
 use crate::worker::Worker;
@@ -94,6 +95,8 @@ pub struct Shared {
     boundary_seed: u64,
     boundaries: AtomicU64,
     pub(crate) log: AccessLog,
+    /// Spans of sampled requests, when somebody collects them.
+    pub traces: Option<Traces>,
     roots: Roots,
     authority: Mutex<Option<Arc<Authority>>>,
     runs: Mutex<HashMap<String, OpenRun>>,
@@ -160,6 +163,8 @@ pub enum StartError {
     Thread(io::Error),
     /// The disk store.
     Disk(OpenFault),
+    /// The way to the collector of traces.
+    Traces(io::Error),
 }
 
 impl std::fmt::Display for StartError {
@@ -180,6 +185,7 @@ impl std::fmt::Display for StartError {
             StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
             StartError::Disk(_) => f.write_str("the disk store does not open"),
+            StartError::Traces(_) => f.write_str("traces cannot be sent: check `otlp` in [tracing]"),
         }
     }
 }
@@ -192,6 +198,7 @@ impl std::error::Error for StartError {
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
             StartError::Disk(error) => Some(error),
+            StartError::Traces(error) => Some(error),
         }
     }
 }
@@ -216,8 +223,10 @@ impl Server {
         // Its thread ends with the last of its senders.
         let (log, _writer) = open_log(config)?;
         let disk = disk::open(config).map_err(StartError::Disk)?;
-        let upstream = upstream_settings(config, client_tls);
-        let shared = Arc::new(Shared::new(plan, roots, log, folder, disk));
+        let upstream = upstream_settings(config, Arc::clone(&client_tls));
+        let mut shared = Shared::new(plan, roots, log, folder, disk);
+        shared.traces = Traces::open(&shared.config, &shared.via_name, client_tls).map_err(StartError::Traces)?;
+        let shared = Arc::new(shared);
         let configured = shared.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
         shared.doors.lock().extend(open);
@@ -282,6 +291,9 @@ impl Server {
             disk.close();
         }
         self.shared.log.finish();
+        if let Some(traces) = &self.shared.traces {
+            traces.finish();
+        }
     }
 
     fn drain(&self) {
@@ -341,6 +353,7 @@ impl Shared {
             boundary_seed: RandomState::new().hash_one("boundary"),
             boundaries: AtomicU64::new(0),
             log,
+            traces: None,
             roots,
             authority: Mutex::new(None),
             runs: Mutex::default(),
@@ -400,6 +413,9 @@ impl Shared {
         if self.log.is_on() {
             self.log.line(&record, &self.names, &tally.lines);
         }
+        if let (Some(traces), Some(sampled)) = (&self.traces, record.sampled.take()) {
+            traces.end(*sampled, &record, &self.names, &tally.spans);
+        }
         tally.ring.keep(record);
     }
 
@@ -433,9 +449,12 @@ impl Shared {
         self.log.reopen();
     }
 
-    /// Hands a worker's log lines on.
+    /// Hands a worker's log lines and spans on.
     pub fn log_out(&self, tally: &Tally) {
         self.log.hand_over(&tally.lines);
+        if let Some(traces) = &self.traces {
+            traces.hand_over(&tally.spans);
+        }
     }
 
     /// After an unsafe method that succeeded, what it may have changed is forgotten (RFC 9111 section 4.4).

@@ -95,6 +95,9 @@ impl Worker {
         let readers = Readers { logged: self.shared.logs(), kept: self.tally.ring.is_on() };
         let mut record = Record::begin(request, peer, readers, self.next_number());
         record.trail.listener = door.address;
+        if let Some(traces) = &self.shared.traces {
+            record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);
+        }
         record
     }
 

@@ -115,6 +115,16 @@ fn every_kind_of_value_is_taken() {
 }
 
 #[test]
+fn a_share_is_a_number_or_percent() {
+    for (text, share) in [("0.25", 0.25), ("0", 0.0), ("1", 1.0), ("\"1%\"", 0.01), ("\"0.5\"", 0.5), ("1e-3", 0.001)] {
+        let config = good(&format!("[tracing]\nsample = {text}"));
+        assert_eq!(config.tracing.sample, share, "{text}");
+        let loaded = Loaded::parse("larder.toml", &format!("[tracing]\nsample = {text}"), &[]).unwrap();
+        assert_eq!(good(&manual::dump(&loaded)).tracing, config.tracing, "{text} is read back");
+    }
+}
+
+#[test]
 fn all_errors_are_shown_at_once() {
     let text = r#"memry = "64MB"
 workers = "many"
@@ -190,6 +200,13 @@ fn each_mistake_has_its_words() {
         ("memory = true", "memory: a size is expected, not true or false", "64MB"),
         ("workers = 0", "workers: 0 is out of range", "between 1 and 1024"),
         ("admin = \"localhost:80\"", "admin: \"localhost:80\" is not ADDR:PORT or none", "127.0.0.1:3128"),
+        ("[tracing]\nsample = 1.5", "sample: \"1.5\" is not a share", "from 0 to 1"),
+        ("[tracing]\nsample = \"nan\"", "sample: \"nan\" is not a share", "from 0 to 1"),
+        (
+            "[tracing]\notlp = \"127.0.0.1:4318\"",
+            "otlp: \"127.0.0.1:4318\" is not URL or none",
+            "http://127.0.0.1:4318",
+        ),
         ("limits = 3", "limits is a table, not a number", "[limits]"),
         ("[limit]\nhead_bytes_max = 3", "there is no setting limit", "did you mean [limits]?"),
         ("[listen]\naddress = \"0.0.0.0:80\"", "listen is a list of tables, not a table", "[[listen]]"),

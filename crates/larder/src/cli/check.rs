@@ -1,8 +1,9 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
-use super::{Flags, TROUBLE, WRONG, explain, print};
+use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::Loaded;
-use crate::rehearse::{self, Question, Side};
+use crate::explain::{self, Asking};
+use crate::rehearse::{self, Side};
 use clap::Args;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -57,7 +58,7 @@ fn verify(loaded: &Loaded) -> u8 {
     let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
     let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
     let troubles: Vec<String> =
-        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| explain(&error)).collect();
+        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| super::explain(&error)).collect();
     for trouble in &troubles {
         eprintln!("error: {trouble}");
     }
@@ -76,21 +77,37 @@ fn verify(loaded: &Loaded) -> u8 {
 
 /// A request that would be refused is trouble, so that scripts can ask.
 fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
-    let question = Question {
-        request: request.to_owned(),
+    let (method, url) = request.trim().split_once(' ').unwrap_or(("GET", request.trim()));
+    let asking = Asking {
+        url: url.trim().to_owned(),
+        method: method.to_owned(),
         fields: flags.header.clone(),
-        answer: flags.answer.clone(),
         client: flags.client,
         listener: flags.at,
+        answer: Some(flags.answer.clone()),
     };
-    match rehearse::rehearse(&question, loaded) {
-        Ok((text, served)) => print(text).max(if served { 0 } else { TROUBLE }),
+    let runtime = match tokio::runtime::Builder::new_current_thread().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no runtime: {error}; raise the open file limit");
+            return TROUBLE;
+        }
+    };
+    match runtime.block_on(explain::rehearse(&asking, loaded)) {
+        Ok(explanation) => {
+            let is_refused = explanation.request.status >= 400;
+            let hint = if flags.answer.is_empty() && explanation.request.cause.is_some() { ANSWER_HINT } else { "" };
+            print(format!("{explanation}{hint}")).max(if is_refused { TROUBLE } else { 0 })
+        }
         Err(trouble) => {
             eprintln!("error: {trouble}");
             WRONG
         }
     }
 }
+
+const ANSWER_HINT: &str = "\nNothing is taken to be stored, and the origin to answer 200 and nothing more: \
+                           --answer 'Cache-Control: max-age=60' asks for another.\n";
 
 fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
     let against = flags.against.as_ref().map(|file| Flags { config: Some(file.clone()), ..Flags::default() }.load());

@@ -46,6 +46,7 @@ impl ExplainFlags {
             fields: self.header.clone(),
             client: self.client.unwrap_or(asking.client),
             listener: self.at,
+            answer: None,
         }
     }
 

@@ -74,6 +74,27 @@ pub struct Config {
     pub policy: PolicySettings,
     /// What is kept of requests.
     pub records: Records,
+    /// Who is told of requests as spans of traces.
+    pub tracing: Tracing,
+}
+
+/// Who is told of requests as spans of traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tracing {
+    /// The base URL of a collector; `None`: nobody.
+    pub otlp: Option<Url>,
+    /// The share of requests that are told, where their sender does not say.
+    pub sample: f64,
+    /// What the collector calls this server.
+    pub service: String,
+    /// Spans that wait for a slow collector; further ones are dropped and counted.
+    pub queue_spans_max: usize,
+}
+
+impl Default for Tracing {
+    fn default() -> Tracing {
+        Tracing { otlp: None, sample: 0.01, service: "larder".to_owned(), queue_spans_max: 8_192 }
+    }
 }
 
 /// What is kept of the last requests takes a small part of the memory, however long they are.
@@ -172,6 +193,7 @@ impl Default for Config {
             upstream: UpstreamSettings::default(),
             policy: PolicySettings::default(),
             records: Records::default(),
+            tracing: Tracing::default(),
         }
     }
 }

@@ -61,6 +61,8 @@ pub enum Field<T> {
     CountOrNone(fn(&mut T) -> &mut Option<usize>),
     /// A share in percent.
     Percent(fn(&mut T) -> &mut u32),
+    /// A share, from 0 to 1.
+    Share(fn(&mut T) -> &mut f64),
     /// A duration.
     Time(fn(&mut T) -> &mut Duration),
     /// A duration, or `none` for no limit.
@@ -148,6 +150,7 @@ impl<T: Clone> Setting<T> {
             Field::Count(_) => "number",
             Field::CountOrNone(_) => "number or none",
             Field::Percent(_) => "percent",
+            Field::Share(_) => "share",
             Field::Time(_) => "duration",
             Field::TimeOrNone(_) => "duration or none",
             Field::Path(_) => "file",
@@ -183,6 +186,7 @@ impl<T: Clone> Setting<T> {
             Field::Count(slot) => slot(&mut of).to_string(),
             Field::CountOrNone(slot) => slot(&mut of).map_or(quoted("none"), |count| count.to_string()),
             Field::Percent(slot) => slot(&mut of).to_string(),
+            Field::Share(slot) => slot(&mut of).to_string(),
             Field::Time(slot) => quoted(show_duration(*slot(&mut of))),
             Field::TimeOrNone(slot) => quoted(slot(&mut of).map_or("none".to_owned(), show_duration)),
             Field::Path(slot) => quoted(slot(&mut of).display()),
@@ -207,6 +211,7 @@ impl<T: Clone> Setting<T> {
                 let number = number.to_string().replace('_', "");
                 return self.take_text(to, &number);
             }
+            (DeValue::Float(number), Field::Share(_)) => return self.take_text(to, number.as_str()),
             (DeValue::Array(items), Field::Texts { clear, push, .. }) => {
                 clear(to);
                 for item in items.iter() {
@@ -251,6 +256,7 @@ impl<T: Clone> Setting<T> {
                     text => Some(Secret::new(self.resolve(text)?)),
                 };
             }
+            (Field::Share(slot), _) => *slot(to) = share(text).ok_or_else(|| self.refuse(text))?,
             (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
             (Field::PathIfAny(slot), _) if !text.is_empty() => *slot(to) = Some(PathBuf::from(text)),
             (_, Some(Number::Of(value))) if !(self.low..=self.high).contains(&value) => {
@@ -280,6 +286,7 @@ impl<T: Clone> Setting<T> {
             Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
             Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
             Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) => return None,
+            Field::Share(_) => return None,
             Field::Text { .. } | Field::Texts { .. } => return None,
         };
         Some(Number::Of(value))
@@ -304,6 +311,7 @@ impl<T: Clone> Setting<T> {
             Field::Buffer(slot) | Field::Count(slot) => *slot(to) = *slot(&mut from),
             Field::CountOrNone(slot) => *slot(to) = *slot(&mut from),
             Field::Percent(slot) => *slot(to) = *slot(&mut from),
+            Field::Share(slot) => *slot(to) = *slot(&mut from),
             Field::Time(slot) => *slot(to) = *slot(&mut from),
             Field::TimeOrNone(slot) => *slot(to) = *slot(&mut from),
             Field::Path(slot) => slot(to).clone_from(slot(&mut from)),
@@ -345,6 +353,7 @@ impl<T: Clone> Setting<T> {
                 | Field::Count(_)
                 | Field::CountOrNone(_)
                 | Field::Percent(_)
+                | Field::Share(_)
         )
     }
 
@@ -385,6 +394,8 @@ impl<T: Clone> Setting<T> {
             form if form.starts_with("duration") => "write it as 250ms, 30s, 5m or 2h",
             form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
             "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
+            "URL or none" => "write it as http://127.0.0.1:4318, without user, query or fragment",
+            "share" => "write it as 0.01 or 1%, from 0 to 1",
             "file patterns" => "write it as conf.d/*.toml",
             form if form.ends_with("or a format") => "docs/logs.md lists the fields that may stand in braces",
             "networks" => "write it as 192.168.0.0/16 or 10.1.2.3",
@@ -422,6 +433,15 @@ impl Number {
             Number::Of(value) => Some(value),
         }
     }
+}
+
+/// A part of the whole: `0.01`, `1` or `1%`.
+fn share(text: &str) -> Option<f64> {
+    let share = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        None => text.parse().ok()?,
+    };
+    (0.0..=1.0).contains(&share).then_some(share)
 }
 
 /// The limits of all such settings lie far below what the machine's words hold.

@@ -222,6 +222,32 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .about("Whether the values of queries are left out of what is kept: `?q=…`."),
     Whole::new("records.name_answers", Field::Flag(|c| &mut c.records.name_answers))
         .about("Whether each answer says the name of its request in the field `Larder-Request`, for `larder explain`. Answers of Larder's own making always do."),
+    Whole::new("tracing.otlp", Field::Text {
+        form: "URL or none",
+        read: |c| c.tracing.otlp.as_ref().map_or("none".to_owned(), url::show),
+        write: |c, text| {
+            c.tracing.otlp = if text == "none" { None } else { url::parse(text) };
+            text == "none" || c.tracing.otlp.is_some()
+        },
+    })
+    .at_restart()
+    .about("Where spans of traces go: the base URL of an OpenTelemetry collector that takes OTLP over HTTP in JSON, as `http://127.0.0.1:4318`; `/v1/traces` is added ([docs/traces.md](traces.md))."),
+    Whole::new("tracing.sample", Field::Share(|c| &mut c.tracing.sample))
+    .about("The share of requests of which spans are sent, as `0.01` or `1%`. A request with a `traceparent` is sampled exactly when that says so."),
+    Whole::new("tracing.service", Field::Text {
+        form: "name",
+        read: |c| c.tracing.service.clone(),
+        write: |c, text| {
+            text.clone_into(&mut c.tracing.service);
+            !text.is_empty()
+        },
+    })
+    .at_restart()
+    .about("The `service.name` under which the collector files the spans."),
+    Whole::new("tracing.queue_spans_max", Field::Count(|c| &mut c.tracing.queue_spans_max))
+        .between(1, 1_000_000)
+        .at_restart()
+    .about("Spans that may wait for a slow collector, about 1 kB each; what comes beyond is dropped and counted, for no request waits for its trace."),
     Whole::new("intercept.pass", Field::Texts {
         form: "host patterns",
         read: |c| c.intercept.pass.iter().map(ToString::to_string).collect(),

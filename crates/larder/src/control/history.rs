@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_median_is_the_bound_of_its_bucket() {
         let mut sums = OutcomeSums { class: "hit", ..OutcomeSums::default() };
-        (sums.buckets[0], sums.buckets[3]) = (2, 3);
+        (sums.buckets[0], sums.buckets[6]) = (2, 3);
         let sample = Sample { outcomes: vec![sums], ..Sample::default() };
         assert_eq!(sample.median_seconds(Of::Hits), 0.001);
         assert_eq!(sample.median_seconds(Of::All), 0.001);

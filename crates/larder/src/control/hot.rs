@@ -3,6 +3,7 @@
 use crate::record::Outcome;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Rows of each list.
 const ROWS_MAX: usize = 20;
@@ -12,6 +13,9 @@ const ROWS_MAX: usize = 20;
 pub struct Hot {
     /// How many requests this is of.
     pub requests: u64,
+    /// When the first of them came: milliseconds since 1970; 0 when there is none.
+    #[serde(default)]
+    pub since_millis: u64,
     /// URLs, those with the most requests first.
     pub urls: Vec<Row>,
     /// Hosts, those with the most misses first.
@@ -56,14 +60,16 @@ impl Row {
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     requests: u64,
+    since: Option<Duration>,
     urls: HashMap<String, Row>,
     hosts: HashMap<String, Row>,
 }
 
 impl Sums {
-    /// Counts a request.
-    pub(super) fn count(&mut self, url: &str, outcome: Outcome, bytes: u64) {
+    /// Counts a request that came then.
+    pub(super) fn count(&mut self, at: Duration, url: &str, outcome: Outcome, bytes: u64) {
         self.requests += 1;
+        self.since = Some(self.since.map_or(at, |since| since.min(at)));
         row(&mut self.urls, url).count(outcome, bytes);
         row(&mut self.hosts, host(url)).count(outcome, bytes);
     }
@@ -71,6 +77,7 @@ impl Sums {
     /// Takes in what another one counted.
     pub(super) fn add(&mut self, other: Sums) {
         self.requests += other.requests;
+        self.since = [self.since, other.since].into_iter().flatten().min();
         for (ours, theirs) in [(&mut self.urls, other.urls), (&mut self.hosts, other.hosts)] {
             theirs.into_iter().for_each(|(name, theirs)| row(ours, &name).add(&theirs));
         }
@@ -79,7 +86,8 @@ impl Sums {
     /// The first rows of each list.
     pub(super) fn hot(self) -> Hot {
         let (urls, hosts) = (first(self.urls, |row| row.requests), first(self.hosts, |row| row.misses));
-        Hot { requests: self.requests, urls, hosts }
+        let since_millis = self.since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        Hot { requests: self.requests, since_millis, urls, hosts }
     }
 }
 
@@ -115,21 +123,26 @@ mod tests {
             ("", Outcome::Own("malformed"), 0),
         ];
         let (mut sums, mut of_another_worker) = (Sums::default(), Sums::default());
-        requests[..1].iter().for_each(|(url, outcome, bytes)| sums.count(url, *outcome, *bytes));
-        requests[1..].iter().for_each(|(url, outcome, bytes)| of_another_worker.count(url, *outcome, *bytes));
+        requests[..1]
+            .iter()
+            .for_each(|(url, outcome, bytes)| sums.count(Duration::from_secs(8), url, *outcome, *bytes));
+        requests[1..]
+            .iter()
+            .for_each(|(url, outcome, bytes)| of_another_worker.count(Duration::from_secs(7), url, *outcome, *bytes));
         sums.add(of_another_worker);
         let hot = sums.hot();
         let names = |rows: &[Row]| rows.iter().map(|row| (row.name.clone(), row.requests)).collect::<Vec<_>>();
         let row = |name: &str, requests| (name.to_owned(), requests);
         assert_eq!(names(&hot.urls), [row("http://a/x", 2), row("c:443", 1), row("http://b:81/y?q", 1)]);
         assert_eq!(names(&hot.hosts), [row("b:81", 1), row("a", 2), row("c:443", 1)]);
+        assert_eq!(hot.since_millis, 7_000, "the first of all workers' requests");
         assert_eq!((hot.requests, hot.urls[0].from_store, hot.urls[0].bytes, hot.hosts[0].misses), (5, 2, 10, 1));
     }
 
     #[test]
     fn lists_are_bounded() {
         let mut sums = Sums::default();
-        (0..1000).for_each(|number| sums.count(&format!("http://h{number}/"), Outcome::Hit, 0));
+        (0..1000).for_each(|number| sums.count(Duration::ZERO, &format!("http://h{number}/"), Outcome::Hit, 0));
         let hot = sums.hot();
         assert_eq!((hot.requests, hot.urls.len(), hot.hosts.len()), (1000, ROWS_MAX, ROWS_MAX));
     }

@@ -4,8 +4,9 @@
 use super::api::{self, OfOrigin};
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
 use crate::server::Shared;
+use crate::trace::Counts;
 use std::fmt::{Display, Write};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One metric.
 pub struct Family {
@@ -197,6 +198,16 @@ pub static FAMILIES: &[Family] = &[
     ),
     counter("larder_log_lines_dropped_total", "Lines of the access log that were lost.", |shared, samples| {
         samples.one(shared.log_lines_dropped());
+    }),
+    counter("larder_trace_spans_exported_total", "Spans that the collector of traces took.", |shared, samples| {
+        samples.one(shared.traces.as_ref().map_or(0, |traces| traces.counts().exported.load(Ordering::Relaxed)));
+    }),
+    counter("larder_trace_spans_dropped_total", "Spans that were lost, by reason.", |shared, samples| {
+        let count = |of: fn(&Counts) -> &AtomicU64| {
+            shared.traces.as_ref().map_or(0, |traces| of(traces.counts()).load(Ordering::Relaxed))
+        };
+        samples.labelled("reason", "queue", count(|counts| &counts.dropped_queue));
+        samples.labelled("reason", "collector", count(|counts| &counts.dropped_collector));
     }),
     counter("larder_reloads_total", "Reloads of the configuration, by result.", |shared, samples| {
         samples.labelled("result", "done", shared.reloads.done.load(Ordering::Relaxed));

@@ -159,7 +159,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                     Answer::Reply(reply) => break (reply, carriage),
                     Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
                     Answer::Events(_) => {
-                        break (Reply { status: 200, content_type: EVENTS, body: String::new() }, carriage);
+                        break (Reply::of(200, EVENTS, String::new()), carriage);
                     }
                 }
             }
@@ -203,22 +203,36 @@ struct Reply {
     status: u16,
     content_type: &'static str,
     body: String,
+    /// The methods that the path has, when it was asked by another.
+    allow: Option<String>,
 }
 
 impl Reply {
+    fn of(status: u16, content_type: &'static str, body: String) -> Reply {
+        Reply { status, content_type, body, allow: None }
+    }
+
     fn text(status: u16, body: impl Into<String>) -> Reply {
-        Reply { status, content_type: "text/plain; charset=utf-8", body: body.into() + "\n" }
+        Reply::of(status, "text/plain; charset=utf-8", body.into() + "\n")
+    }
+
+    /// RFC 9110 section 15.5.6: the methods that there are have to be named.
+    fn other_method(routes: impl Iterator<Item = &'static Route>) -> Reply {
+        let methods =
+            routes.flat_map(|route| if route.method == "GET" { vec!["GET", "HEAD"] } else { vec![route.method] });
+        let allow = Some(methods.collect::<Vec<_>>().join(", "));
+        Reply { allow, ..Reply::text(405, "this path has another method: docs/openapi.yaml lists all") }
     }
 
     fn json(status: u16, value: &impl Serialize) -> Reply {
         match serde_json::to_string(value) {
-            Ok(body) => Reply { status, content_type: "application/json", body },
+            Ok(body) => Reply::of(status, "application/json", body),
             Err(error) => Reply::text(500, error.to_string()),
         }
     }
 
     fn file(file: page::File) -> Reply {
-        Reply { status: 200, content_type: file.content_type, body: file.text.to_owned() }
+        Reply::of(200, file.content_type, file.text.to_owned())
     }
 
     fn bytes(&self, carriage: Carriage) -> Vec<u8> {
@@ -227,6 +241,9 @@ impl Reply {
         head.fields.push("Content-Length", self.body.len().to_string());
         head.fields.push("Date", date::format_date(clock::now()));
         policy_fields(&mut head);
+        if let Some(allow) = &self.allow {
+            head.fields.push("Allow", allow);
+        }
         if self.status == 401 {
             head.fields.push("WWW-Authenticate", "Basic realm=\"larder\", charset=\"UTF-8\"");
         }
@@ -291,9 +308,10 @@ fn admitted<'r>(
     let method = if request.method == Method::Head { &Method::Get } else { &request.method };
     let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
     let Some(route) = routes().find(|route| route.fits(method, path)) else {
-        return Err(match routes().any(|route| route.path_fits(path)) {
-            true => Reply::text(405, "this path has another method: docs/openapi.yaml lists all"),
-            false => Reply::text(404, "there is nothing here; / is the page"),
+        let mut here = routes().filter(|route| route.path_fits(path)).peekable();
+        return Err(match here.peek() {
+            Some(_) => Reply::other_method(here),
+            None => Reply::text(404, "there is nothing here; / is the page"),
         });
     };
     if route.changes && through == Through::Tcp && !guard::is_meant(request) {
@@ -388,7 +406,7 @@ pub static ROUTES: &[Route] = &[
         true => Reply::text(200, "ready"),
         false => Reply::text(503, "not ready: workers start, or the server goes down"),
     }),
-    Route::reads("/metrics", |shared, _| Reply { status: 200, content_type: METRICS, body: metrics::text(shared) }),
+    Route::reads("/metrics", |shared, _| Reply::of(200, METRICS, metrics::text(shared))),
     Route::reads("/now", |shared, _| Reply::json(200, &api::now(shared))),
     Route::from_disk("/store/objects", browse::objects),
     Route::from_disk("/store/object", browse::object),

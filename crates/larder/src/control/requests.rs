@@ -84,7 +84,7 @@ pub(super) async fn list(shared: &Arc<Shared>, query: &str) -> Reply {
 pub(super) async fn hot(shared: &Arc<Shared>) -> Hot {
     let of_workers = shared.look(|ring| {
         let mut sums = Sums::default();
-        ring.each(|record| sums.count(&record.url, record.outcome, record.bytes));
+        ring.each(|record| sums.count(record.at, &record.url, record.outcome, record.bytes));
         sums
     });
     let mut all = Sums::default();

@@ -5,17 +5,19 @@ use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
 use super::past::Places;
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::access::{Ask, Scene, Verdict, site_of};
+use crate::access::{Ask, Route, Scene, Verdict, site_of};
 use crate::clock;
-use crate::config::Listen;
+use crate::config::{Config, Listen, Loaded};
 use crate::obtain::{self, why};
+use crate::page::Page;
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
 use crate::respond;
+use crate::server;
 use larder_cache::cache::{Cache, Joins, Peek};
-use larder_cache::policy::{self, Asked, Usable, ValidateWhy, Weighed};
+use larder_cache::policy::{self, Asked, Storable, Times, Usable, ValidateWhy, Weighed};
 use larder_wire::date::Stamp;
-use larder_wire::{Host, RequestHead, Scheme, Url, framing};
+use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url, framing};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -32,13 +34,29 @@ pub struct Asking {
     pub client: IpAddr,
     /// At which listener; the first one where nothing is said.
     pub listener: Option<SocketAddr>,
+    /// Fields of the answer that the origin is taken to give, or its status; `None`: nothing is foretold of it.
+    pub answer: Option<Vec<String>>,
 }
 
 impl Default for Asking {
     fn default() -> Asking {
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Asking { url: String::new(), method: "GET".to_owned(), fields: Vec::new(), client, listener: None }
+        Asking {
+            url: String::new(),
+            method: "GET".to_owned(),
+            fields: Vec::new(),
+            client,
+            listener: None,
+            answer: None,
+        }
     }
+}
+
+/// What would happen by a configuration alone, with nothing stored.
+pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
+    let cache = Cache::over(server::cache_settings(&loaded.config, 0), None);
+    let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, said: loaded.said.clone() };
+    ahead(asking, &cache, "larder", &places).await
 }
 
 /// What would happen now. `Err`: what is wrong with the question.
@@ -56,22 +74,49 @@ pub async fn ahead(
     let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
-    let settled = if opened && !listen.intercept {
-        own(&mut steps, "a tunnel, which stays closed here (`intercept = true` would open it)", "tunnel")
-    } else {
-        let form = if listen.origin.is_some() || opened { Form::Origin } else { Form::Absolute };
-        let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
-        let scene = Scene {
-            config: &places.config,
-            origin: listen.origin.as_ref(),
-            inside: opened.then_some(&tunnel),
-            client: asking.client,
-            scheme: url.scheme,
-            via_name,
-        };
-        judge(&scene, &request, listen, cache, places, &mut steps).await
+    let scene = Scene {
+        config: &places.config,
+        origin: listen.origin.as_ref(),
+        inside: None,
+        client: asking.client,
+        scheme: Scheme::Http,
+        via_name,
+    };
+    let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
+    let settled = match ends {
+        Some(end) => end,
+        None => {
+            let form = if listen.origin.is_some() || opened { Form::Origin } else { Form::Absolute };
+            let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
+            let scene = Scene { inside: opened.then_some(&tunnel), scheme: url.scheme, ..scene };
+            judge(&scene, &request, listen, cache, (places, asking), &mut steps).await
+        }
     };
     Ok(explanation(asking, &url, steps, settled))
+}
+
+/// A client asks for https through a proxy by CONNECT. `None`: the tunnel is opened, and what comes in it is looked at.
+fn at_tunnel(
+    scene: &Scene<'_>,
+    (host, port): &(Host, u16),
+    listen: &Listen,
+    steps: &mut Vec<Decision>,
+) -> Result<Option<End>, String> {
+    let connect = rehearse::connect(host, *port)?;
+    if let Verdict::Answer(page) = scene.judge(&connect) {
+        return Ok(Some(refused(steps, &page)));
+    }
+    let passed = || scene.config.intercept.pass.iter().any(|pattern| pattern.matches(host));
+    let closed = match listen.intercept {
+        false => Some("a tunnel, which stays closed here (`intercept = true` would open it)"),
+        true if passed() => Some("a tunnel, which stays closed by intercept.pass"),
+        true => None,
+    };
+    if closed.is_none() {
+        let text = format!("{}; it is opened with a certificate of the local CA", tunnel_words(host, *port));
+        steps.push(Decision::Rule { rule: RuleKind::Tunnel, place: String::new(), text });
+    }
+    Ok(closed.map(|text| own(steps, text, "tunnel")))
 }
 
 fn listener<'a>(asking: &Asking, places: &'a Places) -> Result<&'a Listen, String> {
@@ -86,11 +131,19 @@ fn listener<'a>(asking: &Asking, places: &'a Places) -> Result<&'a Listen, Strin
 struct End {
     outcome: &'static str,
     cause: Option<Cause>,
+    /// The status of an answer of Larder's own making.
+    status: Option<u16>,
+}
+
+/// Larder answers by itself.
+fn refused(steps: &mut Vec<Decision>, page: &Page) -> End {
+    let text = format!("{} {}: {} {}", page.status, page.word, page.what, page.remedy);
+    End { status: Some(page.status), ..own(steps, &text, "own") }
 }
 
 fn own(steps: &mut Vec<Decision>, text: &str, outcome: &'static str) -> End {
     steps.push(Decision::Rule { rule: RuleKind::Own, place: String::new(), text: text.to_owned() });
-    End { outcome, cause: None }
+    End { outcome, cause: None, status: None }
 }
 
 async fn judge(
@@ -98,18 +151,55 @@ async fn judge(
     request: &RequestHead,
     listen: &Listen,
     cache: &Arc<Cache>,
-    places: &Places,
+    (places, asking): (&Places, &Asking),
     steps: &mut Vec<Decision>,
 ) -> End {
     match scene.judge(request) {
         Verdict::Allow(ask) => {
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
-            store(&ask, request, cache, steps).await
+            let end = store(&ask, request, cache, steps).await;
+            if let (Some(answer), Some(_)) = (&asking.answer, end.cause) {
+                steps.push(foretold(answer, request, &ask, scene.config));
+            }
+            end
         }
-        Verdict::Answer(page) => own(steps, &format!("{} {}: {}", page.status, page.word, page.what), "own"),
+        Verdict::Answer(page) => refused(steps, &page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port) => own(steps, &tunnel_words(&host, port), "tunnel"),
+    }
+}
+
+/// Whether the answer that the origin is taken to give would be stored.
+fn foretold(answer: &[String], request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
+    let mut response = ResponseHead::new(200);
+    for field in answer {
+        match field.split_once(':') {
+            Some((name, value)) => response.fields.push(name.trim(), value.trim()),
+            None => response.status = field.trim().parse().unwrap_or(200),
+        }
+    }
+    let settings = server::policy_settings(&config.policy);
+    let settings = match ask.route {
+        Route::Forward => settings,
+        Route::Site { .. } => server::site_policy(settings),
+    };
+    let now = clock::now();
+    match policy::storable(request, &response, Times { requested: now, received: now }, &settings) {
+        Storable::No(why) => Decision::Stored {
+            stored: false,
+            why: Some(why.as_str().to_owned()),
+            numbers: None,
+            on_disk: None,
+            vary: Vec::new(),
+        },
+        Storable::Yes(terms) => Decision::Stored {
+            stored: true,
+            why: None,
+            numbers: Some(Weighed::of(&terms, now).into()),
+            on_disk: None,
+            vary: terms.vary.names().map(str::to_owned).collect(),
+        },
     }
 }
 
@@ -179,7 +269,7 @@ struct Weighing<'a> {
 impl Weighing<'_> {
     fn end(&self, request: &RequestHead, steps: &mut Vec<Decision>) -> End {
         let stored = self.peek.selected();
-        let hit = |outcome| End { outcome, cause: None };
+        let hit = |outcome| End { outcome, cause: None, status: None };
         match self.usable {
             Some(Usable::Fresh) if stored.is_some_and(|stored| stored.filling) => return hit("collapsed"),
             Some(Usable::Validate(_)) | None => {}
@@ -221,7 +311,8 @@ impl Weighing<'_> {
     }
 
     fn only_if_cached(&self, steps: &mut Vec<Decision>) -> End {
-        own(steps, "504 only-if-cached: the request wants a stored answer only, and none can be used", "own")
+        let text = "504 only-if-cached: the request wants a stored answer only, and none can be used";
+        End { status: Some(504), ..own(steps, text, "own") }
     }
 }
 
@@ -231,6 +322,7 @@ fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, st
         about: cause.about().to_owned(),
         errand: errand.to_owned(),
         origin: Some(ask.origin().to_string()),
+        asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
         attempts: 0,
         conditional: revalidates == Revalidates::Yes,
@@ -240,7 +332,7 @@ fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, st
         trouble: None,
     });
     let outcome = if revalidates == Revalidates::Yes { "validate" } else { "miss" };
-    End { outcome, cause: Some(cause) }
+    End { outcome, cause: Some(cause), status: None }
 }
 
 fn explanation(asking: &Asking, url: &Url, mut steps: Vec<Decision>, end: End) -> Explanation {
@@ -248,7 +340,7 @@ fn explanation(asking: &Asking, url: &Url, mut steps: Vec<Decision>, end: End) -
     steps.push(Decision::Answer(Settled {
         outcome: end.outcome.to_owned(),
         cause: cause.clone(),
-        status: None,
+        status: end.status,
         bytes: None,
         micros: None,
         complete: None,
@@ -260,7 +352,7 @@ fn explanation(asking: &Asking, url: &Url, mut steps: Vec<Decision>, end: End) -
         method: asking.method.clone(),
         url: url.to_string(),
         host: url.host.to_string(),
-        status: 0,
+        status: end.status.unwrap_or(0),
         bytes: 0,
         outcome: end.outcome.to_owned(),
         cause,

@@ -78,6 +78,8 @@ pub enum Decision {
         errand: String,
         /// Where to.
         origin: Option<String>,
+        /// The target and the `Host` that it sees, of a request that might come.
+        asks: Option<String>,
         /// On a connection that had served before.
         reused: Option<bool>,
         /// How often it was tried.
@@ -103,6 +105,8 @@ pub enum Decision {
         numbers: Option<Numbers>,
         /// The disk admitted it; nothing where there is no disk or it was not asked.
         on_disk: Option<bool>,
+        /// The fields by which variants would be told apart, of an answer that might come.
+        vary: Vec<String>,
     },
     /// What came of it.
     Answer(Settled),

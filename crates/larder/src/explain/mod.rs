@@ -8,7 +8,7 @@ mod decision;
 mod past;
 mod text;
 
-pub use ahead::{Asking, ahead};
+pub use ahead::{Asking, ahead, rehearse};
 pub use decision::{Decision, OfVariant, RuleKind, Settled};
 pub use past::{Places, past, summary};
 

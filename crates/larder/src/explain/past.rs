@@ -173,6 +173,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         about: cause.about().to_owned(),
         errand: fetch.errand.get().to_owned(),
         origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
+        asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
         attempts: fetch.attempts.get(),
         conditional: fetch.conditional.get(),
@@ -186,11 +187,15 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
 fn kept(keeping: Keeping) -> Decision {
     match keeping {
         Keeping::Stored { terms, on_disk } => {
-            Decision::Stored { stored: true, why: None, numbers: Some(terms.into()), on_disk }
+            Decision::Stored { stored: true, why: None, numbers: Some(terms.into()), on_disk, vary: Vec::new() }
         }
-        Keeping::Not(why) => {
-            Decision::Stored { stored: false, why: Some(why.as_str().to_owned()), numbers: None, on_disk: None }
-        }
+        Keeping::Not(why) => Decision::Stored {
+            stored: false,
+            why: Some(why.as_str().to_owned()),
+            numbers: None,
+            on_disk: None,
+            vary: Vec::new(),
+        },
     }
 }
 

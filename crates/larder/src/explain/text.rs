@@ -22,8 +22,9 @@ pub(super) fn say(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Resul
             write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
         }
         Decision::Upstream { .. } => upstream(decision, f),
-        Decision::Stored { stored, why, numbers, on_disk } => {
-            kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)
+        Decision::Stored { stored, why, numbers, on_disk, vary } => {
+            kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)?;
+            if vary.is_empty() { Ok(()) } else { write!(f, "; a variant by {}", vary.join(", ")) }
         }
         Decision::Answer(settled) => answer(settled, f),
     }
@@ -141,6 +142,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         about,
         errand,
         origin,
+        asks,
         reused,
         attempts,
         conditional,
@@ -168,6 +170,9 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             None => "",
         };
         write!(f, " At {origin}{how}")?;
+        if let Some(asks) = asks {
+            write!(f, ", for {asks}")?;
+        }
         if let Some(micros) = connected_micros {
             write!(f, " after {}", took(*micros))?;
         }

@@ -93,7 +93,20 @@ impl Errand {
 
 /// Begins a fetch on this worker.
 pub fn lead(order: Order) {
-    tokio::task::spawn_local(run(order));
+    match order.notes.sampled.get() {
+        None => tokio::task::spawn_local(run(order)),
+        Some(_) => tokio::task::spawn_local(run_traced(order)),
+    };
+}
+
+/// The same for a fetch that has a place in a trace.
+async fn run_traced(order: Order) {
+    let (worker, notes) = (Rc::clone(&order.worker), Rc::clone(&order.notes));
+    let (method, url) = (order.request.method.clone(), order.ask.url_at_origin());
+    Box::pin(run(order)).await;
+    if let Some(traces) = &worker.shared.traces {
+        traces.end_fetch(&method, &url, &notes, &worker.tally.spans);
+    }
 }
 
 async fn run(mut order: Order) {
@@ -186,6 +199,9 @@ impl Order {
             fields.set("X-Forwarded-Proto", self.scheme.as_str());
         }
         fields.push("Via", self.worker.shared.via(self.request.version));
+        if let Some(sampled) = self.notes.sampled.get() {
+            sampled.tell(&mut fields);
+        }
         fields
     }
 
@@ -257,6 +273,7 @@ impl Order {
 }
 
 fn give_up(order: Order, fault: &UpstreamFault) {
+    order.notes.trouble.set(Some(fault.kind.as_str()));
     if order.errand.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
             policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)

@@ -45,6 +45,7 @@ pub(super) fn note(
 /// A fetch begins.
 pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     record.trail.cause = Some(cause);
+    record.leads(notes);
     if let Some(detail) = record.detail() {
         detail.fetches.push((cause, Rc::clone(notes)));
     }

@@ -5,9 +5,9 @@ use std::array::from_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Upper bounds of the latency buckets, in microseconds; what takes longer is in one more.
-pub const BOUNDS_MICROS: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
-    10_000_000, 60_000_000,
+pub const BOUNDS_MICROS: [u64; 19] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 10_000_000, 60_000_000,
 ];
 
 const BUCKETS: usize = BOUNDS_MICROS.len() + 1;

@@ -10,13 +10,14 @@ mod trail;
 pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
-pub use ring::{Query, Ring};
+pub use ring::{Query, Ring, shortened};
 pub use trail::{Detail, Keeping, Notes, Reuse, Trail, Variant};
 
 use crate::clock;
 use crate::log::Lines;
 use crate::page::Page;
 use crate::run::control::RunStats;
+use crate::trace::{Sampled, Spans};
 use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use parking_lot::Mutex;
@@ -130,6 +131,8 @@ pub struct Record {
     pub detail: Option<Box<Detail>>,
     /// Microseconds that all of it took, once it is over.
     pub took_micros: Option<u64>,
+    /// Its place in a trace, when it is sampled.
+    pub sampled: Option<Box<Sampled>>,
     readers: Readers,
     started: Instant,
 }
@@ -156,6 +159,7 @@ impl Record {
             trail: Trail::default(),
             detail: None,
             took_micros: None,
+            sampled: None,
             readers,
             started: Instant::now(),
         }
@@ -181,6 +185,7 @@ impl Record {
             trail: Trail::default(),
             detail: None,
             took_micros: None,
+            sampled: None,
             readers: Readers { logged: true, kept: true },
             started: Instant::now(),
         }
@@ -213,7 +218,7 @@ impl Record {
 
     /// Whether somebody will read what it asked for.
     pub fn is_read(&self) -> bool {
-        self.readers.logged || self.readers.kept
+        self.readers.logged || self.readers.kept || self.sampled.is_some()
     }
 
     /// Whether somebody may ask for an explanation.
@@ -224,6 +229,13 @@ impl Record {
     /// The notes in detail, where somebody may ask for them.
     pub fn detail(&mut self) -> Option<&mut Detail> {
         self.readers.kept.then(|| &mut **self.detail.get_or_insert_with(Box::default))
+    }
+
+    /// A fetch begins for it: a part of its trace.
+    pub fn leads(&mut self, notes: &Notes) {
+        if let Some(sampled) = &mut self.sampled {
+            let _ = notes.sampled.set(sampled.fetch());
+        }
     }
 
     /// Lets go of what is for the log alone.
@@ -260,6 +272,8 @@ macro_rules! counters {
             pub measures: Measures<Count>,
             /// Log lines that wait to be written.
             pub lines: Lines,
+            /// Spans that wait to be sent.
+            pub spans: Spans,
             /// The last requests.
             pub ring: Ring,
         }

@@ -120,6 +120,13 @@ fn cut(text: &mut String) {
     }
 }
 
+/// A URL as it may be kept or told elsewhere: with a bound, and without the values of its query where these are hidden.
+pub fn shortened(url: &str, query: Query) -> String {
+    let mut text = if query == Query::Hidden { without_values(url) } else { url.to_owned() };
+    cut(&mut text);
+    text
+}
+
 /// `http://a.example/x?q=1&r=2` becomes `http://a.example/x?q=…&r=…`.
 fn without_values(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else { return url.to_owned() };

@@ -3,10 +3,11 @@
 
 use super::Cause;
 use crate::access::Rule;
+use crate::trace::Sampled;
 use larder_cache::cache::{Fate, Peek};
 use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -157,6 +158,10 @@ pub struct Notes {
     pub keeping: Cell<Option<Keeping>>,
     /// What the fetch was for.
     pub errand: Cell<&'static str>,
+    /// The word for the origin's trouble.
+    pub trouble: Cell<Option<&'static str>>,
+    /// Its place in a trace, when its request is sampled.
+    pub sampled: OnceCell<Sampled>,
 }
 
 /// Whether a connection had served before.
@@ -180,6 +185,8 @@ impl Default for Notes {
             conditional: Cell::new(false),
             keeping: Cell::new(None),
             errand: Cell::new("share"),
+            trouble: Cell::new(None),
+            sampled: OnceCell::new(),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! What a configuration would do, without a socket: for one request, and for all of an access log.
+//! What a configuration would do with the requests of an access log, without a socket; and requests that nobody sent, for whoever explains.
 
 mod line;
 mod question;
 mod replay;
 
 pub use line::{Line, parse as parse_line};
-pub use question::{Form, Question, rehearse, request};
+pub use question::{Form, connect, request};
 pub use replay::{Comparison, Side, replay};
 
 use larder_wire::parse::HeadLimits;

@@ -35,8 +35,12 @@ fn screen() -> Screen {
     };
     let row =
         Row { name: "http://www.example.org/".to_owned(), requests: 812, from_store: 809, misses: 3, bytes: 12_345 };
-    let hot =
-        Hot { requests: 1000, urls: vec![row.clone()], hosts: vec![Row { name: "www.example.org".to_owned(), ..row }] };
+    let hot = Hot {
+        requests: 1000,
+        since_millis: 1,
+        urls: vec![row.clone()],
+        hosts: vec![Row { name: "www.example.org".to_owned(), ..row }],
+    };
     let recent = Recent {
         method: "GET".to_owned(),
         url: "http://www.example.org/a".to_owned(),
@@ -64,7 +68,7 @@ fn a_screen_of_usual_size() {
         " Larder 0.1.0, up for 2 h                                                ● live",
         "",
         " requests/s      from the store  saved          median          failed",
-        " 142             93.4 %          12.4 GB        < 0.1 ms        2",
+        " 142             93.4 %          12.4 GB        65 µs           2",
         "                 90.0 % of bytes 0 B fetched    99 % 47.1 ms    in five minutes",
     ];
     assert_eq!(shown[..5], wanted);
@@ -157,6 +161,6 @@ fn without_a_terminal_there_is_a_line_a_second() {
     }
     let mut out = Vec::new();
     lines(&told, &mut out, Some(2)).unwrap();
-    let line = "142 req/s  from the store 93.4 %  saved 12.4 GB  median < 0.1 ms  99 % 47.1 ms  failed 0/s  memory 12.0 MB of 24.0 MB\n";
+    let line = "142 req/s  from the store 93.4 %  saved 12.4 GB  median 65 µs  99 % 47.1 ms  failed 0/s  memory 12.0 MB of 24.0 MB\n";
     assert_eq!(String::from_utf8(out).unwrap(), line.repeat(2));
 }

@@ -268,7 +268,7 @@ pub(super) fn time(micros: u64) -> String {
 
 /// A duration out of counted ones, which are known by their bucket.
 pub(super) fn within(micros: u64) -> String {
-    if (1..=BOUNDS_MICROS[0]).contains(&micros) { "< 0.1 ms".to_owned() } else { time(micros) }
+    if (1..=BOUNDS_MICROS[0]).contains(&micros) { format!("< {} µs", BOUNDS_MICROS[0]) } else { time(micros) }
 }
 
 fn span(seconds: u64) -> String {

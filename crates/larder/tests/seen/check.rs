@@ -1,7 +1,8 @@
 //! What a configuration would do, asked without a server.
 
 use larder::config::Loaded;
-use larder::rehearse::{Comparison, Question, Side, rehearse, replay};
+use larder::explain::{Asking, Explanation, rehearse};
+use larder::rehearse::{Comparison, Side, replay};
 use std::fmt::Write;
 use std::process::Command;
 
@@ -9,14 +10,12 @@ fn loaded(text: &str) -> Loaded {
     Loaded::parse("larder.toml", text, &[]).unwrap_or_else(|report| panic!("{report}"))
 }
 
-fn question(request: &str) -> Question {
-    Question {
-        request: request.to_owned(),
-        fields: Vec::new(),
-        answer: Vec::new(),
-        client: "127.0.0.1".parse().unwrap(),
-        listener: None,
-    }
+fn asking(method: &str, url: &str) -> Asking {
+    Asking { url: url.to_owned(), method: method.to_owned(), answer: Some(Vec::new()), ..Asking::default() }
+}
+
+fn rehearsed(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(rehearse(asking, loaded))
 }
 
 const SITES: &str = r#"
@@ -45,62 +44,69 @@ connect_ports = [443]
 #[test]
 fn each_decision_about_a_request_is_said() {
     let loaded = loaded(SITES);
-    let cases: [(&str, &[&str], bool, &[&str]); 8] = [
+    /// Method, URL, fields, status of an answer of Larder's own making, and what is said.
+    type Case<'a> = (&'a str, &'a str, &'a [&'a str], u16, &'a [&'a str]);
+    let cases: [Case; 9] = [
         (
-            "GET http://www.example.org/a?b",
+            "GET",
+            "http://www.example.org/a?b",
             &[],
-            true,
+            0,
             &[
-                "listener   127.0.0.1:3128 (larder.toml:2): sites and a forward proxy",
-                "rule       [[site]] www.example.org with the prefix /, from http://10.0.0.5:9000/",
+                "listener   127.0.0.1:3128 (larder.toml:2)",
+                "rule       [[site]] www.example.org / from http://10.0.0.5:9000/ (larder.toml:9)",
                 "key        http://10.0.0.5:9000/ http://www.example.org/a?b",
-                "store      asked, a miss is fetched once for all who wait",
-                "origin     http://10.0.0.5:9000, target /a?b, Host www.example.org",
-                "kept       no: no-freshness",
+                "stored     nothing under this key",
+                "At http://10.0.0.5:9000, for /a?b of www.example.org.",
+                "kept       no: it has neither a lifetime nor a validator",
+                "answer     miss (uri-miss)",
             ],
         ),
         (
+            "GET",
             "http://x.example.org/images/1",
             &[],
-            true,
-            &["*.example.org with the prefix /images/", "target /static/images/1, Host 10.0.0.6"],
+            0,
+            &["[[site]] *.example.org /images/", "for /static/images/1 of 10.0.0.6."],
         ),
-        ("GET http://other.example/", &[], true, &["rule       forward proxy, permitted by 127.0.0.0/8"]),
-        ("POST http://other.example/", &[], true, &["store      not asked", "kept       no: method"]),
-        ("GET http://other.example/", &["Cache-Control: no-cache"], true, &["validated first (no-cache)"]),
-        ("GET http://other.example/", &["Authorization: x"], true, &["for this request alone"]),
-        ("GET https://other.example/", &[], true, &["tunnel     CONNECT other.example:443", "stays closed"]),
-        ("GET https://other.example:8443/", &[], false, &["answer     403 connect-port"]),
+        ("GET", "http://other.example/", &[], 0, &["rule       forward proxy, by access.clients (larder.toml:20)"]),
+        ("POST", "http://other.example/", &[], 0, &["asked because method", "kept       no: only answers to GET"]),
+        ("GET", "http://other.example/", &["Cache-Control: no-cache"], 0, &["asks       no-cache"]),
+        ("GET", "http://other.example/", &["Cache-Control: only-if-cached"], 504, &["504 only-if-cached"]),
+        ("GET", "http://other.example/", &["Authorization: x"], 0, &["answer     miss (uri-miss)"]),
+        ("GET", "https://other.example/", &[], 0, &["a tunnel, which stays closed", "answer     tunnel"]),
+        ("GET", "https://other.example:8443/", &[], 403, &["rule       403 connect-port", "own, status 403"]),
     ];
-    for (request, fields, served, lines) in cases {
+    for (method, url, fields, status, lines) in cases {
         let fields = fields.iter().map(|&field| field.to_owned()).collect();
-        let (text, was_served) = rehearse(&Question { fields, ..question(request) }, &loaded).unwrap();
-        assert_eq!(was_served, served, "{request}\n{text}");
-        lines.iter().for_each(|line| assert!(text.contains(line), "{request}: {line} in\n{text}"));
+        let explanation = rehearsed(&Asking { fields, ..asking(method, url) }, &loaded).unwrap();
+        let text = explanation.to_string();
+        assert_eq!(explanation.request.status, status, "{method} {url}\n{text}");
+        lines.iter().for_each(|line| assert!(text.contains(line), "{method} {url}: {line} in\n{text}"));
     }
 }
 
 #[test]
 fn answers_listeners_and_clients_may_be_given() {
     let loaded = loaded(SITES);
-    let answer = vec!["Cache-Control: max-age=60".to_owned(), "Vary: Accept".to_owned()];
-    let (text, _) = rehearse(&Question { answer, ..question("http://a.example/") }, &loaded).unwrap();
+    let answer = Some(vec!["Cache-Control: max-age=60".to_owned(), "Vary: Accept".to_owned()]);
+    let text = rehearsed(&Asking { answer, ..asking("GET", "http://a.example/") }, &loaded).unwrap().to_string();
     assert!(
-        text.contains("kept       yes: fresh for 60 s by max-age, a variant by accept")
-            || text.contains("a variant by Accept"),
+        text.contains("kept       yes, fresh for 60 s by max-age") && text.contains("a variant by accept"),
         "{text}"
     );
-    let opened = Question { listener: Some("127.0.0.1:3130".parse().unwrap()), ..question("https://a.example/") };
-    let (text, _) = rehearse(&opened, &loaded).unwrap();
-    assert!(text.contains("opened     with a certificate") && text.contains("key        https://a.example/"), "{text}");
-    let stranger = Question { client: "192.0.2.1".parse().unwrap(), ..question("http://a.example/") };
-    let (text, served) = rehearse(&stranger, &loaded).unwrap();
-    assert!(!served && text.contains("403 client"), "{text}");
-    for wrong in ["GET", "GET ftp://a/", "BAD METHOD http://a.example/"] {
-        assert!(rehearse(&question(wrong), &loaded).is_err(), "{wrong}");
+    let listener = Some("127.0.0.1:3130".parse().unwrap());
+    let opened = Asking { listener, ..asking("GET", "https://a.example/") };
+    let text = rehearsed(&opened, &loaded).unwrap().to_string();
+    assert!(text.contains("with a certificate") && text.contains("key        https://a.example/"), "{text}");
+    let stranger = Asking { client: "192.0.2.1".parse().unwrap(), ..asking("GET", "http://a.example/") };
+    let refused = rehearsed(&stranger, &loaded).unwrap();
+    assert!(refused.request.status == 403 && refused.to_string().contains("403 client"), "{refused}");
+    for (method, url) in [("GET", "GET"), ("GET", "ftp://a/"), ("BAD METHOD", "http://a.example/")] {
+        assert!(rehearsed(&asking(method, url), &loaded).is_err(), "{method} {url}");
     }
-    let nowhere = Question { listener: Some("127.0.0.1:1".parse().unwrap()), ..question("http://a.example/") };
-    assert!(rehearse(&nowhere, &loaded).unwrap_err().contains("there are 127.0.0.1:3128, 127.0.0.1:3130"));
+    let elsewhere = Asking { listener: Some("127.0.0.1:1".parse().unwrap()), ..asking("GET", "http://a.example/") };
+    assert!(rehearsed(&elsewhere, &loaded).unwrap_err().contains("127.0.0.1:3130"));
 }
 
 /// Half of the requests are for `a.example`, half for `b.example`; every object is asked for twice in a row.

@@ -1,11 +1,14 @@
 //! What people see of a running Larder, and what they steer it by.
 
 mod admin;
+mod api_random;
 mod check;
 mod explain;
 mod logs;
+mod metrics;
 mod papers;
 mod process;
 mod reload;
 mod squid;
 mod stand;
+mod traces;

@@ -66,11 +66,11 @@ export function duration(micros) {
 export const time = (micros) => duration(micros).join("\u00a0").trim();
 
 /** Counted durations are known by their bucket, and the first one ends here. */
-const FIRST_BUCKET_MICROS = 100;
+const FIRST_BUCKET_MICROS = 10;
 
 /** A duration out of counted ones: `[number, unit]`. */
 export function within(micros) {
-  return micros && micros <= FIRST_BUCKET_MICROS ? ["< 0.1", "ms"] : duration(micros);
+  return micros && micros <= FIRST_BUCKET_MICROS ? ["< 10", "µs"] : duration(micros);
 }
 
 /** Seconds as people count them: 45 s, 12 min, 3.5 h, 12 d. */

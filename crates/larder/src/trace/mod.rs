@@ -1,0 +1,230 @@
+//! Traces: spans of sampled requests and of the fetches for them, handed to an OpenTelemetry collector (OTLP over HTTP, JSON).
+//!
+//! A worker makes the spans of its own requests and hands them over a few times a second; a thread of its own sends them. What
+//! waits is bounded (`tracing.queue_spans_max`); what comes beyond is dropped and counted, and no request ever waits for it.
+
+mod collector;
+mod context;
+mod draws;
+mod otlp;
+mod span;
+
+pub use context::{Flag, Parent, Place, SpanId, TRACEPARENT, TRACESTATE, TraceId};
+pub use draws::Draws;
+pub use span::{Kind, Span, Value};
+
+use crate::config::Config;
+use crate::record::{Names, Notes, Query, Record};
+use collector::{Collector, Trouble};
+use larder_wire::{Method, RequestHead, Url};
+use rustls::ClientConfig;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Bundles that wait for the thread; `tracing.queue_spans_max` is met first unless they are tiny.
+const ORDERS_MAX: usize = 4_096;
+/// Spans in one POST.
+const BATCH_SPANS_MAX: usize = 512;
+/// How long spans wait for company.
+const GATHER: Duration = Duration::from_secs(1);
+/// Before a batch is sent again, and again.
+const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
+/// How long the end of the server waits for its last spans.
+const FINISH_WITHIN: Duration = Duration::from_secs(3);
+
+/// The workers' end of the traces.
+pub struct Traces {
+    orders: SyncSender<Order>,
+    counts: Arc<Counts>,
+    queue_spans_max: usize,
+    query: Query,
+}
+
+/// What became of spans.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// The collector took them.
+    pub exported: AtomicU64,
+    /// They did not fit the queue.
+    pub dropped_queue: AtomicU64,
+    /// The collector did not take them.
+    pub dropped_collector: AtomicU64,
+    waiting: AtomicUsize,
+}
+
+/// What one worker has for its traces.
+#[derive(Debug, Default)]
+pub struct Spans {
+    ended: RefCell<Vec<Span>>,
+    draws: Draws,
+}
+
+/// The place of a request that is sampled, and whether its sender's place could be read.
+#[derive(Clone, Debug)]
+pub struct Sampled {
+    /// Its place.
+    pub place: Place,
+    parent_was_valid: bool,
+}
+
+enum Order {
+    Send(Vec<Span>),
+    /// Says when all that came before is sent.
+    Finish(SyncSender<()>),
+}
+
+impl Traces {
+    /// Starts the thread; `None` when nobody wants traces.
+    pub fn open(config: &Config, instance: &str, tls: Arc<ClientConfig>) -> io::Result<Option<Traces>> {
+        let settings = &config.tracing;
+        let Some(url) = &settings.otlp else { return Ok(None) };
+        let collector = Collector::at(url, tls)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no certificate can name that host"))?;
+        let (orders, ordered) = sync_channel(ORDERS_MAX);
+        let counts = Arc::new(Counts::default());
+        let resource = span::resource(settings, instance);
+        let sender = Exporter { collector, resource, counts: Arc::clone(&counts), told: false };
+        std::thread::Builder::new().name("traces".into()).spawn(move || sender.run(&ordered))?;
+        let query = if config.records.hide_query { Query::Hidden } else { Query::Kept };
+        Ok(Some(Traces { orders, counts, queue_spans_max: settings.queue_spans_max, query }))
+    }
+
+    /// Whether a request is sampled: as its sender says, or by the share.
+    pub fn begin(&self, request: &RequestHead, share: f64, spans: &Spans) -> Option<Box<Sampled>> {
+        let parent = Parent::of(&request.fields);
+        let sampled = match parent {
+            Some(parent) => parent.flag == Flag::Sampled,
+            None => spans.draws.is_among(share),
+        };
+        let begin =
+            || Box::new(Sampled { place: Place::begin(parent, &spans.draws), parent_was_valid: parent.is_some() });
+        sampled.then(begin)
+    }
+
+    /// A request is over.
+    pub fn end(&self, sampled: Sampled, record: &Record, names: &Names, spans: &Spans) {
+        self.keep(spans, || Span::of_request(sampled.place, record, names, self.query));
+    }
+
+    /// A fetch is over.
+    pub fn end_fetch(&self, method: &Method, url: &Url, notes: &Rc<Notes>, spans: &Spans) {
+        if let Some(sampled) = notes.sampled.get() {
+            self.keep(spans, || Span::of_fetch(sampled.place.clone(), method, url, notes, self.query));
+        }
+    }
+
+    fn keep(&self, spans: &Spans, span: impl FnOnce() -> Span) {
+        if self.counts.waiting.load(Ordering::Relaxed) >= self.queue_spans_max {
+            self.counts.dropped_queue.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.counts.waiting.fetch_add(1, Ordering::Relaxed);
+        spans.ended.borrow_mut().push(span());
+    }
+
+    /// Hands a worker's spans to the thread.
+    pub fn hand_over(&self, spans: &Spans) {
+        let ended = spans.ended.take();
+        let many = ended.len();
+        if many > 0 && self.orders.try_send(Order::Send(ended)).is_err() {
+            self.counts.waiting.fetch_sub(many, Ordering::Relaxed);
+            self.counts.dropped_queue.fetch_add(many as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until all that was handed over is sent, at most for a moment.
+    pub fn finish(&self) {
+        let (tell, sent) = sync_channel(1);
+        if self.orders.try_send(Order::Finish(tell)).is_ok() {
+            let _ = sent.recv_timeout(FINISH_WITHIN);
+        }
+    }
+
+    /// What became of all spans so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+}
+
+impl Sampled {
+    /// The place of a fetch for this request.
+    pub fn fetch(&mut self) -> Sampled {
+        Sampled { place: self.place.child(), parent_was_valid: self.parent_was_valid }
+    }
+
+    /// Tells the origin.
+    pub fn tell(&self, fields: &mut larder_wire::Fields) {
+        self.place.tell(fields, self.parent_was_valid);
+    }
+}
+
+/// The thread's end.
+struct Exporter {
+    collector: Collector,
+    resource: Vec<(&'static str, Value)>,
+    counts: Arc<Counts>,
+    /// It was said that the collector does not take them.
+    told: bool,
+}
+
+impl Exporter {
+    fn run(mut self, orders: &Receiver<Order>) {
+        let mut batch = Vec::new();
+        let mut since = Instant::now();
+        loop {
+            let wait = if batch.is_empty() { GATHER } else { GATHER.saturating_sub(since.elapsed()) };
+            match orders.recv_timeout(wait) {
+                Ok(Order::Send(spans)) => {
+                    if batch.is_empty() {
+                        since = Instant::now();
+                    }
+                    batch.extend(spans);
+                    if batch.len() >= BATCH_SPANS_MAX {
+                        self.send(&mut batch);
+                    }
+                }
+                Ok(Order::Finish(tell)) => {
+                    self.send(&mut batch);
+                    let _ = tell.try_send(());
+                }
+                Err(RecvTimeoutError::Timeout) => self.send(&mut batch),
+                Err(RecvTimeoutError::Disconnected) => return self.send(&mut batch),
+            }
+        }
+    }
+
+    fn send(&mut self, batch: &mut Vec<Span>) {
+        for spans in std::mem::take(batch).chunks(BATCH_SPANS_MAX) {
+            let many = spans.len();
+            let result = self.post(&otlp::body(&self.resource, spans));
+            self.counts.waiting.fetch_sub(many, Ordering::Relaxed);
+            let count = if result.is_ok() { &self.counts.exported } else { &self.counts.dropped_collector };
+            count.fetch_add(many as u64, Ordering::Relaxed);
+            if let (Err(why), false) = (&result, self.told) {
+                tracing::error!(
+                    why,
+                    "the collector of [tracing] otlp does not take spans; requests are served all the same"
+                );
+            }
+            self.told = result.is_err();
+        }
+    }
+
+    /// Sends a batch, again when the trouble may pass. What comes meanwhile waits, as far as there is room.
+    fn post(&self, body: &[u8]) -> Result<(), String> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            match (self.collector.post(body), pauses.next()) {
+                (Ok(()), _) => return Ok(()),
+                // One that was away all the time is not waited for with each batch.
+                (Err(Trouble::Passing(_)), Some(pause)) if !self.told => std::thread::sleep(pause),
+                (Err(Trouble::Passing(why) | Trouble::Lasting(why)), _) => return Err(why),
+            }
+        }
+    }
+}

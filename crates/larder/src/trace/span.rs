@@ -1,0 +1,189 @@
+//! Spans as values: what is told of a request and of a fetch, by OpenTelemetry's conventions for HTTP.
+
+use super::context::Place;
+use crate::clock;
+use crate::config::Tracing;
+use crate::record::{Names, Notes, Outcome, Query, Record, Reuse, shortened};
+use larder_wire::{Method, Url, Version};
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// A span that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Where it stands.
+    pub place: Place,
+    /// Whose side it shows.
+    pub kind: Kind,
+    /// Its name: the method.
+    pub name: &'static str,
+    /// Since 1970.
+    pub began: Duration,
+    /// Since 1970.
+    pub ended: Duration,
+    /// What went wrong, in a word that is no sentence.
+    pub trouble: Option<Cow<'static, str>>,
+    /// What is told of it.
+    pub attributes: Vec<(&'static str, Value)>,
+}
+
+/// Whose side a span shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A request that a client sent here.
+    Server,
+    /// A request that was sent to an origin.
+    Client,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A text.
+    Text(Cow<'static, str>),
+    /// A whole number.
+    Number(u64),
+}
+
+/// Attributes in the making.
+#[derive(Default)]
+struct Attributes(Vec<(&'static str, Value)>);
+
+impl Attributes {
+    fn text(&mut self, name: &'static str, value: impl Into<Cow<'static, str>>) {
+        self.0.push((name, Value::Text(value.into())));
+    }
+
+    fn number(&mut self, name: &'static str, value: impl Into<u64>) {
+        self.0.push((name, Value::Number(value.into())));
+    }
+
+    /// Methods that nobody knows would be names without a bound.
+    fn method(&mut self, method: &Method) -> &'static str {
+        let name = known(method);
+        self.text("http.request.method", if name == OTHER { "_OTHER" } else { name });
+        if name == OTHER {
+            self.text("http.request.method_original", method.as_str().to_owned());
+        }
+        name
+    }
+
+    fn server(&mut self, host: &str, port: u16) {
+        self.text("server.address", host.trim_start_matches('[').trim_end_matches(']').to_owned());
+        self.number("server.port", port);
+    }
+}
+
+/// The name of a span whose method is none of the known ones.
+const OTHER: &str = "HTTP";
+
+fn known(method: &Method) -> &'static str {
+    match method {
+        Method::Get => "GET",
+        Method::Head => "HEAD",
+        Method::Post => "POST",
+        Method::Put => "PUT",
+        Method::Delete => "DELETE",
+        Method::Connect => "CONNECT",
+        Method::Options => "OPTIONS",
+        Method::Trace => "TRACE",
+        Method::Patch => "PATCH",
+        Method::Purge | Method::Other(_) => OTHER,
+    }
+}
+
+impl Span {
+    /// What is told of a request that is over.
+    pub(super) fn of_request(place: Place, record: &Record, names: &Names, query: Query) -> Span {
+        let mut told = Attributes::default();
+        let name = record.method.as_ref().map_or(OTHER, |method| told.method(method));
+        tell_url(&mut told, &record.url, query);
+        told.number("http.response.status_code", record.status);
+        told.number("http.response.body.size", record.bytes);
+        told.text("network.protocol.version", if record.version == Version::Http10 { "1.0" } else { "1.1" });
+        told.text("client.address", record.peer.to_canonical().to_string());
+        told.text("larder.request.id", names.name(record.number).to_string());
+        told.text("larder.cache.outcome", record.outcome.class_word());
+        if let Some(cause) = record.trail.cause {
+            told.text("larder.cache.cause", cause.as_str());
+        }
+        if let Some(why) = record.not_stored {
+            told.text("larder.cache.not_stored", why);
+        }
+        let trouble = match record.outcome {
+            _ if record.status < 500 => None,
+            Outcome::Failed(word) | Outcome::Own(word) => Some(Cow::Borrowed(word)),
+            _ => Some(Cow::Owned(record.status.to_string())),
+        };
+        if let Some(word) = &trouble {
+            told.text("error.type", word.clone());
+        }
+        let ended = record.at + Duration::from_micros(record.micros());
+        Span { place, kind: Kind::Server, name, began: record.at, ended, trouble, attributes: told.0 }
+    }
+
+    /// What is told of a fetch that ends now.
+    pub(super) fn of_fetch(place: Place, method: &Method, url: &Url, notes: &Notes, query: Query) -> Span {
+        let mut told = Attributes::default();
+        let name = told.method(method);
+        told.text("url.full", shortened(&url.to_string(), query));
+        told.server(url.host.as_str(), url.port);
+        told.text("network.protocol.version", "1.1");
+        if let Some((peer, reuse)) = notes.peer.get() {
+            told.text("network.peer.address", peer.ip().to_canonical().to_string());
+            told.number("network.peer.port", peer.port());
+            told.text("larder.fetch.connection", if reuse == Reuse::Again { "kept-alive" } else { "new" });
+        }
+        let times = [
+            ("larder.fetch.connected_micros", notes.connected_micros.get()),
+            ("larder.fetch.answered_micros", notes.answered_micros.get()),
+        ];
+        times.into_iter().for_each(|(name, micros)| micros.into_iter().for_each(|micros| told.number(name, micros)));
+        told.text("larder.fetch.errand", notes.errand.get());
+        if notes.attempts.get() > 1 {
+            told.number("http.request.resend_count", notes.attempts.get() - 1);
+        }
+        let status = notes.status.get();
+        if let Some(status) = status {
+            told.number("http.response.status_code", status);
+        }
+        let trouble = match (notes.trouble.get(), status) {
+            (Some(word), _) => Some(Cow::Borrowed(word)),
+            (None, Some(status @ 400..)) => Some(Cow::Owned(status.to_string())),
+            _ => None,
+        };
+        if let Some(word) = &trouble {
+            told.text("error.type", word.clone());
+        }
+        let ended = clock::wall();
+        let began = ended.saturating_sub(Duration::from_micros(notes.micros()));
+        Span { place, kind: Kind::Client, name, began, ended, trouble, attributes: told.0 }
+    }
+}
+
+/// A record's URL is absolute, or the host and port of a tunnel, or what a client sent that was refused.
+fn tell_url(told: &mut Attributes, text: &str, query: Query) {
+    let Some(url) = Url::parse(text) else {
+        return match text.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
+            Some((host, Ok(port))) => told.server(host, port),
+            _ => told.text("url.full", shortened(text, query)),
+        };
+    };
+    let shown = shortened(&url.path, query);
+    let (path, query) = shown.split_once('?').unwrap_or((&shown, ""));
+    told.text("url.scheme", url.scheme.as_str());
+    told.text("url.path", path.to_owned());
+    if !query.is_empty() {
+        told.text("url.query", query.to_owned());
+    }
+    told.server(url.host.as_str(), url.port);
+}
+
+/// Whose spans these are.
+pub(super) fn resource(settings: &Tracing, instance: &str) -> Vec<(&'static str, Value)> {
+    let mut told = Attributes::default();
+    told.text("service.name", settings.service.clone());
+    told.text("service.version", env!("CARGO_PKG_VERSION"));
+    told.text("service.instance.id", instance.to_owned());
+    told.0
+}
