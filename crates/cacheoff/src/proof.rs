@@ -102,6 +102,7 @@ impl ProofArgs {
             address: self.origin(),
             origin: self.origin(),
             pid: None,
+            purge: None,
             ledger: self.folder.join("no-proxy.ledger"),
             cache_bytes: None,
             price: None,

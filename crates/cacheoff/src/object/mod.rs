@@ -12,6 +12,8 @@ pub(crate) use name::{hex, unhex};
 
 use crate::distribution::Distribution;
 use crate::random::{Stream, mix};
+use larder_wire::Fields;
+use larder_wire::directives::CacheControl;
 
 /// Everything that decides what objects are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +57,21 @@ pub struct Content {
     pub etag: bool,
     /// `Cache-Control` of what a store may keep.
     pub cache_control: String,
+}
+
+impl Content {
+    /// For how many seconds after its `Date` an answer is fresh in a shared cache by its `Cache-Control`, and how many it
+    /// may be given out for on top (RFC 5861); `None` if that says nothing, so that `Expires` decides.
+    pub fn lifetime_s(&self) -> Option<(u64, u64)> {
+        let mut fields = Fields::new();
+        fields.push("Cache-Control", self.cache_control.as_bytes());
+        let said = CacheControl::of(&fields);
+        let grace = match said.must_revalidate || said.proxy_revalidate {
+            true => 0,
+            false => said.stale_while_revalidate.max(said.stale_if_error).unwrap_or(0),
+        };
+        Some((said.s_maxage.or(said.max_age)?, grace))
+    }
 }
 
 /// Objects embedded in a page.

@@ -68,6 +68,8 @@ pub enum Kindred {
     TagMatch,
     /// A part.
     Part(Part),
+    /// That the cache forgets it.
+    Purge,
 }
 
 /// A part of an object.
@@ -108,6 +110,7 @@ impl Kindred {
             Self::Head => Kind::Head,
             Self::Post(_) => Kind::Upload,
             Self::Part(_) => Kind::Range,
+            Self::Purge => Kind::Purge,
         }
     }
 }
@@ -124,6 +127,13 @@ impl Wish {
         let facts = law.facts(&name);
         let mut wish = Self::of(name, facts, repeat);
         wish.kind = kind_of(settings, &facts, law.content(&name).etag, special, stream);
+        if wish.kind == Kindred::Purge {
+            // What nobody has asked for is in no cache.
+            wish.kind = if repeat { Kindred::Purge } else { Kindred::Basic };
+            if repeat {
+                return wish;
+            }
+        }
         let ranges = settings.ranges.parallel.draw(stream).max(1.0) as u64;
         if ranges > 1 && wish.kind == Kindred::Basic && facts.size > 1 {
             wish.parts = Part::divide(facts.size, ranges);
@@ -418,6 +428,7 @@ fn kind_of(settings: &RobotSettings, facts: &Facts, tagged: bool, special: f64, 
                 Special::ModifiedAfter => Kindred::ModifiedAfter,
                 Special::Reload => Kindred::Reload,
                 Special::Head => Kindred::Head,
+                Special::Purge => Kindred::Purge,
             };
         }
     }

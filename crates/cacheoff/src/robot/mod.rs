@@ -10,7 +10,7 @@ mod shelf;
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
 pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
-pub use pending::{Company, Pending};
+pub use pending::{Company, Pending, Purge};
 pub use request::write_request;
 pub use shelf::Shelf;
 
@@ -143,6 +143,8 @@ pub enum Special {
     Post,
     /// A part.
     Part,
+    /// Invalidation of its URL.
+    Purge,
 }
 
 /// How parts are asked for.
@@ -216,6 +218,8 @@ pub struct Route {
     pub origin_port: u16,
     /// Whether visible servers have names instead of addresses.
     pub names: bool,
+    /// The method that invalidates a URL in the cache; empty if it knows none.
+    pub purge: String,
 }
 
 impl Route {

@@ -52,6 +52,9 @@ pub struct RunArgs {
     /// Bytes of the cache under test, for workloads that fill it
     #[arg(long)]
     cache_bytes: Option<u64>,
+    /// The method by which this cache forgets a URL, for workloads that purge
+    #[arg(long, value_name = "METHOD", default_value = "PURGE")]
+    purge_method: String,
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
@@ -145,7 +148,11 @@ impl RunArgs {
             let address = resolve(&format!("{}:{}", url.host.as_str(), url.port), "--site")?;
             Ok::<_, String>((address, url.authority()))
         });
-        Ok(route(proxy, site.transpose()?, self.origin_port))
+        let purge = self.purge_method.clone();
+        if !is_token(&purge) {
+            return Err(format!("--purge-method {purge}: write one word, such as PURGE"));
+        }
+        Ok(Route { purge, ..route(proxy, site.transpose()?, self.origin_port) })
     }
 }
 
@@ -159,6 +166,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
     };
+    let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), ..route };
     let workers = cores.len().max(1) as u16;
     let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
@@ -268,6 +276,12 @@ fn goal_in_words(phase: &Phase) -> String {
 fn target(route: &Route) -> Target {
     let address = route.address.map(|address| address.to_string()).unwrap_or_default();
     Target { mode: route.mode, address, product: String::new(), entry: None }
+}
+
+/// Whether a method can stand in a request line (RFC 9110 section 5.6.2).
+fn is_token(method: &str) -> bool {
+    let permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !method.is_empty() && method.bytes().all(permitted)
 }
 
 fn resolve(text: &str, flag: &str) -> Result<SocketAddr, String> {

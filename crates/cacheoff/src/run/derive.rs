@@ -36,7 +36,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Settings and phases of a workload. `Err` names what the engine cannot play.
 pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload, wanted.route.mode == Mode::Forward)?;
+    refuse(workload, &wanted.route)?;
     let peak = wanted.peak.or(workload.peak_per_s);
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
@@ -66,7 +66,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
     let settings = Settings {
         law,
         origins: origins(workload, servers, wanted.route.origin_port),
-        robots: robots(workload, count),
+        robots: robots(workload, count, wanted.route.mode),
         route: Route { names: workload.servers.names, ..wanted.route.clone() },
         freeze_at,
         freeze_after,
@@ -79,12 +79,15 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
 }
 
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
-fn refuse(workload: &Workload, forward: bool) -> Result<(), String> {
-    let (robots, requests, servers) = (&workload.robots, &workload.requests, &workload.servers);
+fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
+    if workload.requests.purges > 0.0 && route.mode != Mode::NoProxy && route.purge.is_empty() {
+        return Err(format!("{} purges, and no method is known by which this cache does", workload.name));
+    }
+    let forward = route.mode == Mode::Forward;
+    let (robots, servers) = (&workload.robots, &workload.servers);
     let cannot = [
         (robots.tls, "robot.tls"),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
-        (requests.purges_per_request > 0.0, "purges"),
         (
             servers.names && forward,
             "server.names (a forward proxy has to look them up; change it with server.names=false)",
@@ -152,7 +155,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
     }
 }
 
-fn robots(workload: &Workload, count: u32) -> RobotSettings {
+fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
     let (given, interest, requests) = (&workload.robots, &workload.interest, &workload.requests);
     let kinds = [
         (Special::ModifiedBefore, requests.ims_200),
@@ -162,6 +165,8 @@ fn robots(workload: &Workload, count: u32) -> RobotSettings {
         (Special::Head, requests.head),
         (Special::Post, requests.post),
         (Special::Part, requests.range),
+        // Without a cache there is nothing to purge.
+        (Special::Purge, if mode == Mode::NoProxy { 0.0 } else { requests.purges }),
     ];
     let direct = workload.direct_shares().into_iter().enumerate();
     RobotSettings {
@@ -254,14 +259,14 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
-    let names = false;
+    let (names, purge) = (false, String::new());
     match (proxy, site) {
         (Some(address), _) => {
-            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names }
+            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names, purge }
         }
         (None, Some((address, host))) => {
-            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names }
+            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names, purge }
         }
-        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names },
+        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names, purge },
     }
 }

@@ -1,9 +1,11 @@
 //! "Declared, ideal, measured": what a workload says of itself beside what was seen, with the interval of confidence.
 
+use crate::distribution::Distribution;
 use crate::engine::Settings;
 use crate::ledger::{Class, Histogram, Interval, Ledger};
 use crate::object::pick;
 use crate::random::Stream;
+use crate::robot::Special;
 use crate::workload::{Content, Workload};
 use std::fmt::Write;
 
@@ -67,6 +69,21 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
+/// How much less requests say of objects than as many different ones would, by the same measure: the share `again` of them
+/// repeats one that is there already, and an object that has been there for long was repeated often.
+fn repeats(again: f64) -> f64 {
+    1.0 + 2.0 * again / (1.0 - again).max(0.01)
+}
+
+/// Whether what is asked for is like the objects that there are: neither popular ones of a fixed set, nor small ones by
+/// choice, nor parts.
+fn is_plain(settings: &Settings) -> bool {
+    let robots = &settings.robots;
+    let parts = robots.kinds.iter().any(|(kind, _)| *kind == Special::Part);
+    let whole = !parts && robots.ranges.parallel == Distribution::Constant(1.0) && robots.abort == 0.0;
+    whole && settings.preset.is_none() && robots.discrimination == 0.0 && robots.hot_set.is_none()
+}
+
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
 /// intervals of shares are wider than those of independent draws.
 pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Row> {
@@ -93,12 +110,18 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
         let seen = whole.class(Class::Content(number as u8)).replies;
         rows.push(share(format!("share of {}", content.name), (declared[number], real[number]), seen, replies));
     }
-    let (planned, likely) = weighed(Content::size_mean);
-    rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
-    let cachable = weighed(|content| content.cachable);
-    rows.push(share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics));
-    if settings.preset.is_none() {
-        let again = workload.interest.recurrence;
+    let again = workload.interest.recurrence;
+    let cluster = cluster * repeats(again);
+    if is_plain(settings) {
+        let (planned, likely) = weighed(Content::size_mean);
+        rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
+    }
+    if settings.preset.is_none() && basic.replies > 0 {
+        let cachable = weighed(|content| content.cachable);
+        rows.push(Row {
+            around: 100.0 * WIDTH * (cachable.1 * (1.0 - cachable.1) * cluster / basics).sqrt(),
+            ..share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics)
+        });
         let offered = (again * cachable.0, again * cachable.1);
         rows.push(share("offered DHR".into(), offered, basic.offered, basics));
     }

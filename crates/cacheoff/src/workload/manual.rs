@@ -25,7 +25,7 @@ weights rank^-alpha), `pareto(low, high, alpha)`, `quantiles(0%: x, 50%: y, 100%
 
 A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
 
-What the engine does not play is refused, never left out: TLS, HTTP/2, purges, the replay of a log over a network (`cacheoff simulate` does it without one), and names of
+What the engine does not play is refused, never left out: TLS, HTTP/2, the replay of a log over a network (`cacheoff simulate` does it without one), and names of
 servers through a forward proxy, which would have to look them up (`--set server.names=false`). A dark phase wants `--cut` and `--again`.
 ";
 
