@@ -7,7 +7,7 @@ use crate::object::Name;
 use crate::random::Stream;
 use crate::robot::{Demand, Multipliers, Pace, Pending, Shelf, Wish};
 use crate::schedule::{Factors, Schedule};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Crowd {
     pub demand: Demand,
     /// What they are asking for.
     pub pending: Pending,
+    /// Variants that were asked for, of objects that have several.
+    variants: HashSet<(u64, u8)>,
     /// Objects that are there from the start, instead of what demand makes.
     shelf: Option<Shelf>,
     /// The phase that robots were last sent into together.
@@ -49,6 +51,9 @@ pub struct Crowd {
     fresh_cachable: u64,
     alive: u32,
 }
+
+/// Variants that are remembered; others are taken for known.
+const VARIANTS_MAX: usize = 4_000_000;
 
 /// Robots' timers are set anew by what this says.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,6 +89,7 @@ impl Crowd {
             robots: robots.collect(),
             demand: Demand::new(worker, settings.origins.servers, settings.law.contents.len()),
             pending: Pending::default(),
+            variants: HashSet::new(),
             shelf: settings.preset.map(|objects| {
                 let (servers, contents) = (settings.origins.servers, settings.law.contents.len());
                 Shelf::new(worker, settings.workers, servers, objects, &settings.robots.direct, contents)
@@ -176,6 +182,7 @@ impl Crowd {
         if !wish.repeat && wish.facts.cachable {
             self.fresh_cachable += 1;
         }
+        wish.new_variant = self.is_new_variant(settings, &wish.name, wish.variant);
         let object = wish.name.fingerprint();
         (0..=wish.parts.len()).for_each(|_| self.pending.expect(object));
         for child in &wish.children {
@@ -210,12 +217,20 @@ impl Crowd {
     }
 
     /// What a robot asks for of a page that it has.
-    pub fn children(&self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
-        let wish = |name: &Name| {
+    pub fn children(&mut self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
+        let mut children = Vec::with_capacity(page.children.len());
+        for name in &page.children {
             let facts = settings.law.facts(name);
-            Wish { intended: now, ..Wish::of(*name, facts, page.repeat).like(page) }
-        };
-        page.children.iter().map(wish).collect()
+            let new_variant = self.is_new_variant(settings, name, page.variant);
+            children.push(Wish { intended: now, new_variant, ..Wish::of(*name, facts, page.repeat).like(page) });
+        }
+        children
+    }
+
+    /// Whether an object has variants, and this one is asked for first now.
+    fn is_new_variant(&mut self, settings: &Settings, name: &Name, variant: u8) -> bool {
+        let known = self.variants.len() >= VARIANTS_MAX;
+        settings.law.content(name).variants > 1 && !known && self.variants.insert((name.fingerprint(), variant))
     }
 
     /// The robot's next time, if replies decide it.

@@ -79,3 +79,15 @@ fn the_share_of_repeats_is_that_of_the_workload() {
     let share = repeats as f64 / (names.len() - half) as f64;
     assert!((share - 0.6875).abs() < 0.02, "{share}");
 }
+
+#[test]
+fn a_hit_is_offered_only_on_a_variant_that_somebody_asked_for() {
+    let (mut known, mut first) = (HashSet::new(), 0);
+    for (_, wish) in asked_of("cms", 0.1, 1, 50.0) {
+        let new = known.insert((wish.name, wish.variant));
+        assert_eq!(wish.new_variant, new, "{wish:?}");
+        assert!(!(new && wish.offered()), "{wish:?}");
+        first += u32::from(new && wish.repeat);
+    }
+    assert!(first > 5, "{first} first requests for another variant");
+}

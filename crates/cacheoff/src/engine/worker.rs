@@ -431,12 +431,13 @@ impl Worker {
         if page_is_here && report.verdict.findings.wrong.is_none() {
             self.crowd.arrived(&self.settings, robot, wish);
         }
-        for child in self.crowd.children(&self.settings, wish, self.now) {
-            if page_is_here {
+        if page_is_here {
+            for child in self.crowd.children(&self.settings, wish, self.now) {
                 self.queue(robot, child);
-            } else {
-                self.crowd.pending.leave(child.name.fingerprint());
             }
+        } else {
+            // Who asks for these next is the first, although the page has been asked for.
+            wish.children.iter().for_each(|child| self.crowd.pending.forgo(child.fingerprint()));
         }
         self.dispatch(robot);
         match self.crowd.again(&self.settings, robot, self.now) {
@@ -507,7 +508,11 @@ impl Worker {
             }
             return pending.leave(object);
         }
-        pending.done(object, verdict.whole && !job.aborted);
+        // The first question about an object that does not ask for all of it brings no copy.
+        let status = verdict.findings.status;
+        let asks_all = status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
+        let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
+        pending.done(object, verdict.whole && brings && !job.aborted);
     }
 
     /// Why a hit that was offered is missing.

@@ -22,6 +22,8 @@ pub struct Wish {
     pub repeat: bool,
     /// The variant that the robot accepts.
     pub variant: u8,
+    /// Whether nobody had asked for this variant of the object before.
+    pub new_variant: bool,
     /// When it should have been sent.
     pub intended: Duration,
     /// Whether it had to wait for a connection.
@@ -161,6 +163,7 @@ impl Wish {
             kind: Kindred::Basic,
             repeat,
             variant: 0,
+            new_variant: false,
             intended: Duration::ZERO,
             waited: false,
             tries: 0,
@@ -178,14 +181,15 @@ impl Wish {
 
     /// For the same client at the same time.
     pub fn like(mut self, other: &Self) -> Self {
-        (self.variant, self.intended, self.client) = (other.variant, other.intended, other.client);
+        (self.variant, self.new_variant) = (other.variant, other.new_variant);
+        (self.intended, self.client) = (other.intended, other.client);
         self
     }
 
     /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
     pub fn offered(&self) -> bool {
         let plain = self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
-        plain && self.repeat && self.facts.cachable
+        plain && self.repeat && !self.new_variant && self.facts.cachable
     }
 }
 

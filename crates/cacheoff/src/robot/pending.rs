@@ -93,6 +93,14 @@ impl Pending {
         self.leave(object);
     }
 
+    /// Somebody who was expected to bring a first copy does not ask after all.
+    pub fn forgo(&mut self, object: u64) {
+        if self.failed.len() < FAILED_MAX {
+            self.failed.insert(object);
+        }
+        self.leave(object);
+    }
+
     /// Somebody who was expected does not ask after all.
     pub fn leave(&mut self, object: u64) {
         let Some(state) = self.objects.get_mut(&object) else { return };
@@ -172,5 +180,13 @@ mod tests {
         assert_eq!((pending.is_void(1), pending.purged_at(1)), (false, Some(1_010)));
         pending.purge(1, second(20));
         assert_eq!((pending.is_void(1), pending.purged_at(1), pending.is_void(2)), (true, Some(1_010), false));
+    }
+
+    #[test]
+    fn what_nobody_asked_for_after_all_was_never_brought() {
+        let mut pending = Pending::default();
+        pending.expect(1);
+        pending.forgo(1);
+        assert_eq!([pending.cause(1), pending.cause(1)], [MissCause::FirstFailed, MissCause::Evicted]);
     }
 }

@@ -69,6 +69,17 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
+/// What the logged phases made of the recurrence, by their replies.
+fn recurrence(ledger: &Ledger) -> f64 {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for interval in &ledger.intervals {
+        let logged = ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|phase| phase.logged);
+        let replies = if logged { interval.class(Class::Basic).replies as f64 } else { 0.0 };
+        (sum, weight) = (sum + replies * f64::from(interval.levels.recurrence), weight + replies);
+    }
+    if weight > 0.0 { sum / weight } else { 1.0 }
+}
+
 /// How much less requests say of objects than as many different ones would, by the same measure: the share `again` of them
 /// repeats one that is there already, and an object that has been there for long was repeated often.
 fn repeats(again: f64) -> f64 {
@@ -122,6 +133,7 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
             around: 100.0 * WIDTH * (cachable.1 * (1.0 - cachable.1) * cluster / basics).sqrt(),
             ..share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics)
         });
+        let again = again * recurrence(ledger);
         let offered = (again * cachable.0, again * cachable.1);
         rows.push(share("offered DHR".into(), offered, basic.offered, basics));
     }
