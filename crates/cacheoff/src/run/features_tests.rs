@@ -44,6 +44,7 @@ fn a_redirection_is_followed() {
 fn aborts_of_both_sides_are_no_errors() {
     let seen = seen(|settings| {
         settings.robots.abort = 0.3;
+        settings.robots.kinds = vec![(Special::Post, 0.3), (Special::Head, 0.1)];
         settings.origins.faults = vec![(Fault::Abort, 0.3)];
     });
     quiet(&seen);
