@@ -5,7 +5,7 @@ use super::slots::Slot;
 use crate::distribution::Distribution;
 use crate::object::Name;
 use crate::random::Stream;
-use crate::robot::{Demand, Multipliers, Pace, Pending, Shelf, Wish};
+use crate::robot::{Demand, Multipliers, Pace, Pending, Script, Shelf, Wish};
 use crate::schedule::{Factors, Schedule};
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -46,12 +46,16 @@ pub struct Crowd {
     variants: HashSet<(u64, u8)>,
     /// Objects that are there from the start, instead of what demand makes.
     shelf: Option<Shelf>,
+    /// The log that they replay, instead of drawing.
+    script: Option<Script>,
     /// The phase that robots were last sent into together.
     phase: Option<usize>,
     fresh_cachable: u64,
     alive: u32,
 }
 
+/// So far ahead of the look at the robots the log is read: further than to the next one.
+const LOOK_AHEAD: Duration = Duration::from_millis(100);
 /// Variants that are remembered; others are taken for known.
 const VARIANTS_MAX: usize = 4_000_000;
 
@@ -94,6 +98,8 @@ impl Crowd {
                 let (servers, contents) = (settings.origins.servers, settings.law.contents.len());
                 Shelf::new(worker, settings.workers, servers, objects, &settings.robots.direct, contents)
             }),
+            script: (!settings.log.is_empty())
+                .then(|| Script::new(&settings.log, worker, settings.workers, settings.origins.servers)),
             phase: None,
             fresh_cachable: 0,
             alive: 0,
@@ -115,7 +121,7 @@ impl Crowd {
             },
         };
         let phase = schedule.phase_at(at);
-        let together = settings.robots.together && phase.is_some() && phase != self.phase;
+        let together = settings.robots.together && self.script.is_none() && phase.is_some() && phase != self.phase;
         self.phase = phase;
         let mut wakes = Vec::new();
         for (index, robot) in self.robots.iter_mut().enumerate() {
@@ -134,13 +140,29 @@ impl Crowd {
             if alive {
                 self.alive += 1;
                 robot.life += 1;
+                if self.script.is_some() {
+                    continue;
+                }
                 let first = at + gap(settings.robots.pace, schedule, &mut robot.stream);
                 wakes.push(Wake { robot: index as u32, life: robot.life, at: first });
             } else {
                 self.alive -= 1;
             }
         }
+        wakes.extend(self.replay(at));
         wakes
+    }
+
+    /// Wakes robots in turn for what the log asks before they are looked at again.
+    fn replay(&mut self, at: Duration) -> Vec<Wake> {
+        let (Some(script), 1..) = (&mut self.script, self.alive) else { return Vec::new() };
+        let alive: Vec<u32> =
+            (0..self.robots.len() as u32).filter(|robot| self.robots[*robot as usize].alive).collect();
+        let next = |(place, at): (usize, Duration)| {
+            let robot = alive[place % alive.len()];
+            Wake { robot, life: self.robots[robot as usize].life, at }
+        };
+        script.wake(at + LOOK_AHEAD).map(next).collect()
     }
 
     /// A robot's time has come: what it asks, if anything, and when its next time comes.
@@ -149,7 +171,7 @@ impl Crowd {
         if !robot.alive || robot.life != wake.life || schedule.phase_at(wake.at).is_none() {
             return (Due::Nothing, None);
         }
-        let paced = !matches!(settings.robots.pace, Pace::Closed(_));
+        let paced = !matches!(settings.robots.pace, Pace::Closed(_) | Pace::Log);
         let next = paced.then(|| wake.at + gap(settings.robots.pace, schedule, &mut robot.stream));
         let next = next.map(|at| Wake { at, ..*wake });
         let factors = schedule.factors(wake.at);
@@ -162,9 +184,21 @@ impl Crowd {
             robot.debt -= 1;
             return (Due::Paid, next);
         }
+        if let Some(script) = &mut self.script {
+            let Some(drawn) = script.take() else { return (Due::Nothing, None) };
+            return (Due::Asks(self.replayed(settings, wake, drawn)), None);
+        }
         self.freeze_if_due(settings, schedule, wake.at);
         let Factors { recurrence, special, hot, .. } = factors;
         (Due::Asks(self.wish(settings, wake, Multipliers { recurrence, special, hot })), next)
+    }
+
+    /// What the log asks, plainly.
+    fn replayed(&mut self, settings: &Settings, wake: &Wake, (name, repeat): (Name, bool)) -> Wish {
+        let mut wish = Wish { intended: wake.at, ..Wish::of(name, settings.law.facts(&name), repeat) };
+        wish.client.number = self.robots[wake.robot as usize].number;
+        self.pending.expect(name.fingerprint());
+        wish
     }
 
     fn wish(&mut self, settings: &Settings, wake: &Wake, multipliers: Multipliers) -> Wish {
@@ -262,6 +296,8 @@ fn gap(pace: Pace, schedule: &Schedule, stream: &mut Stream) -> Duration {
         }
         Pace::Constant(gap) => gap,
         Pace::Closed(pause) => rest(pause, stream),
+        // The log wakes them.
+        Pace::Log => Duration::from_secs(1_000_000),
     }
 }
 

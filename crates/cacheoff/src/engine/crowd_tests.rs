@@ -14,6 +14,7 @@ fn asked_of(name: &str, scale: f64, seed: u64, peak: f64) -> Vec<(Duration, Wish
         route: route(None, None, 1),
         workers: 1,
         cache_bytes: Some(1 << 20),
+        log: None,
     };
     let (settings, phases) = derive(&workload, &wanted).unwrap();
     let schedule = Schedule::new(phases, 1);

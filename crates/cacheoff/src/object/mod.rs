@@ -14,6 +14,7 @@ use crate::distribution::Distribution;
 use crate::random::{Stream, mix};
 use larder_wire::Fields;
 use larder_wire::directives::CacheControl;
+use std::sync::Arc;
 
 /// Everything that decides what objects are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +31,8 @@ pub struct Law {
     pub redirect: f64,
     /// Share of the objects whose URL has a query string.
     pub query: f64,
+    /// Sizes of the objects of a log in bytes, by their numbers from 1 on; empty if sizes are drawn.
+    pub sizes: Arc<[u64]>,
 }
 
 /// A content type.
@@ -123,7 +126,8 @@ impl Law {
         let seed = mix(self.seed ^ name.fingerprint());
         let content = self.content(name);
         let mut stream = Stream::new(seed, 1);
-        let size = content.size.draw(&mut stream).max(1.0) as u64;
+        let known = usize::try_from(name.number).ok().and_then(|number| self.sizes.get(number.checked_sub(1)?));
+        let size = known.copied().unwrap_or_else(|| content.size.draw(&mut stream).max(1.0) as u64);
         Facts {
             seed,
             size: size.min(content.size_bytes_max.max(1)),

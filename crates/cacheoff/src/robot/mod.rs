@@ -5,6 +5,7 @@ mod demand;
 mod judge;
 mod pending;
 mod request;
+mod script;
 mod shelf;
 
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
@@ -12,6 +13,7 @@ pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
 pub use request::write_request;
+pub use script::{Line, Script};
 pub use shelf::Shelf;
 
 use crate::distribution::Distribution;
@@ -124,6 +126,8 @@ pub enum Pace {
     Constant(Duration),
     /// After the last reply and a pause in seconds.
     Closed(Distribution),
+    /// At the times of a log, each request by the next robot.
+    Log,
 }
 
 /// A kind of request that is not basic.

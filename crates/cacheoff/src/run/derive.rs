@@ -6,10 +6,12 @@ use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
 use crate::origin::{Fault, OriginSettings};
-use crate::robot::{HotSet, Pace, Popularity, Ranges, RobotSettings, Route, Special};
+use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
 use crate::schedule::{Goal, Phase, Ramp};
+use crate::simulate::Trace;
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
 use larder_wire::Version;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the user asked for besides the workload.
@@ -27,10 +29,14 @@ pub struct Wanted {
     pub workers: u16,
     /// Bytes of the cache under test, for phases that fill it.
     pub cache_bytes: Option<u64>,
+    /// The log that is replayed, for workloads that do.
+    pub log: Option<Arc<Trace>>,
 }
 
 /// A reply may take so long.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a log asks later than this is asked then.
+const LOG_S_MAX: f64 = 1e9;
 const WAITING_MAX: usize = 10_000;
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -55,6 +61,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         WorkingSet::Cap(misses) => (None, Some(misses), None),
         WorkingSet::Fixed(objects) => (None, None, Some(objects.max(1))),
     };
+    let log = log(workload, wanted)?;
     let law = Law {
         seed: wanted.seed,
         tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
@@ -62,6 +69,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         contents: workload.contents.iter().map(content).collect(),
         redirect: workload.servers.redirect,
         query: workload.requests.query,
+        sizes: wanted.log.as_deref().filter(|_| !log.is_empty()).map(sizes).unwrap_or_default(),
     };
     let settings = Settings {
         law,
@@ -71,11 +79,48 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         freeze_at,
         freeze_after,
         preset,
+        log: log.as_slice().into(),
         workers: wanted.workers,
         drain: DRAIN,
     };
-    let phases = workload.phases.iter().map(|each| phase(each, wanted)).collect::<Result<_, _>>()?;
+    let mut phases = workload.phases.iter().map(|each| phase(each, wanted)).collect::<Result<Vec<_>, _>>()?;
+    if let (Some(last), [only]) = (log.last(), &mut phases[..]) {
+        let whole = last.at + Duration::from_millis(1);
+        only.goals = vec![Goal::Time(only.length().map_or(whole, |length| length.min(whole)))];
+    }
     Ok((settings, phases))
+}
+
+/// The lines of the log that a workload replays, at its speed; none if it replays none.
+fn log(workload: &Workload, wanted: &Wanted) -> Result<Vec<Line>, String> {
+    let Some(replay) = &workload.replay else { return Ok(Vec::new()) };
+    let name = &workload.name;
+    let log = wanted.log.as_ref().ok_or_else(|| format!("{name} replays a log: say with --log FILE which one"))?;
+    if workload.phases.len() != 1 || workload.contents.len() != 1 {
+        return Err(format!("{name} replays a log: it needs one [[phase]] and one [[content]]"));
+    }
+    if log.requests.last().is_none_or(|last| last.at_us == 0) {
+        return Err("the log has no times, or one for all its requests: robots cannot follow its pace".to_owned());
+    }
+    let mut seen = 0;
+    let lines = log.requests.iter().map(|request| {
+        let repeat = request.object < seen;
+        seen = seen.max(request.object + 1);
+        let at = Duration::from_secs_f64((request.at_us as f64 / 1e6 / replay.speed).min(LOG_S_MAX));
+        Line { at, object: request.object + 1, repeat }
+    });
+    Ok(lines.collect())
+}
+
+/// Sizes of the objects of a log, by their numbers: that of the first request for each.
+fn sizes(log: &Trace) -> Arc<[u64]> {
+    let mut sizes = Vec::with_capacity(log.objects as usize);
+    for request in &log.requests {
+        if request.object as usize == sizes.len() {
+            sizes.push(request.bytes);
+        }
+    }
+    sizes.into()
 }
 
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
@@ -92,7 +137,6 @@ fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
             servers.names && forward,
             "server.names (a forward proxy has to look them up; change it with server.names=false)",
         ),
-        (workload.replay.is_some(), "replay"),
     ];
     let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
     match missing.is_empty() {
@@ -173,6 +217,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         count,
         per_address: given.per_address.max(1),
         pace: match given.pace {
+            _ if workload.replay.is_some() => Pace::Log,
             workload::Pace::Poisson { rate_per_s } => Pace::Poisson(rate_per_s),
             workload::Pace::Constant { rate_per_s } => Pace::Constant(Duration::from_secs_f64(1.0 / rate_per_s)),
             workload::Pace::Closed { pause } => Pace::Closed(pause),

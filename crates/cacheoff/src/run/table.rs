@@ -39,11 +39,15 @@ impl Row {
     }
 }
 
-/// The table of a run, over its logged phases.
+/// The table of a run, over its logged phases; empty if nothing is declared.
 pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> String {
     let mut text =
         String::from("| what | declared | ideal | measured | ± (99 %) | within |\n|---|---|---|---|---|---|\n");
-    for row in rows(ledger, workload, settings) {
+    let rows = rows(ledger, workload, settings);
+    if rows.is_empty() {
+        return String::new();
+    }
+    for row in rows {
         let within = if row.holds() { "yes" } else { "NO" };
         let Row { what, declared, ideal, measured, around, unit } = row;
         let _ = writeln!(
@@ -98,6 +102,10 @@ fn is_plain(settings: &Settings) -> bool {
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
 /// intervals of shares are wider than those of independent draws.
 pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Row> {
+    // A log says nothing of itself beforehand.
+    if !settings.log.is_empty() {
+        return Vec::new();
+    }
     let (whole, robot_seconds) = logged(ledger);
     let (all, basic) = (whole.class(Class::All), whole.class(Class::Basic));
     let (replies, basics) = (all.replies.max(1) as f64, basic.replies.max(1) as f64);

@@ -63,6 +63,7 @@ fn settings(law: Law, cache: SocketAddr) -> Settings {
         freeze_at: None,
         freeze_after: None,
         preset: None,
+        log: [].into(),
         workers: 1,
         drain: Duration::from_secs(2),
     }
