@@ -261,6 +261,13 @@ impl Crowd {
         children
     }
 
+    /// What a page embeds is not asked for: nobody pays for it, and who asks for it next is the first to do so.
+    pub fn forgo(&mut self, robot: u32, page: &Wish) {
+        let found = &mut self.robots[robot as usize];
+        found.debt = found.debt.saturating_sub(page.children.len() as u64);
+        page.children.iter().for_each(|child| self.pending.forgo(child.fingerprint()));
+    }
+
     /// Whether an object has variants, and this one is asked for first now.
     fn is_new_variant(&mut self, settings: &Settings, name: &Name, variant: u8) -> bool {
         let known = self.variants.len() >= VARIANTS_MAX;

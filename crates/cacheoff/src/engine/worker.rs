@@ -436,8 +436,7 @@ impl Worker {
                 self.queue(robot, child);
             }
         } else {
-            // Who asks for these next is the first, although the page has been asked for.
-            wish.children.iter().for_each(|child| self.crowd.pending.forgo(child.fingerprint()));
+            self.crowd.forgo(robot, wish);
         }
         self.dispatch(robot);
         match self.crowd.again(&self.settings, robot, self.now) {
@@ -464,9 +463,10 @@ impl Worker {
         if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
             self.trouble(*trouble, self.url(wish), detail);
         }
-        self.close_case(job, verdict);
         let through_cache = self.settings.route.mode != Mode::NoProxy;
         let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        // Only now: the cause lies in what was before this reply.
+        self.close_case(job, verdict);
         if matches!(missing, Some(MissCause::Evicted | MissCause::Unknown)) {
             self.recorder.origin().bytes_again += verdict.body_bytes;
         }
@@ -547,6 +547,8 @@ impl Worker {
             self.dispatch(robot);
             return;
         }
+        self.crowd.forgo(robot, &job.wish);
+        job.wish.children.clear();
         self.drop_wish(&job.wish, trouble, &detail);
         self.dispatch(robot);
         if let Some(wake) = self.crowd.again(&self.settings, robot, self.now + PAUSE) {

@@ -309,8 +309,9 @@ fn fault_of_now(site: &mut Site<'_>) -> Option<Fault> {
     let burst = settings.burst.as_secs_f64();
     for (fault, share) in &settings.faults {
         let strikes = match fault {
-            // As long as they last, bursts refuse everything; they come as often as makes the share.
-            Fault::Unavailable if burst > 0.0 => now % (burst / share) < burst,
+            // As long as they last, bursts refuse everything; they come as often as makes the share, first when half
+            // such a time has passed.
+            Fault::Unavailable if burst > 0.0 => (now + burst / share / 2.0) % (burst / share) < burst,
             _ => site.stream.chance(*share),
         };
         if strikes {

@@ -126,7 +126,8 @@ fn sizes(log: &Trace) -> Arc<[u64]> {
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
 fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
     if workload.requests.purges > 0.0 && route.mode != Mode::NoProxy && route.purge.is_empty() {
-        return Err(format!("{} purges, and no method is known by which this cache does", workload.name));
+        let name = &workload.name;
+        return Err(format!("{name} purges: say by which method this cache forgets a URL (purge in its entry.toml)"));
     }
     let forward = route.mode == Mode::Forward;
     let (robots, servers) = (&workload.robots, &workload.servers);
