@@ -214,7 +214,8 @@ impl Judge {
             return None;
         }
         let (wish, law) = (case.wish, case.law);
-        if wish.kind == Kindred::Reload {
+        // What the origin said after the reload was sent is new, although another request for the object brought it.
+        if wish.kind == Kindred::Reload && dated.is_none_or(|dated| dated < case.asked) {
             return Some((Trouble::HitOnReload, "a reload was answered from the store".into()));
         }
         if !wish.facts.cachable || matches!(wish.kind, Kindred::Post(_)) {

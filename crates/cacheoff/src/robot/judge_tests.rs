@@ -178,6 +178,15 @@ fn what_is_older_than_its_purge_must_not_be_served() {
 }
 
 #[test]
+fn a_reload_must_get_what_the_origin_said_since() {
+    let law = law(Life::Static, "public");
+    for (made_ago, expected) in [(1, Some(Trouble::HitOnReload)), (0, None)] {
+        let reload = Told { kind: Kindred::Reload, made_ago, ..HIT };
+        assert_eq!(reload.judged(&law), expected, "{made_ago}");
+    }
+}
+
+#[test]
 fn a_purge_is_done_or_had_nothing_to_do() {
     let law = law(Life::Static, "public");
     for (status, echo, expected) in [
