@@ -102,6 +102,7 @@ impl ProofArgs {
             address: self.origin(),
             origin: self.origin(),
             pid: None,
+            purge: None,
             ledger: self.folder.join("no-proxy.ledger"),
             cache_bytes: None,
             price: None,
@@ -145,6 +146,7 @@ impl ProofArgs {
             route,
             workers: 1,
             cache_bytes: Some(self.memory_mb << 20),
+            log: None,
         };
         let (settings, _) = derive(&workload, &wanted)?;
         let all: Vec<Vec<Row>> = ledgers.iter().map(|ledger| rows(ledger, &workload, &settings)).collect();

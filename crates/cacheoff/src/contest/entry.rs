@@ -66,6 +66,8 @@ pub struct EntrySpec {
     pub ready_refuses: Vec<u16>,
     /// Seconds until it must be ready; 0 is the default of [`EntrySpec::READY_S`].
     pub ready_s: u64,
+    /// The method by which it forgets a URL, such as `PURGE`.
+    pub purge: Option<String>,
     /// Remarks on the tuning.
     pub notes: Vec<String>,
     /// Price, for the normalised figures.
@@ -164,6 +166,7 @@ impl EntrySpec {
             product: address.to_owned(),
             address: address.to_owned(),
             mode: ["forward", "reverse"].map(|mode| (mode.to_owned(), Variation::new())).into(),
+            purge: Some("PURGE".to_owned()),
             notes: vec!["Started and configured by somebody else: its tuning is not known.".to_owned()],
             ..Self::default()
         }

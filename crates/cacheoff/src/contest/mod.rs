@@ -54,6 +54,8 @@ pub struct Heat<'a> {
     pub origin: SocketAddr,
     /// The first process of the cache, if it was started here.
     pub pid: Option<u32>,
+    /// The method by which the entry forgets a URL, if it has one.
+    pub purge: Option<&'a str>,
     /// Where the ledger is to be written.
     pub ledger: PathBuf,
     /// Budget of the store, for workloads that fill it.
@@ -190,6 +192,7 @@ fn heat(
         address: running.address,
         origin: post.origin,
         pid: running.pid(),
+        purge: spec.purge.as_deref(),
         ledger: path.to_owned(),
         cache_bytes: match post.store.as_str() {
             "memory" => Some(post.memory_mb << 20),

@@ -5,9 +5,9 @@ use super::slots::Slot;
 use crate::distribution::Distribution;
 use crate::object::Name;
 use crate::random::Stream;
-use crate::robot::{Demand, Multipliers, Pace, Pending, Shelf, Wish};
+use crate::robot::{Demand, Multipliers, Pace, Pending, Script, Shelf, Wish};
 use crate::schedule::{Factors, Schedule};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -42,13 +42,22 @@ pub struct Crowd {
     pub demand: Demand,
     /// What they are asking for.
     pub pending: Pending,
+    /// Variants that were asked for, of objects that have several.
+    variants: HashSet<(u64, u8)>,
     /// Objects that are there from the start, instead of what demand makes.
     shelf: Option<Shelf>,
+    /// The log that they replay, instead of drawing.
+    script: Option<Script>,
     /// The phase that robots were last sent into together.
     phase: Option<usize>,
     fresh_cachable: u64,
     alive: u32,
 }
+
+/// So far ahead of the look at the robots the log is read: further than to the next one.
+const LOOK_AHEAD: Duration = Duration::from_millis(100);
+/// Variants that are remembered; others are taken for known.
+const VARIANTS_MAX: usize = 4_000_000;
 
 /// Robots' timers are set anew by what this says.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,10 +93,13 @@ impl Crowd {
             robots: robots.collect(),
             demand: Demand::new(worker, settings.origins.servers, settings.law.contents.len()),
             pending: Pending::default(),
+            variants: HashSet::new(),
             shelf: settings.preset.map(|objects| {
                 let (servers, contents) = (settings.origins.servers, settings.law.contents.len());
                 Shelf::new(worker, settings.workers, servers, objects, &settings.robots.direct, contents)
             }),
+            script: (!settings.log.is_empty())
+                .then(|| Script::new(&settings.log, worker, settings.workers, settings.origins.servers)),
             phase: None,
             fresh_cachable: 0,
             alive: 0,
@@ -109,7 +121,7 @@ impl Crowd {
             },
         };
         let phase = schedule.phase_at(at);
-        let together = settings.robots.together && phase.is_some() && phase != self.phase;
+        let together = settings.robots.together && self.script.is_none() && phase.is_some() && phase != self.phase;
         self.phase = phase;
         let mut wakes = Vec::new();
         for (index, robot) in self.robots.iter_mut().enumerate() {
@@ -128,13 +140,29 @@ impl Crowd {
             if alive {
                 self.alive += 1;
                 robot.life += 1;
+                if self.script.is_some() {
+                    continue;
+                }
                 let first = at + gap(settings.robots.pace, schedule, &mut robot.stream);
                 wakes.push(Wake { robot: index as u32, life: robot.life, at: first });
             } else {
                 self.alive -= 1;
             }
         }
+        wakes.extend(self.replay(at));
         wakes
+    }
+
+    /// Wakes robots in turn for what the log asks before they are looked at again.
+    fn replay(&mut self, at: Duration) -> Vec<Wake> {
+        let (Some(script), 1..) = (&mut self.script, self.alive) else { return Vec::new() };
+        let alive: Vec<u32> =
+            (0..self.robots.len() as u32).filter(|robot| self.robots[*robot as usize].alive).collect();
+        let next = |(place, at): (usize, Duration)| {
+            let robot = alive[place % alive.len()];
+            Wake { robot, life: self.robots[robot as usize].life, at }
+        };
+        script.wake(at + LOOK_AHEAD).map(next).collect()
     }
 
     /// A robot's time has come: what it asks, if anything, and when its next time comes.
@@ -143,7 +171,7 @@ impl Crowd {
         if !robot.alive || robot.life != wake.life || schedule.phase_at(wake.at).is_none() {
             return (Due::Nothing, None);
         }
-        let paced = !matches!(settings.robots.pace, Pace::Closed(_));
+        let paced = !matches!(settings.robots.pace, Pace::Closed(_) | Pace::Log);
         let next = paced.then(|| wake.at + gap(settings.robots.pace, schedule, &mut robot.stream));
         let next = next.map(|at| Wake { at, ..*wake });
         let factors = schedule.factors(wake.at);
@@ -156,9 +184,21 @@ impl Crowd {
             robot.debt -= 1;
             return (Due::Paid, next);
         }
+        if let Some(script) = &mut self.script {
+            let Some(drawn) = script.take() else { return (Due::Nothing, None) };
+            return (Due::Asks(self.replayed(settings, wake, drawn)), None);
+        }
         self.freeze_if_due(settings, schedule, wake.at);
         let Factors { recurrence, special, hot, .. } = factors;
         (Due::Asks(self.wish(settings, wake, Multipliers { recurrence, special, hot })), next)
+    }
+
+    /// What the log asks, plainly.
+    fn replayed(&mut self, settings: &Settings, wake: &Wake, (name, repeat): (Name, bool)) -> Wish {
+        let mut wish = Wish { intended: wake.at, ..Wish::of(name, settings.law.facts(&name), repeat) };
+        wish.client.number = self.robots[wake.robot as usize].number;
+        self.pending.expect(name.fingerprint());
+        wish
     }
 
     fn wish(&mut self, settings: &Settings, wake: &Wake, multipliers: Multipliers) -> Wish {
@@ -176,6 +216,7 @@ impl Crowd {
         if !wish.repeat && wish.facts.cachable {
             self.fresh_cachable += 1;
         }
+        wish.new_variant = self.is_new_variant(settings, &wish.name, wish.variant);
         let object = wish.name.fingerprint();
         (0..=wish.parts.len()).for_each(|_| self.pending.expect(object));
         for child in &wish.children {
@@ -210,12 +251,27 @@ impl Crowd {
     }
 
     /// What a robot asks for of a page that it has.
-    pub fn children(&self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
-        let wish = |name: &Name| {
+    pub fn children(&mut self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
+        let mut children = Vec::with_capacity(page.children.len());
+        for name in &page.children {
             let facts = settings.law.facts(name);
-            Wish { intended: now, ..Wish::of(*name, facts, page.repeat).like(page) }
-        };
-        page.children.iter().map(wish).collect()
+            let new_variant = self.is_new_variant(settings, name, page.variant);
+            children.push(Wish { intended: now, new_variant, ..Wish::of(*name, facts, page.repeat).like(page) });
+        }
+        children
+    }
+
+    /// What a page embeds is not asked for: nobody pays for it, and who asks for it next is the first to do so.
+    pub fn forgo(&mut self, robot: u32, page: &Wish) {
+        let found = &mut self.robots[robot as usize];
+        found.debt = found.debt.saturating_sub(page.children.len() as u64);
+        page.children.iter().for_each(|child| self.pending.forgo(child.fingerprint()));
+    }
+
+    /// Whether an object has variants, and this one is asked for first now.
+    fn is_new_variant(&mut self, settings: &Settings, name: &Name, variant: u8) -> bool {
+        let known = self.variants.len() >= VARIANTS_MAX;
+        settings.law.content(name).variants > 1 && !known && self.variants.insert((name.fingerprint(), variant))
     }
 
     /// The robot's next time, if replies decide it.
@@ -247,6 +303,8 @@ fn gap(pace: Pace, schedule: &Schedule, stream: &mut Stream) -> Duration {
         }
         Pace::Constant(gap) => gap,
         Pace::Closed(pause) => rest(pause, stream),
+        // The log wakes them.
+        Pace::Log => Duration::from_secs(1_000_000),
     }
 }
 

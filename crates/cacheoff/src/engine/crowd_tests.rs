@@ -14,6 +14,7 @@ fn asked_of(name: &str, scale: f64, seed: u64, peak: f64) -> Vec<(Duration, Wish
         route: route(None, None, 1),
         workers: 1,
         cache_bytes: Some(1 << 20),
+        log: None,
     };
     let (settings, phases) = derive(&workload, &wanted).unwrap();
     let schedule = Schedule::new(phases, 1);
@@ -78,4 +79,44 @@ fn the_share_of_repeats_is_that_of_the_workload() {
     let repeats = names[half..].iter().filter(|name| !known.insert(**name)).count();
     let share = repeats as f64 / (names.len() - half) as f64;
     assert!((share - 0.6875).abs() < 0.02, "{share}");
+}
+
+#[test]
+fn a_hit_is_offered_only_on_a_variant_that_somebody_asked_for() {
+    let (mut known, mut first) = (HashSet::new(), 0);
+    for (_, wish) in asked_of("cms", 0.1, 1, 50.0) {
+        let new = known.insert((wish.name, wish.variant));
+        assert_eq!(wish.new_variant, new, "{wish:?}");
+        assert!(!(new && wish.offered()), "{wish:?}");
+        first += u32::from(new && wish.repeat);
+    }
+    assert!(first > 5, "{first} first requests for another variant");
+}
+
+#[test]
+fn what_a_page_embeds_is_paid_for_only_if_it_is_asked_for() {
+    let workload = Builtin::named("web").unwrap().workload(None).unwrap();
+    let wanted = Wanted {
+        peak: Some(2.0),
+        seed: 1,
+        epoch: 1_800_000_000,
+        route: route(None, None, 1),
+        workers: 1,
+        cache_bytes: None,
+        log: None,
+    };
+    let (settings, _) = derive(&workload, &wanted).unwrap();
+    let mut crowd = Crowd::new(&settings, 0);
+    let name = |number| Name {
+        server: 0,
+        content: 0,
+        world: crate::object::World::Public { worker: 0 },
+        number,
+        embedded: number > 1,
+    };
+    let page = Wish { children: (2..5).map(name).collect(), ..Wish::of(name(1), settings.law.facts(&name(1)), false) };
+    crowd.robots[0].debt = 5;
+    crowd.forgo(0, &page);
+    assert_eq!(crowd.robots[0].debt, 2);
+    assert_eq!(crowd.pending.cause(name(2).fingerprint()), crate::ledger::MissCause::FirstFailed);
 }

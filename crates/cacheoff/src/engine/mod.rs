@@ -12,7 +12,8 @@ pub use worker::{Piece, Worker, listeners};
 
 use crate::object::Law;
 use crate::origin::OriginSettings;
-use crate::robot::{RobotSettings, Route};
+use crate::robot::{Line, RobotSettings, Route};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything that a run needs to know, as numbers: the workload with its peak and scale worked in.
@@ -32,6 +33,8 @@ pub struct Settings {
     pub freeze_after: Option<u64>,
     /// How many objects there are if none is ever new (`hammer`); names then come from a shelf.
     pub preset: Option<u64>,
+    /// The log that is replayed; empty if robots draw what they ask.
+    pub log: Arc<[Line]>,
     /// Worker threads.
     pub workers: u16,
     /// How long replies under way are waited for at the end.

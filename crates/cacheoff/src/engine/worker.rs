@@ -8,7 +8,7 @@ use super::timers::Timers;
 use crate::ledger::{Exhibit, Interval, Kind, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
-use crate::robot::{Ask, Desk, Job, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
+use crate::robot::{Ask, Company, Desk, Job, Kindred, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
 use crate::schedule::Schedule;
 use crate::wire::{Clock, Xact};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -326,13 +326,19 @@ impl Worker {
     /// A request leaves the queue.
     fn job(&mut self, wish: Wish) -> Box<Job> {
         let object = wish.name.fingerprint();
-        let company = self.crowd.pending.ask(object);
+        let purges = wish.kind == Kindred::Purge;
+        let company = if purges { Company::default() } else { self.crowd.pending.ask(object) };
         let first = self.crowd.pending.is_first(object);
         let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
         self.recorder.sent(wish.repeat, late);
         self.xacts += 1;
         let number = u64::from(self.number) << 48 | self.xacts;
-        Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now)
+        let mut job = Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now);
+        job.purged = self.crowd.pending.purged_at(object);
+        if purges {
+            self.crowd.pending.purge(object, self.now);
+        }
+        job
     }
 
     fn reuse(&mut self, slot: Slot, job: Box<Job>) {
@@ -421,16 +427,16 @@ impl Worker {
         self.finished(robot);
         let wish = &report.job.wish;
         let redirected = wish.facts.redirects && report.verdict.findings.status == 302;
-        let page_is_here = report.verdict.findings.status == 200 || redirected;
+        let page_is_here = (report.verdict.findings.status == 200 || redirected) && wish.kind != Kindred::Purge;
         if page_is_here && report.verdict.findings.wrong.is_none() {
             self.crowd.arrived(&self.settings, robot, wish);
         }
-        for child in self.crowd.children(&self.settings, wish, self.now) {
-            if page_is_here {
+        if page_is_here {
+            for child in self.crowd.children(&self.settings, wish, self.now) {
                 self.queue(robot, child);
-            } else {
-                self.crowd.pending.leave(child.name.fingerprint());
             }
+        } else {
+            self.crowd.forgo(robot, wish);
         }
         self.dispatch(robot);
         match self.crowd.again(&self.settings, robot, self.now) {
@@ -457,11 +463,19 @@ impl Worker {
         if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
             self.trouble(*trouble, self.url(wish), detail);
         }
-        self.crowd.pending.done(object, verdict.whole && !job.aborted);
         let through_cache = self.settings.route.mode != Mode::NoProxy;
         let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
+        // Only now: the cause lies in what was before this reply.
+        self.close_case(job, verdict);
         if matches!(missing, Some(MissCause::Evicted | MissCause::Unknown)) {
             self.recorder.origin().bytes_again += verdict.body_bytes;
+        }
+        let whole = matches!(wish.kind, Kindred::Basic | Kindred::Reload) && verdict.whole && !job.aborted;
+        if served == Served::Miss && whole {
+            self.crowd.pending.brought(object, job.started);
+            if let Some((lifetime, _)) = self.settings.law.content(&wish.name).lifetime_s() {
+                self.crowd.pending.fresh(object, self.clock.unix, lifetime);
+            }
         }
         let reply = Reply {
             kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },
@@ -481,10 +495,27 @@ impl Worker {
             missing,
         };
         self.recorder.reply(&reply);
-        let fill = wish.facts.cachable && served == Served::Miss && wish.kind == crate::robot::Kindred::Basic;
+        let fill = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
         self.schedule.count(1, if fill { verdict.body_bytes } else { 0 });
     }
 
+    /// What the reply to a request means for those that follow.
+    fn close_case(&mut self, job: &Job, verdict: &Verdict) {
+        let (object, pending) = (job.wish.name.fingerprint(), &mut self.crowd.pending);
+        if job.wish.kind == Kindred::Purge {
+            if verdict.findings.wrong.is_none() {
+                pending.purged(object, job.asked);
+            }
+            return pending.leave(object);
+        }
+        // The first question about an object that does not ask for all of it brings no copy.
+        let status = verdict.findings.status;
+        let asks_all = status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
+        let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
+        pending.done(object, verdict.whole && brings && !job.aborted);
+    }
+
+    /// Why a hit that was offered is missing.
     fn cause(&mut self, job: &Job, verdict: &Verdict) -> MissCause {
         if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
             return MissCause::Refused;
@@ -492,11 +523,16 @@ impl Worker {
         if job.company.overlaps {
             return MissCause::OnItsWay;
         }
+        let object = job.wish.name.fingerprint();
+        if self.crowd.pending.is_void(object) {
+            return MissCause::Purged;
+        }
         let law = &self.settings.law;
-        if law.version(&job.wish.name, &job.wish.facts, self.clock.unix).modified >= law.epoch {
+        let expired = self.crowd.pending.is_expired(object, job.asked);
+        if expired || law.version(&job.wish.name, &job.wish.facts, self.clock.unix).modified >= law.epoch {
             return MissCause::Expired;
         }
-        self.crowd.pending.cause(job.wish.name.fingerprint())
+        self.crowd.pending.cause(object)
     }
 
     fn failed(&mut self, robot: u32, mut job: Box<Job>, trouble: Trouble, detail: String, used: u32) {
@@ -504,11 +540,15 @@ impl Worker {
         if trouble == Trouble::Reset && used > 1 && job.wish.tries < TRIES_MAX {
             self.recorder.side(Side::Client).retried += 1;
             job.wish.tries += 1;
-            self.crowd.pending.take_back(job.wish.name.fingerprint());
+            if job.wish.kind != Kindred::Purge {
+                self.crowd.pending.take_back(job.wish.name.fingerprint());
+            }
             self.crowd.robots[robot as usize].queue.push_front(job.wish);
             self.dispatch(robot);
             return;
         }
+        self.crowd.forgo(robot, &job.wish);
+        job.wish.children.clear();
         self.drop_wish(&job.wish, trouble, &detail);
         self.dispatch(robot);
         if let Some(wake) = self.crowd.again(&self.settings, robot, self.now + PAUSE) {
@@ -519,7 +559,10 @@ impl Worker {
     /// A request gets no reply.
     fn drop_wish(&mut self, wish: &Wish, trouble: Trouble, detail: &str) {
         self.trouble(trouble, self.url(wish), detail);
-        self.crowd.pending.done(wish.name.fingerprint(), false);
+        match wish.kind {
+            Kindred::Purge => self.crowd.pending.leave(wish.name.fingerprint()),
+            _ => self.crowd.pending.done(wish.name.fingerprint(), false),
+        }
         for child in &wish.children {
             self.crowd.pending.leave(child.fingerprint());
         }

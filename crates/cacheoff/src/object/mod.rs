@@ -12,6 +12,9 @@ pub(crate) use name::{hex, unhex};
 
 use crate::distribution::Distribution;
 use crate::random::{Stream, mix};
+use larder_wire::Fields;
+use larder_wire::directives::CacheControl;
+use std::sync::Arc;
 
 /// Everything that decides what objects are.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +31,8 @@ pub struct Law {
     pub redirect: f64,
     /// Share of the objects whose URL has a query string.
     pub query: f64,
+    /// Sizes of the objects of a log in bytes, by their numbers from 1 on; empty if sizes are drawn.
+    pub sizes: Arc<[u64]>,
 }
 
 /// A content type.
@@ -55,6 +60,21 @@ pub struct Content {
     pub etag: bool,
     /// `Cache-Control` of what a store may keep.
     pub cache_control: String,
+}
+
+impl Content {
+    /// For how many seconds after its `Date` an answer is fresh in a shared cache by its `Cache-Control`, and how many it
+    /// may be given out for on top (RFC 5861); `None` if that says nothing, so that `Expires` decides.
+    pub fn lifetime_s(&self) -> Option<(u64, u64)> {
+        let mut fields = Fields::new();
+        fields.push("Cache-Control", self.cache_control.as_bytes());
+        let said = CacheControl::of(&fields);
+        let grace = match said.must_revalidate || said.proxy_revalidate {
+            true => 0,
+            false => said.stale_while_revalidate.max(said.stale_if_error).unwrap_or(0),
+        };
+        Some((said.s_maxage.or(said.max_age)?, grace))
+    }
 }
 
 /// Objects embedded in a page.
@@ -106,7 +126,8 @@ impl Law {
         let seed = mix(self.seed ^ name.fingerprint());
         let content = self.content(name);
         let mut stream = Stream::new(seed, 1);
-        let size = content.size.draw(&mut stream).max(1.0) as u64;
+        let known = usize::try_from(name.number).ok().and_then(|number| self.sizes.get(number.checked_sub(1)?));
+        let size = known.copied().unwrap_or_else(|| content.size.draw(&mut stream).max(1.0) as u64);
         Facts {
             seed,
             size: size.min(content.size_bytes_max.max(1)),

@@ -20,7 +20,7 @@ fn law() -> Law {
         plain("image", Distribution::Exponential(4608.0), 0.8),
         Content { embeds, ..plain("HTML", Distribution::Exponential(8704.0), 0.9) },
     ];
-    Law { seed: 42, tag: 0xabc, epoch: 1_800_000_000, contents, redirect: 0.2, query: 0.3 }
+    Law { seed: 42, tag: 0xabc, epoch: 1_800_000_000, contents, redirect: 0.2, query: 0.3, ..Law::default() }
 }
 
 fn any_name() -> impl Strategy<Value = Name> {

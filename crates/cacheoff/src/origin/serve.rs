@@ -9,7 +9,7 @@ use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{RequestHead, Target};
+use larder_wire::{Method, RequestHead, Target};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -228,7 +228,9 @@ impl Serve {
     /// A request is whole: decides the answer and when it leaves.
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
-        let fault = fault_of_now(site);
+        // What goes wrong is said in the head, and only answers to GET say it; the others come whole.
+        let spoils = |fault: &Fault| *fault == Fault::Unavailable || request.method == Method::Get;
+        let fault = fault_of_now(site).filter(spoils);
         let cut = if fault == Some(Fault::Abort) { site.stream.unit() } else { 0.5 };
         let heard = match &mut self.lanes {
             Some(lanes) => lanes.inward.send(site.now.max(lanes.open_at), 1).last().map_or(site.now, |last| last.at),
@@ -307,8 +309,9 @@ fn fault_of_now(site: &mut Site<'_>) -> Option<Fault> {
     let burst = settings.burst.as_secs_f64();
     for (fault, share) in &settings.faults {
         let strikes = match fault {
-            // As long as they last, bursts refuse everything; they come as often as makes the share.
-            Fault::Unavailable if burst > 0.0 => now % (burst / share) < burst,
+            // As long as they last, bursts refuse everything; they come as often as makes the share, first when half
+            // such a time has passed.
+            Fault::Unavailable if burst > 0.0 => (now + burst / share / 2.0) % (burst / share) < burst,
             _ => site.stream.chance(*share),
         };
         if strikes {

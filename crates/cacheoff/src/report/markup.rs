@@ -38,8 +38,9 @@ impl Table {
 
     /// Adds a heading over the next rows.
     pub(super) fn heading(&mut self, text: &str, columns: usize) {
-        self.html
-            .push_str(&format!("<tr class=\"group\"><th colspan=\"{columns}\" scope=\"rowgroup\">{text}</th></tr>"));
+        self.html.push_str(&format!(
+            "<tr class=\"group\"><th colspan=\"{columns}\" scope=\"rowgroup\"><span>{text}</span></th></tr>"
+        ));
     }
 
     /// The table, or nothing if it has no rows.

@@ -161,6 +161,10 @@ metrics! {
         "dhr.ideal" "ideal, as planned" Share Neither "The document hit ratio that the plan computed before the run." |s| s.ledger.run.ideal.dhr;
         "bhr" "byte hit ratio" Share More "Bytes of hits among the bytes of replies to basic requests." |s| hits(s, |f| (f.hit_bytes, f.bytes));
         "bhr.offered" "offered bytes" Share Neither "Bytes that a cache that never forgets would have given." |s| hits(s, |f| (f.offered_bytes, f.bytes));
+        "parts.hits" "hit ratio of parts" Share More "Hits among the replies to requests for parts." |s| {
+            let parts = s.phase.class(Class::Range);
+            ratio(parts.hits, parts.replies)
+        };
         "urls" "new URLs" Count Neither "URLs asked for the first time in the reported phase." |s| (s.phase.fresh_urls > 0).then_some(s.phase.fresh_urls as f64);
         "recurrence" "recurrence" Share Neither "Requests that repeat an earlier one, cachable or not." |s| ratio(s.phase.repeats, s.phase.sent);
     }

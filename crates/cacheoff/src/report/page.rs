@@ -70,6 +70,7 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
     }
     let mut table = Table::plain(&[&[""], &labels[..]].concat());
     for comparison in comparisons {
+        let mut headed = false;
         let cut = comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
         let keys: &[&str] = if cut { &GLANCE_CUT } else { &GLANCE };
         for metric in keys.iter().filter_map(|key| Metric::named(key)) {
@@ -92,8 +93,10 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
                 Some((value, true)) if best == Some(*value) => format!("<b>{}</b>", metric.unit.text(*value)),
                 Some((value, _)) => metric.unit.text(*value),
             };
-            let name = format!("{}: {}", escaped(&comparison.workload), metric.name);
-            table.row(&std::iter::once(name).chain(values.iter().map(cell)).collect::<Vec<_>>());
+            if !std::mem::replace(&mut headed, true) {
+                table.heading(&escaped(&comparison.workload), labels.len() + 1);
+            }
+            table.row(&std::iter::once(metric.name.to_owned()).chain(values.iter().map(cell)).collect::<Vec<_>>());
         }
     }
     table.html()

@@ -47,12 +47,15 @@ pub struct Job {
     pub company: Company,
     /// Whether nobody else can have brought the object into the cache.
     pub first: bool,
+    /// The second of the last purge that was acknowledged before.
+    pub purged: Option<u64>,
     /// When its first byte left the robot.
     pub started: Duration,
     /// When it was taken out of the queue.
     pub taken: Duration,
     first_byte: Option<Duration>,
-    asked: u64,
+    /// When it was sent, in seconds since 1970.
+    pub asked: u64,
     out: Vec<u8>,
     out_at: usize,
     head_bytes: u64,
@@ -433,6 +436,7 @@ impl Job {
             xact,
             company,
             first,
+            purged: None,
             started: now,
             taken: now,
             first_byte: None,
@@ -459,6 +463,7 @@ impl Job {
             xact: self.xact,
             first: self.first,
             asked: self.asked,
+            purged: self.purged,
             now: desk.clock.unix,
             expected: desk.settings.expected,
             delay_s_max: desk.settings.delay_s_max,

@@ -22,6 +22,8 @@ pub struct Wish {
     pub repeat: bool,
     /// The variant that the robot accepts.
     pub variant: u8,
+    /// Whether nobody had asked for this variant of the object before.
+    pub new_variant: bool,
     /// When it should have been sent.
     pub intended: Duration,
     /// Whether it had to wait for a connection.
@@ -68,6 +70,8 @@ pub enum Kindred {
     TagMatch,
     /// A part.
     Part(Part),
+    /// That the cache forgets it.
+    Purge,
 }
 
 /// A part of an object.
@@ -108,6 +112,7 @@ impl Kindred {
             Self::Head => Kind::Head,
             Self::Post(_) => Kind::Upload,
             Self::Part(_) => Kind::Range,
+            Self::Purge => Kind::Purge,
         }
     }
 }
@@ -124,6 +129,13 @@ impl Wish {
         let facts = law.facts(&name);
         let mut wish = Self::of(name, facts, repeat);
         wish.kind = kind_of(settings, &facts, law.content(&name).etag, special, stream);
+        if wish.kind == Kindred::Purge {
+            // What nobody has asked for is in no cache.
+            wish.kind = if repeat { Kindred::Purge } else { Kindred::Basic };
+            if repeat {
+                return wish;
+            }
+        }
         let ranges = settings.ranges.parallel.draw(stream).max(1.0) as u64;
         if ranges > 1 && wish.kind == Kindred::Basic && facts.size > 1 {
             wish.parts = Part::divide(facts.size, ranges);
@@ -151,6 +163,7 @@ impl Wish {
             kind: Kindred::Basic,
             repeat,
             variant: 0,
+            new_variant: false,
             intended: Duration::ZERO,
             waited: false,
             tries: 0,
@@ -168,14 +181,15 @@ impl Wish {
 
     /// For the same client at the same time.
     pub fn like(mut self, other: &Self) -> Self {
-        (self.variant, self.intended, self.client) = (other.variant, other.intended, other.client);
+        (self.variant, self.new_variant) = (other.variant, other.new_variant);
+        (self.intended, self.client) = (other.intended, other.client);
         self
     }
 
     /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
     pub fn offered(&self) -> bool {
         let plain = self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
-        plain && self.repeat && self.facts.cachable
+        plain && self.repeat && !self.new_variant && self.facts.cachable
     }
 }
 
@@ -418,6 +432,7 @@ fn kind_of(settings: &RobotSettings, facts: &Facts, tagged: bool, special: f64, 
                 Special::ModifiedAfter => Kindred::ModifiedAfter,
                 Special::Reload => Kindred::Reload,
                 Special::Head => Kindred::Head,
+                Special::Purge => Kindred::Purge,
             };
         }
     }

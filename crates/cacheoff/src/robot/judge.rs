@@ -22,6 +22,8 @@ pub struct Judge {
     bytes_right: bool,
     /// The cache answers by itself, as it must.
     own: bool,
+    /// The end of the body is not awaited.
+    excused: bool,
     first: Vec<u8>,
     findings: Findings,
 }
@@ -63,6 +65,8 @@ pub struct Case<'a> {
     pub first: bool,
     /// When the request was sent, in seconds since 1970.
     pub asked: u64,
+    /// The second in which the last purge was sent that the cache acknowledged before this request was sent.
+    pub purged: Option<u64>,
     /// Now, in seconds since 1970.
     pub now: u64,
     /// The status that the cache must give by itself, if it must.
@@ -96,6 +100,7 @@ impl Judge {
             end: if case.wish.facts.redirects { 0 } else { expected.size },
             bytes_right: true,
             own: false,
+            excused: false,
             first: Vec::new(),
             findings: Findings { status: head.status, served, wrong: None, fault: None },
         };
@@ -121,6 +126,9 @@ impl Judge {
         if echo.is_some_and(|echo| echo.tag != case.xact.tag) {
             return Some((Trouble::ForeignReply, "the echo is of another run".into()));
         }
+        if case.wish.kind == Kindred::Purge {
+            return self.purge(head, echo);
+        }
         if echo.is_none() && head.status != 304 {
             let kind = if head.status >= 400 { Trouble::Refused } else { Trouble::WrongHeader };
             return Some((
@@ -132,18 +140,38 @@ impl Judge {
             return None;
         }
         self.status(case, head)
-            .or_else(|| self.hit(case))
+            .or_else(|| self.hit(case, echo, dated))
+            .or_else(|| self.outlived(case, dated))
             .or_else(|| labels(case, head, tag, dated))
             .or_else(|| self.length(case, head))
+    }
+
+    /// What a cache says of a purge: done, or that it had nothing; the body is its own affair.
+    fn purge(&mut self, head: &ResponseHead, echo: Option<Xact>) -> Option<(Trouble, String)> {
+        (self.at, self.end, self.own) = (0, 0, true);
+        let status = head.status;
+        if echo.is_some() {
+            return Some((Trouble::WrongStatus, format!("the purge was passed on to the origin: status {status}")));
+        }
+        let acknowledged = matches!(status, 200..=299 | 404);
+        (!acknowledged).then(|| (Trouble::Refused, format!("status {status}: the cache does not obey the purge")))
+    }
+
+    /// Whether a hit is on what was purged: the origin had said it in a second before that of the purge.
+    fn outlived(&self, case: &Case<'_>, dated: Option<u64>) -> Option<(Trouble, String)> {
+        let (purged, dated) = case.purged.zip(dated).filter(|_| self.findings.served == Served::Hit)?;
+        let detail = || format!("the answer is {} s older than its purge, which was acknowledged", purged - dated);
+        (dated < purged).then(|| (Trouble::PurgedHit, detail()))
     }
 
     /// The status, and the part of a partial answer.
     fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
         let permitted: &[u16] = match case.wish.kind {
             _ if case.wish.facts.redirects => &[302],
-            Kindred::ModifiedAfter => &[304],
-            // The object may change while the request is on its way.
-            Kindred::TagMatch => &[304, 200],
+            // The object may change while the request is on its way, and who has fetched the whole may give it.
+            Kindred::ModifiedAfter | Kindred::TagMatch => &[304, 200],
+            // The version before the last change may be fresh in the cache, and did not change since.
+            Kindred::ModifiedBefore if self.outlives_change(case) => &[200, 304],
             Kindred::Part(_) => &[206, 200],
             _ => &[200],
         };
@@ -180,12 +208,14 @@ impl Judge {
     }
 
     /// Whether a hit was permitted.
-    fn hit(&self, case: &Case<'_>) -> Option<(Trouble, String)> {
-        if self.findings.served == Served::Miss {
+    fn hit(&self, case: &Case<'_>, echo: Option<Xact>, dated: Option<u64>) -> Option<(Trouble, String)> {
+        // A 304 without an echo may be the cache's word on an answer that it has just fetched for this request.
+        if self.findings.served == Served::Miss || echo.is_none() {
             return None;
         }
         let (wish, law) = (case.wish, case.law);
-        if wish.kind == Kindred::Reload {
+        // What the origin said after the reload was sent is new, although another request for the object brought it.
+        if wish.kind == Kindred::Reload && dated.is_none_or(|dated| dated < case.asked) {
             return Some((Trouble::HitOnReload, "a reload was answered from the store".into()));
         }
         if !wish.facts.cachable || matches!(wish.kind, Kindred::Post(_)) {
@@ -198,8 +228,12 @@ impl Judge {
         let life = &law.content(&wish.name).life;
         let version = law.version(&wish.name, &wish.facts, case.asked);
         let replaced = life.replaced(wish.facts.seed, law.epoch, generation);
-        let late = version.expires.saturating_sub(version.replaced);
-        let stale = generation < version.generation && replaced + late + TOLERANCE_S < case.asked;
+        // A lifetime that the origin gave in seconds counts before `Expires` (RFC 9111 section 4.2.1).
+        let expires = match law.content(&wish.name).lifetime_s() {
+            Some((fresh, grace)) => dated.unwrap_or(case.asked).saturating_add(fresh).saturating_add(grace),
+            None => replaced + version.expires.saturating_sub(version.replaced),
+        };
+        let stale = generation < version.generation && expires.max(replaced) + TOLERANCE_S < case.asked;
         stale.then(|| {
             let age = case.asked.saturating_sub(replaced);
             (
@@ -207,6 +241,15 @@ impl Judge {
                 format!("version {generation} was replaced {age} s before; now it is {}", version.generation),
             )
         })
+    }
+
+    /// Whether the version before the one of now may be fresh still.
+    fn outlives_change(&self, case: &Case<'_>) -> bool {
+        let version = case.law.version(&case.wish.name, &case.wish.facts, case.now);
+        let late = version.expires.saturating_sub(version.replaced);
+        let fresh =
+            case.law.content(&case.wish.name).lifetime_s().map_or(late, |(fresh, grace)| fresh.saturating_add(grace));
+        version.modified.saturating_add(fresh).saturating_add(TOLERANCE_S) >= case.asked
     }
 
     fn length(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
@@ -263,10 +306,7 @@ impl Judge {
             let cut = format!("{missing} of {} bytes are missing", self.end - started);
             self.findings.wrong = Some((Trouble::Truncated, cut));
         }
-        if complete
-            && self.findings.served == Served::Hit
-            && self.findings.fault.as_deref().is_some_and(|fault| fault != "unavailable")
-        {
+        if complete && has_body && !self.excused && self.findings.served == Served::Hit && self.is_spoilt(missing) {
             let kept = "a spoilt answer of the origin was kept".to_owned();
             self.findings.wrong.get_or_insert((Trouble::Truncated, kept));
         }
@@ -274,9 +314,19 @@ impl Judge {
         Verdict { body_bytes: self.at - started.min(self.at), whole, findings: self.findings }
     }
 
+    /// Whether an answer that seems whole is one that the origin broke off: short, or of a length that never came. With
+    /// all its bytes and the right length it is a good one, whatever its first head was.
+    fn is_spoilt(&self, missing: u64) -> bool {
+        match self.findings.fault.as_deref() {
+            None | Some("unavailable") => false,
+            Some("long-length") => self.findings.status == 200,
+            Some(_) => missing > 0,
+        }
+    }
+
     /// The robot breaks off here.
     pub fn break_off(&mut self) {
-        self.end = self.at;
+        (self.end, self.excused) = (self.at, true);
     }
 
     fn expects_body(&self) -> bool {
@@ -285,7 +335,7 @@ impl Judge {
 
     /// No body will come (HEAD, 304).
     pub fn no_body(&mut self) {
-        self.end = self.at;
+        (self.end, self.excused) = (self.at, true);
     }
 
     /// Where the body begins in the object.
@@ -322,3 +372,7 @@ fn labels(case: &Case<'_>, head: &ResponseHead, tag: Option<Tag>, dated: Option<
     }
     None
 }
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -5,13 +5,15 @@ mod demand;
 mod judge;
 mod pending;
 mod request;
+mod script;
 mod shelf;
 
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
 pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
-pub use pending::{Company, Pending};
+pub use pending::{Company, Pending, Purge};
 pub use request::write_request;
+pub use script::{Line, Script};
 pub use shelf::Shelf;
 
 use crate::distribution::Distribution;
@@ -124,6 +126,8 @@ pub enum Pace {
     Constant(Duration),
     /// After the last reply and a pause in seconds.
     Closed(Distribution),
+    /// At the times of a log, each request by the next robot.
+    Log,
 }
 
 /// A kind of request that is not basic.
@@ -143,6 +147,8 @@ pub enum Special {
     Post,
     /// A part.
     Part,
+    /// Invalidation of its URL.
+    Purge,
 }
 
 /// How parts are asked for.
@@ -216,6 +222,8 @@ pub struct Route {
     pub origin_port: u16,
     /// Whether visible servers have names instead of addresses.
     pub names: bool,
+    /// The method that invalidates a URL in the cache; empty if it knows none.
+    pub purge: String,
 }
 
 impl Route {

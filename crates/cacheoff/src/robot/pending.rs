@@ -3,12 +3,27 @@
 
 use crate::ledger::MissCause;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 /// Objects under way, of one worker.
 #[derive(Debug, Default)]
 pub struct Pending {
     objects: HashMap<u64, State>,
     failed: HashSet<u64>,
+    purged: HashMap<u64, Purge>,
+    /// Until which second since 1970 short-lived objects are fresh.
+    fresh_until: HashMap<u64, u64>,
+}
+
+/// An object that was invalidated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purge {
+    /// When the last invalidation was sent.
+    sent: Duration,
+    /// The second, since 1970, in which the last one was sent that the cache acknowledged.
+    acknowledged: Option<u64>,
+    /// Whether it was brought in again since.
+    is_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +46,12 @@ pub struct Company {
 
 /// Objects whose copy failed that are remembered.
 const FAILED_MAX: usize = 100_000;
+/// Short-lived objects that are remembered; that others expired is not known.
+const BRIEF_MAX: usize = 1_000_000;
+/// What lives longer than this is not taken for expired.
+const BRIEF_S: u64 = 86_400;
+/// Invalidated objects that are remembered; hits on others are not held against their purges.
+const PURGED_MAX: usize = 1_000_000;
 
 impl Pending {
     /// Somebody will ask for an object.
@@ -72,6 +93,14 @@ impl Pending {
         self.leave(object);
     }
 
+    /// Somebody who was expected to bring a first copy does not ask after all.
+    pub fn forgo(&mut self, object: u64) {
+        if self.failed.len() < FAILED_MAX {
+            self.failed.insert(object);
+        }
+        self.leave(object);
+    }
+
     /// Somebody who was expected does not ask after all.
     pub fn leave(&mut self, object: u64) {
         let Some(state) = self.objects.get_mut(&object) else { return };
@@ -81,11 +110,83 @@ impl Pending {
         }
     }
 
+    /// An invalidation of an object is being sent.
+    pub fn purge(&mut self, object: u64, now: Duration) {
+        if self.purged.len() < PURGED_MAX || self.purged.contains_key(&object) {
+            let purge = self.purged.entry(object).or_default();
+            (purge.sent, purge.is_back) = (now, false);
+        }
+    }
+
+    /// The cache acknowledged an invalidation that was sent in this second since 1970.
+    pub fn purged(&mut self, object: u64, sent_unix: u64) {
+        if let Some(purge) = self.purged.get_mut(&object) {
+            purge.acknowledged = purge.acknowledged.max(Some(sent_unix));
+        }
+    }
+
+    /// What the origin said of an object before this second, since 1970, must not be served any more.
+    pub fn purged_at(&self, object: u64) -> Option<u64> {
+        self.purged.get(&object)?.acknowledged
+    }
+
+    /// A whole copy came from the origin that is fresh from this second, since 1970, for so many.
+    pub fn fresh(&mut self, object: u64, unix: u64, lifetime_s: u64) {
+        let known = self.fresh_until.len() < BRIEF_MAX || self.fresh_until.contains_key(&object);
+        if known && lifetime_s <= BRIEF_S {
+            self.fresh_until.insert(object, unix + lifetime_s);
+        }
+    }
+
+    /// Whether the copy that a cache may have is no longer fresh.
+    pub fn is_expired(&self, object: u64, unix: u64) -> bool {
+        self.fresh_until.get(&object).is_some_and(|until| *until <= unix)
+    }
+
+    /// A whole copy came from the origin for a request of this time.
+    pub fn brought(&mut self, object: u64, asked: Duration) {
+        if let Some(purge) = self.purged.get_mut(&object) {
+            purge.is_back |= asked > purge.sent;
+        }
+    }
+
+    /// Whether an object was invalidated, and not brought in again since.
+    pub fn is_void(&self, object: u64) -> bool {
+        self.purged.get(&object).is_some_and(|purge| !purge.is_back)
+    }
+
     /// Why a hit on an object that is not under way is missing, as far as it can be told; asked once.
     pub fn cause(&mut self, object: u64) -> MissCause {
         match self.failed.remove(&object) {
             true => MissCause::FirstFailed,
             false => MissCause::Evicted,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_purged_stays_void_until_a_later_request_brings_it_back() {
+        let (mut pending, second) = (Pending::default(), Duration::from_secs);
+        pending.purge(1, second(10));
+        assert_eq!((pending.is_void(1), pending.purged_at(1)), (true, None));
+        pending.purged(1, 1_010);
+        pending.brought(1, second(9));
+        assert_eq!((pending.is_void(1), pending.purged_at(1)), (true, Some(1_010)));
+        pending.brought(1, second(11));
+        assert_eq!((pending.is_void(1), pending.purged_at(1)), (false, Some(1_010)));
+        pending.purge(1, second(20));
+        assert_eq!((pending.is_void(1), pending.purged_at(1), pending.is_void(2)), (true, Some(1_010), false));
+    }
+
+    #[test]
+    fn what_nobody_asked_for_after_all_was_never_brought() {
+        let mut pending = Pending::default();
+        pending.expect(1);
+        pending.forgo(1);
+        assert_eq!([pending.cause(1), pending.cause(1)], [MissCause::FirstFailed, MissCause::Evicted]);
     }
 }

@@ -11,12 +11,14 @@ use std::io::Write;
 
 /// Writes a request. `now` is in seconds since 1970.
 pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
-    let method: &[u8] = match wish.kind {
-        Kindred::Head => b"HEAD ",
-        Kindred::Post(_) => b"POST ",
-        _ => b"GET ",
+    let method = match wish.kind {
+        Kindred::Head => "HEAD",
+        Kindred::Post(_) => "POST",
+        Kindred::Purge => &route.purge,
+        _ => "GET",
     };
-    out.extend_from_slice(method);
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
     let server = server_address(wish.name.server);
     if route.mode == Mode::Forward {
         let _ = write!(out, "http://{server}:{}", route.origin_port);
@@ -77,7 +79,7 @@ fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
             decimal(u64::from(bytes), out);
             out.extend_from_slice(b"\r\n");
         }
-        Kindred::Basic | Kindred::Head => {}
+        Kindred::Basic | Kindred::Head | Kindred::Purge => {}
     }
     out.extend_from_slice(b"\r\n");
     if let Kindred::Post(bytes) = wish.kind {

@@ -3,11 +3,13 @@
 use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
-use crate::ledger::{Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
+use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
 use crate::robot::Route;
 use crate::schedule::{Goal, Phase};
+use crate::simulate::Trace;
+use crate::simulate::command::read as read_log;
 use crate::workload::{Builtin, Scaled, Workload, load};
 use larder_wire::{Scheme, Url};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -52,6 +54,12 @@ pub struct RunArgs {
     /// Bytes of the cache under test, for workloads that fill it
     #[arg(long)]
     cache_bytes: Option<u64>,
+    /// The log that is replayed, for workloads that do
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// The method by which this cache forgets a URL, for workloads that purge
+    #[arg(long, value_name = "METHOD", default_value = "PURGE")]
+    purge_method: String,
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
@@ -108,11 +116,15 @@ impl RunArgs {
             epoch: unix_now(),
             workers: self.cores.len().max(1) as u16,
             cache_bytes: self.cache_bytes,
+            log: self.log(&scaled.workload)?,
             route,
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
         let facts = workload_facts(&discipline, &scaled, peak, self.scale);
         let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
+        if let Some(log) = &wanted.log {
+            head.ideal = ideal(log);
+        }
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let watched = match (self.pid, head.target.mode, wanted.route.address) {
@@ -137,6 +149,12 @@ impl RunArgs {
         Ok((run(order)?, scaled.workload, settings))
     }
 
+    /// The log, if the workload replays one.
+    fn log(&self, workload: &Workload) -> Result<Option<Arc<Trace>>, String> {
+        let Some((replay, log)) = workload.replay.as_ref().zip(self.log.as_ref()) else { return Ok(None) };
+        Ok(Some(Arc::new(read_log(log, &replay.form, LOG_REQUESTS_MAX)?)))
+    }
+
     fn route(&self) -> Result<Route, String> {
         let proxy = self.proxy.as_deref().map(|text| resolve(text, "--proxy")).transpose()?;
         let site = self.site.as_deref().map(|text| {
@@ -145,7 +163,11 @@ impl RunArgs {
             let address = resolve(&format!("{}:{}", url.host.as_str(), url.port), "--site")?;
             Ok::<_, String>((address, url.authority()))
         });
-        Ok(route(proxy, site.transpose()?, self.origin_port))
+        let purge = self.purge_method.clone();
+        if !is_token(&purge) {
+            return Err(format!("--purge-method {purge}: write one word, such as PURGE"));
+        }
+        Ok(Route { purge, ..route(proxy, site.transpose()?, self.origin_port) })
     }
 }
 
@@ -159,8 +181,9 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
     };
+    let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), ..route };
     let workers = cores.len().max(1) as u16;
-    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, route };
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
@@ -192,6 +215,21 @@ fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, s
         report_phase: workload.rules.report_phase.clone(),
         errors_max: Some(workload.rules.errors_max),
         dhr_min: workload.rules.dhr_min,
+    }
+}
+
+/// Requests of a log that are replayed at most.
+const LOG_REQUESTS_MAX: usize = 20_000_000;
+
+/// What a cache that never forgets would make of a log.
+fn ideal(log: &Trace) -> Ideal {
+    let (requests, footprint) = (log.requests.len().max(1) as f64, log.footprint_bytes() as f64);
+    let bytes: f64 = log.requests.iter().map(|request| request.bytes as f64).sum();
+    Ideal {
+        dhr: Some(1.0 - f64::from(log.objects) / requests),
+        bhr: (bytes > 0.0).then(|| (1.0 - footprint / bytes).max(0.0)),
+        working_set_bytes: Some(footprint),
+        ..Ideal::default()
     }
 }
 
@@ -268,6 +306,12 @@ fn goal_in_words(phase: &Phase) -> String {
 fn target(route: &Route) -> Target {
     let address = route.address.map(|address| address.to_string()).unwrap_or_default();
     Target { mode: route.mode, address, product: String::new(), entry: None }
+}
+
+/// Whether a method can stand in a request line (RFC 9110 section 5.6.2).
+fn is_token(method: &str) -> bool {
+    let permitted = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !method.is_empty() && method.bytes().all(permitted)
 }
 
 fn resolve(text: &str, flag: &str) -> Result<SocketAddr, String> {

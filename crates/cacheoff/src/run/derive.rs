@@ -6,10 +6,12 @@ use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
 use crate::origin::{Fault, OriginSettings};
-use crate::robot::{HotSet, Pace, Popularity, Ranges, RobotSettings, Route, Special};
+use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
 use crate::schedule::{Goal, Phase, Ramp};
+use crate::simulate::Trace;
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
 use larder_wire::Version;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the user asked for besides the workload.
@@ -27,16 +29,20 @@ pub struct Wanted {
     pub workers: u16,
     /// Bytes of the cache under test, for phases that fill it.
     pub cache_bytes: Option<u64>,
+    /// The log that is replayed, for workloads that do.
+    pub log: Option<Arc<Trace>>,
 }
 
 /// A reply may take so long.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a log asks later than this is asked then.
+const LOG_S_MAX: f64 = 1e9;
 const WAITING_MAX: usize = 10_000;
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Settings and phases of a workload. `Err` names what the engine cannot play.
 pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload, wanted.route.mode == Mode::Forward)?;
+    refuse(workload, &wanted.route)?;
     let peak = wanted.peak.or(workload.peak_per_s);
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
@@ -55,6 +61,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         WorkingSet::Cap(misses) => (None, Some(misses), None),
         WorkingSet::Fixed(objects) => (None, None, Some(objects.max(1))),
     };
+    let log = log(workload, wanted)?;
     let law = Law {
         seed: wanted.seed,
         tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
@@ -62,34 +69,75 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         contents: workload.contents.iter().map(content).collect(),
         redirect: workload.servers.redirect,
         query: workload.requests.query,
+        sizes: wanted.log.as_deref().filter(|_| !log.is_empty()).map(sizes).unwrap_or_default(),
     };
     let settings = Settings {
         law,
         origins: origins(workload, servers, wanted.route.origin_port),
-        robots: robots(workload, count),
+        robots: robots(workload, count, wanted.route.mode),
         route: Route { names: workload.servers.names, ..wanted.route.clone() },
         freeze_at,
         freeze_after,
         preset,
+        log: log.as_slice().into(),
         workers: wanted.workers,
         drain: DRAIN,
     };
-    let phases = workload.phases.iter().map(|each| phase(each, wanted)).collect::<Result<_, _>>()?;
+    let mut phases = workload.phases.iter().map(|each| phase(each, wanted)).collect::<Result<Vec<_>, _>>()?;
+    if let (Some(last), [only]) = (log.last(), &mut phases[..]) {
+        let whole = last.at + Duration::from_millis(1);
+        only.goals = vec![Goal::Time(only.length().map_or(whole, |length| length.min(whole)))];
+    }
     Ok((settings, phases))
 }
 
+/// The lines of the log that a workload replays, at its speed; none if it replays none.
+fn log(workload: &Workload, wanted: &Wanted) -> Result<Vec<Line>, String> {
+    let Some(replay) = &workload.replay else { return Ok(Vec::new()) };
+    let name = &workload.name;
+    let log = wanted.log.as_ref().ok_or_else(|| format!("{name} replays a log: say with --log FILE which one"))?;
+    if workload.phases.len() != 1 || workload.contents.len() != 1 {
+        return Err(format!("{name} replays a log: it needs one [[phase]] and one [[content]]"));
+    }
+    if log.requests.last().is_none_or(|last| last.at_us == 0) {
+        return Err("the log has no times, or one for all its requests: robots cannot follow its pace".to_owned());
+    }
+    let mut seen = 0;
+    let lines = log.requests.iter().map(|request| {
+        let repeat = request.object < seen;
+        seen = seen.max(request.object + 1);
+        let at = Duration::from_secs_f64((request.at_us as f64 / 1e6 / replay.speed).min(LOG_S_MAX));
+        Line { at, object: request.object + 1, repeat }
+    });
+    Ok(lines.collect())
+}
+
+/// Sizes of the objects of a log, by their numbers: that of the first request for each.
+fn sizes(log: &Trace) -> Arc<[u64]> {
+    let mut sizes = Vec::with_capacity(log.objects as usize);
+    for request in &log.requests {
+        if request.object as usize == sizes.len() {
+            sizes.push(request.bytes);
+        }
+    }
+    sizes.into()
+}
+
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
-fn refuse(workload: &Workload, forward: bool) -> Result<(), String> {
-    let (robots, requests, servers) = (&workload.robots, &workload.requests, &workload.servers);
+fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
+    if workload.requests.purges > 0.0 && route.mode != Mode::NoProxy && route.purge.is_empty() {
+        let name = &workload.name;
+        return Err(format!("{name} purges: say by which method this cache forgets a URL (purge in its entry.toml)"));
+    }
+    let forward = route.mode == Mode::Forward;
+    let (robots, servers) = (&workload.robots, &workload.servers);
     let cannot = [
         (robots.tls, "robot.tls"),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
-        (requests.purges_per_request > 0.0, "purges"),
         (
             servers.names && forward,
             "server.names (a forward proxy has to look them up; change it with server.names=false)",
         ),
-        (workload.replay.is_some(), "replay"),
     ];
     let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
     match missing.is_empty() {
@@ -152,7 +200,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
     }
 }
 
-fn robots(workload: &Workload, count: u32) -> RobotSettings {
+fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
     let (given, interest, requests) = (&workload.robots, &workload.interest, &workload.requests);
     let kinds = [
         (Special::ModifiedBefore, requests.ims_200),
@@ -162,12 +210,15 @@ fn robots(workload: &Workload, count: u32) -> RobotSettings {
         (Special::Head, requests.head),
         (Special::Post, requests.post),
         (Special::Part, requests.range),
+        // Without a cache there is nothing to purge.
+        (Special::Purge, if mode == Mode::NoProxy { 0.0 } else { requests.purges }),
     ];
     let direct = workload.direct_shares().into_iter().enumerate();
     RobotSettings {
         count,
         per_address: given.per_address.max(1),
         pace: match given.pace {
+            _ if workload.replay.is_some() => Pace::Log,
             workload::Pace::Poisson { rate_per_s } => Pace::Poisson(rate_per_s),
             workload::Pace::Constant { rate_per_s } => Pace::Constant(Duration::from_secs_f64(1.0 / rate_per_s)),
             workload::Pace::Closed { pause } => Pace::Closed(pause),
@@ -254,14 +305,14 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
-    let names = false;
+    let (names, purge) = (false, String::new());
     match (proxy, site) {
         (Some(address), _) => {
-            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names }
+            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names, purge }
         }
         (None, Some((address, host))) => {
-            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names }
+            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names, purge }
         }
-        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names },
+        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names, purge },
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::distribution::Distribution;
 use crate::ledger::Class;
 use crate::origin::Fault;
-use crate::robot::{Pace, Popularity, Ranges, RobotSettings, Special};
+use crate::robot::{Line, Pace, Popularity, Ranges, RobotSettings, Special};
 use larder_wire::Version;
 
 /// A second or two of a changed run without a proxy.
@@ -44,6 +44,7 @@ fn a_redirection_is_followed() {
 fn aborts_of_both_sides_are_no_errors() {
     let seen = seen(|settings| {
         settings.robots.abort = 0.3;
+        settings.robots.kinds = vec![(Special::Post, 0.3), (Special::Head, 0.1)];
         settings.origins.faults = vec![(Fault::Abort, 0.3)];
     });
     quiet(&seen);
@@ -113,6 +114,25 @@ fn robots_wait_between_two_requests_and_start_together() {
     });
     quiet(&seen);
     assert!((150..=200).contains(&seen.replies()), "{} replies of 10 robots in 2 s", seen.replies());
+}
+
+#[test]
+fn a_log_is_asked_in_its_order_at_its_times_with_its_sizes() {
+    let line = |number: u64| Line {
+        at: Duration::from_millis(10 * number),
+        object: number as u32 % 40 + 1,
+        repeat: number >= 40,
+    };
+    let seen = seen(|settings| {
+        settings.robots.pace = Pace::Log;
+        settings.log = (0..100).map(line).collect();
+        settings.law.sizes = (1..=40).map(|number| number * 100).collect();
+    });
+    quiet(&seen);
+    let basic = seen.class(Class::Basic);
+    assert_eq!((seen.replies(), seen.due, seen.repeats, seen.fresh_urls), (100, 100, 60, 40));
+    // Twice all forty and once the first twenty.
+    assert_eq!(basic.size.sum(), 100 * (2 * 820 + 210));
 }
 
 #[test]

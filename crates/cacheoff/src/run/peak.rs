@@ -78,6 +78,12 @@ impl PeakArgs {
             search.learn(rate, reason.is_none());
         }
         match search.held {
+            Some(held) if search.broke.is_none() => {
+                println!(
+                    "{held:.1}/s, the highest rate that was tried, held {}: more --runs find where it ends",
+                    self.bound
+                );
+            }
             Some(held) => println!("the highest rate that held {}: {held:.1}/s", self.bound),
             None => println!("no rate held {}", self.bound),
         }

@@ -1,9 +1,11 @@
 //! "Declared, ideal, measured": what a workload says of itself beside what was seen, with the interval of confidence.
 
+use crate::distribution::Distribution;
 use crate::engine::Settings;
 use crate::ledger::{Class, Histogram, Interval, Ledger};
 use crate::object::pick;
 use crate::random::Stream;
+use crate::robot::Special;
 use crate::workload::{Content, Workload};
 use std::fmt::Write;
 
@@ -37,11 +39,15 @@ impl Row {
     }
 }
 
-/// The table of a run, over its logged phases.
+/// The table of a run, over its logged phases; empty if nothing is declared.
 pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> String {
     let mut text =
         String::from("| what | declared | ideal | measured | ± (99 %) | within |\n|---|---|---|---|---|---|\n");
-    for row in rows(ledger, workload, settings) {
+    let rows = rows(ledger, workload, settings);
+    if rows.is_empty() {
+        return String::new();
+    }
+    for row in rows {
         let within = if row.holds() { "yes" } else { "NO" };
         let Row { what, declared, ideal, measured, around, unit } = row;
         let _ = writeln!(
@@ -67,9 +73,39 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
+/// What the logged phases made of the recurrence, by their replies.
+fn recurrence(ledger: &Ledger) -> f64 {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for interval in &ledger.intervals {
+        let logged = ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|phase| phase.logged);
+        let replies = if logged { interval.class(Class::Basic).replies as f64 } else { 0.0 };
+        (sum, weight) = (sum + replies * f64::from(interval.levels.recurrence), weight + replies);
+    }
+    if weight > 0.0 { sum / weight } else { 1.0 }
+}
+
+/// How much less requests say of objects than as many different ones would, by the same measure: the share `again` of them
+/// repeats one that is there already, and an object that has been there for long was repeated often.
+fn repeats(again: f64) -> f64 {
+    1.0 + 2.0 * again / (1.0 - again).max(0.01)
+}
+
+/// Whether what is asked for is like the objects that there are: neither popular ones of a fixed set, nor small ones by
+/// choice, nor parts.
+fn is_plain(settings: &Settings) -> bool {
+    let robots = &settings.robots;
+    let parts = robots.kinds.iter().any(|(kind, _)| *kind == Special::Part);
+    let whole = !parts && robots.ranges.parallel == Distribution::Constant(1.0) && robots.abort == 0.0;
+    whole && settings.preset.is_none() && robots.discrimination == 0.0 && robots.hot_set.is_none()
+}
+
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
 /// intervals of shares are wider than those of independent draws.
 pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Row> {
+    // A log says nothing of itself beforehand.
+    if !settings.log.is_empty() {
+        return Vec::new();
+    }
     let (whole, robot_seconds) = logged(ledger);
     let (all, basic) = (whole.class(Class::All), whole.class(Class::Basic));
     let (replies, basics) = (all.replies.max(1) as f64, basic.replies.max(1) as f64);
@@ -93,12 +129,19 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
         let seen = whole.class(Class::Content(number as u8)).replies;
         rows.push(share(format!("share of {}", content.name), (declared[number], real[number]), seen, replies));
     }
-    let (planned, likely) = weighed(Content::size_mean);
-    rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
-    let cachable = weighed(|content| content.cachable);
-    rows.push(share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics));
-    if settings.preset.is_none() {
-        let again = workload.interest.recurrence;
+    let again = workload.interest.recurrence;
+    let cluster = cluster * repeats(again);
+    if is_plain(settings) {
+        let (planned, likely) = weighed(Content::size_mean);
+        rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
+    }
+    if settings.preset.is_none() && basic.replies > 0 {
+        let cachable = weighed(|content| content.cachable);
+        rows.push(Row {
+            around: 100.0 * WIDTH * (cachable.1 * (1.0 - cachable.1) * cluster / basics).sqrt(),
+            ..share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics)
+        });
+        let again = again * recurrence(ledger);
         let offered = (again * cachable.0, again * cachable.1);
         rows.push(share("offered DHR".into(), offered, basic.offered, basics));
     }

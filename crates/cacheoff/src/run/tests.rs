@@ -146,6 +146,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         freeze_at: None,
         freeze_after: None,
         preset: None,
+        log: [].into(),
         workers: 2,
         drain: Duration::from_secs(2),
     };

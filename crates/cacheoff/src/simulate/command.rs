@@ -49,7 +49,7 @@ impl SimulateArgs {
         });
         let mut given = given.collect::<Result<Vec<u64>, String>>()?;
         given.sort_unstable();
-        let trace = self.read()?;
+        let trace = read(&self.log, &self.form, self.requests_max)?;
         let footprint = trace.footprint_bytes();
         let sizes = if given.is_empty() { sizes(footprint) } else { given };
         println!("{}", self.summary(&trace, footprint));
@@ -70,28 +70,6 @@ impl SimulateArgs {
         Policy::ALL.into_iter().filter(wanted).collect()
     }
 
-    fn read(&self) -> Result<Trace, String> {
-        let name = self.log.display();
-        let unreadable = |error: std::io::Error| format!("{name} cannot be read: {error}");
-        let mut from = BufReader::with_capacity(BUFFER_BYTES, File::open(&self.log).map_err(unreadable)?);
-        let start = from.fill_buf().map_err(unreadable)?;
-        if let Some(tool) = compressed(start) {
-            return Err(format!("{name} is compressed: unpack it with {tool} first"));
-        }
-        let form = Form::ALL.into_iter().find(|form| form.as_str() == self.form).or_else(|| by_name(&self.log));
-        let form = form.or_else(|| Form::of(start));
-        let form = form.ok_or_else(|| format!("{name} is no log of a known form: name it with --form"))?;
-        let trace = Trace::read(form, from, self.requests_max).map_err(unreadable)?;
-        match trace.requests.is_empty() {
-            true => Err(format!(
-                "{name} has no requests of form {}: {} lines were no GET with a body",
-                form.as_str(),
-                trace.skipped
-            )),
-            false => Ok(trace),
-        }
-    }
-
     fn summary(&self, trace: &Trace, footprint: u64) -> String {
         let count = |count: u64| grouped(count as f64);
         let objects = u64::from(trace.objects);
@@ -107,6 +85,29 @@ impl SimulateArgs {
             count(objects),
             Unit::Bytes.text(footprint as f64),
         )
+    }
+}
+
+/// Reads a log of a form by its word, or of the form that it seems to have.
+pub fn read(log: &Path, form: &str, requests_max: usize) -> Result<Trace, String> {
+    let name = log.display();
+    let unreadable = |error: std::io::Error| format!("{name} cannot be read: {error}");
+    let mut from = BufReader::with_capacity(BUFFER_BYTES, File::open(log).map_err(unreadable)?);
+    let start = from.fill_buf().map_err(unreadable)?;
+    if let Some(tool) = compressed(start) {
+        return Err(format!("{name} is compressed: unpack it with {tool} first"));
+    }
+    let form = Form::ALL.into_iter().find(|known| known.as_str() == form).or_else(|| by_name(log));
+    let form = form.or_else(|| Form::of(start));
+    let form = form.ok_or_else(|| format!("{name} is no log of a known form: name it with --form"))?;
+    let trace = Trace::read(form, from, requests_max).map_err(unreadable)?;
+    match trace.requests.is_empty() {
+        true => Err(format!(
+            "{name} has no requests of form {}: {} lines were no GET with a body",
+            form.as_str(),
+            trace.skipped
+        )),
+        false => Ok(trace),
     }
 }
 

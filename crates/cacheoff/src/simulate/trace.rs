@@ -11,6 +11,8 @@ pub struct Request {
     pub object: u32,
     /// Bytes of the reply; at least 1.
     pub bytes: u64,
+    /// Microseconds after the first request of the log; a log that goes back in time stands still.
+    pub at_us: u64,
 }
 
 /// A log that was read.
@@ -156,9 +158,11 @@ impl Reading {
         let next = self.trace.objects;
         let object = *self.numbers.entry(hash(&said.object)).or_insert(next);
         self.trace.objects += u32::from(object == next);
-        self.trace.requests.push(Request { object, bytes: said.bytes.max(1) });
-        self.first_s.get_or_insert(said.at_s);
+        let first_s = *self.first_s.get_or_insert(said.at_s);
         self.last_s = said.at_s;
+        let before = self.trace.requests.last().map_or(0, |last| last.at_us);
+        let at_us = (((said.at_s - first_s) * 1e6) as u64).max(before);
+        self.trace.requests.push(Request { object, bytes: said.bytes.max(1), at_us });
     }
 
     fn end(mut self) -> Trace {

@@ -129,7 +129,6 @@ impl ContentDraft {
             variants: 1,
             etag: false,
             cache_control: "public".to_owned(),
-            tags: 0,
         };
         Self { content, embeds: None, embeds_of: Vec::new() }
     }
@@ -174,7 +173,7 @@ impl Workload {
                 query: 0.0,
                 accept_gzip: 0.0,
                 logged_in: 0.0,
-                purges_per_request: 0.0,
+                purges: 0.0,
                 expected_status: 0,
             },
             interest: Interest {

@@ -23,9 +23,12 @@ Distributions: `x` or `const(x)`, `unif(low, high)`, `exp(mean)`, `norm(mean, de
 `logn(mean, deviation)` (of the result), `zipf(n)` = floor((n+1)^U), as Web Polygraph defines them; and `zipf(n, alpha)` (ranks with
 weights rank^-alpha), `pareto(low, high, alpha)`, `quantiles(0%: x, 50%: y, 100%: z)` (up to eight points).
 
+A workload with `replay` asks what a log asked, in its order and at its times: `cacheoff run replay --log FILE`. Bodies have the size of
+the first request for their URL in the log; `--scale 0.1` plays the first six minutes. `cacheoff simulate` does it without a network.
+
 A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
 
-What the engine does not play is refused, never left out: TLS, HTTP/2, purges, the replay of a log over a network (`cacheoff simulate` does it without one), and names of
+What the engine does not play is refused, never left out: TLS, HTTP/2, and names of
 servers through a forward proxy, which would have to look them up (`--set server.names=false`). A dark phase wants `--cut` and `--again`.
 ";
 

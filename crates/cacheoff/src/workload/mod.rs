@@ -177,8 +177,8 @@ pub struct Requests {
     pub accept_gzip: f64,
     /// Requests with a robot's authorization, as of a user who is logged in.
     pub logged_in: f64,
-    /// Purges of a tag per second and requests per second of peak.
-    pub purges_per_request: f64,
+    /// Purges of the URL of an object that somebody asked for.
+    pub purges: f64,
     /// The reply that the cache must give by itself, such as 403; 0 is none.
     pub expected_status: u16,
 }
@@ -336,8 +336,6 @@ pub struct Content {
     pub etag: bool,
     /// `Cache-Control` of what a store may keep.
     pub cache_control: String,
-    /// Tags that an object has, for purges.
-    pub tags: u32,
 }
 
 /// What a page embeds.

@@ -155,11 +155,10 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
         "Requests with `Authorization`, which must not be answered from the store.",
     ),
     Whole::new(
-        "requests.purges_per_request",
-        Field::Number(|w| &mut w.requests.purges_per_request),
-        "Purges by tag for each request.",
-    )
-    .between(0.0, 1.0),
+        "requests.purges",
+        Field::Share(|w| &mut w.requests.purges),
+        "Purges of the URL of an object that was asked for before, by the method that the cache knows (`--purge-method`, `purge` in an `entry.toml`). Once it is acknowledged (2xx or 404), a hit on an answer that the origin gave in a second before that of the purge is the error `purged-hit`, also if the fetch was under way. Without a cache none is sent.",
+    ),
     Whole::new(
         "requests.expected_status",
         Field::Word {
@@ -385,7 +384,6 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
     }, "Variants of an object; with more than one, replies say `Vary: Accept-Encoding`."),
     OfContent::new("etag", Field::Flag(|c| &mut c.content.etag), "Replies carry a strong `ETag`."),
     OfContent::new("cache_control", Field::Text(|c| &mut c.content.cache_control), "`Cache-Control` of what a store may keep."),
-    OfContent::new("tags", Field::Few(|c| &mut c.content.tags), "Tags that each object has, for purges.").between(0.0, 64.0),
 ];
 
 /// Knobs of a `[[phase]]`.
@@ -403,7 +401,7 @@ pub(super) static PHASE: &[Knob<PhaseDraft>] = &[
     OfPhase::new(
         "fill_caches",
         Field::NumberIfAny(|p| &mut p.phase.fill_caches),
-        "Goal: cachable misses of so many times the size of the cache (`--cache-size`).",
+        "Goal: cachable misses of so many times the size of the cache (`--cache-bytes`).",
     )
     .between(0.001, 1_000.0),
     OfPhase::new(

@@ -44,6 +44,12 @@ pub enum Lie {
     Refuses,
     /// Not HTTP.
     Babbles,
+    /// Acknowledges purges and keeps what was purged.
+    KeepsPurged,
+    /// Takes PURGE for a method of the origin.
+    PassesPurges,
+    /// Answers purges with 405.
+    RefusesPurges,
     /// Closes without an answer.
     HangsUp,
 }
@@ -115,10 +121,25 @@ fn serve(mut client: TcpStream, lie: Lie, store: &Mutex<Store>, asked: &AtomicUs
         Lie::HangsUp => return Ok(()),
         _ => {}
     }
+    if let Some(rest) = request.strip_prefix("PURGE ").filter(|_| lie != Lie::PassesPurges) {
+        return client.write_all(purge(rest, lie, &mut store.lock().unwrap()));
+    }
     let answer = answer(&request, lie, store)?;
     let cut = if lie == Lie::Truncates { answer.body.len() / 2 } else { answer.body.len() };
     client.write_all(answer.head.as_bytes())?;
     client.write_all(&answer.body[..cut])
+}
+
+/// Forgets a URL, or only says so.
+fn purge(rest: &str, lie: Lie, store: &mut Store) -> &'static [u8] {
+    let url = rest.split(' ').next().unwrap_or_default();
+    if lie == Lie::RefusesPurges {
+        return b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    }
+    if lie != Lie::KeepsPurged {
+        store.answers.retain(|key, _| !key.starts_with(&format!("{url} ")));
+    }
+    b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone"
 }
 
 fn answer(request: &str, lie: Lie, store: &Mutex<Store>) -> io::Result<Answer> {
