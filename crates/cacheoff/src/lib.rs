@@ -26,5 +26,6 @@ pub mod robot;
 pub mod run;
 pub mod schedule;
 pub mod simulate;
+pub mod tls;
 pub mod wire;
 pub mod workload;

@@ -147,6 +147,7 @@ impl ProofArgs {
             workers: 1,
             cache_bytes: Some(self.memory_mb << 20),
             log: None,
+            tls: None,
         };
         let (settings, _) = derive(&workload, &wanted)?;
         let all: Vec<Vec<Row>> = ledgers.iter().map(|ledger| rows(ledger, &workload, &settings)).collect();

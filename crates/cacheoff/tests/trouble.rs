@@ -95,8 +95,18 @@ fn a_proxy_that_dies_is_counted_and_the_run_goes_on_to_its_end() {
 }
 
 #[test]
-fn a_workload_that_cannot_be_played_is_refused_with_its_knobs() {
+fn what_cannot_be_played_is_refused_with_its_knobs_and_flags() {
     let folder = tempfile::tempdir().unwrap();
-    let output = hammer("", "--set robot.tls=true", &folder.path().join("run.ledger")).output().unwrap();
-    assert!(!output.status.success() && said(&output).contains("robot.tls"), "{}", said(&output));
+    let cases = [
+        ("--set robot.protocol=http/2", "robot.protocol"),
+        ("--site https://127.0.0.1:1", "--ca FILE"),
+        ("--site http://127.0.0.1:1 --tls --insecure", "https://"),
+        ("--site https://127.0.0.1:1 --insecure --ca-out /dev/null", "--ca-out"),
+        ("--tls --ca /dev/null", "no PEM certificate"),
+        ("--insecure", "--tls"),
+    ];
+    for (words, name) in cases {
+        let output = hammer("", words, &folder.path().join("run.ledger")).output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(name), "{words}: {}", said(&output));
+    }
 }

@@ -92,7 +92,7 @@ impl CeilingArgs {
         let workload = read(&Discipline { changes, ..Discipline::of("hammer") }, 1.0)?.workload;
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let route = route(None, Some((self.address(), self.address().to_string())), 0);
-        let wanted = Wanted { peak: None, seed: 1, epoch, route, workers: 1, cache_bytes: None, log: None };
+        let wanted = Wanted { peak: None, seed: 1, epoch, route, workers: 1, cache_bytes: None, log: None, tls: None };
         let (settings, phases) = derive(&workload, &wanted)?;
         let mut responder = Responder::start(self, &reply(&settings.law)?)?;
         let order = Order {

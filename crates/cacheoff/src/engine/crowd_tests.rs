@@ -15,6 +15,7 @@ fn asked_of(name: &str, scale: f64, seed: u64, peak: f64) -> Vec<(Duration, Wish
         workers: 1,
         cache_bytes: Some(1 << 20),
         log: None,
+        tls: None,
     };
     let (settings, phases) = derive(&workload, &wanted).unwrap();
     let schedule = Schedule::new(phases, 1);
@@ -104,6 +105,7 @@ fn what_a_page_embeds_is_paid_for_only_if_it_is_asked_for() {
         workers: 1,
         cache_bytes: None,
         log: None,
+        tls: None,
     };
     let (settings, _) = derive(&workload, &wanted).unwrap();
     let mut crowd = Crowd::new(&settings, 0);

@@ -13,6 +13,7 @@ pub use worker::{Piece, Worker, listeners};
 use crate::object::Law;
 use crate::origin::OriginSettings;
 use crate::robot::{Line, RobotSettings, Route};
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub robots: RobotSettings,
     /// Whom the robots speak to.
     pub route: Route,
+    /// How TLS is spoken, by those who do.
+    pub tls: Option<Tls>,
     /// When the working set stops growing.
     pub freeze_at: Option<Duration>,
     /// After how many new cachable objects it stops growing.

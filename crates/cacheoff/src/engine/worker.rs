@@ -6,14 +6,20 @@ use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
 use crate::ledger::{Exhibit, Interval, Kind, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
+use crate::origin::server_number;
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
-use crate::robot::{Ask, Company, Desk, Job, Kindred, Outcome, Report, Verdict, Wish, robot_address, trouble_of};
+use crate::robot::{
+    Ask, Company, Desk, Job, Kindred, Outcome, Report, Verdict, Wish, robot_address, server_name, trouble_of,
+};
 use crate::schedule::Schedule;
+use crate::tls::{Channel, Tls};
 use crate::wire::{Clock, Xact};
+use rustls::ClientConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
@@ -62,6 +68,8 @@ pub struct Worker {
     serves: Slots<Serve>,
     asks: Slots<Ask>,
     crowd: Crowd,
+    /// How each robot speaks TLS, once it has.
+    speakers: HashMap<u32, Arc<ClientConfig>>,
     recorder: Recorder,
     stream: Stream,
     clock: Clock,
@@ -122,6 +130,7 @@ impl Worker {
             listener,
             serves: Slots::default(),
             asks: Slots::default(),
+            speakers: HashMap::new(),
             recorder: Recorder::new(),
             start,
             now: Duration::ZERO,
@@ -224,6 +233,13 @@ impl Worker {
                     if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                         continue;
                     }
+                    let channel = match self.channel(stream) {
+                        Ok(channel) => channel,
+                        Err(detail) => {
+                            self.trouble(Trouble::Tls, String::new(), &detail);
+                            continue;
+                        }
+                    };
                     let mut site = site(
                         &self.settings,
                         &mut self.recorder,
@@ -232,7 +248,7 @@ impl Worker {
                         self.now,
                         &mut self.buffer,
                     );
-                    let slot = self.serves.insert(Serve::new(stream, &mut site));
+                    let slot = self.serves.insert(Serve::new(channel, &mut site));
                     let watched = self.serves.at(slot).map(|serve| self.poll.watch(serve.socket(), slot.token(SERVE)));
                     if !matches!(watched, Some(Ok(()))) {
                         self.serves.remove(slot);
@@ -247,6 +263,20 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// What an origin speaks on a connection: TLS, where it has a certificate for the address that was asked.
+    fn channel(&self, stream: TcpStream) -> Result<Channel, String> {
+        let Some(authority) = self.settings.tls.as_ref().and_then(Tls::origins) else {
+            return Ok(Channel::clear(stream));
+        };
+        let address = stream.local_addr().map_err(|error| error.to_string())?.ip();
+        let number = match address {
+            IpAddr::V4(address) => server_number(address),
+            IpAddr::V6(_) => None,
+        };
+        let config = authority.server(address, &number.map_or_else(|| "localhost".to_owned(), server_name))?;
+        Channel::server(stream, config).map_err(|error| error.to_string())
     }
 
     fn serve(&mut self, slot: Slot, act: impl FnOnce(&mut Serve, &mut Site<'_>) -> Next) {
@@ -302,8 +332,8 @@ impl Worker {
         loop {
             let found = &mut self.crowd.robots[robot as usize];
             let Some(wish) = found.queue.front_mut() else { return };
-            let hop = self.settings.route.hop(wish.name.server);
-            let reuse = found.idle.iter().rposition(|(leads, _)| *leads == hop);
+            let end = self.settings.route.end(wish.name.server);
+            let reuse = found.idle.iter().rposition(|(leads, _)| *leads == end);
             if reuse.is_none() && found.open >= self.settings.robots.connections_max {
                 if found.idle.is_empty() {
                     wish.waited = true;
@@ -318,7 +348,7 @@ impl Worker {
             let job = self.job(wish);
             match idle {
                 Some(slot) => self.reuse(slot, job),
-                None => self.connect(robot, hop, job),
+                None => self.connect(robot, job),
             }
         }
     }
@@ -349,13 +379,16 @@ impl Worker {
         self.ask(slot, |ask, desk| ask.begin(job, desk));
     }
 
-    fn connect(&mut self, robot: u32, hop: SocketAddr, job: Box<Job>) {
+    fn connect(&mut self, robot: u32, job: Box<Job>) {
         let from = robot_address(self.crowd.robots[robot as usize].number, self.settings.robots.per_address);
         let found = &mut self.crowd.robots[robot as usize];
         (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
         self.under_way += 1;
+        let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
+        let tls = tls.filter(|_| self.settings.route.tls);
+        let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot()).clone());
         let desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
-        match Ask::connect(robot, from, hop, job, &desk, &mut self.stream) {
+        match Ask::connect(robot, from, secure, job, &desk, &mut self.stream) {
             Ok(ask) => {
                 let slot = self.asks.insert(ask);
                 let watched = self.asks.at(slot).map(|ask| self.poll.watch(ask.socket(), slot.token(ASK)));
@@ -377,19 +410,21 @@ impl Worker {
 
     fn ask(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) {
         let Some(ask) = self.asks.at(slot) else { return };
-        let connecting = ask.is_connecting();
         let mut desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
         let outcome = act(ask, &mut desk);
-        let (robot, hop, used) = (ask.robot, ask.hop, ask.used);
-        if connecting && !ask.is_connecting() && used > 0 {
-            self.recorder.connected(Side::Client, Some(self.now.saturating_sub(ask.opened)));
+        let (robot, end, used) = (ask.robot, ask.end, ask.used);
+        if let Some(took) = ask.connected.take() {
+            self.recorder.connected(Side::Client, Some(took));
+        }
+        if let Some((shaken, took)) = ask.shaken.take() {
+            self.recorder.shaken(Side::Client, shaken.resumed, Some(took));
         }
         match outcome {
             Outcome::Poll => {}
             Outcome::Wake(at) => self.timers.set(at, What::Ask(slot)),
             Outcome::Done(report, stays) => {
                 if stays {
-                    self.crowd.robots[robot as usize].idle.push((hop, slot));
+                    self.crowd.robots[robot as usize].idle.push((end, slot));
                 } else {
                     self.close(slot);
                 }
@@ -577,7 +612,8 @@ impl Worker {
         let mut path = Vec::new();
         self.settings.law.path(&wish.name, &wish.facts, &mut path);
         let server = crate::origin::server_address(wish.name.server);
-        format!("http://{server}:{}{}", self.settings.route.origin_port, String::from_utf8_lossy(&path))
+        let scheme = if self.settings.route.tls { "https" } else { "http" };
+        format!("{scheme}://{server}:{}{}", self.settings.route.origin_port, String::from_utf8_lossy(&path))
     }
 
     /// Each second: replies that take too long, connections of origins that nobody uses.

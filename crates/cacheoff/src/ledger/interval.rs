@@ -44,6 +44,9 @@ pub struct Interval {
     /// How long a connection took to be made.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub connect: Histogram,
+    /// How long a TLS handshake of a robot took.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub handshake: Histogram,
     /// Lateness of the referee itself: from the intended to the real start of a request that had nothing to wait for.
     #[serde(skip_serializing_if = "Histogram::is_empty")]
     pub lateness: Histogram,
@@ -101,6 +104,7 @@ impl Interval {
         self.first_byte.merge(&other.first_byte);
         self.wait.merge(&other.wait);
         self.connect.merge(&other.connect);
+        self.handshake.merge(&other.handshake);
         self.lateness.merge(&other.lateness);
         for (side, connections) in &other.connections {
             self.connections.entry(*side).or_default().count(connections);
@@ -312,6 +316,12 @@ pub struct Connections {
     pub reused: u64,
     /// Requests that were sent again because a re-used connection had died.
     pub retried: u64,
+    /// TLS handshakes that succeeded.
+    #[serde(skip_serializing_if = "is_none")]
+    pub handshakes: u64,
+    /// Of those, the ones that resumed an earlier session.
+    #[serde(skip_serializing_if = "is_none")]
+    pub resumed: u64,
     /// Open at the end of the interval.
     pub open: u64,
     /// Of those, without a request under way.
@@ -325,7 +335,13 @@ impl Connections {
         self.closed_by_cache += other.closed_by_cache;
         self.reused += other.reused;
         self.retried += other.retried;
+        self.handshakes += other.handshakes;
+        self.resumed += other.resumed;
     }
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What reached the origins.

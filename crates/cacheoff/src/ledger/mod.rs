@@ -20,8 +20,8 @@ pub use interval::{
 };
 pub use recorder::{Recorder, Reply, Served};
 pub use run::{
-    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Target, Tuning,
-    WorkloadFacts,
+    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Target,
+    TlsFacts, Tuning, WorkloadFacts,
 };
 use serde::{Deserialize, Serialize};
 pub use words::{Kind, MissCause, Side, Trouble};

@@ -61,6 +61,7 @@ pub struct Recorder {
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
+    handshake: Tally,
     lateness: Tally,
     think: Tally,
     origin_service: Tally,
@@ -175,6 +176,16 @@ impl Recorder {
         }
     }
 
+    /// A TLS handshake succeeded; on the client side, in how much time.
+    pub fn shaken(&mut self, side: Side, resumed: bool, took: Option<Duration>) {
+        let counts = self.side(side);
+        counts.handshakes += 1;
+        counts.resumed += u64::from(resumed);
+        if let Some(took) = took {
+            self.handshake.add(micros(took));
+        }
+    }
+
     /// Counters of the connections on a side, to be added to; `open` and `idle` are set, not added.
     pub fn side(&mut self, side: Side) -> &mut Connections {
         &mut self.connections[side as usize]
@@ -225,6 +236,7 @@ impl Recorder {
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();
+        interval.handshake = self.handshake.take();
         interval.lateness = self.lateness.take();
         interval.origin.think = self.think.take();
         interval.origin.service = self.origin_service.take();

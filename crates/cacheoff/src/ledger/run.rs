@@ -31,6 +31,9 @@ pub struct Run {
     pub ideal: Ideal,
     /// The links between robots, cache and origins.
     pub links: Vec<Link>,
+    /// How robots speak TLS, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsFacts>,
     /// Settings of both sides that change figures, as read from the system.
     pub tuning: Vec<Tuning>,
     /// Where it ran.
@@ -217,6 +220,26 @@ pub struct Machine {
     pub kernel: String,
     /// Whether it is a virtual machine, as far as it can be told.
     pub virtual_machine: bool,
+}
+
+/// TLS of the robots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsFacts {
+    /// The certificate of the other end is verified.
+    Verified,
+    /// Any certificate is taken (`--insecure`).
+    Unverified,
+}
+
+impl TlsFacts {
+    /// The word of ledgers and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Unverified => "unverified",
+        }
+    }
 }
 
 /// A price.

@@ -66,7 +66,7 @@ words! {
         Reset "reset" "The connection was reset or closed before an answer.",
         Timeout "timeout" "No complete answer within the limit.",
         Malformed "malformed" "The answer is not HTTP.",
-        Tls "tls" "The TLS handshake failed; clear text is never tried instead.",
+        Tls "tls" "The TLS handshake failed, or its records were damaged; clear text is never tried instead.",
         NoDescriptors "no-descriptors" "The referee's own limit of open files was reached.",
         NoPorts "no-ports" "The referee had no local port left.",
         GaveUp "gave-up" "A request that was due was not sent before the phase ended.",

@@ -52,6 +52,11 @@ impl Default for OriginSettings {
     }
 }
 
+/// The number of the visible server that has an address.
+pub fn server_number(address: std::net::Ipv4Addr) -> Option<u32> {
+    u32::from(address).checked_sub(0x7F80_0001).filter(|_| address.is_loopback())
+}
+
 /// The address of a visible server: 127.128.0.1 and up.
 pub fn server_address(server: u32) -> std::net::Ipv4Addr {
     std::net::Ipv4Addr::from(0x7F80_0001 + server)

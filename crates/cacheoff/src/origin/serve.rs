@@ -1,10 +1,11 @@
 //! One connection of an origin: a request at a time, thought about, answered through the link.
 
 use super::{Answer, Fault, Manner, OriginSettings, answer, chunks};
-use crate::ledger::{Recorder, Side};
+use crate::ledger::{Exhibit, Recorder, Side, Trouble};
 use crate::link::{Arrival, Lane};
 use crate::object::{Body, Law};
 use crate::random::Stream;
+use crate::tls::Channel;
 use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
@@ -48,7 +49,7 @@ pub enum Next {
 /// One connection of an origin.
 #[derive(Debug)]
 pub struct Serve {
-    stream: TcpStream,
+    channel: Channel,
     inbox: Vec<u8>,
     scan: HeadScan,
     /// The body of the request that is being read past, with its head.
@@ -80,6 +81,7 @@ enum State {
     Waiting(Duration, Box<Reply>),
     Sending(Box<Reply>),
     Stalled,
+    Shaking,
 }
 
 #[derive(Debug)]
@@ -106,7 +108,7 @@ const LANE_BYTES: u64 = 1 << 20;
 
 impl Serve {
     /// A connection that was accepted.
-    pub fn new(stream: TcpStream, site: &mut Site<'_>) -> Self {
+    pub fn new(channel: Channel, site: &mut Site<'_>) -> Self {
         let uses_left = site.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(site.stream).max(1.0) as u32);
         let link = site.settings.link;
         let lanes = (!link.is_plain()).then(|| {
@@ -115,11 +117,11 @@ impl Serve {
         });
         site.recorder.connected(Side::Server, None);
         Self {
-            stream,
+            state: if channel.is_secured() { State::Shaking } else { State::Reading },
+            channel,
             inbox: Vec::new(),
             scan: HeadScan::new(),
             upload: None,
-            state: State::Reading,
             readable: true,
             writable: true,
             ended: false,
@@ -157,6 +159,7 @@ impl Serve {
                     continue;
                 }
                 State::Sending(reply) => self.send(reply, site),
+                State::Shaking => self.shake(site),
                 State::Stalled => {
                     self.state = State::Stalled;
                     return Next::Poll;
@@ -164,6 +167,33 @@ impl Serve {
             };
             if let Some(next) = next {
                 return next;
+            }
+        }
+    }
+
+    /// Goes on with the handshake. Who speaks clear text, or does not believe the certificate, gets no answer.
+    fn shake(&mut self, site: &mut Site<'_>) -> Option<Next> {
+        match self.channel.shake() {
+            Ok(None) => {
+                self.state = State::Shaking;
+                Some(Next::Poll)
+            }
+            Ok(Some(shaken)) => {
+                site.recorder.shaken(Side::Server, shaken.resumed, None);
+                if let Some(lanes) = &mut self.lanes {
+                    lanes.open_at = lanes.open_at.max(site.now) + site.settings.link.delay * 2 * shaken.rounds;
+                }
+                (self.readable, self.writable) = (true, true);
+                None
+            }
+            // Somebody only looked whether there is anybody.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(Next::Close),
+            Err(error) => {
+                let at_us = site.now.as_micros() as u64;
+                let detail = format!("the handshake with an origin failed: {error}");
+                let trouble = Trouble::Tls;
+                site.recorder.error(trouble, || Exhibit { trouble, at_us, url: String::new(), detail });
+                Some(Next::Close)
             }
         }
     }
@@ -178,10 +208,10 @@ impl Serve {
             if !self.readable {
                 return Some(Next::Poll);
             }
-            match self.stream.read(site.buffer) {
+            match self.channel.read(site.buffer) {
                 Ok(0) => return Some(Next::Close),
                 Ok(len) => {
-                    self.readable = self.ended || len == site.buffer.len();
+                    self.readable = self.ended || self.channel.may_have_more(len, site.buffer.len());
                     self.inbox.extend_from_slice(&site.buffer[..len]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
@@ -256,6 +286,14 @@ impl Serve {
     fn send(&mut self, mut reply: Box<Reply>, site: &mut Site<'_>) -> Option<Next> {
         loop {
             if reply.sent == reply.len() {
+                match self.channel.flush_some() {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.state = State::Sending(reply);
+                        return Some(Next::Poll);
+                    }
+                    Err(_) => return Some(Next::Close),
+                }
                 site.recorder.answered(site.now.saturating_sub(reply.asked));
                 return self.sent(&reply);
             }
@@ -268,10 +306,10 @@ impl Serve {
                 return Some(Next::Poll);
             }
             let piece = reply.piece(site.buffer);
-            match self.stream.write(&site.buffer[..piece]) {
+            match self.channel.write(&site.buffer[..piece]) {
                 Ok(len) => {
                     reply.sent += len as u64;
-                    self.writable = len == piece;
+                    self.writable = !self.channel.is_full(len, piece);
                     site.recorder.origin().bytes += len as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
@@ -289,7 +327,7 @@ impl Serve {
                 Some(Next::Poll)
             }
             Some(Fault::Reset) => {
-                let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                let _ = socket2::SockRef::from(self.channel.socket()).set_linger(Some(Duration::ZERO));
                 Some(Next::Close)
             }
             _ if !reply.keeps_alive => Some(Next::Close),
@@ -299,7 +337,7 @@ impl Serve {
 
     /// The socket.
     pub fn socket(&self) -> &TcpStream {
-        &self.stream
+        self.channel.socket()
     }
 }
 

@@ -154,6 +154,9 @@ metrics! {
         "first_byte.p50" "first byte, median" Micros Less "From the first byte sent to the first byte received." |s| quantile(&s.phase.first_byte, 0.5);
         "wait.mean" "wait for a connection, mean" Micros Less "Time a request stood in the queue for a connection; part of the response time, not of the service time." |s| s.phase.wait.mean();
         "connect.mean" "connecting, mean" Micros Less "Time to make a connection." |s| s.phase.connect.mean();
+        "handshake.mean" "TLS handshake, mean" Micros Less "Time of a TLS handshake; part of the response and of the service time of the first request on a connection." |s| s.phase.handshake.mean();
+        "handshakes" "TLS handshakes" Count Less "Handshakes of robots that succeeded." |s| handshakes(s).map(|(all, _)| all as f64);
+        "handshakes.resumed" "of those, resumed" Share More "Handshakes that took up an earlier session." |s| handshakes(s).and_then(|(all, resumed)| ratio(resumed, all));
     }
     Hits {
         "dhr" "document hit ratio" Share More "Hits among the replies to basic requests." |s| hits(s, |f| (f.hits, f.replies));
@@ -207,6 +210,12 @@ metrics! {
 
 fn response<'s>(summary: &'s Summary<'_>, class: Class) -> &'s Histogram {
     &summary.phase.class(class).response
+}
+
+/// TLS handshakes of robots, and those of them that resumed a session.
+fn handshakes(summary: &Summary<'_>) -> Option<(u64, u64)> {
+    let client = summary.phase.connections.get(&Side::Client).filter(|client| client.handshakes > 0)?;
+    Some((client.handshakes, client.resumed))
 }
 
 fn quantile(histogram: &Histogram, part: f64) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! May the figures of a run be used? Each reason why not, or why with care, is a sentence.
 
 use crate::chart::Unit;
-use crate::ledger::{Class, Interval, Ledger, Load, Outcome};
+use crate::ledger::{Class, Interval, Ledger, Load, Outcome, TlsFacts};
 
 /// The referee may be late by this much at the 99th percentile.
 const LATENESS_P99_US_MAX: u64 = 10_000;
@@ -57,6 +57,9 @@ pub(super) fn findings(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -
     referee(phase, load, &mut all);
     cache(ledger, phase, &mut all);
     state(ledger, &mut all);
+    if ledger.run.tls == Some(TlsFacts::Unverified) {
+        add(&mut all, Weight::Remark, "robots believed every certificate (--insecure)".to_owned());
+    }
     noise(load, &mut all);
     all.sort_by_key(|finding| finding.weight);
     all

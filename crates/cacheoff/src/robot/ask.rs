@@ -1,18 +1,22 @@
 //! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
 
-use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, write_request};
+use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, write_connect, write_request};
 use crate::ledger::Trouble;
 use crate::link::Lane;
 use crate::object::Law;
 use crate::random::Stream;
+use crate::tls::{Channel, Shaken};
 use crate::wire::{Clock, HEAD_LIMITS, Xact};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Method, ResponseHead};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A robot that reads slowly looks again after so long.
@@ -98,13 +102,16 @@ pub enum Outcome {
 /// One connection of a robot.
 #[derive(Debug)]
 pub struct Ask {
-    stream: TcpStream,
+    channel: Channel,
     /// Whose it is, by its number in the worker.
     pub robot: u32,
-    /// Where it leads.
-    pub hop: SocketAddr,
-    /// When it was opened.
-    pub opened: Duration,
+    /// Whom it speaks with.
+    pub end: SocketAddr,
+    opened: Duration,
+    /// How long it took to be connected; told once.
+    pub connected: Option<Duration>,
+    /// Its handshake and how long that took; told once.
+    pub shaken: Option<(Shaken, Duration)>,
     /// When something was last asked on it.
     pub active: Duration,
     /// Requests that it carried.
@@ -123,6 +130,10 @@ pub struct Ask {
 #[derive(Debug)]
 enum State {
     Connecting(Box<Job>),
+    /// A tunnel is asked for.
+    Tunnelling(Box<Job>),
+    /// The TLS handshake that began at the time.
+    Shaking(Duration, Box<Job>),
     Idle,
     /// The request crosses the link until the time.
     Leaving(Duration, Box<Job>),
@@ -137,13 +148,14 @@ impl Ask {
     pub fn connect(
         robot: u32,
         from: Ipv4Addr,
-        hop: SocketAddr,
+        secure: Option<Arc<ClientConfig>>,
         job: Box<Job>,
         desk: &Desk<'_>,
         stream: &mut Stream,
     ) -> Result<Self, (Box<Job>, io::Error)> {
-        let socket = match dial(from, hop) {
-            Ok(socket) => socket,
+        let server = job.wish.name.server;
+        let channel = match open(from, secure, server, desk.route) {
+            Ok(channel) => channel,
             Err(error) => return Err((job, error)),
         };
         let uses_left = desk.settings.uses.as_ref().map_or(u32::MAX, |uses| uses.draw(stream).max(1.0) as u32);
@@ -153,10 +165,12 @@ impl Ask {
             Box::new((out, back, desk.now + link.handshake(stream)))
         });
         Ok(Self {
-            stream: socket.into(),
+            channel,
             robot,
-            hop,
+            end: desk.route.end(server),
             opened: desk.now,
+            connected: None,
+            shaken: None,
             active: desk.now,
             used: 0,
             uses_left,
@@ -172,17 +186,12 @@ impl Ask {
 
     /// The socket.
     pub fn socket(&self) -> &TcpStream {
-        &self.stream
+        self.channel.socket()
     }
 
     /// Whether a request is under way.
     pub fn is_busy(&self) -> bool {
         !matches!(self.state, State::Idle)
-    }
-
-    /// Whether it is still being connected.
-    pub fn is_connecting(&self) -> bool {
-        matches!(self.state, State::Connecting(_))
     }
 
     /// Gives an idle connection its next request.
@@ -195,7 +204,8 @@ impl Ask {
     pub fn abandon(self) -> Option<Box<Job>> {
         match self.state {
             State::Idle => None,
-            State::Connecting(job) | State::Leaving(_, job) | State::Sending(job) | State::Receiving(job) => Some(job),
+            State::Connecting(job) | State::Tunnelling(job) | State::Shaking(_, job) => Some(job),
+            State::Leaving(_, job) | State::Sending(job) | State::Receiving(job) => Some(job),
             State::Arriving(_, report, _) => Some(report.job),
         }
     }
@@ -213,6 +223,8 @@ impl Ask {
         loop {
             let outcome = match std::mem::replace(&mut self.state, State::Idle) {
                 State::Connecting(job) => self.connecting(job, desk),
+                State::Tunnelling(job) => self.tunnelling(job, desk),
+                State::Shaking(begun, job) => self.shaking(begun, job, desk),
                 State::Idle => return self.idle(desk),
                 State::Leaving(until, job) if until > desk.now => {
                     self.state = State::Leaving(until, job);
@@ -236,24 +248,108 @@ impl Ask {
         }
     }
 
-    fn connecting(&mut self, job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+    fn connecting(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
         if !self.readable && !self.writable {
             self.state = State::Connecting(job);
             return Some(Outcome::Poll);
         }
-        match self.stream.take_error() {
+        match self.channel.socket().take_error() {
+            Ok(None) => {}
+            Ok(Some(error)) | Err(error) => return Some(failed(job, &error)),
+        }
+        self.connected = Some(desk.now.saturating_sub(self.opened));
+        if !self.channel.is_secured() {
+            self.send(job, desk);
+            return None;
+        }
+        job.started = desk.now;
+        self.state = match desk.route.tunnels() {
+            true => {
+                write_connect(desk.route, job.wish.name.server, &mut job.out);
+                State::Tunnelling(job)
+            }
+            false => State::Shaking(desk.now, job),
+        };
+        None
+    }
+
+    /// Asks the proxy for a tunnel, and reads its answer; nothing may follow that before the robot speaks.
+    fn tunnelling(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        let tunnel = match self.tunnel(&mut job, desk) {
+            Ok(tunnel) => tunnel,
+            Err((trouble, detail)) => return Some(Outcome::Failed(job, trouble, format!("CONNECT: {detail}"))),
+        };
+        if !tunnel {
+            self.state = State::Tunnelling(job);
+            return Some(Outcome::Poll);
+        }
+        self.delay(1, desk);
+        self.inbox.clear();
+        job.out.clear();
+        job.out_at = 0;
+        self.state = State::Shaking(desk.now, job);
+        None
+    }
+
+    /// Whether the tunnel is there.
+    fn tunnel(&mut self, job: &mut Job, desk: &mut Desk<'_>) -> Result<bool, (Trouble, String)> {
+        let broken = |error: io::Error| (trouble_of(&error), error.to_string());
+        let below = self.channel.below();
+        while job.out_at < job.out.len() {
+            match below.write(&job.out[job.out_at..]) {
+                Ok(len) => job.out_at += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        loop {
+            match below.read(desk.buffer) {
+                Ok(0) => return Err((Trouble::Reset, "closed without an answer".to_owned())),
+                Ok(len) => self.inbox.extend_from_slice(&desk.buffer[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(broken(error)),
+            }
+            match HeadScan::new().response(&self.inbox, &HEAD_LIMITS) {
+                Err(fault) => return Err((Trouble::Malformed, fault.to_string())),
+                Ok(Parsed::Partial) => {}
+                Ok(Parsed::Complete { head, len }) => return is_tunnel(&head, len == self.inbox.len()).map(|()| true),
+            }
+        }
+    }
+
+    fn shaking(&mut self, begun: Duration, job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        match self.channel.shake() {
             Ok(None) => {
+                self.state = State::Shaking(begun, job);
+                Some(Outcome::Poll)
+            }
+            Ok(Some(shaken)) => {
+                let across = self.delay(shaken.rounds, desk);
+                self.shaken = Some((shaken, desk.now.saturating_sub(begun) + across));
+                (self.readable, self.writable) = (true, true);
                 self.send(job, desk);
                 None
             }
-            Ok(Some(error)) | Err(error) => Some(failed(job, &error)),
+            Err(error) => Some(Outcome::Failed(job, Trouble::Tls, format!("the handshake failed: {error}"))),
         }
+    }
+
+    /// So many round trips cross the link before the robot may send; says how long they take.
+    fn delay(&mut self, rounds: u32, desk: &Desk<'_>) -> Duration {
+        let Some(lanes) = &mut self.lanes else { return Duration::ZERO };
+        let across = desk.settings.link.delay * 2 * rounds;
+        lanes.2 = lanes.2.max(desk.now) + across;
+        across
     }
 
     /// Writes the request and lets it leave.
     fn send(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) {
+        // The first byte of the first request over TLS left with the handshake.
+        if self.used > 0 || !self.channel.is_secured() {
+            job.started = desk.now;
+        }
         (self.used, self.uses_left, self.active) = (self.used + 1, self.uses_left.saturating_sub(1), desk.now);
-        job.started = desk.now;
         job.asked = desk.clock.unix;
         write_request(desk.law, desk.route, desk.settings.version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
         self.state = match &mut self.lanes {
@@ -272,12 +368,20 @@ impl Ask {
                 self.state = State::Sending(job);
                 return Some(Outcome::Poll);
             }
-            match self.stream.write(&job.out[job.out_at..]) {
+            match self.channel.write(&job.out[job.out_at..]) {
                 Ok(len) => job.out_at += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Some(failed(job, &error)),
             }
+        }
+        match self.channel.flush_some() {
+            Ok(true) => {}
+            Ok(false) => {
+                self.state = State::Sending(job);
+                return Some(Outcome::Poll);
+            }
+            Err(error) => return Some(failed(job, &error)),
         }
         self.state = State::Receiving(job);
         None
@@ -287,7 +391,7 @@ impl Ask {
         if !self.readable {
             return Outcome::Poll;
         }
-        match self.stream.read(desk.buffer) {
+        match self.channel.read(desk.buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.readable = false;
                 Outcome::Poll
@@ -307,10 +411,10 @@ impl Ask {
                 self.state = State::Receiving(job);
                 return Some(Outcome::Wake(desk.now + TRICKLE));
             };
-            match self.stream.read(&mut desk.buffer[..room]) {
+            match self.channel.read(&mut desk.buffer[..room]) {
                 Ok(0) => return self.closed(job, desk),
                 Ok(len) => {
-                    self.readable = self.ended || len == room;
+                    self.readable = self.ended || self.channel.may_have_more(len, room);
                     self.active = desk.now;
                     let at = self.crossed(len, desk.now);
                     job.first_byte.get_or_insert(at);
@@ -324,6 +428,7 @@ impl Ask {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Some(failed(job, &error)),
                 Err(_) if job.reply.is_some() => return self.closed(job, desk),
                 Err(error) => return Some(failed(job, &error)),
             }
@@ -479,6 +584,23 @@ impl Job {
     }
 }
 
+/// An answer to CONNECT opens a tunnel if it is a 2xx with nothing behind it.
+fn is_tunnel(head: &ResponseHead, is_all: bool) -> Result<(), (Trouble, String)> {
+    match head.status {
+        200..300 if is_all => Ok(()),
+        200..300 => Err((Trouble::Malformed, "bytes that nobody asked for follow the answer".to_owned())),
+        status => Err((Trouble::Refused, format!("answered by {status}"))),
+    }
+}
+
+/// Begins to connect; TLS waits until that is done.
+fn open(from: Ipv4Addr, secure: Option<Arc<ClientConfig>>, server: u32, route: &Route) -> io::Result<Channel> {
+    let stream: TcpStream = dial(from, route.hop(server))?.into();
+    let Some(config) = secure else { return Ok(Channel::clear(stream)) };
+    let name = ServerName::try_from(route.peer(server)).map_err(io::Error::other)?;
+    Channel::client(stream, config, name)
+}
+
 fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
@@ -499,6 +621,8 @@ pub fn trouble_of(error: &io::Error) -> Trouble {
         _ => match error.kind() {
             ErrorKind::ConnectionRefused => Trouble::ConnectRefused,
             ErrorKind::TimedOut => Trouble::ConnectTimeout,
+            // Only TLS says so.
+            ErrorKind::InvalidData => Trouble::Tls,
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Trouble::Reset,
             _ => Trouble::Other,
         },

@@ -12,7 +12,7 @@ pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
 pub use demand::{Demand, Kindred, Part, Wish};
 pub use judge::{Case, Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
-pub use request::write_request;
+pub use request::{write_connect, write_request};
 pub use script::{Line, Script};
 pub use shelf::Shelf;
 
@@ -222,6 +222,8 @@ pub struct Route {
     pub origin_port: u16,
     /// Whether visible servers have names instead of addresses.
     pub names: bool,
+    /// Whether robots speak TLS: through a tunnel of a forward proxy, else to whom they connect.
+    pub tls: bool,
     /// The method that invalidates a URL in the cache; empty if it knows none.
     pub purge: String,
 }
@@ -230,6 +232,37 @@ impl Route {
     /// Where to connect for an object of this server.
     pub fn hop(&self, server: u32) -> SocketAddr {
         self.address.unwrap_or_else(|| SocketAddr::from((crate::origin::server_address(server), self.origin_port)))
+    }
+
+    /// Whether requests go through tunnels, each to one origin.
+    pub fn tunnels(&self) -> bool {
+        self.tls && self.mode == Mode::Forward
+    }
+
+    /// Whom a connection that is used for this server speaks with: requests for others need another one.
+    pub fn end(&self, server: u32) -> SocketAddr {
+        match self.tunnels() {
+            true => SocketAddr::from((crate::origin::server_address(server), self.origin_port)),
+            false => self.hop(server),
+        }
+    }
+
+    /// The host in whose name the other end of TLS must have a certificate.
+    pub fn peer(&self, server: u32) -> String {
+        match self.mode {
+            _ if self.names => server_name(server),
+            Mode::Reverse if !self.host.is_empty() => host_of(&self.host).to_owned(),
+            Mode::Reverse => self.hop(server).ip().to_string(),
+            Mode::Forward | Mode::NoProxy => crate::origin::server_address(server).to_string(),
+        }
+    }
+}
+
+/// A `Host` without its port.
+fn host_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
     }
 }
 

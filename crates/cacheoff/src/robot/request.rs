@@ -20,7 +20,7 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     let server = server_address(wish.name.server);
-    if route.mode == Mode::Forward {
+    if route.mode == Mode::Forward && !route.tls {
         let _ = write!(out, "http://{server}:{}", route.origin_port);
     }
     law.path(&wish.name, &wish.facts, out);
@@ -50,6 +50,12 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
         field("Connection", b"keep-alive", out);
     }
     special(law, wish, now, out);
+}
+
+/// Writes the request for a tunnel to the origin of a server (RFC 9110 section 9.3.6).
+pub fn write_connect(route: &Route, server: u32, out: &mut Vec<u8>) {
+    let end = route.end(server);
+    let _ = write!(out, "CONNECT {end} HTTP/1.1\r\nHost: {end}\r\n\r\n");
 }
 
 fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {

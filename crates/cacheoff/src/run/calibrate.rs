@@ -53,6 +53,8 @@ fn measure(settings: &Settings, sockets: &[TcpListener]) -> io::Result<Vec<Durat
         origins: OriginSettings { uses: None, faults: Vec::new(), ..settings.origins.clone() },
         workers: sockets.len() as u16,
         drain: Duration::ZERO,
+        // What is calibrated is the link.
+        tls: None,
         ..settings.clone()
     };
     let phase = Phase { logged: false, ..Phase::flat("calibration", Goal::Replies(u64::MAX)) };

@@ -3,15 +3,16 @@
 use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
-use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, WorkloadFacts};
+use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
 use crate::robot::Route;
 use crate::schedule::{Goal, Phase};
 use crate::simulate::Trace;
 use crate::simulate::command::read as read_log;
+use crate::tls::{Authority, Tls, Trust};
 use crate::workload::{Builtin, Scaled, Workload, load};
-use larder_wire::{Scheme, Url};
+use larder_wire::Url;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,6 +61,18 @@ pub struct RunArgs {
     /// The method by which this cache forgets a URL, for workloads that purge
     #[arg(long, value_name = "METHOD", default_value = "PURGE")]
     purge_method: String,
+    /// Robots speak TLS: to the reverse proxy, through tunnels of the forward proxy, or to the origins
+    #[arg(long)]
+    tls: bool,
+    /// PEM file of those whose certificates the robots believe
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca: Option<PathBuf>,
+    /// Robots believe every certificate; reports say so
+    #[arg(long)]
+    insecure: bool,
+    /// Where the certificate of the origins' authority is written, for a cache that looks into tunnels
+    #[arg(long, value_name = "FILE")]
+    ca_out: Option<PathBuf>,
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
@@ -105,11 +118,25 @@ impl RunArgs {
             let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
             Ok((knob.trim().to_owned(), value.trim().to_owned()))
         });
-        let changes = changes.collect::<Result<Vec<_>, String>>()?;
+        let mut changes = changes.collect::<Result<Vec<_>, String>>()?;
+        let secure_site = self.site.as_deref().is_some_and(|site| site.starts_with("https://"));
+        if self.tls || secure_site {
+            changes.push(("robot.tls".to_owned(), "true".to_owned()));
+        }
         let discipline = Discipline { variant: self.variant.clone(), changes, ..Discipline::of(&self.workload) };
         let scaled = read(&discipline, self.scale)?;
         let route = self.route()?;
-        let target = target(&route);
+        let mut target = target(&route);
+        let tls = match scaled.workload.robots.tls {
+            true if self.site.is_some() && !secure_site => {
+                return Err("these robots speak TLS: write the --site as https://".to_owned());
+            }
+            true => Some(self.tls(route.mode)?),
+            false => self.without_tls().map(|()| None)?,
+        };
+        if tls.is_some() && route.mode == Mode::Reverse {
+            target.address = format!("https://{}", target.address);
+        }
         let wanted = Wanted {
             peak,
             seed: self.seed,
@@ -117,6 +144,7 @@ impl RunArgs {
             workers: self.cores.len().max(1) as u16,
             cache_bytes: self.cache_bytes,
             log: self.log(&scaled.workload)?,
+            tls,
             route,
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
@@ -125,6 +153,7 @@ impl RunArgs {
         if let Some(log) = &wanted.log {
             head.ideal = ideal(log);
         }
+        head.tls = settings.tls.as_ref().map(|_| if self.insecure { TlsFacts::Unverified } else { TlsFacts::Verified });
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let watched = match (self.pid, head.target.mode, wanted.route.address) {
@@ -155,11 +184,43 @@ impl RunArgs {
         Ok(Some(Arc::new(read_log(log, &replay.form, LOG_REQUESTS_MAX)?)))
     }
 
+    /// How robots, and origins that they reach without a cache between, speak TLS.
+    fn tls(&self, mode: Mode) -> Result<Tls, String> {
+        let origins = (mode != Mode::Reverse).then(Authority::new).transpose()?;
+        let trust = match (&self.ca, self.insecure) {
+            (_, true) => Trust::Anybody,
+            (Some(path), _) => Trust::read(path)?,
+            (None, _) if origins.is_none() => {
+                return Err("robots speak TLS to this cache: say with --ca FILE whose certificates they believe, or \
+                            with --insecure that they believe all"
+                    .to_owned());
+            }
+            (None, _) => Trust::Roots(Vec::new()),
+        };
+        match (&self.ca_out, &origins) {
+            (Some(path), Some(own)) => {
+                std::fs::write(path, own.pem()).map_err(|error| format!("--ca-out {}: {error}", path.display()))?
+            }
+            (Some(_), None) => return Err("--ca-out: the origins of a reverse proxy speak clear text".to_owned()),
+            (None, _) => {}
+        }
+        Tls::new(trust, origins)
+    }
+
+    /// Flags of TLS say nothing where robots do not speak it.
+    fn without_tls(&self) -> Result<(), String> {
+        let given = [(self.ca.is_some(), "--ca"), (self.insecure, "--insecure"), (self.ca_out.is_some(), "--ca-out")];
+        match given.iter().find(|(is_given, _)| *is_given) {
+            Some((_, flag)) => Err(format!("{flag}: these robots speak clear text; add --tls or write https://")),
+            None => Ok(()),
+        }
+    }
+
     fn route(&self) -> Result<Route, String> {
         let proxy = self.proxy.as_deref().map(|text| resolve(text, "--proxy")).transpose()?;
         let site = self.site.as_deref().map(|text| {
-            let url = Url::parse(text).filter(|url| url.scheme == Scheme::Http);
-            let url = url.ok_or_else(|| format!("--site {text}: write http://HOST:PORT"))?;
+            let url = Url::parse(text)
+                .ok_or_else(|| format!("--site {text}: write http://HOST:PORT or https://HOST:PORT"))?;
             let address = resolve(&format!("{}:{}", url.host.as_str(), url.port), "--site")?;
             Ok::<_, String>((address, url.authority()))
         });
@@ -183,7 +244,8 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     };
     let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), ..route };
     let workers = cores.len().max(1) as u16;
-    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, route };
+    let wanted =
+        Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, tls: None, route };
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());

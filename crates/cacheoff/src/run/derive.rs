@@ -9,6 +9,7 @@ use crate::origin::{Fault, OriginSettings};
 use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
 use crate::schedule::{Goal, Phase, Ramp};
 use crate::simulate::Trace;
+use crate::tls::Tls;
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
 use larder_wire::Version;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Wanted {
     pub cache_bytes: Option<u64>,
     /// The log that is replayed, for workloads that do.
     pub log: Option<Arc<Trace>>,
+    /// How TLS is spoken, if somebody said it.
+    pub tls: Option<Tls>,
 }
 
 /// A reply may take so long.
@@ -42,7 +45,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 /// Settings and phases of a workload. `Err` names what the engine cannot play.
 pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
-    refuse(workload, &wanted.route)?;
+    refuse(workload, wanted)?;
     let peak = wanted.peak.or(workload.peak_per_s);
     let count = match (peak, workload.robots.pace.rate_per_s()) {
         (Some(peak), Some(rate)) => (peak / rate).ceil().max(1.0) as u64,
@@ -75,7 +78,8 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         law,
         origins: origins(workload, servers, wanted.route.origin_port),
         robots: robots(workload, count, wanted.route.mode),
-        route: Route { names: workload.servers.names, ..wanted.route.clone() },
+        route: Route { names: workload.servers.names, tls: workload.robots.tls, ..wanted.route.clone() },
+        tls: wanted.tls.clone().filter(|_| workload.robots.tls),
         freeze_at,
         freeze_after,
         preset,
@@ -124,7 +128,8 @@ fn sizes(log: &Trace) -> Arc<[u64]> {
 }
 
 /// What a workload may say and the engine does not play yet is refused, not left out in silence.
-fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
+fn refuse(workload: &Workload, wanted: &Wanted) -> Result<(), String> {
+    let route = &wanted.route;
     if workload.requests.purges > 0.0 && route.mode != Mode::NoProxy && route.purge.is_empty() {
         let name = &workload.name;
         return Err(format!("{name} purges: say by which method this cache forgets a URL (purge in its entry.toml)"));
@@ -132,7 +137,10 @@ fn refuse(workload: &Workload, route: &Route) -> Result<(), String> {
     let forward = route.mode == Mode::Forward;
     let (robots, servers) = (&workload.robots, &workload.servers);
     let cannot = [
-        (robots.tls, "robot.tls"),
+        (
+            robots.tls && wanted.tls.is_none(),
+            "robot.tls (cacheoff run plays it: no entry of a contest says how it speaks TLS)",
+        ),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
         (
             servers.names && forward,
@@ -305,14 +313,16 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
-    let (names, purge) = (false, String::new());
+    let (names, tls, purge) = (false, false, String::new());
     match (proxy, site) {
         (Some(address), _) => {
-            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names, purge }
+            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names, tls, purge }
         }
         (None, Some((address, host))) => {
-            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names, purge }
+            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names, tls, purge }
         }
-        (None, None) => Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names, purge },
+        (None, None) => {
+            Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names, tls, purge }
+        }
     }
 }

@@ -11,6 +11,8 @@ mod power;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tls_tests;
 
 pub use calibrate::{CALIBRATION, calibrate};
 pub use derive::{Wanted, derive, route};

@@ -143,6 +143,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         origins,
         robots: robots(),
         route: route(address, None, 0),
+        tls: None,
         freeze_at: None,
         freeze_after: None,
         preset: None,

@@ -28,7 +28,14 @@ the first request for their URL in the log; `--scale 0.1` plays the first six mi
 
 A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
 
-What the engine does not play is refused, never left out: TLS, HTTP/2, and names of
+Robots speak TLS where `robot.tls` says so, or `--tls`, or `--site https://…`; TLS 1.3 or 1.2, what the other end prefers. To a reverse proxy they
+speak it themselves, and its origins speak clear text: `--ca FILE` says whose certificates they believe, `--insecure` that they believe all, which
+reports repeat. Without a proxy, and through CONNECT tunnels of a forward proxy, the origins speak it, with certificates of an authority that is made
+for the run: robots know it, `--ca-out FILE` writes its certificate for a cache that looks into tunnels, and `--ca FILE` has that cache's own. A
+tunnel that is not looked into has no hits. Each robot keeps its own sessions and resumes them. Response times have the handshake in them; a modelled
+link delays it by its round trips. What cannot be verified is the error `tls`, never clear text.
+
+What the engine does not play is refused, never left out: HTTP/2, TLS in contests, and names of
 servers through a forward proxy, which would have to look them up (`--set server.names=false`). A dark phase wants `--cut` and `--again`.
 ";
 

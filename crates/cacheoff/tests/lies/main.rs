@@ -64,6 +64,7 @@ fn settings(law: Law, cache: SocketAddr) -> Settings {
         freeze_after: None,
         preset: None,
         log: [].into(),
+        tls: None,
         workers: 1,
         drain: Duration::from_secs(2),
     }

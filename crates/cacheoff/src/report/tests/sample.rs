@@ -143,6 +143,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
     Run {
         cacheoff: "0.1.0".to_owned(),
         label: entry.label.to_owned(),
+        tls: None,
         round,
         started_unix: 1_795_246_200 + u64::from(round) * 130,
         command: format!("cacheoff contest --entries larder,squid --workload polymix-2 --peak {peak} --scale 0.002"),
