@@ -267,3 +267,66 @@ fn web_pages_elsewhere_cannot_ask_or_change_anything() {
     let head = exchange(admin, &format!("HEAD /stats HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
     assert!(status(&head) == "200" && body(&head).is_empty(), "{head}");
 }
+
+#[test]
+fn a_page_elsewhere_holds_no_seats() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let with = |path: &str, fields: &str| {
+        let answer = exchange(admin, &format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n{fields}\r\n"));
+        status(&answer).to_owned()
+    };
+    let own = format!("Origin: http://{admin}\r\n");
+    for (path, fields, wanted) in [
+        ("/now", "Sec-Fetch-Site: cross-site\r\n", "403"),
+        ("/now", "Sec-Fetch-Site: same-site\r\n", "403"),
+        ("/events", "Sec-Fetch-Site: cross-site\r\n", "403"),
+        ("/events", "Origin: http://evil.example\r\n", "403"),
+        ("/now", "Origin: null\r\n", "403"),
+        ("/now", &own, "200"),
+        ("/now", "Sec-Fetch-Site: same-origin\r\n", "200"),
+        ("/now", "Sec-Fetch-Site: none\r\n", "200"),
+        // A link to the page, and what the page is made of.
+        ("/", "Sec-Fetch-Site: cross-site\r\n", "200"),
+        ("/page/page.js", &own, "200"),
+    ] {
+        assert_eq!(with(path, fields), wanted, "{path} {fields}");
+    }
+    assert_eq!(status(&post(admin, "/purge?all=", "X-Larder: 1\r\nOrigin: http://evil.example\r\n")), "403");
+}
+
+#[test]
+fn whoever_fills_the_tcp_door_does_not_lock_the_owner_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(admin).unwrap()).collect();
+    stand::wait_for("the door is full", || ask(admin, "/healthz").is_empty());
+    let socket = larder::run::control::Client::new(larder::run::control::socket(folder.path()));
+    let done = socket.change::<Value>("/log/reopen");
+    assert!(matches!(&done, Ok(Ok(value)) if value["done"] == true), "{:?}", done.map_err(|error| error.to_string()));
+    drop(silent);
+    stand::wait_for("the door is free again", || status(&ask(admin, "/healthz")) == "200");
+}
+
+#[test]
+fn of_five_hundred_listeners_some_are_told_and_the_rest_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let slow: Vec<_> = (0..500)
+        .filter_map(|_| {
+            let mut stream = TcpStream::connect(admin).ok()?;
+            stream.write_all(format!("GET /events HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes()).ok()?;
+            Some(stream)
+        })
+        .collect();
+    stand::wait_for("others are answered all the while", || status(&ask(admin, "/now")) == "200");
+    assert_eq!(status(&ask(admin, "/events")), "503");
+    drop(slow);
+    stand::wait_for("seats are free again", || {
+        let head = exchange(admin, &format!("HEAD /events HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
+        status(&head) == "200"
+    });
+}
