@@ -76,6 +76,7 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
 fn summary(report: &Report) -> String {
     let done = if report.force == Force::Soft.as_str() { "stale" } else { "forgotten" };
     let count = match report.count {
+        Some(1) => format!("1 stored response is {done}"),
         Some(count) => format!("{count} stored responses are {done}"),
         None => format!("what it matches is {done} (too much is stored to count it)"),
     };

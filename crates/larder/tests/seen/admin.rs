@@ -330,3 +330,32 @@ fn of_five_hundred_listeners_some_are_told_and_the_rest_are_refused() {
         status(&head) == "200"
     });
 }
+
+/// What a request brings to show who somebody is stands nowhere, and with `hide_query` no value of its query does.
+#[test]
+fn secrets_are_told_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin();
+    let server = stand::server(folder.path(), "[records]\nhide_query = true\nname_answers = true\n");
+    stand::wait_for("ready", || server.shared().is_ready());
+    let (admin, proxy) = (server.admin().unwrap(), server.addresses()[0]);
+    let mut names = Vec::new();
+    for path in ["fresh", "fresh", "none", "none", "cookie"] {
+        let secrets = "Authorization: Bearer s3cret\r\nCookie: id=s3cret\r\nReferer: http://r.example/?t=s3cret\r\n\
+                       Proxy-Authorization: Basic s3cret\r\nX-Api-Key: s3cret\r\n";
+        let answer = exchange(
+            proxy,
+            &format!(
+                "GET http://{origin}/{path}?key=s3cret HTTP/1.1\r\nHost: {origin}\r\n{secrets}Connection: close\r\n\r\n"
+            ),
+        );
+        assert_eq!(status(&answer), "200", "{answer}");
+        let name = answer.lines().find_map(|line| line.strip_prefix("Larder-Request: ")).unwrap();
+        names.push(format!("/requests/{name}"));
+    }
+    let told = ["/requests", "/hot", "/now", "/stats", "/metrics", "/squid-internal-mgr/client_list", "/config"];
+    for path in told.into_iter().map(str::to_owned).chain(names) {
+        let answer = ask(admin, &path);
+        assert!(status(&answer) == "200" && !answer.contains("s3cret"), "{path}: {answer}");
+    }
+}
