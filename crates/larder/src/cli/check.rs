@@ -1,9 +1,10 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
 use super::{Flags, TROUBLE, WRONG, print};
-use crate::config::Loaded;
+use crate::config::{Loaded, LogTo, Said};
 use crate::explain::{self, Asking};
 use crate::rehearse::{self, Side};
+use crate::tls::server::Certificates;
 use clap::Args;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -26,7 +27,7 @@ pub(super) struct CheckFlags {
     /// The client that asks
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     client: IpAddr,
-    /// The listener that is asked; the first one is the default
+    /// The listener that is asked; without it the one that fits the URL, or the first
     #[arg(long, value_name = "ADDR:PORT", requires = "request")]
     at: Option<SocketAddr>,
     /// Play an access log (combined, Squid's, JSON; - is standard input) and say what would come of it
@@ -54,11 +55,7 @@ pub(super) fn check(flags: &CheckFlags) -> u8 {
 
 /// Also looks at the files that it names.
 fn verify(loaded: &Loaded) -> u8 {
-    let files = crate::tls::roots(&loaded.config.upstream.extra_roots).map(|_| ());
-    let listens = loaded.config.listens.iter().filter(|listen| !listen.tls.is_empty());
-    let certificates = listens.map(|listen| crate::tls::server::Certificates::load(&listen.tls).map(|_| ()));
-    let troubles: Vec<String> =
-        [files].into_iter().chain(certificates).filter_map(Result::err).map(|error| super::explain(&error)).collect();
+    let troubles = troubles(loaded);
     for trouble in &troubles {
         eprintln!("error: {trouble}");
     }
@@ -69,10 +66,39 @@ fn verify(loaded: &Loaded) -> u8 {
     let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
     let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
     print(format!(
-        "the configuration is right ({file}): listens on {}, {} sites\n",
+        "the configuration is right ({file}): listens on {}, {}\n",
         addresses.join(", "),
-        config.sites.len()
+        match config.sites.len() {
+            1 => "1 site".to_owned(),
+            many => format!("{many} sites"),
+        }
     ))
+}
+
+/// What is wrong with the files, each with the place that names it.
+fn troubles(loaded: &Loaded) -> Vec<String> {
+    let config = &loaded.config;
+    let said = |name: &str| match loaded.said.get(name) {
+        Some(Said::Line(file, line)) => format!("{name} ({file}:{line})"),
+        _ => name.to_owned(),
+    };
+    let mut troubles = Vec::new();
+    if let Err(error) = crate::tls::roots(&config.upstream.extra_roots) {
+        troubles.push(format!("{}: {}", said("upstream.extra_roots"), super::explain(&error)));
+    }
+    for listen in config.listens.iter().filter(|listen| !listen.tls.is_empty()) {
+        if let Err(error) = Certificates::load(&listen.tls) {
+            troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
+        }
+    }
+    if let Some(LogTo::File(path)) = config.log.as_ref().map(|log| &log.to) {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            let folder = folder.display();
+            troubles.push(format!("{}: there is no folder {folder}: make it, or name another file", said("log.to")));
+        }
+    }
+    troubles
 }
 
 /// A request that would be refused is trouble, so that scripts can ask.

@@ -26,7 +26,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -403,7 +403,9 @@ fn print(text: impl Display) -> u8 {
 /// Diagnostics go to standard error; a second call, as in tests, changes nothing.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("larder=info,warn"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).try_init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    // In a file or a journal colours are noise.
+    let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
 }
 
 #[cfg(test)]

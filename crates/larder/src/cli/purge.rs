@@ -76,9 +76,37 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
 fn summary(report: &Report) -> String {
     let done = if report.force == Force::Soft.as_str() { "stale" } else { "forgotten" };
     let count = match report.count {
+        Some(1) => format!("1 stored response is {done}"),
         Some(count) => format!("{count} stored responses are {done}"),
         None => format!("what it matches is {done} (too much is stored to count it)"),
     };
     let durable = if report.durable { ", on disk" } else { "" };
-    format!("purged by {}: {count}{durable}\n", report.scope)
+    let hint = match report.count {
+        // Who misses by a scheme would think it done.
+        Some(0) if report.scope == "url" => {
+            "; scheme and port count: the page and `larder explain URL` say what lies there"
+        }
+        Some(0) if report.scope == "prefix" => "; it begins with the scheme: the page lists what begins so",
+        _ => "",
+    };
+    format!("purged by {}: {count}{durable}{hint}\n", report.scope)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_of_nothing_says_what_may_be_wrong() {
+        let said = |scope: &str, force: Force, count| {
+            let force = force.as_str().to_owned();
+            summary(&Report { scope: scope.to_owned(), force, count, durable: true })
+        };
+        assert_eq!(said("url", Force::Hard, Some(1)), "purged by url: 1 stored response is forgotten, on disk\n");
+        assert_eq!(said("tag", Force::Soft, Some(2)), "purged by tag: 2 stored responses are stale, on disk\n");
+        assert_eq!(said("all", Force::Hard, Some(0)), "purged by all: 0 stored responses are forgotten, on disk\n");
+        assert!(said("url", Force::Hard, Some(0)).contains("scheme and port count"));
+        assert!(said("prefix", Force::Hard, Some(0)).contains("begins with the scheme"));
+        assert!(said("all", Force::Hard, None).contains("too much is stored"));
+    }
 }

@@ -1,6 +1,7 @@
 //! `larder serve`: from the configuration to the last request, and the signals between.
 
 use super::AnyError;
+use crate::config::Config;
 use crate::server::{Plan, Server};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -94,5 +95,17 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
         Some(file) => format!("; configured by {}", file.display()),
         None => "; no configuration file, so all defaults".to_owned(),
     };
-    text + &format!("\nnext: `larder run -- COMMAND` in another terminal, or `curl -x http://{proxy} URL`\n")
+    text + &format!("\nnext: {}\n", next_step(&server.shared().live.value(), &proxy))
+}
+
+/// A line to try: the first site where there is one, else the proxy.
+fn next_step(config: &Config, address: &str) -> String {
+    let hosts = config.sites.iter().flat_map(|site| &site.hosts).map(ToString::to_string);
+    let host = hosts.into_iter().find(|host| !host.contains('*'));
+    match (host, config.listens.first()) {
+        (Some(host), Some(listen)) if listen.tls.is_empty() => {
+            format!("`curl -I -H 'Host: {host}' http://{address}/`, then `larder explain http://{host}/`")
+        }
+        _ => format!("`larder run -- COMMAND` in another terminal, or `curl -x http://{address} URL`"),
+    }
 }

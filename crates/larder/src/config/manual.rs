@@ -20,11 +20,12 @@ Larder reads one TOML file: the one of `--config FILE`, else the first of `./lar
 `$XDG_CONFIG_HOME/larder/larder.toml` (`~/.config/larder/larder.toml`) and `/etc/larder/larder.toml`; `--config none` reads
 none, and `larder run` passes over the one in the current folder. Nothing in it is required: what is left out has its default.
 `larder check` shows everything that is wrong with it, `larder config` prints what holds and where it was said,
-`larder config NAME` explains a setting. Flags go over the file.
+`larder config NAME` explains a setting, or all of a table. Flags go over the file.
 
 Sizes: `kB`, `MB`, `GB`, `TB` are powers of 1000, `KiB`, `MiB`, `GiB`, `TiB` powers of 1024, a number alone is bytes.
 Durations: `250ms`, `30s`, `5m`, `2h`, `1d`. `none` stands for no limit.
 A change takes effect at a reload (`larder reload`, or SIGHUP) or at a restart, as the table says.
+A relative path is one from the folder in which Larder was started (`include`: from the folder of its file); a service best names whole paths.
 Secrets are best kept elsewhere: `${ENV:NAME}` takes one from the environment, `${FILE:/path}` from a file.
 ";
 
@@ -70,10 +71,11 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
 
-/// All there is to say about the setting `name`: a whole name, or the last part of it. `None` when there is none.
+/// All there is to say about the setting `name`: a whole name, a part of it, or a table. `None` when there is none.
 pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     let mut out = String::new();
-    let asked = |full: &str| full == name || full.rsplit('.').next() == Some(name);
+    let asked =
+        |full: &str| full == name || full.split('.').any(|part| part == name) || full.starts_with(&format!("{name}."));
     let default = Config::default();
     for setting in SETTINGS.iter().filter(|setting| asked(setting.name)) {
         entry(&mut out, setting, &default);

@@ -244,7 +244,9 @@ impl Parser {
     fn tables<'v>(&mut self, name: &str, value: &'v Spanned<DeValue<'_>>) -> Vec<(Range<usize>, &'v DeTable<'v>)> {
         let mut tables = Vec::new();
         let header = match name.contains('.') {
-            true => "write it as [{ chain = \"chain.pem\", key = \"key.pem\" }]".to_owned(),
+            true => {
+                format!("begin each with [[{name}]], or write it as [{{ chain = \"chain.pem\", key = \"key.pem\" }}]")
+            }
             false => format!("write [[{name}]] on a line of its own for each"),
         };
         let DeValue::Array(items) = value.get_ref() else {

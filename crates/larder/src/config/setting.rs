@@ -1,6 +1,7 @@
 //! One row of the settings table: how a value is read from text or TOML, checked and shown.
 
 use super::secret::{self, Secret};
+use super::spelling::closest;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -366,7 +367,10 @@ impl<T: Clone> Setting<T> {
     }
 
     fn refuse(&self, text: &str) -> Refusal {
-        Refusal::new(format!("\"{text}\" is not {}", self.article()), self.hint())
+        // The words of "a, b or c" that may have been meant.
+        let words = self.form().split([',', ' ']).filter(|word| word.len() > 2);
+        let meant = closest(text, words).map(|word| format!("did you mean {word}?"));
+        Refusal::new(format!("\"{text}\" is not {}", self.article()), meant.or_else(|| self.hint()))
     }
 
     fn out_of_range(&self, text: &str) -> Refusal {
@@ -378,6 +382,7 @@ impl<T: Clone> Setting<T> {
         match self.form() {
             "ADDR:PORT" => "an ADDR:PORT".to_owned(),
             "URL" => "an http or https URL".to_owned(),
+            "URL or none" => "an http or https URL, or none".to_owned(),
             "networks" => "a network".to_owned(),
             "ports" => "a port".to_owned(),
             "files" => "a file".to_owned(),

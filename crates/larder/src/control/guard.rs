@@ -18,6 +18,9 @@ pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through:
     if through == Through::Socket {
         return Ok(());
     }
+    if is_of_another_page(request) && !page::is_at(path) {
+        return Err(Reply::text(403, "a web page elsewhere asks this: open the page at its own address"));
+    }
     match &shared.live.value().admin_token {
         _ if OPEN.contains(&path) && names_an_address(request) => Ok(()),
         Some(_) if page::is_at(path) => Ok(()),
@@ -25,6 +28,20 @@ pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through:
         Some(_) => Err(Reply::text(401, "send the admin token: `Authorization: Bearer …`, or as the password")),
         None if names_an_address(request) => Ok(()),
         None => Err(Reply::text(403, "ask for this page by an address of this machine")),
+    }
+}
+
+/// Whether a browser says that a page elsewhere made it ask. Such a page cannot read the answer, but it could hold the
+/// seats of those who listen, or keep the workers busy with questions. Browsers say it in `Sec-Fetch-Site` (W3C Fetch
+/// Metadata), older ones in `Origin` (RFC 6454 section 7); programs say neither. A link to the page itself is welcome.
+fn is_of_another_page(request: &RequestHead) -> bool {
+    match (request.fields.text("Sec-Fetch-Site"), request.fields.text("Origin")) {
+        (Some(site), _) => !matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => {
+            let here = request.fields.text("Host").unwrap_or_default();
+            origin.split_once("://").is_none_or(|(_, authority)| !authority.eq_ignore_ascii_case(here))
+        }
+        (None, None) => false,
     }
 }
 

@@ -44,7 +44,7 @@ const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_
 const WITHIN: Duration = Duration::from_secs(10);
 /// Who may listen to events at a time.
 pub(crate) const LISTENING_MAX: usize = 16;
-/// Questions at a time.
+/// Questions at a time through one door.
 const ASKING_MAX: usize = 64;
 
 /// How long after a failure the next connection is looked for.
@@ -81,7 +81,8 @@ async fn serve(
 ) {
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
-    let asking = Arc::new(Semaphore::new(ASKING_MAX));
+    // Each door has its own room: whoever fills the one of TCP does not lock the owner out.
+    let [asking_tcp, asking_socket] = [(); 2].map(|()| Arc::new(Semaphore::new(ASKING_MAX)));
     let mut noting = tokio::time::interval(history::EVERY);
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
@@ -92,8 +93,8 @@ async fn serve(
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
-            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking, stream, Through::Socket),
+            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking_tcp, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking_socket, stream, Through::Socket),
         }
     }
 }

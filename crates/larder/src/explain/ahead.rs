@@ -32,7 +32,7 @@ pub struct Asking {
     pub fields: Vec<String>,
     /// Who would ask.
     pub client: IpAddr,
-    /// At which listener; the first one where nothing is said.
+    /// At which listener; where nothing is said the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
     /// Fields of the answer that the origin is taken to give, or its status; `None`: nothing is foretold of it.
     pub answer: Option<Vec<String>>,
@@ -68,7 +68,7 @@ pub async fn ahead(
 ) -> Result<Explanation, String> {
     let url = Url::parse(&asking.url)
         .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
-    let listen = listener(asking, places)?;
+    let listen = listener(asking, &url, places)?;
     let mut steps =
         vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
     let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
@@ -119,12 +119,26 @@ fn at_tunnel(
     Ok(closed.map(|text| own(steps, text, "tunnel")))
 }
 
-fn listener<'a>(asking: &Asking, places: &'a Places) -> Result<&'a Listen, String> {
-    let wanted = |listen: &&Listen| asking.listener.is_none_or(|address| address == listen.address);
-    places.config.listens.iter().find(wanted).ok_or_else(|| {
-        let all: Vec<String> = places.config.listens.iter().map(|listen| listen.address.to_string()).collect();
+fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Listen, String> {
+    let listens = &places.config.listens;
+    let found = match asking.listener {
+        Some(wanted) => listens.iter().find(|listen| listen.address == wanted),
+        None => fitting(url, &places.config),
+    };
+    found.ok_or_else(|| {
+        let all: Vec<String> = listens.iter().map(|listen| listen.address.to_string()).collect();
         format!("there is no such listener: there are {}", all.join(", "))
     })
+}
+
+/// Where somebody with this URL comes in: a site is asked at its port, or where TLS is spoken if it is https; all else
+/// comes to the first listener, as to a proxy.
+fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
+    let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme == Scheme::Http);
+    let is_served = |listen: &&Listen| listen.origin.is_some() || site_of(&config.sites, url).is_some();
+    let fits = || config.listens.iter().filter(speaks).filter(is_served);
+    let at_port = fits().find(|listen| listen.address.port() == url.port);
+    at_port.or_else(|| fits().find(|_| url.scheme == Scheme::Https)).or(config.listens.first())
 }
 
 /// How it would end.

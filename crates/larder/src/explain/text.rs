@@ -287,16 +287,43 @@ pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> Stri
     }
 }
 
+/// Text for a terminal: what steers one (C0, C1, marks of direction) is written as an escape, for fields of requests,
+/// shown where variants are told apart, come from anybody.
+struct Harmless<'a>(&'a str);
+
+impl fmt::Display for Harmless<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|letter| match letter {
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                write!(f, "{}", letter.escape_unicode())
+            }
+            letter if letter.is_control() => write!(f, "{}", letter.escape_unicode()),
+            letter => f.write_char(letter),
+        })
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = &self.request;
-        writeln!(f, "{} {}", request.method, request.url)?;
+        writeln!(f, "{} {}", Harmless(&request.method), Harmless(&request.url))?;
         writeln!(f, "{}\n", self.says)?;
         if self.tense == Tense::Past {
             writeln!(f, "{:10} {}", "request", request.id)?;
             writeln!(f, "{:10} {}", "at", date(request.at_millis / 1_000))?;
             writeln!(f, "{:10} {}", "client", request.client)?;
         }
-        self.steps.iter().try_for_each(|step| writeln!(f, "{:10} {}", step.step, step.says))
+        self.steps.iter().try_for_each(|step| writeln!(f, "{:10} {}", step.step, Harmless(&step.says)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_steers_a_terminal() {
+        let text = Harmless("a\u{1b}[31m\u{9b}31m\r\n\u{202e}é…").to_string();
+        assert_eq!(text, "a\\u{1b}[31m\\u{9b}31m\\u{d}\\u{a}\\u{202e}é…");
     }
 }

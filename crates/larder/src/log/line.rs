@@ -135,12 +135,13 @@ fn squid(record: &Record, out: &mut Vec<u8>) {
     let aborted = if record.complete || code == "NONE" { "" } else { "_ABORTED" };
     let bytes = record.bytes;
     let _ = write!(out, "{seconds:9}.{millis:03} {elapsed:6} {client} {code}{aborted}/{status:03} {bytes} ");
-    for (field, after) in
-        [(LogField::Method, " "), (LogField::Url, " - "), (LogField::SquidFrom, " "), (LogField::Type, "")]
-    {
+    for (field, after) in [(LogField::Method, " "), (LogField::Url, " - "), (LogField::SquidFrom, " ")] {
         value(record, field).write(out);
         out.extend_from_slice(after.as_bytes());
     }
+    // As Squid does; what an origin writes behind it must not look like further columns.
+    let kind = record.content_type.as_deref().and_then(|all| all.split([';', ' ', '\t']).next());
+    kind.map_or(Value::Nothing, text).write(out);
 }
 
 /// Squid's words, as its log analysers know them.
@@ -276,6 +277,21 @@ mod tests {
         assert_eq!((&json["outcome"], &json["complete"]), (&"uri-miss".into(), &true.into()));
         assert_eq!(json.get("squid_code"), None);
         assert_eq!(line(&record, "{host}|{referer}|{squid_code}|{{{status}"), "www.example.org|-|TCP_MISS|{200\n");
+    }
+
+    #[test]
+    fn an_origin_cannot_add_columns_or_lines() {
+        let mut record = record();
+        for (kind, wanted) in [
+            ("text/html; charset=utf-8", " text/html\n"),
+            ("a TCP_HIT/200 b", " a\n"),
+            (" a", " -\n"),
+            ("a\u{9b}\nb", " a\\x9b\\x0ab\n"),
+        ] {
+            record.content_type = Some(kind.into());
+            let line = line(&record, "squid");
+            assert!(line.ends_with(wanted) && line.lines().count() == 1, "{line}");
+        }
     }
 
     #[test]

@@ -267,3 +267,95 @@ fn web_pages_elsewhere_cannot_ask_or_change_anything() {
     let head = exchange(admin, &format!("HEAD /stats HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
     assert!(status(&head) == "200" && body(&head).is_empty(), "{head}");
 }
+
+#[test]
+fn a_page_elsewhere_holds_no_seats() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let with = |path: &str, fields: &str| {
+        let answer = exchange(admin, &format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n{fields}\r\n"));
+        status(&answer).to_owned()
+    };
+    let own = format!("Origin: http://{admin}\r\n");
+    for (path, fields, wanted) in [
+        ("/now", "Sec-Fetch-Site: cross-site\r\n", "403"),
+        ("/now", "Sec-Fetch-Site: same-site\r\n", "403"),
+        ("/events", "Sec-Fetch-Site: cross-site\r\n", "403"),
+        ("/events", "Origin: http://evil.example\r\n", "403"),
+        ("/now", "Origin: null\r\n", "403"),
+        ("/now", &own, "200"),
+        ("/now", "Sec-Fetch-Site: same-origin\r\n", "200"),
+        ("/now", "Sec-Fetch-Site: none\r\n", "200"),
+        // A link to the page, and what the page is made of.
+        ("/", "Sec-Fetch-Site: cross-site\r\n", "200"),
+        ("/page/page.js", &own, "200"),
+    ] {
+        assert_eq!(with(path, fields), wanted, "{path} {fields}");
+    }
+    assert_eq!(status(&post(admin, "/purge?all=", "X-Larder: 1\r\nOrigin: http://evil.example\r\n")), "403");
+}
+
+#[test]
+fn whoever_fills_the_tcp_door_does_not_lock_the_owner_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(admin).unwrap()).collect();
+    stand::wait_for("the door is full", || ask(admin, "/healthz").is_empty());
+    let socket = larder::run::control::Client::new(larder::run::control::socket(folder.path()));
+    let done = socket.change::<Value>("/log/reopen");
+    assert!(matches!(&done, Ok(Ok(value)) if value["done"] == true), "{:?}", done.map_err(|error| error.to_string()));
+    drop(silent);
+    stand::wait_for("the door is free again", || status(&ask(admin, "/healthz")) == "200");
+}
+
+#[test]
+fn of_five_hundred_listeners_some_are_told_and_the_rest_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let admin = server.admin().unwrap();
+    let slow: Vec<_> = (0..500)
+        .filter_map(|_| {
+            let mut stream = TcpStream::connect(admin).ok()?;
+            stream.write_all(format!("GET /events HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes()).ok()?;
+            Some(stream)
+        })
+        .collect();
+    stand::wait_for("others are answered all the while", || status(&ask(admin, "/now")) == "200");
+    assert_eq!(status(&ask(admin, "/events")), "503");
+    drop(slow);
+    stand::wait_for("seats are free again", || {
+        let head = exchange(admin, &format!("HEAD /events HTTP/1.1\r\nHost: {admin}\r\n\r\n"));
+        status(&head) == "200"
+    });
+}
+
+/// What a request brings to show who somebody is stands nowhere, and with `hide_query` no value of its query does.
+#[test]
+fn secrets_are_told_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin();
+    let server = stand::server(folder.path(), "[records]\nhide_query = true\nname_answers = true\n");
+    stand::wait_for("ready", || server.shared().is_ready());
+    let (admin, proxy) = (server.admin().unwrap(), server.addresses()[0]);
+    let mut names = Vec::new();
+    for path in ["fresh", "fresh", "none", "none", "cookie"] {
+        let secrets = "Authorization: Bearer s3cret\r\nCookie: id=s3cret\r\nReferer: http://r.example/?t=s3cret\r\n\
+                       Proxy-Authorization: Basic s3cret\r\nX-Api-Key: s3cret\r\n";
+        let answer = exchange(
+            proxy,
+            &format!(
+                "GET http://{origin}/{path}?key=s3cret HTTP/1.1\r\nHost: {origin}\r\n{secrets}Connection: close\r\n\r\n"
+            ),
+        );
+        assert_eq!(status(&answer), "200", "{answer}");
+        let name = answer.lines().find_map(|line| line.strip_prefix("Larder-Request: ")).unwrap();
+        names.push(format!("/requests/{name}"));
+    }
+    let told = ["/requests", "/hot", "/now", "/stats", "/metrics", "/squid-internal-mgr/client_list", "/config"];
+    for path in told.into_iter().map(str::to_owned).chain(names) {
+        let answer = ask(admin, &path);
+        assert!(status(&answer) == "200" && !answer.contains("s3cret"), "{path}: {answer}");
+    }
+}

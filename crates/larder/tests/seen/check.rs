@@ -109,6 +109,26 @@ fn answers_listeners_and_clients_may_be_given() {
     assert!(rehearsed(&elsewhere, &loaded).unwrap_err().contains("127.0.0.1:3130"));
 }
 
+#[test]
+fn a_site_is_asked_where_its_scheme_is_spoken() {
+    let tls = "tls = [{ chain = \"a\", key = \"b\" }]";
+    let loaded = loaded(&format!(
+        "[[listen]]\naddress = \"127.0.0.1:80\"\n[[listen]]\naddress = \"127.0.0.1:443\"\n{tls}\n\
+         [[listen]]\naddress = \"127.0.0.1:8443\"\n{tls}\n[[site]]\nhosts = \"a.example\"\norigin = \"http://10.0.0.1\""
+    ));
+    for (url, at) in [
+        ("http://a.example/", "127.0.0.1:80 "),
+        ("http://a.example:9/", "127.0.0.1:80 "),
+        ("https://a.example/", "127.0.0.1:443 "),
+        ("https://a.example:8443/", "127.0.0.1:8443 "),
+        ("https://a.example:9/", "127.0.0.1:443 "),
+        ("https://b.example/", "127.0.0.1:80 "),
+    ] {
+        let text = rehearsed(&asking("GET", url), &loaded).unwrap().to_string();
+        assert!(text.contains(&format!("listener   {at}")), "{url}: {text}");
+    }
+}
+
 /// Half of the requests are for `a.example`, half for `b.example`; every object is asked for twice in a row.
 fn log(lines: u64) -> String {
     let mut text = String::new();
@@ -177,6 +197,14 @@ fn the_command_tells_its_outcome_by_its_status() {
     assert!(status == 0 && text.contains("the configuration is right"), "{text}");
     let (status, text) = run(&[config, bad.as_ref()]);
     assert!(status == 2 && text.contains("2 errors"), "{text}");
+    let files = write(
+        "files.toml",
+        "log = { to = \"/nonexistent/x.log\" }\n[[listen]]\naddress = \"127.0.0.1:1\"\n\
+         tls = [{ chain = \"/nonexistent/a.pem\", key = \"b.pem\" }]\n",
+    );
+    let (status, text) = run(&[config, files.as_ref()]);
+    assert!(status == 2 && text.contains("files.toml:2): cannot read a certificate from /nonexistent/a.pem"), "{text}");
+    assert!(text.contains("files.toml:1): there is no folder /nonexistent"), "{text}");
     let (status, text) = run(&[config, good.as_ref(), "--request".as_ref(), "GET http://a.example/".as_ref()]);
     assert!(status == 0 && text.contains("key        http://a.example/"), "{text}");
     let (status, text) = run(&[config, good.as_ref(), "--request".as_ref(), "TRACE ftp".as_ref()]);

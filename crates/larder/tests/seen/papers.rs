@@ -59,6 +59,11 @@ fn the_doctor_says_what_to_change() {
 fn settings_are_explained_by_help() {
     let output = larder(&["config", "--config", "none", "--help", "memory"]);
     assert!(output.status.success() && text(&output).contains("Budget of the memory store"), "{}", text(&output));
+    for (table, setting) in [("tls", "listen.tls.chain"), ("listen.tls", "listen.tls.key"), ("tracing", "tracing.otlp")]
+    {
+        let output = larder(&["config", "--config", "none", table]);
+        assert!(output.status.success() && text(&output).contains(setting), "{}", text(&output));
+    }
     let output = larder(&["config", "--config", "none", "memry"]);
     assert!(output.status.code() == Some(2) && text(&output).contains("did you mean memory?"), "{}", text(&output));
     assert!(text(&larder(&["config", "--help"])).contains("--markdown"));
