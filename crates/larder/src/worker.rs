@@ -17,8 +17,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::LocalSet;
 
 /// What one thread has for itself.
 pub struct Worker {
@@ -113,11 +113,11 @@ impl Worker {
 
     /// Serves until told to stop.
     pub fn run(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, commands: UnboundedReceiver<Command>) {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
             Ok(runtime) => runtime,
             Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
         };
-        LocalSet::new().block_on(&runtime, self.serve(doors, commands));
+        runtime.block_on(self.serve(doors, commands));
     }
 
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
