@@ -34,6 +34,12 @@ pub struct Connection {
 const PATIENCE_SECONDS: u64 = 20;
 const BODY_BYTES_MAX: usize = 64 << 20;
 
+/// One request on a connection of its own.
+pub fn get(port: u16, path: &str) -> Result<Answer, Trouble> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n");
+    Connection::open(port)?.ask(request.as_bytes(), false)
+}
+
 impl Connection {
     /// Connects to a port of 127.0.0.1.
     pub fn open(port: u16) -> Result<Connection, Trouble> {

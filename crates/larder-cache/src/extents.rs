@@ -54,7 +54,7 @@ impl Extents {
         for hole in &holes {
             let part = piece.slice((hole.start - at) as usize..(hole.end - at) as usize);
             let place = self.first_ending_after(hole.start);
-            let part = Piece { at: hole.start, buffer_bytes: part.len(), bytes: part, exact: false };
+            let part = Piece::new(hole.start, part, false);
             self.held += part.allocated_bytes();
             self.pieces.insert(place, part);
         }
@@ -204,7 +204,7 @@ impl Extents {
     fn append(&mut self, at: u64, bytes: Bytes, buffer_bytes: usize) -> u64 {
         let added = bytes.len() as u64;
         if added > 0 {
-            let piece = Piece { at, bytes, exact: false, buffer_bytes };
+            let piece = Piece { buffer_bytes: held_bytes(buffer_bytes), ..Piece::new(at, bytes, false) };
             self.held += piece.allocated_bytes();
             self.pieces.push_back(piece);
             self.bytes += added;
@@ -241,7 +241,7 @@ struct Piece {
     /// Copied here into an allocation of exactly its length.
     exact: bool,
     /// The allocation that it keeps alive, as far as that is known.
-    buffer_bytes: usize,
+    buffer_bytes: u32,
 }
 
 /// What an allocator takes for so many bytes: the common ones know four sizes between a power of two and the next.
@@ -250,9 +250,18 @@ fn allocated_bytes(len: usize) -> u64 {
     len.next_multiple_of(1 << step) as u64
 }
 
+/// A length in the four bytes that a piece has for it.
+fn held_bytes(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
 impl Piece {
+    fn new(at: u64, bytes: Bytes, exact: bool) -> Piece {
+        Piece { at, buffer_bytes: held_bytes(bytes.len()), bytes, exact }
+    }
+
     fn allocated_bytes(&self) -> u64 {
-        allocated_bytes(self.buffer_bytes)
+        allocated_bytes(self.buffer_bytes as usize)
     }
 
     fn end(&self) -> u64 {
@@ -265,7 +274,7 @@ impl Piece {
 
     fn part(&self, range: Range<u64>) -> Piece {
         let bytes = self.bytes.slice((range.start - self.at) as usize..(range.end - self.at) as usize);
-        Piece { at: range.start, buffer_bytes: bytes.len(), bytes, exact: false }
+        Piece::new(range.start, bytes, false)
     }
 }
 
@@ -288,8 +297,7 @@ fn pack(stretch: &mut Vec<Piece>, into: &mut VecDeque<Piece>) {
                 left -= full.len();
                 chunk = Vec::with_capacity(left.min(CHUNK_BYTES));
                 let end = at + full.len() as u64;
-                let buffer_bytes = full.len();
-                into.push_back(Piece { at, bytes: Bytes::from(full.into_boxed_slice()), exact: true, buffer_bytes });
+                into.push_back(Piece::new(at, Bytes::from(full.into_boxed_slice()), true));
                 at = end;
             }
         }

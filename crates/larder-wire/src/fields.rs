@@ -12,6 +12,8 @@ use std::fmt;
 pub struct Fields {
     bytes: Vec<u8>,
     lines: Vec<Line>,
+    /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies.
+    is_wire: bool,
 }
 
 /// Where one field line lies in the buffer.
@@ -31,7 +33,7 @@ impl Fields {
 
     /// An empty list with room for `bytes` of names and values in `lines` field lines.
     pub fn with_capacity(bytes: usize, lines: usize) -> Fields {
-        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines) }
+        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines), is_wire: false }
     }
 
     /// The fields of a received block, whose names and values are slices of that block. They have passed
@@ -43,7 +45,7 @@ impl Fields {
             value_at: place_in(block, header.value),
             value_len: offset(header.value.len()),
         });
-        Fields { lines: lines.collect(), bytes: block.to_vec() }
+        Fields { lines: lines.collect(), bytes: block.to_vec(), is_wire: false }
     }
 
     /// The number of field lines.
@@ -61,15 +63,20 @@ impl Fields {
         self.bytes.capacity() + self.lines.capacity() * size_of::<Line>()
     }
 
-    /// Gives back what was reserved beyond need or has been replaced since; for heads that are kept.
+    /// Gives back what was reserved beyond need or has been replaced since, and lays the lines out as they are sent;
+    /// for heads that are kept.
     pub fn shrink(&mut self) {
-        let needed = self.lines.iter().map(|line| (line.name_len + line.value_len) as usize).sum();
-        let mut exact = Fields::with_capacity(needed, self.lines.len());
+        let mut exact = Fields::with_capacity(self.wire_len(), self.lines.len());
         for line in &self.lines {
-            let moved = exact.append(name_of(&self.bytes, line), value_of(&self.bytes, line));
-            exact.lines.push(moved);
+            let name_at = offset(exact.bytes.len());
+            exact.bytes.extend_from_slice(name_of(&self.bytes, line));
+            exact.bytes.extend_from_slice(b": ");
+            let value_at = offset(exact.bytes.len());
+            exact.bytes.extend_from_slice(value_of(&self.bytes, line));
+            exact.bytes.extend_from_slice(b"\r\n");
+            exact.lines.push(Line { name_at, value_at, ..*line });
         }
-        *self = exact;
+        *self = Fields { is_wire: true, ..exact };
     }
 
     /// Adds a line at the end. White space around the value is dropped; a CR, LF or NUL inside it
@@ -100,6 +107,7 @@ impl Fields {
     /// Takes away all lines of that name; says how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
         let before = self.lines.len();
+        self.is_wire = false;
         let bytes = &self.bytes;
         self.lines.retain(|line| !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes()));
         before - self.lines.len()
@@ -107,6 +115,7 @@ impl Fields {
 
     /// Keeps the lines for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
+        self.is_wire = false;
         let bytes = &self.bytes;
         self.lines.retain(|line| keep(as_name(name_of(bytes, line)), value_of(bytes, line)));
     }
@@ -157,6 +166,9 @@ impl Fields {
 
     /// Appends `name: value CR LF` for every line to `out`.
     pub fn write_to(&self, out: &mut Vec<u8>) {
+        if self.is_wire {
+            return out.extend_from_slice(&self.bytes);
+        }
         for line in &self.lines {
             out.extend_from_slice(name_of(&self.bytes, line));
             out.extend_from_slice(b": ");
@@ -179,6 +191,7 @@ impl Fields {
 
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
         let value = trim(value);
+        self.is_wire = false;
         let name_at = offset(self.bytes.len());
         self.bytes.extend_from_slice(name);
         let value_at = offset(self.bytes.len());
@@ -367,7 +380,32 @@ mod tests {
         let before = fields.clone();
         fields.shrink();
         assert_eq!(fields, before);
-        assert_eq!(fields.heap_bytes(), "HostbAccepttext/html , \"a,b\"ACCEPT*/*".len() + 3 * size_of::<Line>());
+        let wire = "Host: b\r\nAccept: text/html , \"a,b\"\r\nACCEPT: */*\r\n";
+        assert_eq!(fields.heap_bytes(), wire.len() + 3 * size_of::<Line>());
+    }
+
+    #[test]
+    fn what_was_shrunk_and_changed_is_written_as_it_is_now() {
+        let written = |fields: &Fields| {
+            let mut out = Vec::new();
+            fields.write_to(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let changes: [fn(&mut Fields); 5] = [
+            |_| {},
+            |fields| fields.push("X", "1"),
+            |fields| fields.set("host", "c"),
+            |fields| assert_eq!(fields.remove("accept"), 2),
+            |fields| fields.retain(|name, _| name == "Accept"),
+        ];
+        for change in changes {
+            let (mut loose, mut laid_out) = (sample(), sample());
+            laid_out.shrink();
+            change(&mut loose);
+            change(&mut laid_out);
+            assert_eq!(written(&loose), written(&laid_out));
+            assert_eq!(written(&laid_out).len(), laid_out.wire_len());
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// Serves a connection to its end.
-pub async fn serve(mut session: Session) {
+pub async fn serve(mut session: Box<Session>) {
     loop {
         let request = match session.next_request().await {
             Ok(request) => request,
@@ -152,7 +152,7 @@ fn echo(request: &RequestHead) -> Page {
 }
 
 /// What was no request, or came too late, is answered and the connection closed.
-async fn refuse(mut session: Session, end: &End) {
+async fn refuse(mut session: Box<Session>, end: &End) {
     if matches!(end, End::Fault(_)) {
         session.worker.tally.faults.add(1);
     }
@@ -193,4 +193,19 @@ async fn caught(session: &mut Session, request: RequestHead) -> Next {
         session.worker.tally.panics.add(1);
         Next::Cut
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task_bytes<F>(_: impl Fn(Box<Session>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// It is copied when a connection begins, and held for as long as one is idle.
+    #[test]
+    fn a_connection_s_task_is_small() {
+        assert!(task_bytes(serve) <= 1024, "{}", task_bytes(serve));
+    }
 }

@@ -288,7 +288,10 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
     let status = delivery.kept.head.status;
     session.outbox.own(|out| {
         let first = delivery.kept.first.as_deref().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
-        out.extend_from_slice(first.unwrap_or(&delivery.kept.plain));
+        match first {
+            Some(first) => out.extend_from_slice(first),
+            None => delivery.kept.write_to(out),
+        }
         match (carriage, length) {
             (Carriage::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             (Carriage::UntilClose, _) => {}

@@ -80,10 +80,11 @@ const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 const NOTED_REQUESTS: u64 = 32;
 
 impl Session {
-    /// A connection on which nothing was read yet but `inbox`.
-    pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Session {
+    /// A connection on which nothing was read yet but `inbox`. Boxed: a task that hands it on would have a place for it
+    /// in each of its states.
+    pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Box<Session> {
         let scheme = if matches!(wire, Wire::TlsServer(_)) { Scheme::Https } else { Scheme::Http };
-        Session {
+        Box::new(Session {
             timer: worker.ticker.timer(),
             worker,
             door,
@@ -101,7 +102,7 @@ impl Session {
             flushes: 0,
             last_said: false,
             head_began: None,
-        }
+        })
     }
 
     /// The next request. What is in the outbox is written first, unless the next request is here already:
@@ -296,7 +297,7 @@ impl Session {
 
     /// Writes what is left and closes. Unless the client announced its last request and all of it was read, what
     /// it still sends is read away for a moment, so that a reset does not overtake the answer (RFC 9112 section 9.6).
-    pub async fn close(mut self) {
+    pub async fn close(mut self: Box<Self>) {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
         self.note();
@@ -321,9 +322,10 @@ impl Session {
     }
 
     /// The bare stream and what was read from it: what follows is no HTTP.
-    pub fn into_parts(mut self) -> (Wire, BytesMut) {
-        self.note();
-        (self.wire, self.inbox)
+    pub fn into_parts(self: Box<Self>) -> (Wire, BytesMut) {
+        let mut session = *self;
+        session.note();
+        (session.wire, session.inbox)
     }
 
     /// Bytes of the next request are here already.

@@ -34,7 +34,7 @@ const FIRST_WORDS: Duration = Duration::from_secs(3);
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves a CONNECT.
-pub async fn connect(mut session: Session, request: RequestHead) {
+pub async fn connect(mut session: Box<Session>, request: RequestHead) {
     let mut record = session.worker.begin_record(&request, session.peer, &session.door);
     let (host, port) = match access::judge(&session, &request) {
         Verdict::Tunnel(host, port) => (host, port),
@@ -62,7 +62,7 @@ pub async fn connect(mut session: Session, request: RequestHead) {
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// Answers the CONNECT, looks at the client's first bytes, and serves what is inside if it is HTTP in TLS.
-async fn open(mut session: Session, host: Host, port: u16, record: Record) {
+async fn open(mut session: Box<Session>, host: Host, port: u16, record: Record) {
     session.outbox.own(|out| out.extend_from_slice(ESTABLISHED));
     if session.flush().await.is_err() {
         return;
@@ -134,7 +134,7 @@ async fn pass_unopened(
 }
 
 /// Serves a request that wants to leave HTTP (RFC 9110 section 7.8). Gives the session back when it stays with HTTP.
-pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Session> {
+pub async fn upgrade(mut session: Box<Session>, request: RequestHead) -> Option<Box<Session>> {
     let mut record = session.worker.begin_record(&request, session.peer, &session.door);
     let ask = match access::judge(&session, &request) {
         Verdict::Allow(ask) => ask,
@@ -157,7 +157,7 @@ pub async fn upgrade(mut session: Session, request: RequestHead) -> Option<Sessi
 }
 
 async fn switch(
-    mut session: Session,
+    mut session: Box<Session>,
     mut head: ResponseHead,
     connection: crate::upstream::Connection,
     mut record: Record,
@@ -199,13 +199,13 @@ async fn ask_upgrade(
 
 /// The origin stays with HTTP: its answer is passed on, and so may be the next request.
 async fn stay(
-    mut session: Session,
+    mut session: Box<Session>,
     request: RequestHead,
     ask: Ask,
     head: ResponseHead,
     connection: crate::upstream::Connection,
     mut record: Record,
-) -> Option<Session> {
+) -> Option<Box<Session>> {
     let mut key = Vec::new();
     ask.key(&session.worker.shared.cache, &mut key);
     let (mut reader, writer) = session.worker.shared.cache.alone(&key);
@@ -230,7 +230,7 @@ fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
 }
 
-async fn answer(mut session: Session, request: &RequestHead, page: Page, mut record: Record) {
+async fn answer(mut session: Box<Session>, request: &RequestHead, page: Page, mut record: Record) {
     respond::respond_page(&mut session, request, &page, false, &mut record);
     tell(&session, record);
     session.close().await;
@@ -240,7 +240,7 @@ fn tell(session: &Session, record: Record) {
     session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
 }
 
-async fn pass(mut session: Session, origin: Wire, read: BytesMut, record: Record) {
+async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, record: Record) {
     if session.flush().await.is_err() {
         return;
     }

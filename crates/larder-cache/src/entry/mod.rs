@@ -48,11 +48,8 @@ pub struct Kept {
     pub terms: Option<Terms>,
     /// Why it is not stored, where that was the question.
     pub not_stored: Option<NotStored>,
-    /// Status line and fields as they go to a client of an unconditional request, up to where the
-    /// fields of the moment (`Age`, `Content-Length`, `Via`, …) are added.
-    pub plain: Box<[u8]>,
-    /// The same for the request that caused the fetch, where that one gets fields which are not stored
-    /// (`private="…"`, `no-cache="…"`).
+    /// What [`Kept::write_to`] writes, for the request that caused the fetch, where that one gets fields which are not
+    /// stored (`private="…"`, `no-cache="…"`).
     pub first: Option<Box<[u8]>>,
     /// When the response arrived here.
     pub received: Stamp,
@@ -64,14 +61,21 @@ impl Kept {
     /// Prepares a head; the caller has taken out what must not be forwarded.
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
         head.fields.shrink();
-        let plain = plain(&head);
         let tags = tags::of(&head.fields);
-        Kept { head, terms, not_stored: None, plain, first: None, received, tags }
+        Kept { head, terms, not_stored: None, first: None, received, tags }
     }
 
     /// The same, with another head for the request that caused the fetch.
     pub fn with_first(self, head: &ResponseHead) -> Kept {
-        Kept { first: Some(plain(head)), ..self }
+        let mut first = Vec::with_capacity(512);
+        write_head(head, &mut first);
+        Kept { first: Some(first.into()), ..self }
+    }
+
+    /// Writes status line and fields as they go to a client of an unconditional request, up to where the fields of the
+    /// moment (`Age`, `Content-Length`, `Via`, …) are added.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        write_head(&self.head, out);
     }
 
     /// What tells the variants of one key apart on disk; 0 for a response that does not vary.
@@ -83,7 +87,6 @@ impl Kept {
     /// Bytes this head holds in memory, itself included.
     pub fn heap_bytes(&self) -> usize {
         size_of::<Kept>()
-            + self.plain.len()
             + self.first.as_ref().map_or(0, |first| first.len())
             + self.head.reason.len()
             + self.head.fields.heap_bytes()
@@ -92,11 +95,9 @@ impl Kept {
     }
 }
 
-fn plain(head: &ResponseHead) -> Box<[u8]> {
-    let mut plain = Vec::with_capacity(512);
-    encode::status_line(&mut plain, head.status, &head.reason);
-    head.fields.write_to(&mut plain);
-    plain.into()
+fn write_head(head: &ResponseHead, out: &mut Vec<u8>) {
+    encode::status_line(out, head.status, &head.reason);
+    head.fields.write_to(out);
 }
 
 /// Why a response cannot be had: what the client is told and the log says.
@@ -172,7 +173,7 @@ struct State {
     body: Extents,
     /// Body bytes that came, whether they are still here or not.
     received: u64,
-    trailers: Option<Fields>,
+    trailers: Option<Box<Fields>>,
     charged: u64,
     readers: Vec<Option<Place>>,
     seated: usize,

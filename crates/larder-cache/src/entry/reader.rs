@@ -210,7 +210,7 @@ impl Reader {
 
     /// The trailer fields, once the body has been read to its end.
     pub fn trailers(&self) -> Option<Fields> {
-        self.entry.state.lock().trailers.clone()
+        self.entry.state.lock().trailers.as_deref().cloned()
     }
 
     /// The entry that this reader reads.

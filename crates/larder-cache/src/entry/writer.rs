@@ -258,7 +258,7 @@ impl Writer {
             state.phase = Phase::Settled;
             // The answer to a HEAD declares a length and has no body.
             state.length = state.length.or(Some(state.received));
-            state.trailers = trailers;
+            state.trailers = trailers.map(Box::new);
             let keeps = state.retention == Retention::Keep;
             if keeps {
                 state.body.compact();
