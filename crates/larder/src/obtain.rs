@@ -161,7 +161,7 @@ impl Visit<'_> {
     /// Sends the order and waits. `mending` is the stored response that it completes.
     async fn arrive(
         &mut self,
-        mut order: Order,
+        mut order: Box<Order>,
         mut reader: Reader,
         cause: Cause,
         mending: Option<Hit>,
@@ -234,7 +234,7 @@ impl Visit<'_> {
         }
     }
 
-    fn order(&self, errand: Errand, writer: Writer) -> Order {
+    fn order(&self, errand: Errand, writer: Writer) -> Box<Order> {
         order(self.session, self.request, self.ask.clone(), errand, writer)
     }
 }
@@ -330,8 +330,8 @@ async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool
     }
 }
 
-fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand, writer: Writer) -> Order {
-    Order {
+fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand, writer: Writer) -> Box<Order> {
+    Box::new(Order {
         worker: Rc::clone(&session.worker),
         ask,
         request: Rc::clone(request),
@@ -344,7 +344,7 @@ fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand,
         body: None,
         interim: None,
         notes: Rc::default(),
-    }
+    })
 }
 
 /// Why a request is not looked up at all.

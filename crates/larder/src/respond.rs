@@ -10,7 +10,7 @@ use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
 use larder_cache::cache::Hit;
-use larder_cache::entry::{Kept, Reader, Stop};
+use larder_cache::entry::{Entry, Kept, Reader, Stop};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
@@ -232,7 +232,7 @@ async fn deliver(
         record.complete = true;
         return next;
     }
-    if !source.reader.entry().is_whole() && first_bytes(session).await.is_err() {
+    if !source.reader.entry().is_whole() && first_bytes(session, source.reader.entry()).await.is_err() {
         return Next::Cut;
     }
     let end = length.unwrap_or(u64::MAX);
@@ -250,9 +250,12 @@ async fn deliver(
 }
 
 /// The head of an answer whose body is still coming goes out by itself, and then it is another client's turn: when a
-/// thousand wait for one object, each has its first byte before anyone has the second piece.
-async fn first_bytes(session: &mut Session) -> std::io::Result<()> {
-    session.flush().await?;
+/// thousand wait for one object, each has its first byte before anyone has the second piece. Where one alone waits, the
+/// origin's next packet gets that turn first: most often it is here already, and head and body go out in one write.
+async fn first_bytes(session: &mut Session, entry: &Entry) -> std::io::Result<()> {
+    if entry.readers() > 1 {
+        session.flush().await?;
+    }
     tokio::task::yield_now().await;
     Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! A worker ticks every [`TICK`]. A wait that ends before the next tick never touches a timer; one that
 //! lasts notes when it ends, and the tick wakes those that are over. Limits are therefore exact to
-//! one tick, upwards.
+//! one tick, upwards. Where no wait began for a while the clock rests for several ticks at a time, so that an
+//! idle process lets its core sleep; the next wait that begins stirs it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -10,9 +11,17 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
 
 /// How often limits are looked at.
 pub const TICK: Duration = Duration::from_millis(100);
+
+/// After so many ticks without a new wait the clock rests.
+const QUIET_TICKS: u64 = 10;
+
+/// The longest rest.
+const REST_TICKS_MAX: u64 = 5;
 
 /// The coarse clock of a worker.
 #[derive(Default)]
@@ -21,6 +30,17 @@ pub struct Ticker {
     draining: Cell<bool>,
     seats: RefCell<Vec<Seat>>,
     free: RefCell<Vec<usize>>,
+    /// Ticks since a wait began.
+    quiet: Cell<u64>,
+    rest: Cell<Option<Rest>>,
+    stirred: Notify,
+}
+
+/// A pause of several ticks that is under way.
+#[derive(Clone, Copy)]
+struct Rest {
+    since: Instant,
+    ticks: u64,
 }
 
 #[derive(Default)]
@@ -55,19 +75,62 @@ impl Ticker {
         Rc::new(Ticker::default())
     }
 
-    /// Runs the clock for as long as the worker lives.
-    pub async fn run(self: Rc<Ticker>) {
-        let mut interval = tokio::time::interval(TICK);
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            self.tick();
+    /// Waits for the next tick and says how many have passed: more than one after a rest. Only one task calls this, again
+    /// and again for as long as the worker lives.
+    pub async fn next(&self) -> u64 {
+        let before = self.now.get();
+        match self.rest_ticks() {
+            0 | 1 => {
+                tokio::time::sleep(TICK).await;
+                self.now.set(before + 1);
+            }
+            ticks => {
+                self.rest.set(Some(Rest { since: Instant::now(), ticks }));
+                if timeout(TICK * u32::try_from(ticks).unwrap_or(1), self.stirred.notified()).await.is_err() {
+                    self.catch_up();
+                }
+            }
         }
+        let passed = self.now.get() - before;
+        self.quiet.set(self.quiet.get() + passed);
+        self.wake_those_over();
+        passed
+    }
+
+    /// For how long nothing needs this clock.
+    fn rest_ticks(&self) -> u64 {
+        if self.quiet.get() < QUIET_TICKS || self.draining.get() {
+            return 1;
+        }
+        let deadlines = self.seats.borrow();
+        let first = deadlines.iter().map(|seat| seat.deadline).filter(|&deadline| deadline != 0).min();
+        first.map_or(REST_TICKS_MAX, |first| first.saturating_sub(self.now.get()).min(REST_TICKS_MAX))
+    }
+
+    /// A wait begins: it counts from now, and the clock goes on.
+    fn stir(&self) {
+        self.quiet.set(0);
+        if self.rest.get().is_some() {
+            self.catch_up();
+            self.stirred.notify_one();
+        }
+    }
+
+    /// Ends the rest. Not more ticks pass than it was meant for: when the whole process stood still, its clients did
+    /// not have that time either.
+    fn catch_up(&self) {
+        let Some(rest) = self.rest.take() else { return };
+        let passed = u64::try_from(rest.since.elapsed().as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
+        self.now.set(self.now.get() + passed.min(rest.ticks));
     }
 
     /// Lets one tick pass and wakes the waits that are over.
     pub fn tick(&self) {
         self.now.set(self.now.get() + 1);
+        self.wake_those_over();
+    }
+
+    fn wake_those_over(&self) {
         for seat in self.seats.borrow_mut().iter_mut() {
             let over = seat.deadline != 0 && seat.deadline <= self.now.get();
             if (over || (seat.idle && self.draining.get()))
@@ -81,6 +144,7 @@ impl Ticker {
     /// Ends all idle waits, now and from now on.
     pub fn drain(&self) {
         self.draining.set(true);
+        self.stir();
     }
 
     /// Whether the server is going down.
@@ -90,6 +154,7 @@ impl Ticker {
 
     /// A timer on this clock; one for each task, used again for each of its waits.
     pub fn timer(self: &Rc<Ticker>) -> Timer {
+        self.stir();
         let seat = self.free.borrow_mut().pop().unwrap_or_else(|| {
             self.seats.borrow_mut().push(Seat::default());
             self.seats.borrow().len() - 1
@@ -114,6 +179,7 @@ impl Timer {
                 return Poll::Ready(Ok(value));
             }
             if deadline == 0 {
+                self.ticker.stir();
                 deadline = self.ticker.now.get().saturating_add(ticks(limit));
             } else if deadline <= self.ticker.now.get() {
                 return Poll::Ready(Err(Over::Late));
@@ -202,6 +268,60 @@ mod tests {
         run(async {
             assert_eq!(over(1, Wait::Idle, true).await, Err(Over::Draining));
             assert_eq!(over(1, Wait::Busy, true).await, Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_clock_that_nobody_needs_takes_long_steps() {
+        run(async {
+            let ticker = Ticker::new();
+            assert_eq!(ticker.next().await, 1);
+            ticker.quiet.set(QUIET_TICKS);
+            assert_eq!(ticker.next().await, REST_TICKS_MAX);
+            ticker.drain();
+            assert_eq!(ticker.rest_ticks(), 1, "the end is not slept through");
+        });
+    }
+
+    #[test]
+    fn a_wait_that_begins_during_a_rest_stirs_the_clock_and_gets_its_whole_time() {
+        run(async {
+            let ticker = Ticker::new();
+            let timer = ticker.timer();
+            ticker.quiet.set(QUIET_TICKS);
+            let wait = async {
+                tokio::time::sleep(TICK * 2).await;
+                let since = Instant::now();
+                let over = timer.limit(TICK, Wait::Busy, pending::<()>()).await;
+                (over, since.elapsed())
+            };
+            let steps = RefCell::new(Vec::new());
+            let clock = async {
+                loop {
+                    let step = ticker.next().await;
+                    steps.borrow_mut().push(step);
+                }
+            };
+            let (over, waited) = tokio::select! {
+                result = wait => result,
+                () = clock => unreachable!("it goes on for ever"),
+            };
+            assert_eq!(over, Err(Over::Late));
+            assert!(waited >= TICK, "{waited:?}");
+            assert!(steps.borrow()[0] < REST_TICKS_MAX && steps.borrow()[1] == 1, "{steps:?}");
+        });
+    }
+
+    #[test]
+    fn a_rest_ends_with_the_first_wait() {
+        run(async {
+            let ticker = Ticker::new();
+            let timer = ticker.timer();
+            let mut wait = pin!(timer.limit(TICK * 2, Wait::Idle, pending::<()>()));
+            let begun = poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await;
+            assert!(begun.is_pending());
+            ticker.quiet.set(QUIET_TICKS);
+            assert_eq!(ticker.rest_ticks(), 3);
         });
     }
 

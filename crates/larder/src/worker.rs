@@ -17,8 +17,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::LocalSet;
 
 /// What one thread has for itself.
 pub struct Worker {
@@ -50,7 +50,7 @@ pub struct Worker {
 const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// After how many ticks it is told how the ways to origins are, and who came.
-const UPSTREAM_TICKS: u32 = 10;
+const UPSTREAM_TICKS: u64 = 10;
 
 /// How often the end of all connections is looked for while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
@@ -113,16 +113,16 @@ impl Worker {
 
     /// Serves until told to stop.
     pub fn run(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, commands: UnboundedReceiver<Command>) {
-        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
-        };
-        LocalSet::new().block_on(&runtime, self.serve(doors, commands));
+        let runtime =
+            match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+                Ok(runtime) => runtime,
+                Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
+            };
+        runtime.block_on(self.serve(doors, commands));
     }
 
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
-        tokio::task::spawn_local(Rc::clone(&self.ticker).run());
-        tokio::task::spawn_local(Rc::clone(&self).publish_tally());
+        tokio::task::spawn_local(Rc::clone(&self).keep_time());
         self.publish_upstream();
         for (socket, door) in doors {
             tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
@@ -147,19 +147,17 @@ impl Worker {
         self.shared.log_out(&self.tally);
     }
 
-    /// Hands counters and log lines over, so that a request costs no shared write.
-    async fn publish_tally(self: Rc<Worker>) {
-        let mut interval = tokio::time::interval(crate::ticker::TICK);
-        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut ticks = 0u32;
+    /// Runs the clock, and with each tick hands counters and log lines over, so that a request costs no shared write.
+    async fn keep_time(self: Rc<Worker>) {
+        let mut ticks = 0;
         loop {
-            interval.tick().await;
+            ticks += self.ticker.next().await;
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
             self.shared.cache.account_for_disk();
             allocator::give_back(self.shared.config.memory_bytes);
-            ticks = ticks.wrapping_add(1);
-            if ticks.is_multiple_of(UPSTREAM_TICKS) {
+            if ticks >= UPSTREAM_TICKS {
+                ticks = 0;
                 self.publish_upstream();
             }
         }

@@ -163,7 +163,7 @@ impl Fill {
 
     /// How many wait for something of this entry.
     pub fn readers(&self) -> usize {
-        self.entry.state.lock().seated
+        self.entry.readers()
     }
 
     /// Ends it, saying why the rest does not come.

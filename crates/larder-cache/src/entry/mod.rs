@@ -429,6 +429,11 @@ impl Entry {
         self.state.lock().is_mendable()
     }
 
+    /// How many clients wait for some of it.
+    pub fn readers(&self) -> usize {
+        self.state.lock().seated
+    }
+
     /// The length of the body, when it is known.
     pub fn length(&self) -> Option<u64> {
         self.state.lock().length

@@ -54,7 +54,7 @@ impl Writer {
 
     /// How many wait for it.
     pub fn readers(&self) -> usize {
-        self.entry.state.lock().seated
+        self.entry.readers()
     }
 
     /// The key of the entry.

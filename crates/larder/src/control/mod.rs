@@ -35,9 +35,9 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::LocalSet;
 
 /// A question is short and comes at once.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
@@ -66,11 +66,12 @@ pub fn run(
     socket: Option<UnixListener>,
     commands: UnboundedReceiver<Command>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+    {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "no runtime for the admin page: raise the open file limit"),
     };
-    LocalSet::new().block_on(&runtime, serve(shared, admin, socket, commands));
+    runtime.block_on(serve(shared, admin, socket, commands));
 }
 
 async fn serve(

@@ -92,15 +92,16 @@ impl Errand {
 }
 
 /// Begins a fetch on this worker.
-pub fn lead(order: Order) {
+pub fn lead(order: Box<Order>) {
+    // Boxed, because a runtime copies a task three times over: into its place, and out of it as it ends.
     match order.notes.sampled.get() {
-        None => tokio::task::spawn_local(run(order)),
-        Some(_) => tokio::task::spawn_local(run_traced(order)),
+        None => tokio::task::spawn_local(Box::pin(run(order))),
+        Some(_) => tokio::task::spawn_local(Box::pin(run_traced(order))),
     };
 }
 
 /// The same for a fetch that has a place in a trace.
-async fn run_traced(order: Order) {
+async fn run_traced(order: Box<Order>) {
     let (worker, notes) = (Rc::clone(&order.worker), Rc::clone(&order.notes));
     let (method, url) = (order.request.method.clone(), order.ask.url_at_origin());
     Box::pin(run(order)).await;
@@ -109,9 +110,8 @@ async fn run_traced(order: Order) {
     }
 }
 
-async fn run(mut order: Order) {
-    let plain = order.fields_for_origin();
-    let mut fields = plain.clone();
+async fn run(mut order: Box<Order>) {
+    let mut fields = order.fields_for_origin();
     let validates = order.errand.is_for_whole() && {
         let about = order.asked_about();
         policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
@@ -132,7 +132,7 @@ async fn run(mut order: Order) {
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
         requested = clock::now();
-        answer = match order.ask_origin(&plain).await {
+        answer = match order.ask_origin(&order.fields_for_origin()).await {
             Ok(answer) => answer,
             Err(fault) => return give_up(order, &fault),
         };
@@ -272,7 +272,7 @@ impl Order {
     }
 }
 
-fn give_up(order: Order, fault: &UpstreamFault) {
+fn give_up(order: Box<Order>, fault: &UpstreamFault) {
     order.notes.trouble.set(Some(fault.kind.as_str()));
     if order.errand.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
@@ -336,7 +336,7 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
 }
 
 /// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
-fn publish(mut order: Order, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
+fn publish(mut order: Box<Order>, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
     let shared = Arc::clone(&order.worker.shared);
     let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();

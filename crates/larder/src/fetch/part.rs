@@ -181,10 +181,10 @@ impl Refill {
         });
     }
 
-    fn order(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Order> {
+    fn order(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Box<Order>> {
         let fill = entry.begin_fill(hole)?;
         let (_, writer) = self.worker.shared.cache.beside(entry.key().text());
-        Some(Order {
+        Some(Box::new(Order {
             worker: Rc::clone(&self.worker),
             ask: self.ask.clone(),
             request: Rc::clone(&self.request),
@@ -197,6 +197,6 @@ impl Refill {
             body: None,
             interim: None,
             notes: Rc::default(),
-        })
+        }))
     }
 }

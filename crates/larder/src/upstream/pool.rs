@@ -15,9 +15,9 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -403,7 +403,14 @@ fn is_quiet(wire: &mut Wire) -> bool {
     match wire {
         // Asking the kernel, not the reactor: that one may not have heard of the end yet.
         Wire::Tcp(stream) => {
-            matches!(SockRef::from(&*stream).peek(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+            let mut peek = || SockRef::from(&*stream).peek(&mut byte).map(|_| ());
+            let would_block =
+                |looked: io::Result<()>| looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            // Where the reactor believes that there is something, it is told better, which spares the next read.
+            match stream.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(_) => would_block(stream.try_io(Interest::READABLE, peek)),
+                Poll::Pending => would_block(peek()),
+            }
         }
         // TLS has records of its own (session tickets) that mean nothing here: let it read them.
         wire => {
