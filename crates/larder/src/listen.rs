@@ -250,6 +250,8 @@ pub async fn shake_hands(
     config: Arc<rustls::ServerConfig>,
     stream: Rewound,
 ) -> Result<Wire, HandshakeTrouble> {
+    // The first answer follows the handshake's own last write, and must not wait until that is acknowledged.
+    let _ = stream.tcp().set_nodelay(true);
     let timer = worker.ticker.timer();
     let limit = worker.config().timeouts.head;
     let accept = TlsAcceptor::from(config).accept(stream);
