@@ -120,7 +120,8 @@ impl Extents {
     /// on) and returns how many bytes those were. A piece that reaches past `offset` stays whole.
     pub fn drop_before(&mut self, offset: u64) -> u64 {
         let before = self.bytes;
-        for piece in self.pieces.drain(..self.pieces.partition_point(|piece| piece.end() <= offset)) {
+        let kept_from = self.first_ending_after(offset);
+        for piece in self.pieces.drain(..kept_from) {
             self.bytes -= piece.bytes.len() as u64;
             self.held -= piece.allocated_bytes();
         }

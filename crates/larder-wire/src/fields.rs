@@ -66,6 +66,9 @@ impl Fields {
     /// Gives back what was reserved beyond need or has been replaced since, and lays the lines out as they are sent;
     /// for heads that are kept.
     pub fn shrink(&mut self) {
+        if self.is_wire {
+            return;
+        }
         let mut exact = Fields::with_capacity(self.wire_len(), self.lines.len());
         for line in &self.lines {
             let name_at = offset(exact.bytes.len());

@@ -42,6 +42,14 @@ impl Method {
     /// The token as it goes on the wire.
     pub fn as_str(&self) -> &str {
         match self {
+            Method::Other(token) => token,
+            named => named.known().unwrap_or_default(),
+        }
+    }
+
+    /// The token of a method that has a name here.
+    pub fn known(&self) -> Option<&'static str> {
+        Some(match self {
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Post => "POST",
@@ -52,8 +60,8 @@ impl Method {
             Method::Trace => "TRACE",
             Method::Patch => "PATCH",
             Method::Purge => "PURGE",
-            Method::Other(token) => token,
-        }
+            Method::Other(_) => return None,
+        })
     }
 
     /// Read-only by definition (RFC 9110 section 9.2.1). An unknown method is not.

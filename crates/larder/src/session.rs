@@ -263,11 +263,11 @@ impl Session {
     }
 
     /// From the second write on, the kernel must not hold back a small one until the first is acknowledged; a
-    /// connection that writes once is spared the call.
+    /// connection that writes once is spared the call. TLS has made it for its handshake.
     fn send_at_once(&mut self) {
         self.flushes += 1;
         if self.flushes == 2
-            && let Some(socket) = self.wire.tcp()
+            && let Wire::Tcp(socket) = &self.wire
         {
             let _ = socket.set_nodelay(true);
         }
@@ -322,10 +322,9 @@ impl Session {
     }
 
     /// The bare stream and what was read from it: what follows is no HTTP.
-    pub fn into_parts(self: Box<Self>) -> (Wire, BytesMut) {
-        let mut session = *self;
-        session.note();
-        (session.wire, session.inbox)
+    pub fn into_parts(mut self: Box<Self>) -> (Wire, BytesMut) {
+        self.note();
+        (self.wire, self.inbox)
     }
 
     /// Bytes of the next request are here already.

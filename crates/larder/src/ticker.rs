@@ -70,7 +70,7 @@ pub enum Wait {
 }
 
 impl Ticker {
-    /// A clock that stands still until somebody calls [`Ticker::tick`].
+    /// A clock that stands still until somebody calls [`Ticker::next`].
     pub fn new() -> Rc<Ticker> {
         Rc::new(Ticker::default())
     }
@@ -122,12 +122,6 @@ impl Ticker {
         let Some(rest) = self.rest.take() else { return };
         let passed = u64::try_from(rest.since.elapsed().as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
         self.now.set(self.now.get() + passed.min(rest.ticks));
-    }
-
-    /// Lets one tick pass and wakes the waits that are over.
-    pub fn tick(&self) {
-        self.now.set(self.now.get() + 1);
-        self.wake_those_over();
     }
 
     fn wake_those_over(&self) {
@@ -229,6 +223,11 @@ mod tests {
     use super::*;
     use std::future::pending;
 
+    fn tick(ticker: &Ticker) {
+        ticker.now.set(ticker.now.get() + 1);
+        ticker.wake_those_over();
+    }
+
     async fn over(ticks: u32, wait: Wait, drain: bool) -> Result<(), Over> {
         let ticker = Ticker::new();
         let timer = ticker.timer();
@@ -236,11 +235,11 @@ mod tests {
         let clock = async {
             for _ in 0..ticks {
                 tokio::task::yield_now().await;
-                ticker.tick();
+                tick(&ticker);
             }
             if drain {
                 ticker.drain();
-                ticker.tick();
+                tick(&ticker);
             }
             pending::<()>().await;
         };

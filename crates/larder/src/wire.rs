@@ -129,14 +129,4 @@ impl Wire {
     pub fn tls_is_off(&self) -> bool {
         matches!(self, Wire::Tcp(_) | Wire::Unix(_))
     }
-
-    /// The TCP socket below, when there is one.
-    pub fn tcp(&self) -> Option<&TcpStream> {
-        match self {
-            Wire::Tcp(stream) => Some(stream),
-            Wire::Unix(_) => None,
-            Wire::TlsServer(stream) => Some(stream.get_ref().0.tcp()),
-            Wire::TlsClient(stream) => Some(stream.get_ref().0),
-        }
-    }
 }

@@ -208,8 +208,8 @@ struct Filling {
     waker: Option<Waker>,
 }
 
-/// What an entry weighs beyond head and body: itself and its place in index and eviction queue.
-/// Measured by the `overhead` test of the memory budget.
+/// What an entry weighs beyond head and body: itself and its place in index and eviction queue. What an object takes in
+/// all is measured by `cargo xtask bench curves`.
 pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 512;
 
 /// One byte in so many is charged for the room between entries that came and went, which the allocator has and can't

@@ -32,7 +32,6 @@ pub fn kept_head(response: &ResponseHead, settings: &Settings) -> ResponseHead {
     let mut kept = response.clone();
     let shared = settings.mode == Mode::Shared;
     strip(&mut kept.fields, [control.no_cache.as_ref(), control.private.as_ref().filter(|_| shared)]);
-    kept.fields.shrink();
     kept
 }
 

@@ -115,7 +115,6 @@ pub fn freshen(stored: &ResponseHead, validation: &ResponseHead) -> ResponseHead
     for (name, value) in update.iter() {
         head.fields.push(name, value);
     }
-    head.fields.shrink();
     head
 }
 

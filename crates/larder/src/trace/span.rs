@@ -77,19 +77,9 @@ impl Attributes {
 /// The name of a span whose method is none of the known ones.
 const OTHER: &str = "HTTP";
 
+/// HTTP's own methods; a purge is not among them.
 fn known(method: &Method) -> &'static str {
-    match method {
-        Method::Get => "GET",
-        Method::Head => "HEAD",
-        Method::Post => "POST",
-        Method::Put => "PUT",
-        Method::Delete => "DELETE",
-        Method::Connect => "CONNECT",
-        Method::Options => "OPTIONS",
-        Method::Trace => "TRACE",
-        Method::Patch => "PATCH",
-        Method::Purge | Method::Other(_) => OTHER,
-    }
+    method.known().filter(|_| *method != Method::Purge).unwrap_or(OTHER)
 }
 
 impl Span {

@@ -2,6 +2,7 @@
 
 use crate::play::*;
 use larder::upstream::{Fresh, Retry, UpstreamFaultKind};
+use larder::wire::Wire;
 use larder_wire::{Fields, Method};
 use std::time::Duration;
 
@@ -222,7 +223,7 @@ async fn a_switched_connection_becomes_a_tunnel() {
     let mut connection = lease(&upstreams, &origin).await.unwrap();
     assert_eq!(ask(&mut connection, GET).await.unwrap().status, 101);
     let (wire, read) = connection.into_tunnel();
-    assert!(wire.tcp().is_some());
+    assert!(matches!(wire, Wire::Tcp(_)));
     assert!(b"first".starts_with(&read[..]));
     assert_eq!(upstreams.stats().origins[0].open, 0);
 }
