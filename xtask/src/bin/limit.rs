@@ -3,13 +3,12 @@
 //!
 //! `limit PORT`: `/16k` gets 16,384 bytes of body, `/1m` 1,048,576, everything else 600.
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+mod shared;
 
-const LISTENER: u64 = u64::MAX;
+use shared::{Gate, LISTENER};
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
+
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 fn main() -> io::Result<()> {
@@ -19,8 +18,7 @@ fn main() -> io::Result<()> {
 }
 
 struct Loop {
-    poll: OwnedFd,
-    listener: TcpListener,
+    gate: Gate,
     /// By number; a free place is `None`.
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
@@ -72,21 +70,14 @@ impl Replies {
 
 impl Loop {
     fn new(port: u16) -> io::Result<Loop> {
-        let listener = TcpListener::bind(("127.0.0.1", port))?;
-        listener.set_nonblocking(true)?;
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         let replies = Replies { small: Reply::of(600), medium: Reply::of(16_384), large: Reply::of(1 << 20) };
-        Ok(Loop { poll, listener, connections: Vec::new(), free: Vec::new(), replies })
+        Ok(Loop { gate: Gate::open(port)?, connections: Vec::new(), free: Vec::new(), replies })
     }
 
     fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
         loop {
-            match epoll::wait(&self.poll, spare_capacity(&mut events), None) {
-                Err(rustix::io::Errno::INTR) => continue,
-                outcome => outcome?,
-            };
+            self.gate.wait(&mut events)?;
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept(),
@@ -97,14 +88,9 @@ impl Loop {
     }
 
     fn accept(&mut self) {
-        // An error here is "no more of them" or a client that left: both end the batch.
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
-                continue;
-            }
+        while let Some(stream) = self.gate.accept() {
             let number = self.free.pop().unwrap_or(self.connections.len());
-            let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-            if epoll::add(&self.poll, &stream, EventData::new_u64(number as u64), events).is_err() {
+            if self.gate.watch(&stream, number as u64).is_err() {
                 self.free.push(number);
                 continue;
             }
@@ -179,21 +165,12 @@ impl Connection {
         if self.head.len() > HEAD_BYTES_MAX { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
     }
 
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.unsent.is_empty() {
             self.unsent.extend_from_slice(bytes);
             return Ok(());
         }
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.unsent = bytes.to_vec();
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        if self.closing { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        shared::send(&mut self.stream, bytes, &mut self.unsent)?;
+        if self.closing && self.unsent.is_empty() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
     }
 }

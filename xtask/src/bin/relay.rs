@@ -3,13 +3,12 @@
 //!
 //! `relay PORT ORIGIN_PORT`, both on 127.0.0.1.
 
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+mod shared;
 
-const LISTENER: u64 = u64::MAX;
+use shared::{Gate, LISTENER};
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
+
 const READ_BYTES: usize = 64 * 1024;
 
 fn main() -> io::Result<()> {
@@ -19,8 +18,7 @@ fn main() -> io::Result<()> {
 }
 
 struct Loop {
-    poll: OwnedFd,
-    listener: TcpListener,
+    gate: Gate,
     origin: u16,
     /// By number; a free place is `None`.
     pairs: Vec<Option<Pair>>,
@@ -42,20 +40,14 @@ struct Side {
 
 impl Loop {
     fn new(port: u16, origin: u16) -> io::Result<Loop> {
-        let listener = TcpListener::bind(("127.0.0.1", port))?;
-        listener.set_nonblocking(true)?;
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        Ok(Loop { poll, listener, origin, pairs: Vec::new(), free: Vec::new(), buffer: vec![0; READ_BYTES] })
+        let gate = Gate::open(port)?;
+        Ok(Loop { gate, origin, pairs: Vec::new(), free: Vec::new(), buffer: vec![0; READ_BYTES] })
     }
 
     fn run(mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(256);
         loop {
-            match epoll::wait(&self.poll, spare_capacity(&mut events), None) {
-                Err(rustix::io::Errno::INTR) => continue,
-                outcome => outcome?,
-            };
+            self.gate.wait(&mut events)?;
             for event in events.drain(..) {
                 match event.data.u64() {
                     LISTENER => self.accept(),
@@ -66,8 +58,7 @@ impl Loop {
     }
 
     fn accept(&mut self) {
-        // An error here is "no more of them" or a client that left: both end the batch.
-        while let Ok((client, _)) = self.listener.accept() {
+        while let Some(client) = self.gate.accept() {
             let number = self.free.pop().unwrap_or(self.pairs.len());
             let Ok(pair) = self.pair(client, number) else {
                 self.free.push(number);
@@ -83,10 +74,7 @@ impl Loop {
     fn pair(&self, client: TcpStream, number: usize) -> io::Result<Pair> {
         let origin = TcpStream::connect(("127.0.0.1", self.origin))?;
         for (stream, side) in [(&client, 0), (&origin, 1)] {
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
-            let events = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-            epoll::add(&self.poll, stream, EventData::new_u64(number as u64 * 2 + side), events)?;
+            self.gate.watch(stream, number as u64 * 2 + side)?;
         }
         let side = |stream| Side { stream, unsent: Vec::new() };
         Ok(Pair { client: side(client), origin: side(origin) })
@@ -139,17 +127,7 @@ impl Side {
         self.send(&unsent)
     }
 
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.unsent = bytes.to_vec();
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        shared::send(&mut self.stream, bytes, &mut self.unsent)
     }
 }
