@@ -8,6 +8,7 @@ mod explaining;
 mod papers;
 mod purge;
 mod reload;
+mod running;
 mod serve;
 mod store;
 mod top;

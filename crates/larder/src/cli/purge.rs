@@ -1,8 +1,8 @@
 //! `larder purge`: has the running Larder forget something.
 
-use super::{Flags, TROUBLE, WRONG};
+use super::running::Running;
+use super::{Flags, WRONG};
 use crate::purge::{Report, Wanted, What};
-use crate::run::control;
 use clap::Args;
 use larder_cache::store::rules::Force;
 use larder_wire::Url;
@@ -51,25 +51,17 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
             return WRONG;
         }
     };
-    let loaded = match flags.flags.load() {
-        Ok(loaded) => loaded,
+    let running = match Running::of(&flags.flags) {
+        Ok(running) => running,
         Err(status) => return status,
     };
-    let Some(folder) = loaded.config.store_folder() else {
-        eprintln!("error: there is no folder for the control socket: name the one of the server with --store DIR");
-        return TROUBLE;
-    };
-    match control::Client::new(control::socket(&folder)).change::<Report>(&format!("/purge?{}", wanted.query())) {
+    match running.client().change::<Report>(&format!("/purge?{}", wanted.query())) {
         Ok(Ok(report)) => super::print(summary(&report)),
         Ok(Err(trouble)) => {
             eprintln!("error: {trouble}");
             WRONG
         }
-        Err(error) => {
-            let place = folder.display();
-            eprintln!("error: no larder answers in {place}: {error}; is it running, and is its --store another?");
-            TROUBLE
-        }
+        Err(error) => running.gave_no_answer(&error),
     }
 }
 

@@ -1,28 +1,21 @@
 //! `larder reload`: has the running Larder read its configuration again.
 
-use super::{Flags, TROUBLE, WRONG};
-use crate::run::control::{self, Reloaded};
+use super::running::Running;
+use super::{Flags, WRONG};
+use crate::run::control::Reloaded;
 
 pub(super) fn reload(flags: &Flags) -> u8 {
-    let loaded = match flags.load() {
-        Ok(loaded) => loaded,
+    let running = match Running::of(flags) {
+        Ok(running) => running,
         Err(status) => return status,
     };
-    let Some(folder) = loaded.config.store_folder() else {
-        eprintln!("error: there is no folder for the control socket: name the one of the server with --store DIR");
-        return TROUBLE;
-    };
-    match control::Client::new(control::socket(&folder)).reload() {
+    match running.client().reload() {
         Ok(Ok(reloaded)) => super::print(summary(&reloaded) + "\n"),
         Ok(Err(trouble)) => {
             eprintln!("error: the server did not take the configuration, the last one holds\n{trouble}");
             WRONG
         }
-        Err(error) => {
-            let place = folder.display();
-            eprintln!("error: no larder answers in {place}: {error}; is it running, and is its --store another?");
-            TROUBLE
-        }
+        Err(error) => running.gave_no_answer(&error),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `larder top`: what the running Larder does, live.
 
-use super::{Flags, TROUBLE};
-use crate::run::control;
+use super::Flags;
+use super::running::Running;
 use crate::top;
 use clap::Args;
 
@@ -15,20 +15,12 @@ pub(super) struct TopFlags {
 }
 
 pub(super) fn top(flags: &TopFlags) -> u8 {
-    let loaded = match flags.flags.load() {
-        Ok(loaded) => loaded,
+    let running = match Running::of(&flags.flags) {
+        Ok(running) => running,
         Err(status) => return status,
     };
-    let Some(folder) = loaded.config.store_folder() else {
-        eprintln!("error: there is no folder for the control socket: name the one of the server with --store DIR");
-        return TROUBLE;
-    };
-    match top::top(control::Client::new(control::socket(&folder)), flags.seconds) {
+    match top::top(running.client(), flags.seconds) {
         Ok(()) => 0,
-        Err(error) => {
-            let place = folder.display();
-            eprintln!("error: no larder answers in {place}: {error}; is it running, and is its --store another?");
-            TROUBLE
-        }
+        Err(error) => running.gave_no_answer(&error),
     }
 }

@@ -7,7 +7,7 @@ use larder::server::Server;
 use larder_cache::store::rules::{Force, Scope};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Draws numbers from a seed (splitmix64).
@@ -53,17 +53,6 @@ fn path(dice: &mut Dice) -> String {
         path += if dice.below(3) == 0 { "tag" } else { WORDS[dice.below(WORDS.len())].0 };
     }
     path
-}
-
-fn origin() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(&stream));
-        }
-    });
-    address
 }
 
 static ANSWERS: AtomicU64 = AtomicU64::new(0);
@@ -289,7 +278,7 @@ fn what_is_foretold_comes_and_each_miss_has_a_cause() {
         stand::wait_for("ready", || server.shared().is_ready());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let paths = (0..30).map(|_| path(&mut dice)).collect();
-        let mut play = Play { server, origin: origin(), runtime, dice, paths, causes };
+        let mut play = Play { server, origin: stand::origin_that(serve), runtime, dice, paths, causes };
         (0..turns).for_each(|_| play.turn());
         let counters = &play.server.shared().counters;
         stand::wait_for("all counted", || counters.requests.load(Ordering::Relaxed) == turns as u64);

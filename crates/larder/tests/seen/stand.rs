@@ -13,6 +13,11 @@ pub const WITHIN: Duration = Duration::from_secs(10);
 
 /// An origin that answers every path: `/fresh…` may be kept for a minute, `/none…` may not, the body is the path.
 pub fn origin() -> SocketAddr {
+    origin_that(serve)
+}
+
+/// An origin that does this with each connection, on a thread of its own.
+pub fn origin_that(serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
