@@ -69,6 +69,7 @@ pub async fn ahead(
     let url = Url::parse(&asking.url)
         .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
     let listen = listener(asking, &url, places)?;
+    let answer = asking.answer.as_deref().map(rehearse::response).transpose()?;
     let mut steps =
         vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
     let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
@@ -89,7 +90,7 @@ pub async fn ahead(
             let form = if listen.origin.is_some() || opened { Form::Origin } else { Form::Absolute };
             let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
             let scene = Scene { inside: opened.then_some(&tunnel), scheme: url.scheme, ..scene };
-            judge(&scene, &request, listen, cache, (places, asking), &mut steps).await
+            judge(&scene, &request, listen, cache, (places, answer.as_ref()), &mut steps).await
         }
     };
     Ok(explanation(asking, &url, steps, settled))
@@ -165,14 +166,14 @@ async fn judge(
     request: &RequestHead,
     listen: &Listen,
     cache: &Arc<Cache>,
-    (places, asking): (&Places, &Asking),
+    (places, answer): (&Places, Option<&ResponseHead>),
     steps: &mut Vec<Decision>,
 ) -> End {
     match scene.judge(request) {
         Verdict::Allow(ask) => {
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
             let end = store(&ask, request, cache, steps).await;
-            if let (Some(answer), Some(_)) = (&asking.answer, end.cause) {
+            if let (Some(answer), Some(_)) = (answer, end.cause) {
                 steps.push(foretold(answer, request, &ask, scene.config));
             }
             end
@@ -185,21 +186,14 @@ async fn judge(
 }
 
 /// Whether the answer that the origin is taken to give would be stored.
-fn foretold(answer: &[String], request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
-    let mut response = ResponseHead::new(200);
-    for field in answer {
-        match field.split_once(':') {
-            Some((name, value)) => response.fields.push(name.trim(), value.trim()),
-            None => response.status = field.trim().parse().unwrap_or(200),
-        }
-    }
+fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
     let settings = server::policy_settings(&config.policy);
     let settings = match ask.route {
         Route::Forward => settings,
         Route::Site { .. } => server::site_policy(settings),
     };
     let now = clock::now();
-    match policy::storable(request, &response, Times { requested: now, received: now }, &settings) {
+    match policy::storable(request, answer, Times { requested: now, received: now }, &settings) {
         Storable::No(why) => Decision::Stored {
             stored: false,
             why: Some(why.as_str().to_owned()),

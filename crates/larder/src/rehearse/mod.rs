@@ -5,7 +5,7 @@ mod question;
 mod replay;
 
 pub use line::{Line, parse as parse_line};
-pub use question::{Form, connect, request};
+pub use question::{Form, connect, request, response};
 pub use replay::{Comparison, Side, replay};
 
 use larder_wire::parse::HeadLimits;

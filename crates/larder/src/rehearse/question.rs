@@ -1,8 +1,8 @@
-//! Requests that nobody sent.
+//! Requests and answers that nobody sent.
 
 use super::LIMITS;
 use larder_wire::parse::{self, Parsed};
-use larder_wire::{Host, RequestHead, Url};
+use larder_wire::{Host, RequestHead, ResponseHead, Url};
 use std::fmt::Write;
 
 /// The form of a request target.
@@ -34,6 +34,20 @@ pub fn request(method: &str, url: &Url, form: Form, fields: &[String]) -> Result
 /// The same for a tunnel.
 pub fn connect(host: &Host, port: u16) -> Result<RequestHead, String> {
     parse_request(&format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"))
+}
+
+/// An answer that nobody gave: a 200, unless one of its fields is another status.
+pub fn response(said: &[String]) -> Result<ResponseHead, String> {
+    let (fields, status): (Vec<&String>, Vec<&String>) = said.iter().partition(|field| field.contains(':'));
+    let mut text = format!("HTTP/1.1 {} \r\n", status.last().map_or("200", |status| status.trim()));
+    fields.iter().for_each(|field| {
+        let _ = write!(text, "{field}\r\n");
+    });
+    match parse::response((text + "\r\n").as_bytes(), &LIMITS) {
+        Ok(Parsed::Complete { head, .. }) => Ok(head),
+        Ok(Parsed::Partial) => Err("the answer is no proper HTTP: it is not whole".to_owned()),
+        Err(fault) => Err(format!("the answer is no proper HTTP: {}", fault.detail)),
+    }
 }
 
 fn parse_request(text: &str) -> Result<RequestHead, String> {

@@ -105,6 +105,11 @@ fn answers_listeners_and_clients_may_be_given() {
     for (method, url) in [("GET", "GET"), ("GET", "ftp://a/"), ("BAD METHOD", "http://a.example/")] {
         assert!(rehearsed(&asking(method, url), &loaded).is_err(), "{method} {url}");
     }
+    for field in ["bad name: x", "4o4", "99", "a: b\r\nc d: e", ": x"] {
+        let answer = Some(vec![field.to_owned()]);
+        let refused = rehearsed(&Asking { answer, ..asking("GET", "http://a.example/") }, &loaded).unwrap_err();
+        assert!(refused.starts_with("the answer is no proper HTTP: "), "{field}: {refused}");
+    }
     let elsewhere = Asking { listener: Some("127.0.0.1:1".parse().unwrap()), ..asking("GET", "http://a.example/") };
     assert!(rehearsed(&elsewhere, &loaded).unwrap_err().contains("127.0.0.1:3130"));
 }
