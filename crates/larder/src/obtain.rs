@@ -1,7 +1,7 @@
 //! What a request may have: from the store, from a fetch that is under way, or from one that begins now.
 
 use crate::access::Ask;
-use crate::fetch::{self, Errand, Order, Refill};
+use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
 use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
 use crate::respond::{self, Answer};
@@ -12,9 +12,10 @@ use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Said, Writer};
 use larder_cache::policy::{self, Asked};
 use larder_wire::framing::Framing;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use std::task::{Context, Poll};
 
 pub mod why;
 
@@ -166,21 +167,9 @@ impl Visit<'_> {
         cause: Cause,
         mending: Option<Hit>,
     ) -> Option<Answer> {
-        let mut interim = take_interim(&mut order);
+        let interim = take_interim(&mut order);
         why::begins(self.record, cause, &order.notes);
-        fetch::lead(order);
-        // Whoever waits for an origin first gets what is ready.
-        let _ = self.session.flush().await;
-        let arrival = loop {
-            tokio::select! {
-                biased;
-                Some(head) = interim.recv() => {
-                    respond::interim(self.session, &head);
-                    let _ = self.session.flush().await;
-                }
-                arrival = reader.arrival() => break arrival,
-            }
-        };
+        let arrival = self.arrival(fetch::begin(order), &interim, &mut reader).await;
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
             (Arrival::Use(entry, Said::Unchanged), Some(hit)) => {
@@ -193,6 +182,22 @@ impl Visit<'_> {
             }
             (Arrival::Failed(failure), _) => Some(failed(&failure, self.record)),
             (Arrival::Alone, _) => None,
+        }
+    }
+
+    /// Waits for the head. Whoever waits for an origin first gets what is ready.
+    async fn arrival(&mut self, mut led: Led, interim: &Interim, reader: &mut Reader) -> Arrival {
+        if !self.session.outbox.is_empty() {
+            let _ = led.beside(self.session.flush()).await;
+        }
+        loop {
+            match led.beside(poll_fn(|cx| news(interim, reader, cx))).await {
+                Step::Interim(head) => {
+                    respond::interim(self.session, &head);
+                    let _ = led.beside(self.session.flush()).await;
+                }
+                Step::Arrival(arrival) => return arrival,
+            }
         }
     }
 
@@ -240,10 +245,23 @@ impl Visit<'_> {
 }
 
 /// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
-fn take_interim(order: &mut Order) -> mpsc::Receiver<ResponseHead> {
-    let (tell, interim) = mpsc::channel(INTERIM_MAX);
-    order.interim = (order.request.version == Version::Http11).then_some(tell);
+fn take_interim(order: &mut Order) -> Rc<Interim> {
+    let interim = Rc::default();
+    order.interim = (order.request.version == Version::Http11).then(|| Rc::clone(&interim));
     interim
+}
+
+/// What a fetch has brought for the one who leads it.
+enum Step {
+    Interim(ResponseHead),
+    Arrival(Arrival),
+}
+
+fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<Step> {
+    match interim.next() {
+        Some(head) => Poll::Ready(Step::Interim(head)),
+        None => reader.poll_arrival(cx).map(Step::Arrival),
+    }
 }
 
 /// Passes the request on as it is; the answer is for it alone.
@@ -272,32 +290,39 @@ impl Relay<'_> {
         record: &mut Record,
     ) -> Answer {
         let mut order = order(session, self.request, self.ask, Errand::Relay, writer);
-        let mut interim = take_interim(&mut order);
+        let interim = take_interim(&mut order);
         why::begins(record, self.cause, &order.notes);
         if self.framing != Framing::None {
             let (sending, body) = Upload::new();
             order.body = Some(body);
             *upload = Some(sending);
         }
-        fetch::lead(order);
-        let _ = session.flush().await;
+        let mut led = fetch::begin(order);
+        let _ = led.beside(session.flush()).await;
         loop {
-            let step = tokio::select! {
-                biased;
-                Some(head) = interim.recv() => Step::Interim(head),
-                arrival = reader.arrival() => Step::Arrival(arrival),
-                more = step(upload, session) => Step::Uploaded(more),
+            let step = led.beside(async {
+                tokio::select! {
+                    biased;
+                    step = poll_fn(|cx| news(&interim, &mut reader, cx)) => Ok(step),
+                    more = step(upload, session) => Err(more),
+                }
+            });
+            let step = match step.await {
+                Ok(step) => step,
+                Err(Ok(true)) => continue,
+                Err(Ok(false)) => {
+                    *upload = None;
+                    continue;
+                }
+                Err(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
             };
             match step {
                 Step::Interim(head) => {
                     respond::interim(session, &head);
-                    if session.flush().await.is_err() {
+                    if led.beside(session.flush()).await.is_err() {
                         return Answer::Page(gone());
                     }
                 }
-                Step::Uploaded(Ok(true)) => {}
-                Step::Uploaded(Ok(false)) => *upload = None,
-                Step::Uploaded(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
                 Step::Arrival(Arrival::Head(kept)) => {
                     return Answer::Entry {
                         reader,
@@ -312,15 +337,6 @@ impl Relay<'_> {
             }
         }
     }
-}
-
-/// Interim heads that wait for the client; more are dropped, for they are hints.
-const INTERIM_MAX: usize = 4;
-
-enum Step {
-    Interim(ResponseHead),
-    Arrival(Arrival),
-    Uploaded(Result<bool, End>),
 }
 
 async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool, End> {

@@ -58,7 +58,8 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 impl Worker {
     /// Prepares what a worker needs; opens nothing.
     pub fn new(shared: Arc<Shared>, number: usize, settings: upstream::Settings) -> Result<Rc<Worker>, StartError> {
-        let upstreams = Upstreams::new(settings).map_err(StartError::Upstream)?;
+        let ticker = Ticker::new();
+        let upstreams = Upstreams::on(settings, &ticker).map_err(StartError::Upstream)?;
         let limits = &shared.config.limits;
         let head_limits = HeadLimits {
             head_bytes_max: limits.head_bytes_max,
@@ -70,7 +71,7 @@ impl Worker {
         let query = if records.hide_query { Query::Hidden } else { Query::Kept };
         tally.ring.begin(number, shared.config.requests_kept_max().div_ceil(shared.config.workers.max(1)), query);
         Ok(Rc::new(Worker {
-            ticker: Ticker::new(),
+            ticker,
             upstreams,
             head_limits,
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),

@@ -84,10 +84,10 @@ impl Order {
     }
 
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
-        self.notes.attempts.set(self.notes.attempts.get().saturating_add(1));
-        let mut connection = self.worker.upstreams.connection(&self.ask.origin(), fresh).await?;
+        let now = self.notes.attempt();
+        let mut connection = self.worker.upstreams.connection_at(&self.ask.origin(), fresh, now.into()).await?;
         let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
-        self.notes.connected(connection.peer(), reuse);
+        self.notes.connected(connection.leased_at().into_std(), connection.peer(), reuse);
         let mut bytes = Vec::with_capacity(512);
         encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);
         match self.body.take() {
@@ -151,8 +151,7 @@ impl Order {
     fn tell_interim(&self, mut head: ResponseHead) {
         hop::strip(&mut head.fields);
         if let Some(interim) = &self.interim {
-            // A client that does not take them loses some: they are hints.
-            let _ = interim.try_send(head);
+            interim.tell(head);
         }
     }
 }

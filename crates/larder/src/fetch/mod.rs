@@ -1,7 +1,8 @@
 //! Asks an origin and fills an entry with the answer: the server side of the meeting place.
 //!
-//! A fetch is a task of its own. It outlives the client that began it when [`Writer::room`] says so, and
-//! it knows that client only as the sender of a request body.
+//! A fetch goes on by itself: as a task of its own, or, until its head is here, within the task of the client that waits
+//! for it ([`Led`]). It outlives that client when [`Writer::room`] says so, and knows it only as the sender of a request
+//! body.
 
 use crate::access::{Ask, Route};
 use crate::clock;
@@ -17,15 +18,19 @@ use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, hop};
 use pour::{Sink, pour};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 mod ask;
+mod led;
 mod part;
 mod pour;
 
+pub use led::Led;
 pub use part::{Refill, asks_part};
 
 /// One request to an origin.
@@ -51,9 +56,30 @@ pub struct Order {
     /// The request's body.
     pub body: Option<mpsc::Receiver<Piece>>,
     /// Where interim heads go.
-    pub interim: Option<mpsc::Sender<ResponseHead>>,
+    pub interim: Option<Rc<Interim>>,
     /// What is noted of it, for those who explain.
     pub notes: Rc<Notes>,
+}
+
+/// Interim heads on their way to the client, which looks for them after each turn of the fetch.
+#[derive(Debug, Default)]
+pub struct Interim(RefCell<VecDeque<ResponseHead>>);
+
+/// Interim heads that wait for the client; more are dropped, for they are hints.
+const INTERIM_MAX: usize = 4;
+
+impl Interim {
+    fn tell(&self, head: ResponseHead) {
+        let mut waiting = self.0.borrow_mut();
+        if waiting.len() < INTERIM_MAX {
+            waiting.push_back(head);
+        }
+    }
+
+    /// The one that came first of those that wait.
+    pub fn next(&self) -> Option<ResponseHead> {
+        self.0.borrow_mut().pop_front()
+    }
 }
 
 /// What a request is for; decides what of it the origin sees, and what becomes of the answer.
@@ -91,13 +117,18 @@ impl Errand {
     }
 }
 
-/// Begins a fetch on this worker.
-pub fn lead(order: Box<Order>) {
-    // Boxed, because a runtime copies a task three times over: into its place, and out of it as it ends.
+/// Begins a fetch for a client that waits for its answer.
+pub fn begin(order: Box<Order>) -> Led {
+    let worker = Rc::clone(&order.worker);
     match order.notes.sampled.get() {
-        None => tokio::task::spawn_local(Box::pin(run(order))),
-        Some(_) => tokio::task::spawn_local(Box::pin(run_traced(order))),
-    };
+        None => Led::new(Box::pin(run(order)), worker),
+        Some(_) => Led::new(Box::pin(run_traced(order)), worker),
+    }
+}
+
+/// Begins a fetch behind an answer, as a task of its own.
+pub fn lead(order: Box<Order>) {
+    drop(begin(order));
 }
 
 /// The same for a fetch that has a place in a trace.

@@ -194,12 +194,23 @@ impl Default for Notes {
 impl Notes {
     /// Microseconds since the fetch began.
     pub fn micros(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+        self.micros_at(Instant::now())
     }
 
-    /// There is a connection.
-    pub fn connected(&self, peer: Option<SocketAddr>, reuse: Reuse) {
-        self.connected_micros.set(Some(self.micros()));
+    fn micros_at(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// A connection is asked for; says when. The first time that is when the fetch began.
+    pub fn attempt(&self) -> Instant {
+        let before = self.attempts.get();
+        self.attempts.set(before.saturating_add(1));
+        if before == 0 { self.began } else { Instant::now() }
+    }
+
+    /// There is a connection, since this moment.
+    pub fn connected(&self, at: Instant, peer: Option<SocketAddr>, reuse: Reuse) {
+        self.connected_micros.set(Some(self.micros_at(at)));
         self.peer.set(peer.map(|peer| (peer, reuse)));
     }
 

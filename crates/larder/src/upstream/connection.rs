@@ -1,11 +1,12 @@
 //! A leased connection: bytes of a request out by its [`Sender`], the answer in by its [`Receiver`], both usable
 //! at once, and at the end back to the pool or closed.
 
-use super::Settings;
 use super::connect::Opened;
 use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
-use super::pool::{Idle, Permit, Pool};
+use super::patience::Patience;
+use super::pool::{Idle, Permit};
 use super::receive::{Inbound, Receiver};
+use super::{Settings, Shared};
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_wire::framing::Framing;
@@ -18,22 +19,25 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// A connection to an origin, ours alone until it is dropped (which closes it) or released.
 pub struct Connection {
     link: Link,
     inbound: Inbound,
     permit: Permit,
-    pool: Rc<Pool>,
 }
 
 /// What both halves share. The stream is borrowed for the time of one poll and never across an await.
 pub(super) struct Link {
     wire: RefCell<Wire>,
     peer: SocketAddr,
-    pub settings: Rc<Settings>,
+    shared: Rc<Shared>,
+    /// For what is received, and for a request that is sent whole.
+    pub patience: Patience,
+    leased_at: Instant,
     /// It has served before, so the origin may close it just now, and rightly so.
     pub reused: bool,
     /// A byte of the answer has come.
@@ -42,17 +46,18 @@ pub(super) struct Link {
     pub sending: Cell<bool>,
     /// The request was sent to its end.
     request_whole: Cell<bool>,
-    /// When the last bytes were sent, or the last interim head came.
-    pub waiting_since: Cell<Instant>,
+    /// Since when the first byte of an answer is waited for; `None` before the first such wait, so that one that
+    /// follows the request at once need not ask what time it is.
+    waiting_since: Cell<Option<Instant>>,
 }
 
 impl Connection {
-    pub(super) fn opened(opened: Opened, permit: Permit, pool: Rc<Pool>, settings: Rc<Settings>) -> Connection {
-        Connection::with(opened.wire, opened.peer, false, permit, pool, settings)
+    pub(super) fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
+        Connection::with(opened.wire, opened.peer, false, permit, shared, Instant::now())
     }
 
-    pub(super) fn again(idle: Idle, permit: Permit, pool: Rc<Pool>, settings: Rc<Settings>) -> Connection {
-        Connection::with(idle.wire, idle.peer, true, permit, pool, settings)
+    pub(super) fn again(idle: Idle, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
+        Connection::with(idle.wire, idle.peer, true, permit, shared, now)
     }
 
     fn with(
@@ -60,25 +65,32 @@ impl Connection {
         peer: SocketAddr,
         reused: bool,
         permit: Permit,
-        pool: Rc<Pool>,
-        settings: Rc<Settings>,
+        shared: Rc<Shared>,
+        leased_at: Instant,
     ) -> Connection {
         let link = Link {
             wire: RefCell::new(wire),
             peer,
-            settings,
+            patience: shared.clock.patience(),
+            shared,
+            leased_at,
             reused,
             answered: Cell::new(false),
             sending: Cell::new(false),
             request_whole: Cell::new(false),
-            waiting_since: Cell::new(Instant::now()),
+            waiting_since: Cell::new(None),
         };
-        Connection { link, inbound: Inbound::default(), permit, pool }
+        Connection { link, inbound: Inbound::default(), permit }
     }
 
     /// True when it has served an earlier request.
     pub fn reused(&self) -> bool {
         self.link.reused
+    }
+
+    /// When there was a connection.
+    pub fn leased_at(&self) -> Instant {
+        self.link.leased_at
     }
 
     /// The origin's address.
@@ -98,7 +110,7 @@ impl Connection {
     /// the connection good for nothing. On a connection that had served before, a fault here says
     /// [`Retry::Safe`] whatever the method: only an idempotent request may use that. A request whose body comes bit by bit goes through [`Self::split_mut`].
     pub async fn send(&mut self, mut bytes: &[u8]) -> Result<(), UpstreamFault> {
-        self.link.send(&mut bytes).await?;
+        self.link.send(&mut bytes, &self.link.patience).await?;
         self.link.request_whole.set(true);
         Ok(())
     }
@@ -129,7 +141,8 @@ impl Connection {
     pub fn split_mut(&mut self) -> (Sender<'_>, Receiver<'_>) {
         self.link.sending.set(true);
         self.link.request_whole.set(false);
-        (Sender { link: &self.link }, Receiver::new(&self.link, &mut self.inbound))
+        let sender = Sender { link: &self.link, patience: self.link.shared.clock.patience() };
+        (sender, Receiver::new(&self.link, &mut self.inbound))
     }
 
     /// Gives the connection back for another request, or closes it when it is not fit for one: the request
@@ -145,7 +158,7 @@ impl Connection {
         }
         let origin_keeps = self.inbound.origin_keeps();
         let idle = Idle { wire: self.link.wire.into_inner(), peer: self.link.peer, origin_keeps };
-        self.pool.put(idle, self.permit);
+        self.link.shared.pool.put(idle, self.permit);
     }
 
     /// The bare stream, and what was read from it behind the last head: after a 101, what follows is no HTTP.
@@ -162,6 +175,7 @@ impl Connection {
 /// The outgoing half of a [`Connection`].
 pub struct Sender<'a> {
     link: &'a Link,
+    patience: Patience,
 }
 
 impl Sender<'_> {
@@ -170,7 +184,7 @@ impl Sender<'_> {
     /// in one write. On a fault, look for an answer before giving up: an origin that refuses a body
     /// early answers and then closes.
     pub async fn send(&mut self, bytes: &mut impl Buf) -> Result<(), UpstreamFault> {
-        self.link.send(bytes).await
+        self.link.send(bytes, &self.patience).await
     }
 
     /// The request is complete.
@@ -182,24 +196,44 @@ impl Sender<'_> {
 impl Drop for Sender<'_> {
     fn drop(&mut self) {
         self.link.sending.set(false);
-        self.link.waiting_since.set(Instant::now());
+        self.link.waits_from(Instant::now());
     }
 }
 
 impl Link {
-    async fn send(&self, bytes: &mut impl Buf) -> Result<(), UpstreamFault> {
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// The first byte of an answer is waited for from here on.
+    pub fn waits_from(&self, now: Instant) {
+        self.waiting_since.set(Some(now));
+    }
+
+    /// How much is left of the time for the first byte. All of it, where nothing was waited for yet.
+    pub fn first_byte_in(&self) -> Duration {
+        let time = self.settings().first_byte_timeout;
+        match self.waiting_since.get() {
+            Some(since) => time.saturating_sub(since.elapsed()),
+            None => {
+                self.waits_from(self.leased_at);
+                time
+            }
+        }
+    }
+
+    async fn send(&self, bytes: &mut impl Buf, patience: &Patience) -> Result<(), UpstreamFault> {
         while bytes.has_remaining() {
-            let wrote = self.progress(poll_fn(|cx| self.poll_write(cx, bytes))).await?;
+            let wrote = self.progress(patience, poll_fn(|cx| self.poll_write(cx, bytes))).await?;
             if wrote == 0 {
                 return Err(self.broken(&io::ErrorKind::WriteZero.into()));
             }
-            self.waiting_since.set(Instant::now());
         }
         // A socket keeps nothing back; TLS keeps what it has encrypted.
         if self.wire.borrow().tls_is_off() {
             return Ok(());
         }
-        self.progress(poll_fn(|cx| pin!(self.wire.borrow_mut().flush()).poll(cx))).await
+        self.progress(patience, poll_fn(|cx| pin!(self.wire.borrow_mut().flush()).poll(cx))).await
     }
 
     /// One piece goes out by the plain system call, which is the cheaper one.
@@ -213,12 +247,17 @@ impl Link {
         Poll::Ready(Ok(wrote))
     }
 
-    async fn progress<T>(&self, work: impl Future<Output = io::Result<T>>) -> Result<T, UpstreamFault> {
-        match timeout(self.settings.idle_timeout, work).await {
+    async fn progress<T>(
+        &self,
+        patience: &Patience,
+        work: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, UpstreamFault> {
+        let idle = self.settings().idle_timeout;
+        match patience.limit(idle, work).await {
             Ok(done) => done.map_err(|error| self.broken(&error)),
             Err(_) => Err(UpstreamFault::new(
                 UpstreamFaultKind::IdleTimeout,
-                format!("the origin took no byte of the request for {} s", self.settings.idle_timeout.as_secs_f64()),
+                format!("the origin took no byte of the request for {} s", idle.as_secs_f64()),
             )),
         }
     }

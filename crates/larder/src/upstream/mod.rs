@@ -8,6 +8,7 @@ mod connect;
 mod connection;
 mod dns;
 mod fault;
+mod patience;
 mod pool;
 mod receive;
 
@@ -16,9 +17,11 @@ pub use dns::ResolverChoice;
 pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 pub use receive::Receiver;
 
+use crate::ticker::Ticker;
 use dns::Dns;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
+use patience::Clock;
 use pool::{Grant, Permit, Pool};
 use std::fmt;
 use std::path::PathBuf;
@@ -26,6 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 /// Times, limits and trust for all origins of a worker.
@@ -197,15 +201,25 @@ pub struct Upstreams {
 }
 
 struct Shared {
-    settings: Rc<Settings>,
-    pool: Rc<Pool>,
+    settings: Settings,
+    clock: Clock,
+    pool: Pool,
     dns: Dns,
     tls: TlsConnector,
 }
 
 impl Upstreams {
-    /// Prepares a worker's way to origins. Opens nothing yet.
+    /// Prepares a way to origins whose time limits are exact. Opens nothing yet.
     pub fn new(settings: Settings) -> Result<Upstreams, SettingsFault> {
+        Upstreams::with(settings, Clock::Exact)
+    }
+
+    /// The same for a worker, on its coarse clock.
+    pub fn on(settings: Settings, ticker: &Rc<Ticker>) -> Result<Upstreams, SettingsFault> {
+        Upstreams::with(settings, Clock::Coarse(Rc::clone(ticker)))
+    }
+
+    fn with(settings: Settings, clock: Clock) -> Result<Upstreams, SettingsFault> {
         if settings.connections_per_origin_max == 0 {
             return Err(SettingsFault::NoConnections);
         }
@@ -215,10 +229,11 @@ impl Upstreams {
         let mut tls = (*settings.tls).clone();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let shared = Shared {
-            pool: Rc::new(Pool::new(&settings)),
+            pool: Pool::new(&settings),
+            clock,
             dns: Dns::new(&settings.resolver, &settings.hosts_file),
             tls: TlsConnector::from(Arc::new(tls)),
-            settings: Rc::new(settings),
+            settings,
         };
         Ok(Upstreams { shared: Rc::new(shared) })
     }
@@ -226,23 +241,41 @@ impl Upstreams {
     /// A connection to an origin: the idle one that was used last, or a new one. When the origin has all it
     /// may have, waits in a queue, at most `connect_timeout`.
     pub async fn connection(&self, origin: &Origin, fresh: Fresh) -> Result<Connection, UpstreamFault> {
-        let slot = self.shared.pool.slot(origin);
-        match slot.lease(fresh).await? {
+        self.connection_at(origin, fresh, Instant::now()).await
+    }
+
+    /// The same for a caller who knows what time it is.
+    pub async fn connection_at(
+        &self,
+        origin: &Origin,
+        fresh: Fresh,
+        now: Instant,
+    ) -> Result<Connection, UpstreamFault> {
+        let slot = self.shared.pool.slot(origin, now);
+        if let Some(grant) = slot.at_once(fresh, now) {
+            return self.granted(origin, grant, now).await;
+        }
+        let grant = slot.lease(fresh).await?;
+        self.granted(origin, grant, Instant::now()).await
+    }
+
+    async fn granted(&self, origin: &Origin, grant: Grant, now: Instant) -> Result<Connection, UpstreamFault> {
+        match grant {
             Grant::Open(permit) => self.open(origin, permit).await,
             Grant::Reuse(idle, permit) => {
-                slot.count(|counts| counts.reused += 1);
-                Ok(Connection::again(idle, permit, self.shared.pool.clone(), self.shared.settings.clone()))
+                permit.slot().count(|counts| counts.reused += 1);
+                Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))
             }
         }
     }
 
     async fn open(&self, origin: &Origin, permit: Permit) -> Result<Connection, UpstreamFault> {
-        let Shared { settings, pool, dns, tls } = &*self.shared;
+        let Shared { settings, dns, tls, .. } = &*self.shared;
         match connect::open(dns, tls, settings, origin, permit.slot().favourite()).await {
             Ok(opened) => {
                 permit.slot().prefer(opened.peer.ip());
                 permit.slot().count(|counts| counts.opened += 1);
-                Ok(Connection::opened(opened, permit, pool.clone(), settings.clone()))
+                Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
             }
             Err(fault) => {
                 permit.slot().count(|counts| counts.failed += 1);

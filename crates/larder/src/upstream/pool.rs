@@ -64,10 +64,12 @@ impl Pool {
     }
 
     /// The origin's slot, made when there is none.
-    pub fn slot(&self, origin: &Origin) -> Rc<Slot> {
-        self.sweep_if_due();
+    pub fn slot(&self, origin: &Origin, now: Instant) -> Rc<Slot> {
+        if now >= self.sweep_at.get() {
+            self.sweep();
+        }
         if let Some(slot) = self.slots.borrow().get(origin) {
-            slot.used_at.set(Instant::now());
+            slot.used_at.set(now);
             return slot.clone();
         }
         if self.slots.borrow().len() >= ORIGINS_REMEMBERED_MAX {
@@ -98,12 +100,6 @@ impl Pool {
         self.sweep_at.set(Instant::now() + SWEEP_EVERY);
         let slots: Vec<Rc<Slot>> = self.slots.borrow().values().cloned().collect();
         slots.iter().for_each(|slot| slot.sweep());
-    }
-
-    fn sweep_if_due(&self) {
-        if Instant::now() >= self.sweep_at.get() {
-            self.sweep();
-        }
     }
 
     fn close_longest_idle(&self) {
@@ -233,11 +229,8 @@ impl Slot {
         self.counts.set(counts);
     }
 
-    /// Takes an idle connection, or the right to open one; waits for its turn when all are taken.
+    /// Waits in the queue for a connection, or for the right to open one.
     pub async fn lease(self: &Rc<Slot>, fresh: Fresh) -> Result<Grant, UpstreamFault> {
-        if let Some(grant) = self.at_once(fresh) {
-            return Ok(grant);
-        }
         let mut place = self.queue_up(fresh)?;
         match timeout(self.limits.waiting_time, &mut place.grant).await {
             Ok(Ok(grant)) => Ok(grant.checked()),
@@ -245,9 +238,10 @@ impl Slot {
         }
     }
 
-    fn at_once(self: &Rc<Slot>, fresh: Fresh) -> Option<Grant> {
+    /// An idle connection, or the right to open one, unless all are taken.
+    pub fn at_once(self: &Rc<Slot>, fresh: Fresh, now: Instant) -> Option<Grant> {
         if fresh == Fresh::ReuseAllowed
-            && let Some(grant) = self.reuse()
+            && let Some(grant) = self.reuse(now)
         {
             return Some(grant);
         }
@@ -258,8 +252,7 @@ impl Slot {
         self.take_idle(|idle| (!idle.is_empty()).then(|| idle.remove(0))).map(|(_, permit)| Grant::Open(permit))
     }
 
-    fn reuse(self: &Rc<Slot>) -> Option<Grant> {
-        let now = Instant::now();
+    fn reuse(self: &Rc<Slot>, now: Instant) -> Option<Grant> {
         while let Some((mut kept, permit)) = self.take_idle(Vec::pop) {
             if now < kept.until && is_quiet(&mut kept.idle.wire) {
                 return Some(Grant::Reuse(kept.idle, permit));

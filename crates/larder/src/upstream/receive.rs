@@ -11,7 +11,7 @@ use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fields, Method, ResponseHead, Side};
 use std::io;
 use std::time::Duration;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
 /// Room for a head; nearly all fit.
 const HEAD_READ_BYTES: usize = 8 * 1024;
@@ -96,10 +96,10 @@ impl Inbound {
         if self.buffer.is_empty() {
             return Ok(None);
         }
-        let parsed = self.scan.response(&self.buffer, &link.settings.head_limits).map_err(UpstreamFault::wire)?;
+        let parsed = self.scan.response(&self.buffer, &link.settings().head_limits).map_err(UpstreamFault::wire)?;
         let Parsed::Complete { head, len } = parsed else { return Ok(None) };
         self.buffer.advance(len);
-        self.head_since = (!self.buffer.is_empty()).then(Instant::now);
+        self.head_since = None;
         self.spent |= !framing::reusable(&head, asked);
         match head.is_interim() {
             true => self.interim(link)?,
@@ -108,10 +108,17 @@ impl Inbound {
         Ok(Some(head))
     }
 
+    /// A head of which something is here began when that was seen first.
+    fn head_began(&mut self) {
+        if !self.buffer.is_empty() {
+            self.head_since.get_or_insert_with(Instant::now);
+        }
+    }
+
     fn interim(&mut self, link: &Link) -> Result<(), UpstreamFault> {
-        link.waiting_since.set(Instant::now());
+        link.waits_from(Instant::now());
         self.interim_heads += 1;
-        let max = link.settings.interim_heads_max;
+        let max = link.settings().interim_heads_max;
         if self.interim_heads <= max {
             return Ok(());
         }
@@ -201,7 +208,7 @@ impl<'a> Receiver<'a> {
             self.check()?;
             match self.inbound.head(self.link, asked) {
                 Ok(Some(head)) => return Ok(head),
-                Ok(None) => {}
+                Ok(None) => self.inbound.head_began(),
                 Err(fault) => return Err(self.fail(fault)),
             }
             self.inbound.make_room();
@@ -240,17 +247,17 @@ impl<'a> Receiver<'a> {
 
     async fn read_head(&mut self, asked: &Method) -> Result<(), UpstreamFault> {
         loop {
-            let deadline = self.head_deadline();
-            let read = match timeout_at(deadline, self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES)).await {
+            let (limit, moves) = self.head_limit();
+            let reading = self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES);
+            let read = match self.link.patience.limit(limit, reading).await {
                 Ok(read) => read,
-                Err(_) if deadline < self.head_deadline() => continue,
+                Err(_) if moves => continue,
                 Err(_) => return Err(self.head_timeout()),
             };
             return match read {
                 Ok(0) => Err(self.head_cut_off(&io::ErrorKind::UnexpectedEof.into(), asked)),
                 Ok(_) => {
                     self.link.answered.set(true);
-                    self.inbound.head_since.get_or_insert_with(Instant::now);
                     Ok(())
                 }
                 Err(error) => Err(self.head_cut_off(&error, asked)),
@@ -258,17 +265,19 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// A head must begin in time, unless the origin may still wait for the request, and then come to its end.
-    fn head_deadline(&self) -> Instant {
+    /// A head must begin in time, unless the origin may still wait for the request, and then come to its end. Whether
+    /// the end of that time may move while it is waited for comes with it.
+    fn head_limit(&self) -> (Duration, bool) {
+        let settings = self.link.settings();
         match self.inbound.head_since {
-            Some(since) => since + self.link.settings.idle_timeout,
-            None if self.link.sending.get() => Instant::now() + self.link.settings.first_byte_timeout,
-            None => self.link.waiting_since.get() + self.link.settings.first_byte_timeout,
+            Some(since) => (settings.idle_timeout.saturating_sub(since.elapsed()), false),
+            None if self.link.sending.get() => (settings.first_byte_timeout, true),
+            None => (self.link.first_byte_in(), false),
         }
     }
 
     fn head_timeout(&self) -> UpstreamFault {
-        let Settings { first_byte_timeout, idle_timeout, .. } = &*self.link.settings;
+        let Settings { first_byte_timeout, idle_timeout, .. } = self.link.settings();
         match self.inbound.head_since {
             Some(_) => UpstreamFault::new(
                 UpstreamFaultKind::IdleTimeout,
@@ -303,8 +312,9 @@ impl<'a> Receiver<'a> {
     }
 
     async fn read_body(&mut self) -> Result<(), UpstreamFault> {
-        let idle = self.link.settings.idle_timeout;
-        match timeout(idle, self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES)).await {
+        let idle = self.link.settings().idle_timeout;
+        let reading = self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES);
+        match self.link.patience.limit(idle, reading).await {
             Ok(Ok(0)) => self.body_closed(),
             Ok(Ok(_)) => Ok(()),
             // TLS that ends without its own farewell: somebody may have cut the rest off (RFC 9112 section 9.8).
