@@ -267,10 +267,17 @@ impl Link {
         UpstreamFault { retry, ..UpstreamFault::reset(error, "the request was sent") }
     }
 
-    /// Appends what the origin has sent to `buffer`, `bytes_max` of it. Cancel-safe: bytes are taken and appended
-    /// in one poll.
-    pub async fn read(&self, buffer: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
-        let mut room = buffer.limit(bytes_max);
-        poll_fn(|cx| pin!(self.wire.borrow_mut().read_buf(&mut room)).poll(cx)).await
+    /// Appends what the origin has sent to `buffer`, `bytes_max` of it. Room is made when there is something to read: a
+    /// connection that waits holds none. Cancel-safe: bytes are taken and appended in one poll.
+    pub async fn read(&self, buffer: &mut BytesMut, room: usize, bytes_max: usize) -> io::Result<usize> {
+        poll_fn(|cx| {
+            let mut wire = self.wire.borrow_mut();
+            if let Wire::Tcp(stream) = &*wire {
+                ready!(stream.poll_read_ready(cx))?;
+            }
+            buffer.reserve(room);
+            pin!(wire.read_buf(&mut (&mut *buffer).limit(bytes_max))).poll(cx)
+        })
+        .await
     }
 }

@@ -13,8 +13,8 @@ use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Room for a head; nearly all fit.
-const HEAD_READ_BYTES: usize = 8 * 1024;
+/// Room for a head and the body of most answers: what is here comes in one read.
+const HEAD_READ_BYTES: usize = 20 * 1024;
 /// Room for a piece of a body.
 const BODY_READ_BYTES: usize = 64 * 1024;
 /// With less room than this left in the buffer, a new one is taken.
@@ -174,17 +174,15 @@ impl Inbound {
         Ok((!small.is_empty()).then(|| small.freeze()))
     }
 
-    /// Makes room for the next read: for the rest of the body, or for a large piece of it.
-    fn make_room(&mut self) {
+    /// How much room the next read wants beyond what is filled: for the rest of the body, or for a large piece of it.
+    fn room(&self) -> usize {
         let left = match &self.state {
             State::Body(decoder) => decoder.remaining(),
-            _ => return self.buffer.reserve(HEAD_READ_BYTES),
+            _ => return HEAD_READ_BYTES,
         };
         let wanted =
             left.map_or(BODY_READ_BYTES, |left| usize::try_from(left).unwrap_or(usize::MAX).min(BODY_READ_BYTES));
-        if self.buffer.capacity() - self.buffer.len() < wanted.min(ROOM_BYTES_MIN) {
-            self.buffer.reserve(wanted);
-        }
+        if self.buffer.capacity() - self.buffer.len() < wanted.min(ROOM_BYTES_MIN) { wanted } else { 0 }
     }
 }
 
@@ -211,7 +209,6 @@ impl<'a> Receiver<'a> {
                 Ok(None) => self.inbound.head_began(),
                 Err(fault) => return Err(self.fail(fault)),
             }
-            self.inbound.make_room();
             if let Err(fault) = self.read_head(asked).await {
                 return Err(self.fail(fault));
             }
@@ -228,7 +225,6 @@ impl<'a> Receiver<'a> {
                 Ok(None) => {}
                 Err(fault) => return Err(self.fail(fault)),
             }
-            self.inbound.make_room();
             if let Err(fault) = self.read_body().await {
                 return Err(self.fail(fault));
             }
@@ -248,7 +244,8 @@ impl<'a> Receiver<'a> {
     async fn read_head(&mut self, asked: &Method) -> Result<(), UpstreamFault> {
         loop {
             let (limit, moves) = self.head_limit();
-            let reading = self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES);
+            let room = self.inbound.room();
+            let reading = self.link.read(&mut self.inbound.buffer, room, BODY_READ_BYTES);
             let read = match self.link.patience.limit(limit, reading).await {
                 Ok(read) => read,
                 Err(_) if moves => continue,
@@ -313,7 +310,8 @@ impl<'a> Receiver<'a> {
 
     async fn read_body(&mut self) -> Result<(), UpstreamFault> {
         let idle = self.link.settings().idle_timeout;
-        let reading = self.link.read(&mut self.inbound.buffer, BODY_READ_BYTES);
+        let room = self.inbound.room();
+        let reading = self.link.read(&mut self.inbound.buffer, room, BODY_READ_BYTES);
         match self.link.patience.limit(idle, reading).await {
             Ok(Ok(0)) => self.body_closed(),
             Ok(Ok(_)) => Ok(()),
