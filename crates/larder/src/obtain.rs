@@ -224,7 +224,8 @@ impl Visit<'_> {
     }
 
     fn entry(&self, reader: Reader, kept: Arc<Kept>, outcome: Outcome) -> Answer {
-        let refill = reader.is_seated().then(|| Box::new(self.refill()));
+        // Of what is not stored, nothing can be asked for a second time.
+        let refill = (reader.is_seated() && kept.terms.is_some()).then(|| Box::new(self.refill()));
         Answer::Entry { reader, kept, outcome, verbatim: false, refill }
     }
 

@@ -13,12 +13,13 @@ use crate::upstream::{self, Upstreams};
 use crate::visitors::Visitors;
 use bytes::{Bytes, BytesMut};
 use larder_wire::RequestHead;
+use larder_wire::date::Stamp;
 use larder_wire::parse::HeadLimits;
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -111,6 +112,11 @@ impl Worker {
             record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);
         }
         record
+    }
+
+    /// The wall clock at a moment that is now.
+    pub fn stamp_at(&self, now: Instant) -> Stamp {
+        Stamp(self.clock.wall_at(now).as_secs())
     }
 
     /// The number of a request that was just read.

@@ -65,7 +65,12 @@ impl Kept {
         Kept { head, terms, not_stored: None, first: None, received, tags }
     }
 
-    /// The same, with another head for the request that caused the fetch.
+    /// The head of an answer that is not stored: it is sent once, from where it lies.
+    pub fn passing(head: ResponseHead, why: Option<NotStored>, received: Stamp) -> Kept {
+        Kept { head, terms: None, not_stored: why, first: None, received, tags: Box::default() }
+    }
+
+    /// The same as [`Kept::new`], with another head for the request that caused the fetch.
     pub fn with_first(self, head: &ResponseHead) -> Kept {
         let mut first = Vec::with_capacity(512);
         write_head(head, &mut first);

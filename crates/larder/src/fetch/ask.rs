@@ -5,13 +5,17 @@ use crate::record::Reuse;
 use crate::session::Piece;
 use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
 use bytes::{Buf, Bytes};
+use larder_cache::policy::Times;
+use larder_wire::date::Stamp;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Fault, FaultKind, Fields, ResponseHead, Version, encode, hop};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// A final head, the connection on which the body follows, and what is left of the request's body.
 pub(super) struct Answer {
     pub(super) head: ResponseHead,
+    pub(super) times: Times,
     pub(super) connection: Connection,
     pub(super) uplink: Option<Uplink>,
 }
@@ -85,6 +89,7 @@ impl Order {
 
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
         let now = self.notes.attempt();
+        let requested = self.worker.stamp_at(now);
         let mut connection = self.worker.upstreams.connection_at(&self.ask.origin(), fresh, now.into()).await?;
         let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
         self.notes.connected(connection.leased_at().into_std(), connection.peer(), reuse);
@@ -94,18 +99,24 @@ impl Order {
             None => {
                 connection.send(&bytes).await?;
                 let head = self.final_head(&mut connection).await?;
-                self.notes.answered(head.status);
-                Ok(Answer { head, connection, uplink: None })
+                let times = self.answered(&head, requested);
+                Ok(Answer { head, times, connection, uplink: None })
             }
             Some(pieces) => {
                 let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
                 let mut uplink = Uplink::new(bytes, pieces, chunked);
                 let head = self.exchange(&mut connection, &mut uplink).await?;
-                self.notes.answered(head.status);
+                let times = self.answered(&head, requested);
                 let uplink = Some(uplink).filter(|uplink| !uplink.over);
-                Ok(Answer { head, connection, uplink })
+                Ok(Answer { head, times, connection, uplink })
             }
         }
+    }
+
+    fn answered(&self, head: &ResponseHead, requested: Stamp) -> Times {
+        let now = Instant::now();
+        self.notes.answered(now, head.status);
+        Times { requested, received: self.worker.stamp_at(now) }
     }
 
     async fn final_head(&self, connection: &mut Connection) -> Result<ResponseHead, UpstreamFault> {

@@ -149,28 +149,24 @@ async fn run(mut order: Box<Order>) {
     };
     order.notes.conditional.set(validates);
     order.notes.errand.set(order.errand.as_str());
-    let mut requested = clock::now();
     let mut answer = match order.ask_origin(&fields).await {
         Ok(answer) => answer,
         Err(fault) => return give_up(order, &fault),
     };
     if validates && answer.head.status == 304 {
-        let times = Times { requested, received: clock::now() };
-        if let Some(entry) = freshen(&order, &answer.head, times) {
+        if let Some(entry) = freshen(&order, &answer.head, answer.times) {
             answer.connection.release();
             return order.writer.redirect(&entry, Said::Unchanged);
         }
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
-        requested = clock::now();
         answer = match order.ask_origin(&order.fields_for_origin()).await {
             Ok(answer) => answer,
             Err(fault) => return give_up(order, &fault),
         };
     }
     if let Some(fill) = order.fill.take() {
-        let times = Times { requested, received: clock::now() };
-        match part::fill(&order, fill, &answer.head, times) {
+        match part::fill(&order, fill, &answer.head, answer.times) {
             part::Filled::By(fill) => {
                 order.writer.redirect(fill.entry(), Said::Unchanged);
                 let sink = Sink::Hole(fill, Arc::clone(&order.worker.shared.cache));
@@ -179,7 +175,7 @@ async fn run(mut order: Box<Order>) {
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
                 drop(answer);
-                (order.errand, requested) = (Errand::Part, clock::now());
+                order.errand = Errand::Part;
                 answer = match order.ask_origin(&order.fields_for_origin()).await {
                     Ok(answer) => answer,
                     Err(fault) => return give_up(order, &fault),
@@ -187,8 +183,7 @@ async fn run(mut order: Box<Order>) {
             }
         }
     }
-    let Answer { head, connection, uplink } = answer;
-    let times = Times { requested, received: clock::now() };
+    let Answer { head, times, connection, uplink } = answer;
     if order.errand.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = order.stale_instead(policy::stale_if_error)
@@ -431,9 +426,8 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     }
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
-    let mut kept = Kept::new(head, None, times.received);
-    kept.not_stored = order.errand.is_shared().then_some(why);
-    order.writer.pass(kept, declared);
+    let why = order.errand.is_shared().then_some(why);
+    order.writer.pass(Kept::passing(head, why, times.received), declared);
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.
@@ -468,6 +462,6 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     policy::dated(&mut head, received);
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
-    writer.pass(Kept::new(head, None, received), declared);
+    writer.pass(Kept::passing(head, None, received), declared);
     tokio::task::spawn_local(pour(Sink::Entry(writer), connection, None));
 }

@@ -214,9 +214,9 @@ impl Notes {
         self.peer.set(peer.map(|peer| (peer, reuse)));
     }
 
-    /// The head of an answer is here.
-    pub fn answered(&self, status: u16) {
-        self.answered_micros.set(Some(self.micros()));
+    /// The head of an answer is here, since this moment.
+    pub fn answered(&self, at: Instant, status: u16) {
+        self.answered_micros.set(Some(self.micros_at(at)));
         self.status.set(Some(status));
     }
 }
