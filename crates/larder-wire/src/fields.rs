@@ -113,8 +113,10 @@ impl Fields {
 
     /// Takes away all lines of that name; says how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
+        let Some(first) = self.position(name) else { return 0 };
         let before = self.lines.len();
         self.is_wire = false;
+        self.lines.remove(first);
         let bytes = &self.bytes;
         self.lines.retain(|line| !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes()));
         before - self.lines.len()

@@ -74,10 +74,15 @@ pub fn begins_tunnel(head: &ResponseHead, asked: &Method) -> bool {
 /// A head cannot tell everything: bytes that come after the end of a response and before the next request
 /// mean that the peer counted differently. The owner of the connection closes it then.
 pub fn reusable(head: &ResponseHead, asked: &Method) -> bool {
+    reusable_after(head, asked, &of_response(head, asked))
+}
+
+/// The same for those who know the framing of the response already.
+pub fn reusable_after(head: &ResponseHead, asked: &Method, framing: &Result<Framing, Fault>) -> bool {
     if begins_tunnel(head, asked) || (forbids_body(head.status) && declares_body(&head.fields)) {
         return false;
     }
-    match of_response(head, asked) {
+    match framing {
         Err(_) | Ok(Framing::UntilClose) => false,
         Ok(_) => head.is_interim() || head.keeps_alive(),
     }

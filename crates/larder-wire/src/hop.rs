@@ -10,11 +10,12 @@ use crate::Fields;
 /// strip `Authorization`, `Cookie` or `X-Forwarded-For` on the way to an origin, or `Cache-Control` on the way to
 /// another cache. RFC 9110 forbids to send that; such a name is ignored and its field stays.
 pub fn strip(fields: &mut Fields) {
-    let named = named_by_connection(fields);
-    fields.retain(|name, _| {
-        !PER_CONNECTION.iter().any(|other| other.eq_ignore_ascii_case(name))
-            && !named.iter().any(|other| other.eq_ignore_ascii_case(name))
-    });
+    for name in named_by_connection(fields) {
+        fields.remove(&name);
+    }
+    for name in PER_CONNECTION {
+        fields.remove(name);
+    }
 }
 
 /// The protocols that a message offers or switches to: the `Upgrade` field, if `Connection` names it. Ask
@@ -92,7 +93,7 @@ fn named_by_connection(fields: &Fields) -> Vec<Box<str>> {
     fields
         .members("Connection")
         .filter_map(|member| std::str::from_utf8(member).ok())
-        .filter(|name| fields.contains(name) && !is_end_to_end(name))
+        .filter(|name| fields.contains(name) && !is_end_to_end(name) && !PER_CONNECTION.contains(name))
         .map(Box::from)
         .collect()
 }

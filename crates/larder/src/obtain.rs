@@ -190,15 +190,18 @@ impl Visit<'_> {
         if !self.session.outbox.is_empty() {
             let _ = led.beside(self.session.flush()).await;
         }
-        loop {
+        self.session.lend_buffers();
+        let arrival = loop {
             match led.beside(poll_fn(|cx| news(interim, reader, cx))).await {
                 Step::Interim(head) => {
                     respond::interim(self.session, &head);
                     let _ = led.beside(self.session.flush()).await;
                 }
-                Step::Arrival(arrival) => return arrival,
+                Step::Arrival(arrival) => break arrival,
             }
-        }
+        };
+        self.session.borrow_outbox();
+        arrival
     }
 
     /// Waits for another request's fetch; its answer may be one for this request too.

@@ -181,9 +181,7 @@ impl Session {
             Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
             Ok(Ok(0)) => Err(End::Broken),
             Ok(Ok(_)) => {
-                if self.outbox.is_unused() {
-                    self.outbox = self.worker.outbox.take();
-                }
+                self.borrow_outbox();
                 Ok(())
             }
             Ok(Err(_)) => Err(if self.inbox.is_empty() { End::Quiet } else { End::Broken }),
@@ -192,16 +190,25 @@ impl Session {
         }
     }
 
-    /// A connection that waits for its next request holds no buffers: the worker has them for whoever reads next, which
-    /// spares most requests to ask the allocator for new ones.
-    fn lend_buffers(&mut self) {
-        debug_assert!(self.outbox.is_empty());
+    /// A connection that waits holds no buffers: the worker has them for whoever reads next, which spares most requests
+    /// to ask the allocator for new ones.
+    pub fn lend_buffers(&mut self) {
+        if !(self.inbox.is_empty() && self.outbox.is_empty()) {
+            return;
+        }
         let (inbox, outbox) = (std::mem::take(&mut self.inbox), std::mem::take(&mut self.outbox));
         if (1..=LENT_BYTES_MAX).contains(&inbox.capacity()) {
             self.worker.inbox.set(inbox);
         }
         if (1..=LENT_BYTES_MAX).contains(&outbox.room_bytes()) {
             self.worker.outbox.set(outbox);
+        }
+    }
+
+    /// Takes a buffer for an answer that is about to be written.
+    pub fn borrow_outbox(&mut self) {
+        if self.outbox.is_unused() {
+            self.outbox = self.worker.outbox.take();
         }
     }
 

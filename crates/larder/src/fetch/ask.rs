@@ -82,7 +82,9 @@ impl Order {
         let repeatable = method.is_idempotent() && self.body.is_none();
         let first = if repeatable { Fresh::ReuseAllowed } else { Fresh::NewOnly };
         match self.attempt(fields, first).await {
-            Err(fault) if fault.retry == Retry::Safe && repeatable => self.attempt(fields, Fresh::NewOnly).await,
+            Err(fault) if fault.retry == Retry::Safe && repeatable => {
+                Box::pin(self.attempt(fields, Fresh::NewOnly)).await
+            }
             other => other,
         }
     }
@@ -105,7 +107,7 @@ impl Order {
             Some(pieces) => {
                 let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
                 let mut uplink = Uplink::new(bytes, pieces, chunked);
-                let head = self.exchange(&mut connection, &mut uplink).await?;
+                let head = Box::pin(self.exchange(&mut connection, &mut uplink)).await?;
                 let times = self.answered(&head, requested);
                 let uplink = Some(uplink).filter(|uplink| !uplink.over);
                 Ok(Answer { head, times, connection, uplink })

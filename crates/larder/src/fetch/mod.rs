@@ -14,13 +14,14 @@ use ask::Answer;
 use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
+use larder_wire::encode::Decimal;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -160,7 +161,8 @@ async fn run(mut order: Box<Order>) {
         }
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
-        answer = match order.ask_origin(&order.fields_for_origin()).await {
+        let fields = order.fields_for_origin();
+        answer = match Box::pin(order.ask_origin(&fields)).await {
             Ok(answer) => answer,
             Err(fault) => return give_up(order, &fault),
         };
@@ -176,7 +178,8 @@ async fn run(mut order: Box<Order>) {
             part::Filled::AskAgain => {
                 drop(answer);
                 order.errand = Errand::Part;
-                answer = match order.ask_origin(&order.fields_for_origin()).await {
+                let fields = order.fields_for_origin();
+                answer = match Box::pin(order.ask_origin(&fields)).await {
                     Ok(answer) => answer,
                     Err(fault) => return give_up(order, &fault),
                 };
@@ -204,11 +207,10 @@ impl Order {
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
         let mut fields = self.request.fields.clone();
-        let framing = framing::of_request(&self.request).unwrap_or(Framing::None);
         hop::strip(&mut fields);
         fields.remove("Proxy-Authorization");
         fields.set("Host", self.ask.host());
-        if framing == Framing::Chunked {
+        if self.body.is_some() && framing::of_request(&self.request) == Ok(Framing::Chunked) {
             fields.push("Transfer-Encoding", "chunked");
         }
         match self.errand {
@@ -221,7 +223,7 @@ impl Order {
         }
         lower_max_forwards(&self.request.method, &mut fields);
         if let Route::Site { .. } = self.ask.route {
-            fields.push("X-Forwarded-For", self.peer.ip().to_canonical().to_string());
+            fields.push("X-Forwarded-For", address_text(self.peer.ip()));
             fields.set("X-Forwarded-Proto", self.scheme.as_str());
         }
         fields.push("Via", self.worker.shared.via(self.request.version));
@@ -443,6 +445,19 @@ fn declared_length(head: &ResponseHead, asked: &Method, framing: Framing) -> Opt
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
+}
+
+/// As it is formatted, without the cost of formatting where it has four numbers.
+fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address.to_canonical() else { return address.to_string() };
+    let mut text = String::with_capacity("255.255.255.255".len());
+    for (at, octet) in address.octets().into_iter().enumerate() {
+        if at > 0 {
+            text.push('.');
+        }
+        Decimal::of(octet.into()).push_to(&mut text);
+    }
+    text
 }
 
 /// RFC 9110 section 7.6.2.

@@ -168,11 +168,15 @@ impl Refill {
 
     /// Has the rest of an object fetched when the rule says that it pays.
     pub fn begin_rest(self: Box<Refill>, entry: Arc<Entry>) {
+        // So it is for nearly all, and a task costs more than the question.
+        if entry.is_whole() || !entry.is_mendable() {
+            return;
+        }
         tokio::task::spawn_local(async move {
             let bytes_max = self.worker.shared.cache.settings().abandoned_bytes_max;
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
                 let Some(order) = self.order(&entry, &hole) else { return };
-                super::run(order).await;
+                Box::pin(super::run(order)).await;
                 // It was not filled: the origin is in trouble, or has something else now.
                 if entry.worthwhile_hole(bytes_max).is_some_and(|still| still.start <= hole.start) {
                     return;

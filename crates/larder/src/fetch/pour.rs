@@ -63,7 +63,7 @@ impl Sink {
 /// Carries the body; what is left of the request's body goes the other way meanwhile.
 pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Option<Uplink>) {
     if let Some(uplink) = uplink {
-        return pour_both(sink, connection, uplink).await;
+        return Box::pin(pour_both(sink, connection, uplink)).await;
     }
     loop {
         if !sink.is_full() && sink.room().await == Room::Gone {

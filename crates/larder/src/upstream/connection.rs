@@ -157,6 +157,7 @@ impl Connection {
             return;
         }
         let origin_keeps = self.inbound.origin_keeps();
+        self.link.shared.spare.set(self.inbound.into_unread());
         let idle = Idle { wire: self.link.wire.into_inner(), peer: self.link.peer, origin_keeps };
         self.link.shared.pool.put(idle, self.permit);
     }
@@ -274,6 +275,9 @@ impl Link {
             let mut wire = self.wire.borrow_mut();
             if let Wire::Tcp(stream) = &*wire {
                 ready!(stream.poll_read_ready(cx))?;
+            }
+            if buffer.capacity() == 0 {
+                *buffer = self.shared.spare.take();
             }
             buffer.reserve(room);
             pin!(wire.read_buf(&mut (&mut *buffer).limit(bytes_max))).poll(cx)

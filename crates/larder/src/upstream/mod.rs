@@ -18,11 +18,13 @@ pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault
 pub use receive::Receiver;
 
 use crate::ticker::Ticker;
+use bytes::BytesMut;
 use dns::Dns;
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
 use patience::Clock;
 use pool::{Grant, Permit, Pool};
+use std::cell::Cell;
 use std::fmt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -204,6 +206,8 @@ struct Shared {
     settings: Settings,
     clock: Clock,
     pool: Pool,
+    /// Room of a connection that came back: whoever reads next takes it.
+    spare: Cell<BytesMut>,
     dns: Dns,
     tls: TlsConnector,
 }
@@ -231,6 +235,7 @@ impl Upstreams {
         let shared = Shared {
             pool: Pool::new(&settings),
             clock,
+            spare: Cell::default(),
             dns: Dns::new(&settings.resolver, &settings.hosts_file),
             tls: TlsConnector::from(Arc::new(tls)),
             settings,
@@ -255,13 +260,14 @@ impl Upstreams {
         if let Some(grant) = slot.at_once(fresh, now) {
             return self.granted(origin, grant, now).await;
         }
-        let grant = slot.lease(fresh).await?;
+        // Boxed, as all that is large and rare here: a fetch is copied as it begins.
+        let grant = Box::pin(slot.lease(fresh)).await?;
         self.granted(origin, grant, Instant::now()).await
     }
 
     async fn granted(&self, origin: &Origin, grant: Grant, now: Instant) -> Result<Connection, UpstreamFault> {
         match grant {
-            Grant::Open(permit) => self.open(origin, permit).await,
+            Grant::Open(permit) => Box::pin(self.open(origin, permit)).await,
             Grant::Reuse(idle, permit) => {
                 permit.slot().count(|counts| counts.reused += 1);
                 Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))

@@ -100,10 +100,11 @@ impl Inbound {
         let Parsed::Complete { head, len } = parsed else { return Ok(None) };
         self.buffer.advance(len);
         self.head_since = None;
-        self.spent |= !framing::reusable(&head, asked);
+        let framing = framing::of_response(&head, asked);
+        self.spent |= !framing::reusable_after(&head, asked, &framing);
         match head.is_interim() {
             true => self.interim(link)?,
-            false => self.begin(&head, asked)?,
+            false => self.begin(&head, asked, framing.map_err(UpstreamFault::wire)?),
         }
         Ok(Some(head))
     }
@@ -126,8 +127,7 @@ impl Inbound {
         Err(UpstreamFault::new(UpstreamFaultKind::TooManyInterim, detail))
     }
 
-    fn begin(&mut self, head: &ResponseHead, asked: &Method) -> Result<(), UpstreamFault> {
-        let framing = framing::of_response(head, asked).map_err(UpstreamFault::wire)?;
+    fn begin(&mut self, head: &ResponseHead, asked: &Method, framing: Framing) {
         self.framing = Some(framing);
         self.origin_keeps = keep_alive_timeout(&head.fields);
         let decoder = Decoder::new(framing, Side::Origin);
@@ -138,7 +138,6 @@ impl Inbound {
         } else {
             State::Body(decoder)
         };
-        Ok(())
     }
 
     /// The next piece that lies in the buffer already.
