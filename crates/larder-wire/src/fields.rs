@@ -39,6 +39,14 @@ impl Fields {
         Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines), ..Fields::default() }
     }
 
+    /// A copy with room for so many more bytes and lines.
+    pub fn with_room(&self, bytes: usize, lines: usize) -> Fields {
+        let mut copy = Fields::with_capacity(self.bytes.len() + bytes, self.lines.len() + lines);
+        copy.bytes.extend_from_slice(&self.bytes);
+        copy.lines.extend_from_slice(&self.lines);
+        Fields { lengths: self.lengths, is_wire: self.is_wire, ..copy }
+    }
+
     /// The fields of a received block, whose names and values are slices of that block. They have passed
     /// the tokeniser, so there is nothing to clean.
     pub(crate) fn from_block(block: &[u8], headers: &[httparse::Header<'_>]) -> Fields {
@@ -169,7 +177,11 @@ impl Fields {
 
     /// True when a list field has this token as a member, without case.
     pub fn has_member(&self, name: &str, token: &str) -> bool {
-        self.contains(name) && self.members(name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
+        let is_list = |value: &[u8]| value.iter().any(|&byte| matches!(byte, b',' | b'"'));
+        self.get_all(name).any(|value| match is_list(value) {
+            false => trim(value).eq_ignore_ascii_case(token.as_bytes()),
+            true => Members::new(value).any(|member| member.eq_ignore_ascii_case(token.as_bytes())),
+        })
     }
 
     /// Appends `name: value CR LF` for every line to `out`.

@@ -90,6 +90,11 @@ const END_TO_END: [&str; 47] = [
 ];
 
 fn named_by_connection(fields: &Fields) -> Vec<Box<str>> {
+    // Nearly all say just this, which names nothing.
+    let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    if fields.get_all("Connection").all(plain) {
+        return Vec::new();
+    }
     fields
         .members("Connection")
         .filter_map(|member| std::str::from_utf8(member).ok())

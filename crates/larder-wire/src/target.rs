@@ -107,7 +107,11 @@ impl Url {
         if self.port == self.scheme.default_port() {
             self.host.as_str().to_owned()
         } else {
-            format!("{}:{}", self.host, self.port)
+            let mut text = String::with_capacity(self.host.as_str().len() + ":65535".len());
+            text.push_str(self.host.as_str());
+            text.push(':');
+            Decimal::of(self.port.into()).push_to(&mut text);
+            text
         }
     }
 

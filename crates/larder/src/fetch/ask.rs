@@ -17,7 +17,7 @@ pub(super) struct Answer {
     pub(super) head: ResponseHead,
     pub(super) times: Times,
     pub(super) connection: Connection,
-    pub(super) uplink: Option<Uplink>,
+    pub(super) uplink: Option<Box<Uplink>>,
 }
 
 /// The part of a request's body that is still to be sent.
@@ -109,7 +109,7 @@ impl Order {
                 let mut uplink = Uplink::new(bytes, pieces, chunked);
                 let head = Box::pin(self.exchange(&mut connection, &mut uplink)).await?;
                 let times = self.answered(&head, requested);
-                let uplink = Some(uplink).filter(|uplink| !uplink.over);
+                let uplink = (!uplink.over).then(|| Box::new(uplink));
                 Ok(Answer { head, times, connection, uplink })
             }
         }

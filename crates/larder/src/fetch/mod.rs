@@ -206,7 +206,7 @@ async fn run(mut order: Box<Order>) {
 impl Order {
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
-        let mut fields = self.request.fields.clone();
+        let mut fields = self.request.fields.with_room(ADDED_BYTES, ADDED_LINES);
         hop::strip(&mut fields);
         fields.remove("Proxy-Authorization");
         fields.set("Host", self.ask.host());
@@ -441,6 +441,10 @@ fn declared_length(head: &ResponseHead, asked: &Method, framing: Framing) -> Opt
         Framing::Chunked | Framing::UntilClose => None,
     }
 }
+
+/// What is added to most requests on their way: where they come from, and by whom.
+const ADDED_BYTES: usize = 192;
+const ADDED_LINES: usize = 4;
 
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 fn is_trouble(status: u16) -> bool {

@@ -61,7 +61,7 @@ impl Sink {
 }
 
 /// Carries the body; what is left of the request's body goes the other way meanwhile.
-pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Option<Uplink>) {
+pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Option<Box<Uplink>>) {
     if let Some(uplink) = uplink {
         return Box::pin(pour_both(sink, connection, uplink)).await;
     }
@@ -82,7 +82,7 @@ pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Opt
 }
 
 /// The connection is not used again: whether the origin read the whole request, nobody knows.
-async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Uplink) {
+async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<Uplink>) {
     let (sender, mut receiver) = connection.split_mut();
     let mut sender = Some(sender);
     loop {

@@ -47,6 +47,8 @@ pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     record.trail.cause = Some(cause);
     record.leads(notes);
     if let Some(detail) = record.detail() {
+        // Most requests have one, and thousands of them are kept.
+        detail.fetches.reserve_exact(1);
         detail.fetches.push((cause, Rc::clone(notes)));
     }
 }
