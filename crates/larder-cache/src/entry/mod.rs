@@ -5,8 +5,7 @@
 //! merely passed on differ only in where the reader came from. What is missing of a stored response is
 //! brought by [`Fill`]s, each for one hole.
 //!
-//! An entry keeps its body ([`Retention::Keep`]) or lets it pass through a window of fixed size
-//! ([`Retention::Window`]); in a window the slowest reader holds the writer back, so memory never
+//! An entry keeps its body or lets it pass through a window of fixed size; in a window the slowest reader holds the writer back, so memory never
 //! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
 //! no runtime.
 
@@ -15,11 +14,12 @@ use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
 use crate::policy::{NotStored, Terms};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Putting, Store, StoredHead, meta};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store, StoredHead, meta};
 use crate::tags;
+use busy::Busy;
 use bytes::Bytes;
 use larder_wire::date::Stamp;
-use larder_wire::{Fields, ResponseHead, encode};
+use larder_wire::{ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::ops::Range;
@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use xxhash_rust::xxh3::xxh3_64;
 
+mod busy;
 mod fill;
 mod reader;
 mod spool;
@@ -113,11 +114,11 @@ pub struct Failure {
 
 /// What happens to the body as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retention {
+enum Retention {
     /// All of it stays, for later readers too.
     Keep,
-    /// Only what the slowest reader has not taken yet, at most about this many bytes.
-    Window(u64),
+    /// Only what the slowest reader has not taken yet, at most about as much as the settings say.
+    Window,
 }
 
 /// How far a response is.
@@ -130,9 +131,9 @@ enum Phase {
     /// The stream from the start is over: what is here is here, and holes are filled on demand.
     Settled,
     /// A 304 said that this other entry is the answer.
-    Redirected(Arc<Entry>, Said),
+    Redirected(Box<(Arc<Entry>, Said)>),
     /// It will never be complete.
-    Failed(Failure),
+    Failed(Box<Failure>),
 }
 
 /// What a validation said of a stored response.
@@ -146,12 +147,11 @@ pub enum Said {
 
 /// One response: head, body and the tasks that wait for more of it.
 pub struct Entry {
-    /// Changes at most once, before the entry can be found: see [`Cache::rename`].
-    key: Mutex<Key>,
     pub(crate) id_hash: u64,
     seat: Seat,
     /// Asked for again since it is here; the seat forgets its hits as it uses them up.
     was_used: AtomicBool,
+    /// What the budget is charged with for it.
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
@@ -164,48 +164,21 @@ pub struct Entry {
 }
 
 struct State {
+    /// Changes at most once, before the entry can be found: see [`crate::cache::Cache::rename`].
+    key: Key,
     phase: Phase,
     retention: Retention,
     /// Followers may join and stay; false as soon as the answer is found to be for one request alone.
     shared: bool,
-    kept: Option<Arc<Kept>>,
-    length: Option<u64>,
-    body: Extents,
-    /// Body bytes that came, whether they are still here or not.
-    received: u64,
-    trailers: Option<Box<Fields>>,
-    charged: u64,
-    readers: Vec<Option<Place>>,
-    seated: usize,
-    writer: Option<Waker>,
-    fills: Vec<Filling>,
-    fill_count: u64,
-    disk: Option<OnDisk>,
-    /// What is on its way there.
-    puts: Vec<Putting>,
-    /// Some of that was not taken.
+    /// Some of what went to disk was not taken.
     refused: bool,
     /// Its body stays in memory only until it is on disk.
     large: bool,
-}
-
-/// One reader's place in an entry that is not whole.
-#[derive(Default)]
-struct Place {
-    position: u64,
-    waker: Option<Waker>,
-    /// What it was waiting for will not come.
-    failed: Option<Failure>,
-}
-
-/// A hole that somebody is filling.
-struct Filling {
-    number: u64,
-    /// What is still to come.
-    range: Range<u64>,
-    /// The origin said that these bytes belong to the same representation.
-    confirmed: bool,
-    waker: Option<Waker>,
+    kept: Option<Arc<Kept>>,
+    length: Option<u64>,
+    body: Extents,
+    disk: Option<Arc<OnDisk>>,
+    busy: Option<Box<Busy>>,
 }
 
 /// What an entry weighs beyond head and body: itself and its place in index and eviction queue. What an object takes in
@@ -216,10 +189,12 @@ pub(crate) const ENTRY_OVERHEAD_BYTES: u64 = 512;
 /// use: 14 % of what they take once all memory was used several times over (docs/decisions/012).
 const UNUSED_PART: u64 = 8;
 
+/// A body from disk that is less than so many times what was read with it is copied, to have only its own bytes in memory.
+const OWN_PARTS_MIN: usize = 8;
+
 impl Entry {
     pub(crate) fn new(key: Key, id_hash: u64, epoch: u64, budget: Arc<Budget>) -> Entry {
         Entry {
-            key: Mutex::new(key),
             id_hash,
             seat: Seat::new(),
             was_used: AtomicBool::new(false),
@@ -229,24 +204,17 @@ impl Entry {
             judged: AtomicU64::new(epoch),
             budget,
             state: Mutex::new(State {
+                key,
                 phase: Phase::Waiting,
                 retention: Retention::Keep,
                 shared: true,
+                refused: false,
+                large: false,
                 kept: None,
                 length: None,
                 body: Extents::default(),
-                received: 0,
-                trailers: None,
-                charged: 0,
-                readers: Vec::new(),
-                seated: 0,
-                writer: None,
-                fills: Vec::new(),
-                fill_count: 0,
                 disk: None,
-                puts: Vec::new(),
-                refused: false,
-                large: false,
+                busy: None,
             }),
         }
     }
@@ -272,9 +240,13 @@ impl Entry {
                 // It is a part of what was read, which had these before it.
                 let before_bytes = head.key.len() + head.tags.len() * size_of::<u64>() + head.meta.len();
                 let record_bytes = before_bytes + body.len();
+                let is_small = body.len() < OWN_PARTS_MIN * before_bytes;
                 state.body.insert_part_of(0, body, record_bytes);
+                if is_small {
+                    state.body.compact();
+                }
             }
-            state.disk = Some(disk);
+            state.disk = Some(Arc::new(disk));
             entry.settle_charge(&mut state);
         }
         entry.listed.store(true, Ordering::Relaxed);
@@ -283,11 +255,11 @@ impl Entry {
 
     /// The name under which it is found.
     pub fn key(&self) -> Key {
-        self.key.lock().clone()
+        self.state.lock().key.clone()
     }
 
     pub(crate) fn set_key(&self, key: Key) {
-        *self.key.lock() = key;
+        self.state.lock().key = key;
     }
 
     /// The head, when it is here.
@@ -386,7 +358,7 @@ impl Entry {
 
     /// Where it lies on disk.
     pub(crate) fn on_disk(&self) -> Option<OnDisk> {
-        self.state.lock().disk.clone()
+        self.state.lock().disk.as_deref().cloned()
     }
 
     /// Gives the entry a place on disk and writes what is here of it, as far as that is a whole short object.
@@ -394,7 +366,8 @@ impl Entry {
         let mut state = self.state.lock();
         let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
         if state.disk.is_none() && state.is_whole() && short {
-            state.disk = Some(OnDisk { store: Arc::clone(store), id: store.new_id(), key: self.key() });
+            let disk = OnDisk { store: Arc::clone(store), id: store.new_id(), key: state.key.clone() };
+            state.disk = Some(Arc::new(disk));
             self.write_first_head(&mut state);
         }
     }
@@ -407,7 +380,7 @@ impl Entry {
         if std::mem::take(&mut state.refused) && !state.large {
             state.disk = None;
         }
-        !state.puts.is_empty()
+        state.puts() > 0
     }
 
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
@@ -431,7 +404,7 @@ impl Entry {
 
     /// How many clients wait for some of it.
     pub fn readers(&self) -> usize {
-        self.state.lock().seated
+        self.state.lock().seated()
     }
 
     /// The length of the body, when it is known.
@@ -470,6 +443,9 @@ impl Entry {
         let mut state = self.state.lock();
         let kept = Arc::clone(state.kept.as_ref()?);
         let (length, filling) = (state.length, matches!(state.phase, Phase::Filling));
+        if state.busy.is_some() {
+            state.look_at_puts();
+        }
         let seat = (!state.is_whole()).then(|| state.sit());
         drop(state);
         Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
@@ -481,7 +457,7 @@ impl Entry {
         let state = self.state.lock();
         let length = state.length.filter(|_| state.is_mendable() && matches!(state.phase, Phase::Settled))?;
         // More than twice that can't be half here and lack no more; and the look at each block stays short.
-        if !state.fills.is_empty() || length > bytes_max.saturating_mul(2) {
+        if !state.fills().is_empty() || length > bytes_max.saturating_mul(2) {
             return None;
         }
         let mut missing = 0;
@@ -528,11 +504,9 @@ impl Entry {
     /// Brings the budget up to what the entry holds now.
     fn settle_charge(&self, state: &mut MutexGuard<'_, State>) {
         let kept = state.kept.as_ref().map_or(0, |kept| kept.heap_bytes() as u64);
-        let taken = ENTRY_OVERHEAD_BYTES + self.key.lock().heap_bytes() as u64 + kept + state.body.heap_bytes();
+        let taken = ENTRY_OVERHEAD_BYTES + state.key.heap_bytes() as u64 + kept + state.body.heap_bytes();
         let now = taken + taken / UNUSED_PART;
-        self.budget.adjust(state.charged, now);
-        state.charged = now;
-        self.weight.store(now, Ordering::Relaxed);
+        self.budget.adjust(self.weight.swap(now, Ordering::Relaxed), now);
     }
 }
 
@@ -545,13 +519,16 @@ enum Leads {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.budget.adjust(self.state.get_mut().charged, 0);
+        self.budget.adjust(*self.weight.get_mut(), 0);
     }
 }
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Entry({})", self.key.lock())
+        match self.state.try_lock() {
+            Some(state) => write!(f, "Entry({})", state.key),
+            None => f.write_str("Entry"),
+        }
     }
 }
 
@@ -570,54 +547,6 @@ impl Weighed for Entry {
 }
 
 impl State {
-    fn sit(&mut self) -> usize {
-        self.seated += 1;
-        match self.readers.iter().position(Option::is_none) {
-            Some(free) if self.readers.len() > self.seated => {
-                self.readers[free] = Some(Place::default());
-                free
-            }
-            _ => {
-                self.readers.push(Some(Place::default()));
-                self.readers.len() - 1
-            }
-        }
-    }
-
-    /// Remembers what goes to disk, and only as long as it is on its way: an entry may be renewed all day.
-    fn add_puts(&mut self, puts: impl IntoIterator<Item = Putting>) {
-        self.look_at_puts();
-        self.puts.extend(puts);
-    }
-
-    fn look_at_puts(&mut self) {
-        let mut cx = Context::from_waker(Waker::noop());
-        let refused = &mut self.refused;
-        self.puts.retain_mut(|putting| match Pin::new(putting).poll(&mut cx) {
-            Poll::Pending => true,
-            Poll::Ready(put) => {
-                *refused |= put != Put::Stored;
-                false
-            }
-        });
-    }
-
-    fn wake_readers(&mut self) {
-        for seat in self.readers.iter_mut().flatten() {
-            if let Some(waker) = seat.waker.take() {
-                waker.wake();
-            }
-        }
-    }
-
-    fn wake_writers(&mut self) {
-        self.writer.take().into_iter().chain(self.fills.iter_mut().filter_map(|fill| fill.waker.take())).for_each(
-            |waker| {
-                waker.wake();
-            },
-        );
-    }
-
     /// Settled, and no byte is missing.
     fn is_whole(&self) -> bool {
         matches!(self.phase, Phase::Settled) && self.length.is_some_and(|length| self.body.covers(0..length))
@@ -632,33 +561,9 @@ impl State {
             && self.kept.as_ref().is_some_and(|kept| kept.head.status == 200 && strong(kept))
     }
 
-    /// Who stands in this range gets what is here, and no more.
-    fn fail_readers(&mut self, range: &Range<u64>, failure: &Failure) {
-        for seat in self.readers.iter_mut().flatten() {
-            if range.contains(&seat.position) {
-                seat.failed = Some(failure.clone());
-            }
-        }
-        self.wake_readers();
-    }
-
-    fn wait(&mut self, seat: Option<usize>, cx: &Context<'_>) {
-        if let Some(seat) = seat.and_then(|at| self.readers[at].as_mut()) {
-            match &mut seat.waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                empty => *empty = Some(cx.waker().clone()),
-            }
-        }
-    }
-
-    /// The first byte that some reader still wants.
-    fn slowest(&self) -> u64 {
-        self.readers.iter().flatten().map(|seat| seat.position).min().unwrap_or(u64::MAX)
-    }
-
     /// In a window, lets go of what every reader has taken.
     fn slide(&mut self) -> bool {
-        if !matches!(self.retention, Retention::Window(_)) {
+        if self.retention != Retention::Window {
             return false;
         }
         self.shed()
@@ -715,11 +620,11 @@ mod tests {
         let entry = Entry::new(key.clone(), 0, 0, Arc::new(Budget::of(1 << 20)));
         entry.listed.store(true, Ordering::Relaxed);
         let disk = OnDisk { store: Arc::clone(&store), id: store.new_id(), key };
-        entry.state.lock().disk = Some(disk);
+        entry.state.lock().disk = Some(Arc::new(disk));
         for _ in 0..100 {
             entry.renew(Kept::new(ResponseHead::new(200), None, Stamp(0)), 0);
             store.sync().wait();
         }
-        assert!(entry.state.lock().puts.len() <= 1, "one that is validated often would grow for ever");
+        assert!(entry.state.lock().puts() <= 1, "one that is validated often would grow for ever");
     }
 }
