@@ -53,6 +53,20 @@ impl Cpu {
     }
 }
 
+/// How often threads of a process and of all below it went to sleep by themselves.
+pub fn voluntary_switches(root: u32) -> Result<u64, Trouble> {
+    let mut sum = 0;
+    for id in tree(&processes()?, root) {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{id}/task")) else { continue };
+        for task in tasks.flatten() {
+            let text = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum += count.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
 /// Time on a core of all threads that a process has (the first number of `/proc/PID/task/TID/schedstat`).
 fn scheduled_seconds(id: u32) -> Option<f64> {
     let tasks = std::fs::read_dir(format!("/proc/{id}/task")).ok()?;

@@ -1,7 +1,7 @@
 //! The cache as a whole: what requests may have, who fetches, what stays within the budget.
 
 use bytes::Bytes;
-use larder_cache::cache::{Absent, Cache, Disk, Found, Joins, Settings};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings, Whole};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
@@ -420,6 +420,30 @@ fn a_purge_by_key_takes_all_variants_and_says_how_many() {
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
 }
 
+fn glance(cache: &Cache, key: &[u8], asked: &Asked) -> Option<Whole> {
+    cache.fresh(&Glance { key, request: &request(""), asked, now: NOW }, u64::MAX, &mut Vec::new())
+}
+
+#[test]
+fn the_quick_look_gives_whole_fresh_bodies_that_fit() {
+    let cache = Cache::new(Settings::default());
+    store(&cache, KEY, "Cache-Control: max-age=60\nVary: Accept", vec![1, 2, 3]);
+    for (fields, now, bytes_max, wanted) in [
+        ("", NOW, 3, Some(3)),
+        ("", NOW, 2, None),
+        ("", NOW.plus(59), 3, Some(3)),
+        ("", NOW.plus(60), 3, None),
+        ("Cache-Control: no-cache\r\n", NOW, 3, None),
+        ("Accept: text/html\r\n", NOW, 3, None),
+    ] {
+        let (request, mut pieces) = (request(fields), Vec::new());
+        let asked = Asked::of(&request);
+        let found = cache.fresh(&Glance { key: KEY, request: &request, asked: &asked, now }, bytes_max, &mut pieces);
+        assert_eq!(found.map(|whole| whole.length), wanted, "{fields:?} {now:?} {bytes_max}");
+        assert_eq!(pieces.concat(), if wanted.is_some() { vec![1, 2, 3] } else { vec![] });
+    }
+}
+
 #[test]
 fn a_rule_is_about_what_came_before_it() {
     let other = b"http://a.example/other";
@@ -434,12 +458,12 @@ fn a_rule_is_about_what_came_before_it() {
         store(&cache, KEY, "Cache-Control: max-age=60\nSurrogate-Key: green red", vec![1]);
         now(cache.purge(scope.clone(), Force::Hard).finish()).unwrap();
         let asked = Asked::of(&request(""));
-        assert!(cache.fresh(KEY, &request(""), &asked, NOW).is_none(), "{scope:?}: not without a judgement");
+        assert!(glance(&cache, KEY, &asked).is_none(), "{scope:?}: not without a judgement");
         let found = find(&cache, KEY, &request(""), NOW);
         assert_eq!(matches!(found, Found::Missing(..)), gone, "{scope:?}: {}", found.as_str());
         drop(found);
         store(&cache, other, "Cache-Control: max-age=60\nSurrogate-Key: red blue", vec![1]);
-        assert!(cache.fresh(other, &request(""), &asked, NOW).is_some(), "{scope:?}: what comes later stays");
+        assert!(glance(&cache, other, &asked).is_some(), "{scope:?}: what comes later stays");
     }
 }
 
@@ -468,7 +492,7 @@ fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
     entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
     writer.redirect(&entry, Said::Unchanged);
     let asked = Asked::of(&request(""));
-    assert!(cache.fresh(KEY, &request(""), &asked, NOW).is_none());
+    assert!(glance(&cache, KEY, &asked).is_none());
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Validate(..)));
 }
 

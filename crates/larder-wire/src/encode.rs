@@ -41,6 +41,44 @@ pub fn response_head(out: &mut Vec<u8>, head: &ResponseHead) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// A number in decimal digits. Heads and log lines have several each, and the formatting of the standard library costs
+/// each of them more than its digits.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    digits: [u8; 20],
+    first: usize,
+}
+
+impl Decimal {
+    /// The digits of a number.
+    pub fn of(mut value: u64) -> Decimal {
+        let mut decimal = Decimal { digits: [b'0'; 20], first: 20 };
+        loop {
+            decimal.first -= 1;
+            decimal.digits[decimal.first] += (value % 10) as u8;
+            value /= 10;
+            if value == 0 {
+                return decimal;
+            }
+        }
+    }
+
+    /// They are ASCII.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.first..]
+    }
+
+    /// Appends them to a text.
+    pub fn push_to(&self, out: &mut String) {
+        out.extend(self.as_bytes().iter().map(|&digit| char::from(digit)));
+    }
+}
+
+/// Appends a number in decimal digits.
+pub fn decimal(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(Decimal::of(value).as_bytes());
+}
+
 /// The line before `len` bytes of content; [`CHUNK_END`] comes after them. `len` must not be 0, which
 /// would be the end of the body.
 pub fn chunk_head(out: &mut Vec<u8>, len: usize) {

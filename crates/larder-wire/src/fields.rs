@@ -12,6 +12,9 @@ use std::fmt;
 pub struct Fields {
     bytes: Vec<u8>,
     lines: Vec<Line>,
+    /// The lengths of the names that are or were here, one bit each, modulo 32: most questions are about fields that a
+    /// message does not have, and this answers most of those without a scan.
+    lengths: u32,
     /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies.
     is_wire: bool,
 }
@@ -33,7 +36,7 @@ impl Fields {
 
     /// An empty list with room for `bytes` of names and values in `lines` field lines.
     pub fn with_capacity(bytes: usize, lines: usize) -> Fields {
-        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines), is_wire: false }
+        Fields { bytes: Vec::with_capacity(bytes), lines: Vec::with_capacity(lines), ..Fields::default() }
     }
 
     /// The fields of a received block, whose names and values are slices of that block. They have passed
@@ -45,7 +48,8 @@ impl Fields {
             value_at: place_in(block, header.value),
             value_len: offset(header.value.len()),
         });
-        Fields { lines: lines.collect(), bytes: block.to_vec(), is_wire: false }
+        let lengths = headers.iter().fold(0, |all, header| all | length_bit(header.name.len()));
+        Fields { lines: lines.collect(), bytes: block.to_vec(), lengths, is_wire: false }
     }
 
     /// The number of field lines.
@@ -79,7 +83,7 @@ impl Fields {
             exact.bytes.extend_from_slice(b"\r\n");
             exact.lines.push(Line { name_at, value_at, ..*line });
         }
-        *self = Fields { is_wire: true, ..exact };
+        *self = Fields { is_wire: true, lengths: self.lengths, ..exact };
     }
 
     /// Adds a line at the end. White space around the value is dropped; a CR, LF or NUL inside it
@@ -140,10 +144,9 @@ impl Fields {
 
     /// The values of all lines of that name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        self.lines
-            .iter()
-            .filter(move |line| name_of(&self.bytes, line).eq_ignore_ascii_case(name.as_bytes()))
-            .map(|line| value_of(&self.bytes, line))
+        let lines = self.position(name).map_or(&[][..], |first| &self.lines[first..]);
+        let named = lines.iter().filter(move |line| name_of(&self.bytes, line).eq_ignore_ascii_case(name.as_bytes()));
+        named.map(|line| value_of(&self.bytes, line))
     }
 
     /// How many lines of that name there are.
@@ -164,7 +167,7 @@ impl Fields {
 
     /// True when a list field has this token as a member, without case.
     pub fn has_member(&self, name: &str, token: &str) -> bool {
-        self.members(name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
+        self.contains(name) && self.members(name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
     }
 
     /// Appends `name: value CR LF` for every line to `out`.
@@ -187,6 +190,9 @@ impl Fields {
 
     fn position(&self, name: &str) -> Option<usize> {
         let wanted = name.as_bytes();
+        if self.lengths & length_bit(wanted.len()) == 0 {
+            return None;
+        }
         self.lines.iter().position(|line| {
             line.name_len as usize == wanted.len() && name_of(&self.bytes, line).eq_ignore_ascii_case(wanted)
         })
@@ -195,6 +201,7 @@ impl Fields {
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
         let value = trim(value);
         self.is_wire = false;
+        self.lengths |= length_bit(name.len());
         let name_at = offset(self.bytes.len());
         self.bytes.extend_from_slice(name);
         let value_at = offset(self.bytes.len());
@@ -306,6 +313,10 @@ pub(crate) const fn byte_set(others: &[u8]) -> [bool; 256] {
         at += 1;
     }
     set
+}
+
+fn length_bit(length: usize) -> u32 {
+    1 << (length % 32)
 }
 
 fn name_of<'a>(bytes: &'a [u8], line: &Line) -> &'a [u8] {

@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use crate::encode::{Decimal, decimal};
 use crate::fields::byte_set;
 use crate::{Fault, FaultKind, Method, RequestHead};
 
@@ -48,7 +49,12 @@ impl Host {
     /// A registered name, IPv4 or bracketed IPv6 address; `None` for what RFC 3986 section 3.2.2 does not permit
     /// or for more than 255 bytes. Percent-encoded hosts are refused: no resolver knows them.
     pub fn parse(text: &str) -> Option<Host> {
-        is_host(text).then(|| Host(text.to_ascii_lowercase().into()))
+        is_host(text).then(|| Host::lower(text))
+    }
+
+    /// The same for what was found to be a host.
+    fn lower(text: &str) -> Host {
+        Host(text.to_ascii_lowercase().into())
     }
 
     /// The host as it stands in a URL.
@@ -112,7 +118,7 @@ impl Url {
         out.push_str(self.host.as_str());
         if self.port != self.scheme.default_port() {
             out.push(':');
-            out.push_str(&self.port.to_string());
+            Decimal::of(self.port.into()).push_to(out);
         }
         if &*self.path != "*" {
             out.push_str(&self.path);
@@ -129,7 +135,7 @@ impl Url {
         out.extend_from_slice(self.host.as_str().as_bytes());
         if self.port != self.scheme.default_port() {
             out.push(b':');
-            out.extend_from_slice(self.port.to_string().as_bytes());
+            decimal(out, self.port.into());
         }
         normalise_path(self.path.as_bytes(), out);
     }
@@ -182,7 +188,7 @@ pub fn url_of(head: &RequestHead, scheme: Scheme) -> Result<Url, Fault> {
     let Some(value) = head.fields.text("Host") else {
         return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target"));
     };
-    match split_authority(value).and_then(|(host, port)| Host::parse(host).zip(Some(port))) {
+    match split_authority(value).map(|(host, port)| (Host::lower(host), port)) {
         Some((host, port)) => Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() }),
         None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
     }
@@ -249,27 +255,30 @@ pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault>
 /// `host[:port]` as in a URL's authority or a `Host` field; `None` when it is not exactly that. An empty
 /// port is none (RFC 3986 section 3.2.3).
 pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
-    let host_end = match text.strip_prefix('[') {
-        Some(_) => text.find(']')? + 1,
-        None => text.find(':').unwrap_or(text.len()),
+    let host_end = match text.as_bytes() {
+        [b'[', ..] => text.find(']')? + 1,
+        bytes => bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len()),
     };
-    let (host, rest) = text.split_at(host_end);
-    let port = match rest.strip_prefix(':') {
-        None if rest.is_empty() => None,
-        None => return None,
-        Some("") => None,
-        Some(digits) => Some(parse_port(digits)?),
+    let (host, rest) = text.split_at_checked(host_end)?;
+    let port = match rest.as_bytes() {
+        [] | [b':'] => None,
+        [b':', digits @ ..] => Some(parse_port(digits)?),
+        _ => return None,
     };
     is_host(host).then_some((host, port))
 }
 
-fn parse_port(digits: &str) -> Option<u16> {
-    let valid = digits.len() <= 5 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|&port| valid && port != 0)
+fn parse_port(digits: &[u8]) -> Option<u16> {
+    if digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let port = digits.iter().fold(0, |port, digit| port * 10 + u32::from(digit - b'0'));
+    u16::try_from(port).ok().filter(|&port| port != 0)
 }
 
+static HOST_BYTES: [bool; 256] = byte_set(b"-._~!$&'()*+,;=");
+
 fn is_host(text: &str) -> bool {
-    static HOST_BYTES: [bool; 256] = byte_set(b"-._~!$&'()*+,;=");
     if text.is_empty() || text.len() > 255 {
         return false;
     }

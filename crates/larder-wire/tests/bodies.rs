@@ -166,6 +166,18 @@ fn heads_are_written_as_they_are_read() {
 }
 
 #[test]
+fn numbers_are_written_as_the_library_writes_them() {
+    let powers = (0..20).map(|power| 10u64.pow(power)).flat_map(|power| [power - 1, power, power + 1]);
+    for value in powers.chain([u64::MAX]) {
+        let mut out = Vec::new();
+        encode::decimal(&mut out, value);
+        let mut text = String::new();
+        encode::Decimal::of(value).push_to(&mut text);
+        assert_eq!((String::from_utf8(out).unwrap(), text), (value.to_string(), value.to_string()));
+    }
+}
+
+#[test]
 fn chunk_heads_are_hexadecimal_without_leading_zeros() {
     for len in [1, 9, 10, 15, 16, 255, 256, 65_535, 65_536, 0xdead_beef, usize::MAX] {
         let mut out = Vec::new();

@@ -1,6 +1,6 @@
 //! What may be done with a request, before anything is looked up: whose it is, and whether it may.
 
-use crate::config::{Config, HostHeader, Site};
+use crate::config::{Config, HostHeader};
 use crate::control;
 use crate::page::Page;
 use crate::session::Session;
@@ -8,6 +8,7 @@ use crate::upstream::Origin;
 use larder_cache::cache::Cache;
 use larder_wire::{FaultKind, Host, Method, RequestHead, Scheme, Target, Url, target};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// A request that is served: what it is called, and where it comes from.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub enum Route {
     /// A site of the configuration, or of the listener, lies in front of this origin.
     Site {
         /// Where the site comes from.
-        origin: Url,
+        origin: Arc<Url>,
         /// Which `Host` it sees.
         host_header: HostHeader,
     },
@@ -97,7 +98,7 @@ impl Ask {
     pub fn url_at_origin(&self) -> Url {
         match &self.route {
             Route::Forward => self.url.clone(),
-            Route::Site { origin, .. } => Url { path: self.target().into(), ..origin.clone() },
+            Route::Site { origin, .. } => Url { path: self.target().into(), ..Url::clone(origin) },
         }
     }
 
@@ -130,7 +131,7 @@ pub struct Scene<'a> {
     /// The settings that hold.
     pub config: &'a Config,
     /// The origin of the listener, when it serves one site.
-    pub origin: Option<&'a Url>,
+    pub origin: Option<&'a Arc<Url>>,
     /// The host and port of the opened tunnel through which it came.
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
@@ -257,11 +258,11 @@ impl Scene<'_> {
 
     fn judge_url(&self, request: &RequestHead, url: Url) -> Verdict {
         if let Some(origin) = self.origin {
-            let route = Route::Site { origin: origin.clone(), host_header: HostHeader::Client };
+            let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
             return Verdict::Allow(Ask { url, route, rule: Rule::Listener });
         }
-        if let Some((number, site)) = numbered_site_of(&self.config.sites, &url) {
-            let route = Route::Site { origin: site.origin.clone(), host_header: site.host_header };
+        if let Some((number, site)) = self.config.sites.find(&url) {
+            let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
             let rule = Rule::Site(u16::try_from(number).unwrap_or(u16::MAX));
             return Verdict::Allow(Ask { url, route, rule });
         }
@@ -301,33 +302,6 @@ fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
     ))
 }
 
-/// The site with the most precise host, and of those the one with the longest prefix.
-pub fn site_of<'a>(sites: &'a [Site], url: &Url) -> Option<&'a Site> {
-    numbered_site_of(sites, url).map(|(_, site)| site)
-}
-
-fn numbered_site_of<'a>(sites: &'a [Site], url: &Url) -> Option<(usize, &'a Site)> {
-    let precision = |site: &Site| {
-        let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
-        hosts.map(|pattern| (pattern.rank(), site.prefix.len())).max()
-    };
-    sites
-        .iter()
-        .enumerate()
-        .filter(|(_, site)| under(&site.prefix, &url.path))
-        .filter_map(|(number, site)| Some((precision(site)?, (number, site))))
-        .max_by_key(|(precision, _)| *precision)
-        .map(|(_, found)| found)
-}
-
-/// `/a` holds `/a`, `/a/b` and `/a?q`, but not `/ab`.
-fn under(prefix: &str, path: &str) -> bool {
-    match path.strip_prefix(prefix) {
-        Some(rest) => prefix.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?']),
-        None => false,
-    }
-}
-
 /// RFC 9110 section 7.6.2: the last one whom TRACE or OPTIONS may reach answers it.
 fn judge_max_forwards(request: &RequestHead) -> Option<Verdict> {
     let last = || request.fields.text("Max-Forwards") == Some("0");
@@ -359,43 +333,6 @@ pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{HostPattern, Place};
-
-    fn site(hosts: &[&str], prefix: &str) -> Site {
-        Site {
-            hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
-            prefix: prefix.to_owned(),
-            origin: Url::parse("http://127.0.0.1:9000/").unwrap(),
-            host_header: HostHeader::Client,
-            place: Place::default(),
-        }
-    }
-
-    #[test]
-    fn the_most_precise_site_wins() {
-        let sites = [
-            site(&["*.a.example"], "/"),
-            site(&["x.a.example"], "/"),
-            site(&["x.a.example"], "/api"),
-            site(&["*.a.example"], "/api/deep"),
-        ];
-        let cases = [
-            ("http://y.a.example/", Some(0)),
-            ("http://x.a.example/", Some(1)),
-            ("http://x.a.example/api?q", Some(2)),
-            ("http://x.a.example/apis", Some(1)),
-            ("http://x.a.example/api/deep", Some(2)),
-            ("http://b.example/", None),
-        ];
-        for (url, wanted) in cases {
-            let found = site_of(&sites, &Url::parse(url).unwrap());
-            assert_eq!(
-                found.map(|site| site as *const Site),
-                wanted.map(|at: usize| &sites[at] as *const Site),
-                "{url}"
-            );
-        }
-    }
 
     #[test]
     fn origins_behind_one_name_have_keys_of_their_own() {
@@ -406,7 +343,10 @@ mod tests {
             Ask { url: url.clone(), route, rule: Rule::Question }.key(&cache, &mut key);
             String::from_utf8(key).unwrap()
         };
-        let site = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Client };
+        let site = |origin: &str| Route::Site {
+            origin: Arc::new(Url::parse(origin).unwrap()),
+            host_header: HostHeader::Client,
+        };
         assert_eq!(key(Route::Forward), "http://a.example/x?y");
         assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
         assert_ne!(key(site("http://127.0.0.1:9000/")), key(site("http://127.0.0.1:9001/")));
@@ -415,7 +355,10 @@ mod tests {
     #[test]
     fn an_origin_with_a_path_puts_it_first() {
         let url = Url::parse("http://a.example/x?y").unwrap();
-        let route = |origin: &str| Route::Site { origin: Url::parse(origin).unwrap(), host_header: HostHeader::Origin };
+        let route = |origin: &str| Route::Site {
+            origin: Arc::new(Url::parse(origin).unwrap()),
+            host_header: HostHeader::Origin,
+        };
         let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");
         assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");

@@ -1,7 +1,8 @@
 //! The only place that reads the clock.
 
 use larder_wire::date::Stamp;
-use std::time::{Duration, SystemTime};
+use std::cell::Cell;
+use std::time::{Duration, Instant, SystemTime};
 
 /// The wall clock in whole seconds. A clock before 1970 reads as 0.
 pub fn now() -> Stamp {
@@ -11,4 +12,43 @@ pub fn now() -> Stamp {
 /// The wall clock as time since 1970, for log lines.
 pub fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// How long a reading of the wall clock is carried on by the monotonic one.
+const CARRIED: Duration = Duration::from_millis(100);
+
+/// The wall clock for those who have read the monotonic one already: a request needs both, and each reading costs it about a
+/// hundredth of its time. A step of the wall clock is seen within [`CARRIED`].
+#[derive(Debug, Default)]
+pub struct Carried {
+    last: Cell<Option<(Instant, Duration)>>,
+}
+
+impl Carried {
+    /// The wall clock at this moment, which is now.
+    pub fn wall_at(&self, now: Instant) -> Duration {
+        match self.last.get().map(|(then, wall)| (now.saturating_duration_since(then), wall)) {
+            Some((since, wall)) if since < CARRIED => wall + since,
+            _ => {
+                let wall = wall();
+                self.last.set(Some((now, wall)));
+                wall
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_carried_reading_is_the_wall_clock() {
+        let carried = Carried::default();
+        let start = Instant::now();
+        let first = carried.wall_at(start);
+        assert_eq!(carried.wall_at(start + Duration::from_millis(99)), first + Duration::from_millis(99));
+        // Read anew: the wall clock itself has hardly moved.
+        assert!(carried.wall_at(start + Duration::from_millis(100)) < first + Duration::from_millis(99));
+    }
 }

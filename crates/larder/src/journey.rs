@@ -9,12 +9,12 @@ use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
 use crate::ticker::Wait;
 use crate::tunnel;
+use larder_cache::cache::Glance;
 use larder_cache::policy::{self, Asked, Usable};
 use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 
 /// Serves a connection to its end.
@@ -70,20 +70,25 @@ fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
         return None;
     }
     let Verdict::Allow(ask) = access::judge(session, request) else { return None };
-    let shared = Arc::clone(&session.worker.shared);
-    let mut record = session.worker.begin_record(request, session.peer, &session.door);
-    let mut key = session.worker.keys.take();
+    let worker = Rc::clone(&session.worker);
+    let shared = &worker.shared;
+    let mut record = worker.begin_record(request, session.peer, &session.door);
+    let (mut key, mut pieces) = (worker.keys.take(), worker.pieces.take());
     key.clear();
     ask.key(&shared.cache, &mut key);
     let asked = Asked::of(request);
-    let hit = shared.cache.fresh(&key, request, &asked, record.stamp());
-    session.worker.keys.set(key);
-    let hit = hit?;
-    record.trail.asked = Some(asked);
-    record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
-    let next = respond::whole(session, request, hit, &mut record)?;
+    let glance = Glance { key: &key, request, asked: &asked, now: record.stamp() };
+    let found = shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, &mut pieces);
+    let next = found.map(|hit| {
+        record.trail.asked = Some(asked);
+        record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
+        respond::whole(session, request, &hit, pieces.drain(..), &mut record)
+    });
+    worker.keys.set(key);
+    worker.pieces.set(pieces);
+    let next = next?;
     note(session, &ask, &mut record);
-    shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    shared.tell(&worker.tally, session.door.run.as_deref(), record);
     Some(next)
 }
 

@@ -35,7 +35,7 @@ pub struct Door {
     /// Opens CONNECT tunnels with certificates of the local CA.
     pub intercept: bool,
     /// Everything asked here goes to this origin.
-    pub origin: Option<Url>,
+    pub origin: Option<Arc<Url>>,
     /// The `larder run` that this listener belongs to.
     pub run: Option<Arc<Run>>,
     closed: AtomicBool,

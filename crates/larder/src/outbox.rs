@@ -72,14 +72,14 @@ impl Outbox {
 
     /// Writes once; says how many bytes went. Call until [`Outbox::is_empty`].
     pub async fn write_some(&mut self, wire: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
-        // The vectors live for one poll only: a connection that waits to write does not carry them.
         let written = poll_fn(|cx| {
+            if let [one] = &self.parts[self.next..] {
+                return Pin::new(&mut *wire).poll_write(cx, &one.bytes(&self.own)[self.written..]);
+            }
+            // The vectors live for one poll only: a connection that waits to write does not carry them.
             let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
             let count = self.vectors(&mut vectors);
-            match &vectors[..count] {
-                [one] => Pin::new(&mut *wire).poll_write(cx, one),
-                several => Pin::new(&mut *wire).poll_write_vectored(cx, several),
-            }
+            Pin::new(&mut *wire).poll_write_vectored(cx, &vectors[..count])
         })
         .await?;
         if written == 0 {
@@ -121,10 +121,14 @@ impl Outbox {
         self.parts.clear();
     }
 
-    /// Gives back the memory that an idle connection does not need.
-    pub fn rest(&mut self) {
-        debug_assert!(self.is_empty());
-        *self = Outbox::default();
+    /// Nothing was ever put into it.
+    pub fn is_unused(&self) -> bool {
+        self.own.capacity() == 0 && self.parts.capacity() == 0
+    }
+
+    /// Memory that it holds, without what others share.
+    pub fn room_bytes(&self) -> usize {
+        self.own.capacity() + self.parts.capacity() * size_of::<Part>()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::record::{Id, Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
-use larder_cache::cache::Hit;
+use larder_cache::cache::Whole;
 use larder_cache::entry::{Entry, Kept, Reader, Stop};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
@@ -63,8 +63,9 @@ enum Carriage {
     UntilClose,
 }
 
-/// The longest body that goes into the outbox at once.
-const WHOLE_BYTES_MAX: u64 = 256 * 1024;
+/// The longest body that goes into the outbox at once. A longer one is handed out by and by, so that what a slow client has
+/// not taken yet stays in the entry, where the budget of the store counts it.
+pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
 
 /// How many body bytes are asked of an entry at a time.
 const READ_BYTES_MAX: u64 = 256 * 1024;
@@ -98,26 +99,25 @@ pub async fn respond(
     }
 }
 
-/// Puts a whole stored response into the outbox, without a wait. `None` when it is not whole, or too
-/// long for that.
-pub fn whole(session: &mut Session, request: &RequestHead, hit: Hit, record: &mut Record) -> Option<Next> {
-    let mut pieces = session.worker.pieces.take();
-    // A longer body is handed out by and by, so that what a slow client has not taken yet stays in the entry, where
-    // the budget of the store counts it.
-    let length = hit.reader.whole(WHOLE_BYTES_MAX, &mut pieces);
-    if let Some(length) = length {
-        record.status = hit.kept.head.status;
-        record.outcome = Outcome::Hit;
-        record.bytes = length;
-        record.complete = true;
-        record.typed(&hit.kept.head);
-    }
+/// Puts a whole stored response into the outbox, without a wait.
+pub fn whole(
+    session: &mut Session,
+    request: &RequestHead,
+    whole: &Whole,
+    pieces: impl Iterator<Item = Bytes>,
+    record: &mut Record,
+) -> Next {
+    let Whole { kept, length } = whole;
+    record.status = kept.head.status;
+    record.outcome = Outcome::Hit;
+    record.bytes = *length;
+    record.complete = true;
+    record.typed(&kept.head);
     let keep = request.keeps_alive() && !session.is_draining();
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(session, record));
-    let delivery = Delivery { request, kept: &hit.kept, outcome, verbatim: false, keep, now, name };
-    let next = length.map(|length| begin(session, &delivery, Some(length), Carriage::Length));
-    pieces.drain(..).for_each(|piece| session.outbox.shared(piece));
-    session.worker.pieces.set(pieces);
+    let delivery = Delivery { request, kept, outcome, verbatim: false, keep, now, name };
+    let next = begin(session, &delivery, Some(*length), Carriage::Length);
+    pieces.for_each(|piece| session.outbox.shared(piece));
     next
 }
 
@@ -351,7 +351,12 @@ fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
         }
     }
     if let Some(terms) = kept.terms.as_ref().filter(|_| outcome.is_from_store()) {
-        let _ = write!(out, "; ttl={}", terms.remaining(delivery.now));
+        out.extend_from_slice(b"; ttl=");
+        let ttl = terms.remaining(delivery.now);
+        if ttl < 0 {
+            out.push(b'-');
+        }
+        encode::decimal(out, ttl.unsigned_abs());
     }
     out.extend_from_slice(b"\r\n");
 }
@@ -615,7 +620,8 @@ fn content_length(out: &mut Vec<u8>, length: u64) {
 
 fn number(out: &mut Vec<u8>, name: &[u8], value: u64) {
     out.extend_from_slice(name);
-    let _ = write!(out, "{value}\r\n");
+    encode::decimal(out, value);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// What a client's broken message is answered with, if anything.

@@ -2,12 +2,12 @@
 
 use crate::access::Ask;
 use crate::clock;
-use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said};
+use crate::config::{Config, Listen, LogTo, PolicySettings, ResolverKind, Said, TextsLogged};
 use crate::control::{self, History, Pulse};
 use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
-use crate::log::AccessLog;
+use crate::log::{AccessLog, Lines};
 use crate::page::Page;
 use crate::record::{Counters, Names, Record, Ring, Run, Tally};
 use crate::reload::{self, Again};
@@ -398,9 +398,9 @@ impl Shared {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody reads the access log.
-    pub fn logs(&self) -> bool {
-        self.log.is_on()
+    /// Whether somebody reads the access log, and which texts its lines have.
+    pub fn logs(&self, lines: &Lines) -> Option<TextsLogged> {
+        self.log.texts(lines)
     }
 
     /// Puts a finished record where its readers look.

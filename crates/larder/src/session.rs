@@ -76,6 +76,12 @@ pub enum Piece {
 /// Bytes that may wait to be written before a connection stops collecting pipelined answers.
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
+/// Room for most heads.
+const INBOX_BYTES: usize = 1024;
+
+/// A larger buffer is not worth keeping.
+const LENT_BYTES_MAX: usize = 64 * 1024;
+
 /// After so many requests a connection that stays open is noted in between.
 const NOTED_REQUESTS: u64 = 32;
 
@@ -168,17 +174,34 @@ impl Session {
             }
         };
         if self.inbox.is_empty() {
-            self.inbox = BytesMut::new();
-            self.outbox.rest();
+            self.lend_buffers();
         }
         let read = self.timer.limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox)).await;
         match read {
             Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
             Ok(Ok(0)) => Err(End::Broken),
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(_)) => {
+                if self.outbox.is_unused() {
+                    self.outbox = self.worker.outbox.take();
+                }
+                Ok(())
+            }
             Ok(Err(_)) => Err(if self.inbox.is_empty() { End::Quiet } else { End::Broken }),
             Err(Over::Late) if !self.inbox.is_empty() => Err(End::Late),
             Err(_) => Err(End::Quiet),
+        }
+    }
+
+    /// A connection that waits for its next request holds no buffers: the worker has them for whoever reads next, which
+    /// spares most requests to ask the allocator for new ones.
+    fn lend_buffers(&mut self) {
+        debug_assert!(self.outbox.is_empty());
+        let (inbox, outbox) = (std::mem::take(&mut self.inbox), std::mem::take(&mut self.outbox));
+        if (1..=LENT_BYTES_MAX).contains(&inbox.capacity()) {
+            self.worker.inbox.set(inbox);
+        }
+        if (1..=LENT_BYTES_MAX).contains(&outbox.room_bytes()) {
+            self.worker.outbox.set(outbox);
         }
     }
 
@@ -340,6 +363,10 @@ async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io
         let mut scratch = worker.scratch.borrow_mut();
         let mut buf = ReadBuf::new(&mut scratch);
         std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
+        if inbox.capacity() == 0 {
+            *inbox = worker.inbox.take();
+            inbox.reserve(INBOX_BYTES.max(buf.filled().len()));
+        }
         inbox.extend_from_slice(buf.filled());
         std::task::Poll::Ready(Ok(buf.filled().len()))
     })

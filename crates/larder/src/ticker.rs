@@ -126,8 +126,9 @@ impl Ticker {
 
     fn wake_those_over(&self) {
         for seat in self.seats.borrow_mut().iter_mut() {
-            let over = seat.deadline != 0 && seat.deadline <= self.now.get();
-            if (over || (seat.idle && self.draining.get()))
+            let over = seat.deadline <= self.now.get() || (seat.idle && self.draining.get());
+            if seat.deadline != 0
+                && over
                 && let Some(waker) = seat.waker.take()
             {
                 waker.wake();
@@ -200,14 +201,15 @@ impl Timer {
         }
     }
 
+    /// The waker stays: most often the next wait of the same task takes it again.
     fn disarm(&self) {
-        self.ticker.seats.borrow_mut()[self.seat] = Seat::default();
+        self.ticker.seats.borrow_mut()[self.seat].deadline = 0;
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.disarm();
+        self.ticker.seats.borrow_mut()[self.seat] = Seat::default();
         self.ticker.free.borrow_mut().push(self.seat);
     }
 }

@@ -1,15 +1,17 @@
 //! A worker: one thread, one runtime, its own sockets. A connection lives and dies on its worker.
 
 use crate::allocator;
+use crate::clock::Carried;
 use crate::config::Config;
 use crate::listen::{self, Door};
 use crate::live::{self, Held};
+use crate::outbox::Outbox;
 use crate::record::{Number, Query, Readers, Record, Tally};
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
 use crate::upstream::{self, Upstreams};
 use crate::visitors::Visitors;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use larder_wire::RequestHead;
 use larder_wire::parse::HeadLimits;
 use std::cell::{Cell, RefCell};
@@ -30,8 +32,14 @@ pub struct Worker {
     pub upstreams: Upstreams,
     /// Limits of a head, in the form the parser takes.
     pub head_limits: HeadLimits,
+    /// The wall clock.
+    clock: Carried,
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
+    /// The room of an inbox whose connection waits; empty.
+    pub inbox: Cell<BytesMut>,
+    /// The same of an outbox.
+    pub outbox: Cell<Outbox>,
     /// Where the key of a quick look-up is written.
     pub keys: Cell<Vec<u8>>,
     /// Where the pieces of a whole body are gathered.
@@ -73,7 +81,10 @@ impl Worker {
             ticker: Ticker::new(),
             upstreams,
             head_limits,
+            clock: Carried::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
+            inbox: Cell::default(),
+            outbox: Cell::default(),
             keys: Cell::default(),
             pieces: Cell::default(),
             tally,
@@ -92,8 +103,8 @@ impl Worker {
 
     /// The record of a request that was just read at a door.
     pub fn begin_record(&self, request: &RequestHead, peer: SocketAddr, door: &Door) -> Record {
-        let readers = Readers { logged: self.shared.logs(), kept: self.tally.ring.is_on() };
-        let mut record = Record::begin(request, peer, readers, self.next_number());
+        let readers = Readers { logged: self.shared.logs(&self.tally.lines), kept: self.tally.ring.is_on() };
+        let mut record = Record::begin(request, peer, readers, self.next_number(), &self.clock);
         record.trail.listener = door.address;
         if let Some(traces) = &self.shared.traces {
             record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);

@@ -83,10 +83,15 @@ pub struct Extras {
     pub disk: &'static str,
     /// Client networks and sites that stand before the ones that fit.
     pub rules: usize,
+    /// Its workers, and the cores that these have between them.
+    pub workers: usize,
+    /// See `workers`.
+    pub cores: &'static str,
 }
 
 /// The defaults, with as much memory as the cells need.
-pub const USUAL: Extras = Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0 };
+pub const USUAL: Extras =
+    Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0, workers: 1, cores: "0" };
 const DISK_MEMORY_BYTES: u64 = 4_000_000;
 const DISK_BYTES: u64 = 2_000_000_000;
 /// What Larder gets of it where hits come from disk.
@@ -131,9 +136,13 @@ pub fn make_certificate(lab: &Lab) -> Result<(), Trouble> {
 
 /// A command that is pinned to a core.
 pub fn on_core(core: usize, program: &str) -> Result<Command, Trouble> {
+    on_cores(&core.to_string(), program)
+}
+
+fn on_cores(cores: &str, program: &str) -> Result<Command, Trouble> {
     let mut command = Command::new(shell::need_program("taskset")?);
     let program = if program.contains('/') { PathBuf::from(program) } else { shell::need_program(program)? };
-    command.arg("-c").arg(core.to_string()).arg(program);
+    command.arg("-c").arg(cores).arg(program);
     Ok(command)
 }
 
@@ -166,6 +175,7 @@ impl Contestant {
             ("memory", extras.memory.to_owned()),
             ("disk", extras.disk.to_owned()),
             ("records", extras.records.to_string()),
+            ("workers", extras.workers.to_string()),
             ("admin", doors.admin.to_string()),
             ("clients", client_networks(extras.rules)),
             ("sites", sites(extras.rules, origin)),
@@ -174,7 +184,7 @@ impl Contestant {
         let conf = site.fill(name, include_str!("../../peers/bench-larder.toml"), &fill)?;
         let program = built(root, "larder");
         let version = shell::ask(Command::new(&program).arg("--version"))?.trim().to_owned();
-        let mut command = on_core(0, &program)?;
+        let mut command = on_cores(extras.cores, &program)?;
         command.arg("--config").arg(conf);
         let id = lab.start(name, &mut command, doors.plain)?;
         Ok(Contestant { kind: Kind::Larder, doors, id, version, log })

@@ -1,7 +1,6 @@
-//! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`, of Larder with itself in `curves`
-//! and `features`: the server alone on core 0, the
-//! load and the origin on core 1, contestants taken in turn within each round so that a drift of the machine meets
-//! all of them.
+//! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`, of Larder with itself in `curves`,
+//! `features` and `workers`: the server alone on core 0, the load and the origin on core 1 (`workers` has both on both),
+//! contestants taken in turn within each round so that a drift of the machine meets all of them.
 //!
 //! The figure to compare is the server's CPU time per request: requests per second measure the load
 //! generator as soon as the server is faster, and a shared machine moves them more than CPU time.
@@ -12,10 +11,12 @@ mod disk;
 mod disk_report;
 mod features;
 mod field;
+mod profile;
 mod proof;
 mod report;
 mod table;
 mod tool;
+mod workers;
 
 use crate::shell::{self, Trouble};
 use field::Kind;
@@ -30,7 +31,7 @@ pub struct Args {
     /// What is compared.
     #[arg(value_enum)]
     what: What,
-    /// Alternated rounds: 7, for curves 5, for features 15, for stores on disk 3.
+    /// Alternated rounds: 7, for curves and profile 5, for features and workers 15, for stores on disk 3.
     #[arg(long)]
     rounds: Option<usize>,
     /// Length of each run: 1 s, and 2 s for stores on disk.
@@ -56,6 +57,10 @@ enum What {
     Curves,
     /// Larder's hits with and without each feature.
     Features,
+    /// Larder's hits by two workers that share a store, and by two that share nothing.
+    Workers,
+    /// Where the time of a hit of Larder goes, by `perf`.
+    Profile,
     /// Fills and hits of stores on disk: Larder and packaged peers.
     Disk,
 }
@@ -68,6 +73,8 @@ impl What {
             What::Peers => "peers",
             What::Curves => "curves",
             What::Features => "features",
+            What::Workers => "workers",
+            What::Profile => "profile",
             What::Disk => "disk",
         }
     }
@@ -108,6 +115,8 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Disk => compare_stores(args, &root),
         What::Curves => draw(args, &root, CURVE_ROUNDS, curves::play),
         What::Features => draw(args, &root, FEATURE_ROUNDS, features::play),
+        What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
+        What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
         What::Peers => fill_the_table(args, &args.cells, None, &root),
         What::Hits => fill_the_table(args, &HITS.map(str::to_owned), None, &root),
         What::Limit => fill_the_table(args, &HITS.map(str::to_owned), Some(&[Kind::Limit]), &root),

@@ -268,13 +268,37 @@ impl Machine {
     }
 }
 
+/// Two wrk at once, one on each core; their sums.
+pub fn two_wrk(urls: &[String; 2], connections: usize, seconds: u64) -> Result<Said, Trouble> {
+    let mut running = Vec::new();
+    for (core, url) in urls.iter().enumerate() {
+        let mut command = on_core(core, "wrk")?;
+        command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency", url]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        running.push(child.map_err(|error| format!("cannot start wrk: {error}"))?);
+    }
+    let mut sum = Said { p99_millis: f64::NAN, ..Said::default() };
+    for child in running {
+        let output = child.wait_with_output().map_err(|error| format!("waiting for wrk: {error}"))?;
+        let said = Said::of_wrk(&String::from_utf8_lossy(&output.stdout), 200)?;
+        sum.requests += said.requests;
+        sum.rate += said.rate;
+        sum.errors += said.errors;
+    }
+    Ok(sum)
+}
+
 /// What a generator prints.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
-    requests: u64,
-    rate: f64,
-    p99_millis: f64,
-    errors: u64,
+pub struct Said {
+    /// Answers.
+    pub requests: u64,
+    /// Answers per second.
+    pub rate: f64,
+    /// The 99th percentile of latency; of tools that say it.
+    pub p99_millis: f64,
+    /// Socket errors and answers with another status.
+    pub errors: u64,
 }
 
 impl Said {

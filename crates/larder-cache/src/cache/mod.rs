@@ -8,10 +8,11 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, NotStored, StaleWhy, Usable, ValidateWhy, Vary};
+use crate::policy::{self, Asked, NotStored, StaleWhy, Terms, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
+use bytes::Bytes;
 use fates::Fates;
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
@@ -123,6 +124,26 @@ pub struct Hit {
     pub kept: Arc<Kept>,
     /// The length of its body, when known.
     pub length: Option<u64>,
+}
+
+/// A stored response whose body was given out as a whole.
+pub struct Whole {
+    /// Its head.
+    pub kept: Arc<Kept>,
+    /// The length of its body.
+    pub length: u64,
+}
+
+/// What is looked for, and when.
+pub struct Glance<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The request, which may choose among variants.
+    pub request: &'a RequestHead,
+    /// What it asks of a cache.
+    pub asked: &'a Asked,
+    /// The time of the look.
+    pub now: Stamp,
 }
 
 /// What a request may have.
@@ -287,17 +308,29 @@ impl Cache {
         self.with_object(key, |key, state| self.find_in(key, state, &look))
     }
 
-    /// A fresh and complete response for this request, or nothing: the look that begins no fetch.
-    pub fn fresh(&self, key: &[u8], request: &RequestHead, asked: &Asked, now: Stamp) -> Option<Hit> {
-        let object = self.index.find(key)?;
-        let (entry, kept) = choose(&object.lock(), request)?;
+    /// A fresh response for this request whose body is in memory as a whole and not longer than that, or nothing: the look
+    /// that begins no fetch and waits for nobody. The body is appended to `pieces`.
+    pub fn fresh(&self, glance: &Glance<'_>, bytes_max: u64, pieces: &mut Vec<Bytes>) -> Option<Whole> {
+        let object = self.index.find(glance.key)?;
+        let state = object.lock();
+        let chosen;
+        let entry = match state.variants() {
+            [only] => only,
+            _ => {
+                (chosen, _) = choose(&state, glance.request)?;
+                &chosen
+            }
+        };
         if !entry.is_judged(self.epoch()) {
             return None;
         }
-        let usable = policy::usable(kept.terms.as_ref()?, asked, now, &self.settings.policy);
-        let hit = self.open(&entry).filter(|hit| usable == Usable::Fresh && !hit.filling)?;
+        let is_for_it = |terms: &Terms| {
+            terms.vary.matches(glance.request)
+                && policy::usable(terms, glance.asked, glance.now, &self.settings.policy) == Usable::Fresh
+        };
+        let whole = entry.whole(is_for_it, bytes_max, pieces)?;
         entry.used();
-        Some(hit)
+        Some(whole)
     }
 
     /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path.

@@ -9,7 +9,7 @@
 //! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
 //! no runtime.
 
-use crate::cache::{Budget, Hit};
+use crate::cache::{Budget, Hit, Whole};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
@@ -449,6 +449,19 @@ impl Entry {
         let seat = (!state.is_whole()).then(|| state.sit());
         drop(state);
         Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
+    }
+
+    /// All of a stored response whose terms are as wanted and whose body is here and not longer than that; the body is
+    /// appended to `out`.
+    pub(crate) fn whole(&self, wanted: impl Fn(&Terms) -> bool, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<Whole> {
+        let mut state = self.state.lock();
+        if state.busy.is_some() {
+            state.look_at_puts();
+        }
+        let length = state.length.filter(|&length| length <= bytes_max && state.is_whole())?;
+        let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
+        state.body.slices(0..length, out);
+        Some(Whole { kept: Arc::clone(kept), length })
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

@@ -95,14 +95,6 @@ impl Reader {
         self.entry.state.lock().length
     }
 
-    /// The whole body in `out`, when all of it is here and it is not longer than that; the look that a hit takes.
-    pub fn whole(&self, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<u64> {
-        let state = self.entry.state.lock();
-        let length = state.length.filter(|_| matches!(state.phase, Phase::Settled))?;
-        let whole = length <= bytes_max && state.body.covers(0..length);
-        whole.then(|| state.body.slices(0..length, out))
-    }
-
     /// The first byte of this range is here.
     pub fn is_ready(&self, range: &Range<u64>) -> bool {
         self.entry.state.lock().first_missing(range) != Some(range.start)

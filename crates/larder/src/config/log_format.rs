@@ -64,6 +64,15 @@ pub enum LogFormat {
     Custom(Template),
 }
 
+/// TextsLogged of a message that are taken down for a line of the log, where it has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextsLogged {
+    /// `Referer` and `User-Agent`.
+    pub of_request: bool,
+    /// `Content-Type`.
+    pub of_answer: bool,
+}
+
 /// A format of one's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -82,6 +91,22 @@ pub enum Part {
 }
 
 impl LogFormat {
+    /// Which texts its lines have.
+    pub fn texts(&self) -> TextsLogged {
+        match self {
+            LogFormat::Combined => TextsLogged { of_request: true, of_answer: false },
+            LogFormat::Squid => TextsLogged { of_request: false, of_answer: true },
+            LogFormat::Json => TextsLogged { of_request: true, of_answer: true },
+            LogFormat::Custom(template) => {
+                let has = |field| template.parts.contains(&Part::Field(field));
+                TextsLogged {
+                    of_request: has(LogField::Referer) || has(LogField::Agent),
+                    of_answer: has(LogField::Type),
+                }
+            }
+        }
+    }
+
     /// The format of a word or of a text with fields in braces. `None` when it is neither.
     pub fn parse(text: &str) -> Option<LogFormat> {
         match text {
@@ -140,6 +165,20 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_a_line_has_is_taken_down() {
+        for (format, of_request, of_answer) in [
+            ("combined", true, false),
+            ("squid", false, true),
+            ("json", true, true),
+            ("{url}", false, false),
+            ("{url} {agent}", true, false),
+            ("{referer} {type}", true, true),
+        ] {
+            assert_eq!(LogFormat::parse(format).unwrap().texts(), TextsLogged { of_request, of_answer }, "{format}");
+        }
+    }
 
     #[test]
     fn formats_are_words_or_templates() {

@@ -166,7 +166,7 @@ pub fn dump(loaded: &Loaded) -> String {
         }
     }
     let said = place(loaded.said.get("site"));
-    for site in &loaded.config.sites {
+    for site in loaded.config.sites.iter() {
         let _ = writeln!(out, "\n[[site]] # {said}");
         entries(&mut out, SITE, site, |_| true);
     }

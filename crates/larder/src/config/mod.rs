@@ -9,26 +9,30 @@ pub mod descriptors;
 mod hosts;
 mod log_format;
 pub mod manual;
+mod networks;
 mod parse;
 pub mod places;
 mod report;
 mod secret;
 pub mod setting;
+mod sites;
 pub mod spelling;
 pub mod table;
 pub mod units;
 pub mod url;
 
 pub use hosts::HostPattern;
-pub use log_format::{LogField, LogFormat, Part, Template};
+pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
+pub use networks::Networks;
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
 pub use secret::Secret;
+pub use sites::Sites;
 
-use ipnet::IpNet;
 use larder_wire::Url;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All settings of one server.
@@ -57,7 +61,7 @@ pub struct Config {
     /// Worker threads; at least 1.
     pub workers: usize,
     /// What is served as a reverse proxy, the longest prefix first among equal hosts.
-    pub sites: Vec<Site>,
+    pub sites: Sites,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -184,7 +188,7 @@ impl Default for Config {
             memory_object_bytes_max: Config::memory_object_bytes_max_for(memory_bytes),
             object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            sites: Vec::new(),
+            sites: Sites::default(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),
@@ -273,7 +277,7 @@ pub struct Listen {
     /// Whether CONNECT tunnels are opened with certificates of the local CA.
     pub intercept: bool,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
-    pub origin: Option<Url>,
+    pub origin: Option<Arc<Url>>,
     /// Where it stands.
     pub place: Place,
 }
@@ -302,7 +306,7 @@ pub struct Site {
     /// Paths that begin so belong to the site; begins with `/`. It is forwarded, not cut off.
     pub prefix: String,
     /// Where it comes from; a path in it is put before the request's.
-    pub origin: Url,
+    pub origin: Arc<Url>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
     /// Where it stands.
@@ -407,44 +411,37 @@ impl Default for Timeouts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Addresses that may use the forward proxy; sites are open to everybody.
-    pub clients: Vec<IpNet>,
+    pub clients: Networks,
     /// Ports that CONNECT may reach; empty: any.
     pub connect_ports: Vec<u16>,
     /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
-    pub purge: Vec<IpNet>,
+    pub purge: Networks,
 }
 
 impl Default for Access {
     fn default() -> Access {
         let loopback = ["127.0.0.0/8", "::1/128"];
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
-        let nets = |texts: &[&str]| texts.iter().filter_map(|text| text.parse().ok()).collect::<Vec<IpNet>>();
-        let clients = [nets(&loopback), nets(&private)].concat();
-        Access { clients, connect_ports: Vec::new(), purge: Vec::new() }
+        let clients = loopback.iter().chain(&private).filter_map(|text| text.parse().ok()).collect();
+        Access { clients, connect_ports: Vec::new(), purge: Networks::default() }
     }
 }
 
 impl Access {
     /// Whether a client at `address` may use the forward proxy.
     pub fn may_proxy(&self, address: std::net::IpAddr) -> bool {
-        contains(&self.clients, address)
+        self.clients.contains(address)
     }
 
     /// Whether a client at `address` may purge; `None` when nobody is asked, for the method is one of the origin.
     pub fn may_purge(&self, address: std::net::IpAddr) -> Option<bool> {
-        (!self.purge.is_empty()).then(|| contains(&self.purge, address))
+        (!self.purge.is_empty()).then(|| self.purge.contains(address))
     }
 
     /// Whether CONNECT may reach `port`.
     pub fn may_connect(&self, port: u16) -> bool {
         self.connect_ports.is_empty() || self.connect_ports.contains(&port)
     }
-}
-
-/// An IPv4 client on a dual-stack listener comes as `::ffff:a.b.c.d` and is meant by the IPv4 networks.
-fn contains(nets: &[IpNet], address: std::net::IpAddr) -> bool {
-    let address = address.to_canonical();
-    nets.iter().any(|net| net.contains(&address))
 }
 
 /// Where the access log goes, and its form.

@@ -5,7 +5,7 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
-use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, url};
+use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, Sites, url};
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -219,7 +219,7 @@ impl Parser {
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("site", value);
-        let mut sites: Vec<Site> = std::mem::take(&mut self.loaded.config.sites);
+        let mut sites = self.loaded.config.sites.to_vec();
         for (span, table) in self.tables("site", value) {
             let mut site = any_site();
             let missing = self.entry("site", SITE, &span, table, &mut site, &[]);
@@ -236,8 +236,7 @@ impl Parser {
             }
             sites.push(site);
         }
-        sites.sort_by_key(|site| std::cmp::Reverse(site.prefix.len()));
-        self.loaded.config.sites = sites;
+        self.loaded.config.sites = Sites::new(sites);
     }
 
     /// The tables of an array of tables; anything else is a problem.
@@ -326,7 +325,7 @@ impl Parser {
             }
             Flag::Origin(text) => {
                 let hint = "write it as http://10.0.0.5:9000, without user, query or fragment";
-                let Some(origin) = url::parse(text) else {
+                let Some(origin) = url::parse(text).map(Arc::new) else {
                     return self.flag_problem(
                         "origin",
                         format!("\"{text}\" is not an http or https URL"),
@@ -335,7 +334,7 @@ impl Parser {
                 };
                 self.loaded.said.entry("listen").or_insert(Said::Flag("origin"));
                 for listen in &mut self.loaded.config.listens {
-                    listen.origin = Some(origin.clone());
+                    listen.origin = Some(Arc::clone(&origin));
                     listen.intercept = false;
                 }
             }
@@ -412,7 +411,7 @@ impl Parser {
 /// A site that has all defaults. Its origin stands where one is missing; such a configuration is never handed out.
 pub(super) fn any_site() -> Site {
     let host = Host::parse("origin.invalid").expect("a valid name");
-    let origin = Url { scheme: Scheme::Http, host, port: 80, path: "/".into() };
+    let origin = Arc::new(Url { scheme: Scheme::Http, host, port: 80, path: "/".into() });
     Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client, place: Place::default() }
 }
 

@@ -9,6 +9,7 @@ use super::{
     ResolverKind, Site, units, url,
 };
 use std::path::PathBuf;
+use std::sync::Arc;
 
 type Whole = Setting<Config>;
 type OfListen = Setting<Listen>;
@@ -335,9 +336,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
         "listen.origin",
         Field::Text {
             form: "URL",
-            read: |l| l.origin.as_ref().map_or("none".to_owned(), url::show),
+            read: |l| l.origin.as_deref().map_or("none".to_owned(), url::show),
             write: |l, text| {
-                l.origin = url::parse(text);
+                l.origin = url::parse(text).map(Arc::new);
                 l.origin.is_some()
             },
         },
@@ -384,7 +385,7 @@ pub static SITE: &[Setting<Site>] = &[
         Field::Text {
             form: "URL",
             read: |s| url::show(&s.origin),
-            write: |s, text| url::parse(text).map(|origin| s.origin = origin).is_some(),
+            write: |s, text| url::parse(text).map(|origin| s.origin = Arc::new(origin)).is_some(),
         },
     )
     .required()

@@ -5,7 +5,7 @@ use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
 use super::past::Places;
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::access::{Ask, Route, Scene, Verdict, site_of};
+use crate::access::{Ask, Route, Scene, Verdict};
 use crate::clock;
 use crate::config::{Config, Listen, Loaded};
 use crate::obtain::{self, why};
@@ -72,7 +72,7 @@ pub async fn ahead(
     let answer = asking.answer.as_deref().map(rehearse::response).transpose()?;
     let mut steps =
         vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
-    let is_site = listen.origin.is_some() || site_of(&places.config.sites, &url).is_some();
+    let is_site = listen.origin.is_some() || places.config.sites.find(&url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
     let scene = Scene {
@@ -136,7 +136,7 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
 /// comes to the first listener, as to a proxy.
 fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
     let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme == Scheme::Http);
-    let is_served = |listen: &&Listen| listen.origin.is_some() || site_of(&config.sites, url).is_some();
+    let is_served = |listen: &&Listen| listen.origin.is_some() || config.sites.find(url).is_some();
     let fits = || config.listens.iter().filter(speaks).filter(is_served);
     let at_port = fits().find(|listen| listen.address.port() == url.port);
     at_port.or_else(|| fits().find(|_| url.scheme == Scheme::Https)).or(config.listens.first())

@@ -2,24 +2,48 @@
 
 use crate::config::{LogField, LogFormat, Part};
 use crate::record::{Cause, Id, Names, Outcome, Record};
-use larder_wire::Version;
 use larder_wire::date::Stamp;
+use larder_wire::{Version, encode};
+use std::cell::Cell;
 use std::io::Write;
 use std::net::IpAddr;
 
 /// Appends the line of a record.
-pub(super) fn append(record: &Record, names: &Names, format: &LogFormat, out: &mut Vec<u8>) {
+pub(super) fn append(record: &Record, names: &Names, dates: &Dates, format: &LogFormat, out: &mut Vec<u8>) {
     match format {
-        LogFormat::Combined => combined(record, out),
+        LogFormat::Combined => combined(record, dates, out),
         LogFormat::Squid => squid(record, out),
         LogFormat::Json => json(record, names, out),
         LogFormat::Custom(template) => template.parts.iter().for_each(|part| match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Field(LogField::Id) => Value::Name(names.name(record.number)).write(out),
+            Part::Field(LogField::Date) => out.extend_from_slice(&dates.of(record.stamp())),
             Part::Field(field) => value(record, *field).write(out),
         }),
     }
     out.push(b'\n');
+}
+
+/// A second as `21/Nov/2026:04:05:06 +0000`.
+type Date = [u8; 26];
+
+/// The date of the last line: that of the next one too, most often.
+#[derive(Debug, Default)]
+pub struct Dates {
+    last: Cell<Option<(Stamp, Date)>>,
+}
+
+impl Dates {
+    fn of(&self, stamp: Stamp) -> Date {
+        match self.last.get() {
+            Some((of, date)) if of == stamp => date,
+            _ => {
+                let date = clf_date(stamp);
+                self.last.set(Some((stamp, date)));
+                date
+            }
+        }
+    }
 }
 
 /// What a field says of a record.
@@ -31,7 +55,6 @@ enum Value<'a> {
     Time(u64, u32),
     Address(IpAddr),
     Text(&'a str),
-    Date(Stamp),
     Pair(&'static str, &'a str),
     Name(Id),
 }
@@ -39,7 +62,6 @@ enum Value<'a> {
 fn value(record: &Record, field: LogField) -> Value<'_> {
     match field {
         LogField::Time => Value::Time(record.at.as_secs(), record.at.subsec_micros()),
-        LogField::Date => Value::Date(record.stamp()),
         LogField::Client => Value::Address(record.peer.to_canonical()),
         LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
         LogField::Url => text(&record.url),
@@ -47,16 +69,16 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Version => Value::Text(version(record)),
         LogField::Status => Value::Number(record.status.into()),
         LogField::Bytes => Value::Number(record.bytes),
-        LogField::Referer => record.referer.as_deref().map_or(Value::Nothing, text),
-        LogField::Agent => record.agent.as_deref().map_or(Value::Nothing, text),
-        LogField::Type => record.content_type.as_deref().map_or(Value::Nothing, text),
+        LogField::Referer => record.text(|texts| texts.referer.as_deref()).map_or(Value::Nothing, text),
+        LogField::Agent => record.text(|texts| texts.agent.as_deref()).map_or(Value::Nothing, text),
+        LogField::Type => record.text(|texts| texts.content_type.as_deref()).map_or(Value::Nothing, text),
         LogField::Outcome => Value::Text(record.outcome.as_str()),
         LogField::NotStored => record.not_stored.map_or(Value::Nothing, Value::Text),
         LogField::Complete => Value::Flag(record.complete),
         LogField::Micros => Value::Number(record.micros()),
         LogField::Millis => Value::Number(record.micros() / 1000),
-        // Who writes it knows the names.
-        LogField::Id => Value::Nothing,
+        // Who writes them knows the names, and the date of the line before.
+        LogField::Id | LogField::Date => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
         LogField::SquidFrom => {
             let (word, host) = squid_from(record);
@@ -74,13 +96,12 @@ impl Value<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let _ = match self {
             Value::Nothing => out.write_all(b"-"),
-            Value::Number(number) => write!(out, "{number}"),
+            Value::Number(number) => return encode::decimal(out, *number),
             Value::Name(id) => write!(out, "{id}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
-            Value::Address(address) => write!(out, "{address}"),
+            Value::Address(address) => return write_address(*address, out),
             Value::Text(text) => return escape(text, out),
-            Value::Date(stamp) => return clf_time(*stamp, out),
             Value::Pair(left, right) => {
                 out.extend_from_slice(left.as_bytes());
                 out.push(b'/');
@@ -99,33 +120,46 @@ impl Value<'_> {
             Value::Address(address) => write!(out, "\"{address}\""),
             // A value in memory can be written without fail.
             Value::Text(text) => serde_json::to_writer(out, text).map_err(std::io::Error::from),
-            Value::Date(_) | Value::Pair(..) => out.write_all(b"null"),
+            Value::Pair(..) => out.write_all(b"null"),
         };
     }
 }
 
-/// The combined format of web servers, with outcome and microseconds behind it.
-fn combined(record: &Record, out: &mut Vec<u8>) {
-    use LogField::*;
-    let put = |out: &mut Vec<u8>, before: &str, field| {
-        out.extend_from_slice(before.as_bytes());
-        value(record, field).write(out);
-    };
-    let fields = [
-        ("", Client),
-        (" - - [", Date),
-        ("] \"", Method),
-        (" ", Url),
-        (" ", Version),
-        ("\" ", Status),
-        (" ", Bytes),
-        (" \"", Referer),
-        ("\" \"", Agent),
-        ("\" ", Outcome),
-        (" ", Micros),
-    ];
-    fields.into_iter().for_each(|(before, field)| put(out, before, field));
+/// The combined format of web servers, with outcome and microseconds behind it. Most logs are in it, so it is written
+/// without a detour by way of values.
+fn combined(record: &Record, dates: &Dates, out: &mut Vec<u8>) {
+    out.reserve(FIXED_BYTES + record.url.len());
+    write_address(record.peer.to_canonical(), out);
+    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(&dates.of(record.stamp()));
+    out.extend_from_slice(b"] \"");
+    // A token has nothing that could end a field.
+    out.extend_from_slice(record.method.as_ref().map_or("-", |method| method.as_str()).as_bytes());
+    out.push(b' ');
+    text(&record.url).write(out);
+    out.push(b' ');
+    out.extend_from_slice(version(record).as_bytes());
+    out.extend_from_slice(b"\" ");
+    encode::decimal(out, record.status.into());
+    out.push(b' ');
+    encode::decimal(out, record.bytes);
+    out.extend_from_slice(b" \"");
+    match record.texts {
+        None => out.extend_from_slice(b"-\" \"-"),
+        Some(_) => {
+            value(record, LogField::Referer).write(out);
+            out.extend_from_slice(b"\" \"");
+            value(record, LogField::Agent).write(out);
+        }
+    }
+    out.extend_from_slice(b"\" ");
+    out.extend_from_slice(record.outcome.as_str().as_bytes());
+    out.push(b' ');
+    encode::decimal(out, record.micros());
 }
+
+/// What a line has beside its texts, about.
+const FIXED_BYTES: usize = 160;
 
 /// Squid's native format: `time elapsed client code/status bytes method URL user from type`.
 fn squid(record: &Record, out: &mut Vec<u8>) {
@@ -140,7 +174,7 @@ fn squid(record: &Record, out: &mut Vec<u8>) {
         out.extend_from_slice(after.as_bytes());
     }
     // As Squid does; what an origin writes behind it must not look like further columns.
-    let kind = record.content_type.as_deref().and_then(|all| all.split([';', ' ', '\t']).next());
+    let kind = record.text(|texts| texts.content_type.as_deref()).and_then(|all| all.split([';', ' ', '\t']).next());
     kind.map_or(Value::Nothing, text).write(out);
 }
 
@@ -204,9 +238,20 @@ pub fn host(url: &str) -> &str {
     }
 }
 
+/// Bytes that stand for themselves.
+static PLAIN_BYTES: [bool; 256] = {
+    let mut set = [false; 256];
+    let mut byte = b' ';
+    while byte < 0x7f {
+        set[byte as usize] = byte != b'"' && byte != b'\\';
+        byte += 1;
+    }
+    set
+};
+
 /// No byte of a request ends a field or a line of the log.
 fn escape(text: &str, out: &mut Vec<u8>) {
-    if !text.bytes().any(|byte| byte < b' ' || matches!(byte, b'"' | b'\\' | 0x7f..)) {
+    if text.bytes().all(|byte| PLAIN_BYTES[usize::from(byte)]) {
         return out.extend_from_slice(text.as_bytes());
     }
     for character in text.chars() {
@@ -219,23 +264,35 @@ fn escape(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// `21/Nov/2026:04:05:06 +0000`.
-fn clf_time(stamp: Stamp, out: &mut Vec<u8>) {
+fn clf_date(stamp: Stamp) -> Date {
+    let mut out = *b"00/Jan/0000:00:00:00 +0000";
     // Sat, 21 Nov 2026 04:05:06 GMT
     let date = larder_wire::date::format_date(stamp);
-    for (part, after) in [(5..7, b"/"), (8..11, b"/"), (12..16, b":")] {
-        out.extend_from_slice(&date[part]);
-        out.extend_from_slice(after);
+    for (to, from) in [(0..2, 5..7), (3..6, 8..11), (7..11, 12..16), (12..20, 17..25)] {
+        out[to].copy_from_slice(&date[from]);
     }
-    out.extend_from_slice(&date[17..25]);
-    out.extend_from_slice(b" +0000");
+    out
+}
+
+/// As the standard library shows it; nearly all are of version 4, for which its formatting costs more than the digits.
+fn write_address(address: IpAddr, out: &mut Vec<u8>) {
+    let IpAddr::V4(address) = address else {
+        let _ = write!(out, "{address}");
+        return;
+    };
+    for (at, part) in address.octets().into_iter().enumerate() {
+        if at > 0 {
+            out.push(b'.');
+        }
+        encode::decimal(out, part.into());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::page::Page;
-    use crate::record::Number;
+    use crate::record::{LogTexts, Number};
     use std::time::Duration;
 
     fn record() -> Record {
@@ -244,8 +301,11 @@ mod tests {
         record.at = Duration::new(784_111_777, 123_456_000);
         record.method = Some(larder_wire::Method::Get);
         record.url = "http://www.example.org:8080/a?b".to_owned();
-        record.agent = Some("a \"b\"\n".into());
-        record.content_type = Some("text/html".into());
+        record.texts = Some(Box::new(LogTexts {
+            agent: Some("a \"b\"\n".into()),
+            content_type: Some("text/html".into()),
+            ..LogTexts::default()
+        }));
         record.bytes = 1234;
         record.outcome = Outcome::Miss(Cause::Uri);
         record
@@ -253,7 +313,7 @@ mod tests {
 
     fn line(record: &Record, format: &str) -> String {
         let mut out = Vec::new();
-        append(record, &Names::default(), &LogFormat::parse(format).unwrap(), &mut out);
+        append(record, &Names::default(), &Dates::default(), &LogFormat::parse(format).unwrap(), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -288,7 +348,7 @@ mod tests {
             (" a", " -\n"),
             ("a\u{9b}\nb", " a\\x9b\\x0ab\n"),
         ] {
-            record.content_type = Some(kind.into());
+            record.texts.as_mut().unwrap().content_type = Some(kind.into());
             let line = line(&record, "squid");
             assert!(line.ends_with(wanted) && line.lines().count() == 1, "{line}");
         }

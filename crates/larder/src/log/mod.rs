@@ -6,10 +6,11 @@
 mod line;
 mod sink;
 
+use line::Dates;
 pub use line::host;
 pub use sink::Sink;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{Log, LogFormat, TextsLogged};
 use crate::live::{Copy, Live};
 use crate::record::{Names, Record};
 use std::cell::RefCell;
@@ -33,6 +34,7 @@ const FINISH_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 struct Setup {
     format: LogFormat,
+    texts: TextsLogged,
     queue_bytes_max: usize,
 }
 
@@ -41,6 +43,7 @@ struct Setup {
 pub struct Lines {
     bytes: RefCell<Vec<u8>>,
     setup: Copy<Setup>,
+    dates: Dates,
 }
 
 /// The workers' end of the log.
@@ -81,6 +84,11 @@ impl AccessLog {
         self.tell(Order::Become(log.map(|(_, sink)| sink)));
     }
 
+    /// Whether somebody reads the log, and which texts its lines have.
+    pub fn texts(&self, lines: &Lines) -> Option<TextsLogged> {
+        self.is_on().then(|| lines.setup.of(&self.setup).texts)
+    }
+
     /// Whether somebody reads the log.
     pub fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
@@ -89,19 +97,22 @@ impl AccessLog {
     /// Appends a record's line to a worker's own lines.
     pub fn line(&self, record: &Record, names: &Names, lines: &Lines) {
         let setup = lines.setup.of(&self.setup);
-        line::append(record, names, &setup.format, &mut lines.bytes.borrow_mut());
-        if lines.bytes.borrow().len() >= BUNDLE_BYTES_MAX {
+        let mut bytes = lines.bytes.borrow_mut();
+        line::append(record, names, &lines.dates, &setup.format, &mut bytes);
+        if bytes.len() >= BUNDLE_BYTES_MAX {
+            drop(bytes);
             self.hand_over(lines);
         }
     }
 
     /// Hands a worker's lines to the thread, or drops and counts them when too many wait.
     pub fn hand_over(&self, lines: &Lines) {
-        let bytes = lines.bytes.take();
-        if bytes.is_empty() {
+        let length = lines.bytes.borrow().len();
+        if length == 0 {
             return;
         }
-        let length = bytes.len();
+        // As many will come until the next time, most often.
+        let bytes = lines.bytes.replace(Vec::with_capacity(length));
         let max = lines.setup.of(&self.setup).queue_bytes_max;
         let count = || line_count(&bytes);
         if self.waiting_bytes.load(Ordering::Relaxed).saturating_add(length) > max {
@@ -144,10 +155,8 @@ impl AccessLog {
 }
 
 fn setup(log: Option<&Log>) -> Setup {
-    match log {
-        Some(log) => Setup { format: log.format.clone(), queue_bytes_max: log.queue_bytes_max },
-        None => Setup { format: LogFormat::Combined, queue_bytes_max: 0 },
-    }
+    let format = log.map_or(LogFormat::Combined, |log| log.format.clone());
+    Setup { texts: format.texts(), format, queue_bytes_max: log.map_or(0, |log| log.queue_bytes_max) }
 }
 
 fn line_count(lines: &[u8]) -> u64 {

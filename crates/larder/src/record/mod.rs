@@ -13,7 +13,8 @@ pub use number::{Id, Names, Number};
 pub use ring::{Query, Ring, shortened};
 pub use trail::{Detail, Keeping, Notes, Reuse, Trail, Variant};
 
-use crate::clock;
+use crate::clock::{self, Carried};
+use crate::config::TextsLogged;
 use crate::log::Lines;
 use crate::page::Page;
 use crate::run::control::RunStats;
@@ -88,10 +89,21 @@ impl Outcome {
 /// Who will read a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
-    /// The access log.
-    pub logged: bool,
+    /// The access log, with these texts.
+    pub logged: Option<TextsLogged>,
     /// Those who ask for an explanation later.
     pub kept: bool,
+}
+
+/// What is taken down for the access log alone, where its lines have it.
+#[derive(Debug, Default)]
+pub struct LogTexts {
+    /// The field `Referer`.
+    pub referer: Option<Box<str>>,
+    /// The field `User-Agent`.
+    pub agent: Option<Box<str>>,
+    /// The media type of the answer.
+    pub content_type: Option<Box<str>>,
 }
 
 /// What is known of one request when it is over.
@@ -109,12 +121,8 @@ pub struct Record {
     pub url: String,
     /// The client's version.
     pub version: Version,
-    /// `Referer` and `User-Agent`, for the combined log.
-    pub referer: Option<Box<str>>,
-    /// See `referer`.
-    pub agent: Option<Box<str>>,
-    /// The media type of the answer, where it is known and somebody reads it.
-    pub content_type: Option<Box<str>>,
+    /// What is taken down for the access log alone.
+    pub texts: Option<Box<LogTexts>>,
     /// The status of the answer.
     pub status: u16,
     /// Body bytes that were handed to the client's socket.
@@ -139,18 +147,16 @@ pub struct Record {
 
 impl Record {
     /// The record of a request that was just read. Texts are taken only where somebody will read them.
-    pub fn begin(request: &RequestHead, peer: SocketAddr, readers: Readers, number: Number) -> Record {
-        let text = |name| readers.logged.then(|| request.fields.text(name)).flatten().map(Box::from);
-        Record {
+    pub fn begin(request: &RequestHead, peer: SocketAddr, readers: Readers, number: Number, clock: &Carried) -> Record {
+        let started = Instant::now();
+        let mut record = Record {
             number,
-            at: clock::wall(),
+            at: clock.wall_at(started),
             peer: peer.ip(),
             method: Some(request.method.clone()),
             url: String::new(),
             version: request.version,
-            referer: text("Referer"),
-            agent: text("User-Agent"),
-            content_type: None,
+            texts: None,
             status: 0,
             bytes: 0,
             outcome: Outcome::Own("unfinished"),
@@ -161,8 +167,16 @@ impl Record {
             took_micros: None,
             sampled: None,
             readers,
-            started: Instant::now(),
+            started,
+        };
+        if readers.logged.is_some_and(|texts| texts.of_request) {
+            let text = |name| request.fields.text(name).map(Box::from);
+            let (referer, agent) = (text("Referer"), text("User-Agent"));
+            if referer.is_some() || agent.is_some() {
+                record.texts = Some(Box::new(LogTexts { referer, agent, content_type: None }));
+            }
         }
+        record
     }
 
     /// The record of what was no request.
@@ -174,9 +188,7 @@ impl Record {
             method: None,
             url: String::new(),
             version: Version::Http11,
-            referer: None,
-            agent: None,
-            content_type: None,
+            texts: None,
             status: page.status,
             bytes: 0,
             outcome: Outcome::Own(page.word),
@@ -186,15 +198,17 @@ impl Record {
             detail: None,
             took_micros: None,
             sampled: None,
-            readers: Readers { logged: true, kept: true },
+            readers: Readers { logged: None, kept: true },
             started: Instant::now(),
         }
     }
 
     /// Notes the media type of the answer.
     pub fn typed(&mut self, head: &ResponseHead) {
-        if self.readers.logged {
-            self.content_type = head.fields.text("Content-Type").and_then(|text| text.split(';').next()).map(Box::from);
+        if self.readers.logged.is_some_and(|texts| texts.of_answer)
+            && let Some(text) = head.fields.text("Content-Type").and_then(|text| text.split(';').next())
+        {
+            self.texts.get_or_insert_default().content_type = Some(text.into());
         }
     }
 
@@ -218,7 +232,7 @@ impl Record {
 
     /// Whether somebody will read what it asked for.
     pub fn is_read(&self) -> bool {
-        self.readers.logged || self.readers.kept || self.sampled.is_some()
+        self.readers.logged.is_some() || self.readers.kept || self.sampled.is_some()
     }
 
     /// Whether somebody may ask for an explanation.
@@ -238,11 +252,9 @@ impl Record {
         }
     }
 
-    /// Lets go of what is for the log alone.
-    fn shed(&mut self) {
-        self.referer = None;
-        self.agent = None;
-        self.content_type = None;
+    /// A text for the log, where it was taken down.
+    pub fn text(&self, which: impl FnOnce(&LogTexts) -> Option<&str>) -> Option<&str> {
+        self.texts.as_deref().and_then(which)
     }
 }
 

@@ -67,7 +67,7 @@ impl Ring {
         if requests_max == 0 {
             return;
         }
-        record.shed();
+        record.texts = None;
         if self.query.get() == Query::Hidden {
             record.url = without_values(&record.url);
             if let Some(detail) = &mut record.detail {

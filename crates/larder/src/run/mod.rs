@@ -9,7 +9,7 @@ pub mod control;
 pub mod environment;
 mod folder;
 
-use crate::config::{Config, Listen, units};
+use crate::config::{Config, Listen, Sites, units};
 use crate::tls::{TlsError, bundle};
 use control::{RunStarted, RunStats};
 use std::ffi::OsString;
@@ -120,7 +120,7 @@ fn join(config: &Config) -> Option<(control::Client, RunStarted)> {
 /// One intercepting listener on a free port, for this machine only.
 fn config_of_own(config: Config) -> Config {
     let listen = Listen { intercept: true, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
-    Config { listens: vec![listen], admin: None, sites: Vec::new(), ..config }
+    Config { listens: vec![listen], admin: None, sites: Sites::default(), ..config }
 }
 
 fn with_environment(command: &Command, started: &RunStarted) -> Result<u8, RunError> {

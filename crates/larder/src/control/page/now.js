@@ -127,7 +127,7 @@ export class Now {
   /** What is asked for anew every few seconds. */
   async refresh() {
     const hot = await get("/hot");
-    say(byId("hot-note"), hot.requests ? `last ${number(hot.requests)} requests, since ${clock(hot.since_millis)}` : "");
+    say(byId("hot-note"), hot.requests ? `last ${hot.requests === 1 ? "request" : `${number(hot.requests)} requests`}, since ${clock(hot.since_millis)}` : "");
     fill(byId("hot"), hot.urls.length ? table("Most requested URLs", [
       { title: "URL", kind: "w" }, { title: "requests", kind: "n named" }, { title: "stored", kind: "n named" }, { title: "sent", kind: "n named" },
     ], hot.urls.slice(0, 11).map((row) => [

@@ -103,7 +103,7 @@ export class Requests {
   }
 }
 
-const word = (request) => make("span", { class: `word ${tone(request.outcome)}`, title: CAUSES[request.cause] ?? OUTCOMES[request.outcome] ?? null }, request.cause ?? request.outcome);
+const word = (request) => make("span", { class: `word ${tone(request.outcome)}`, title: CAUSES[request.cause] ?? OUTCOMES[request.outcome] ?? null }, (request.outcome === "failed" ? null : request.cause) ?? request.outcome);
 
 function draw(place, caption, requests, none, choose) {
   if (place.matches(":hover") || place.contains(document.activeElement)) return;
