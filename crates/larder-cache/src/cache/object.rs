@@ -88,6 +88,11 @@ mod tests {
     use crate::key::Key;
 
     #[test]
+    fn a_key_with_one_response_takes_64_bytes() {
+        assert!(size_of::<Object>() <= 48, "{}", size_of::<Object>());
+    }
+
+    #[test]
     fn one_response_takes_no_list() {
         let budget = Arc::new(Budget::of(0));
         let key = Key::from_text(b"http://a.example/".to_vec());

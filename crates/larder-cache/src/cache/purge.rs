@@ -87,7 +87,7 @@ impl Cache {
                 .filter(|entry| match scope {
                     Scope::All => true,
                     Scope::Prefix(text) => url.starts_with(text),
-                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags.contains(tag)),
+                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags().contains(tag)),
                 })
                 .count();
         });
@@ -116,7 +116,7 @@ impl Cache {
             let voided = all.variants.extract_if(.., |entry| {
                 let Some(kept) = entry.kept().filter(|_| !entry.is_judged(epoch)) else { return false };
                 entry.set_judged(epoch);
-                match self.verdict(entry.key().text(), &kept.tags, entry.epoch()) {
+                match self.verdict(entry.key().text(), kept.tags(), entry.epoch()) {
                     Verdict::Valid => false,
                     Verdict::Gone => {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
