@@ -74,9 +74,15 @@ impl Decimal {
     }
 }
 
-/// Appends a number in decimal digits.
+/// Appends a number in decimal digits. Most are short: a status, an age, a part of an address.
 pub fn decimal(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(Decimal::of(value).as_bytes());
+    let digit = |value: u64| b'0' + (value % 10) as u8;
+    match value {
+        0..10 => out.push(digit(value)),
+        10..100 => out.extend_from_slice(&[digit(value / 10), digit(value)]),
+        100..1_000 => out.extend_from_slice(&[digit(value / 100), digit(value / 10), digit(value)]),
+        _ => out.extend_from_slice(Decimal::of(value).as_bytes()),
+    }
 }
 
 /// The line before `len` bytes of content; [`CHUNK_END`] comes after them. `len` must not be 0, which

@@ -223,7 +223,8 @@ impl Fields {
             return None;
         }
         self.lines.iter().position(|line| {
-            line.name_len as usize == wanted.len() && name_of(&self.bytes, line).eq_ignore_ascii_case(wanted)
+            let name = name_of(&self.bytes, line);
+            name.len() == wanted.len() && (name == wanted || name.eq_ignore_ascii_case(wanted))
         })
     }
 

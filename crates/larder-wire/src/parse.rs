@@ -266,6 +266,11 @@ fn field_fault(block: &[u8]) -> (FaultKind, &'static str) {
 
 /// `method SP target SP version`, each separated by exactly one space (RFC 9112 section 3).
 fn request_line(line: &[u8]) -> Result<(Method, Target, Version), Fault> {
+    // Nearly all of them: a target that is one has no space and no control byte, so nothing is left to be looked for.
+    let usual = line.strip_prefix(b"GET ").and_then(|rest| rest.strip_suffix(b" HTTP/1.1"));
+    if let Some(Ok(target)) = usual.map(|target| target::of_method(&Method::Get, target)) {
+        return Ok((Method::Get, target, Version::Http11));
+    }
     let refuse = |detail| Err(Fault::client(FaultKind::RequestLine, detail));
     if memchr::memchr(b'\r', line).is_some() {
         return Err(Fault::client(FaultKind::LineEnd, "CR without LF in the request line"));
@@ -332,7 +337,7 @@ fn read_version(text: &[u8], side: Side, malformed: FaultKind) -> Result<Version
 /// (RFC 9112 section 3.2). An empty one is refused too: no http URL has an empty host.
 fn check_host(version: Version, fields: &Fields) -> Result<(), Fault> {
     let refuse = |detail| Err(Fault::client(FaultKind::Host, detail));
-    let mut values = fields.get_all("host");
+    let mut values = fields.get_all("Host");
     let Some(value) = values.next() else {
         return if version == Version::Http10 { Ok(()) } else { refuse("no Host field") };
     };

@@ -1,6 +1,6 @@
 //! What may be done with a request, before anything is looked up: whose it is, and whether it may.
 
-use crate::config::{Config, HostHeader};
+use crate::config::{Config, HostHeader, SiteOrigin};
 use crate::control;
 use crate::page::Page;
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub enum Route {
     /// A site of the configuration, or of the listener, lies in front of this origin.
     Site {
         /// Where the site comes from.
-        origin: Arc<Url>,
+        origin: Arc<SiteOrigin>,
         /// Which `Host` it sees.
         host_header: HostHeader,
     },
@@ -71,8 +71,7 @@ impl Ask {
 
     fn begin_key(&self, key: &mut Vec<u8>) {
         if let Route::Site { origin, .. } = &self.route {
-            origin.key_text(key);
-            key.push(b' ');
+            key.extend_from_slice(origin.key_start());
         }
     }
 
@@ -98,7 +97,7 @@ impl Ask {
     pub fn url_at_origin(&self) -> Url {
         match &self.route {
             Route::Forward => self.url.clone(),
-            Route::Site { origin, .. } => Url { path: self.target().into(), ..Url::clone(origin) },
+            Route::Site { origin, .. } => Url { path: self.target().into(), ..Url::clone(&***origin) },
         }
     }
 
@@ -131,7 +130,7 @@ pub struct Scene<'a> {
     /// The settings that hold.
     pub config: &'a Config,
     /// The origin of the listener, when it serves one site.
-    pub origin: Option<&'a Arc<Url>>,
+    pub origin: Option<&'a Arc<SiteOrigin>>,
     /// The host and port of the opened tunnel through which it came.
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
@@ -344,7 +343,7 @@ mod tests {
             String::from_utf8(key).unwrap()
         };
         let site = |origin: &str| Route::Site {
-            origin: Arc::new(Url::parse(origin).unwrap()),
+            origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Client,
         };
         assert_eq!(key(Route::Forward), "http://a.example/x?y");
@@ -356,7 +355,7 @@ mod tests {
     fn an_origin_with_a_path_puts_it_first() {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let route = |origin: &str| Route::Site {
-            origin: Arc::new(Url::parse(origin).unwrap()),
+            origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Origin,
         };
         let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question };

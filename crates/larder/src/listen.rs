@@ -1,6 +1,6 @@
 //! Sockets on which clients are served, and what becomes of a connection before its first request.
 
-use crate::config::Listen;
+use crate::config::{Listen, SiteOrigin};
 use crate::journey;
 use crate::page::Page;
 use crate::record::Run;
@@ -11,7 +11,6 @@ use crate::tls::HandshakeTrouble;
 use crate::wire::{Rewound, Wire};
 use crate::worker::Worker;
 use bytes::BytesMut;
-use larder_wire::Url;
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::HashMap;
@@ -35,7 +34,7 @@ pub struct Door {
     /// Opens CONNECT tunnels with certificates of the local CA.
     pub intercept: bool,
     /// Everything asked here goes to this origin.
-    pub origin: Option<Arc<Url>>,
+    pub origin: Option<Arc<SiteOrigin>>,
     /// The `larder run` that this listener belongs to.
     pub run: Option<Arc<Run>>,
     closed: AtomicBool,

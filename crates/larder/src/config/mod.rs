@@ -28,6 +28,7 @@ pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
 pub use secret::Secret;
 pub use sites::Sites;
+pub use url::SiteOrigin;
 
 use larder_wire::Url;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -277,7 +278,7 @@ pub struct Listen {
     /// Whether CONNECT tunnels are opened with certificates of the local CA.
     pub intercept: bool,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
-    pub origin: Option<Arc<Url>>,
+    pub origin: Option<Arc<SiteOrigin>>,
     /// Where it stands.
     pub place: Place,
 }
@@ -306,7 +307,7 @@ pub struct Site {
     /// Paths that begin so belong to the site; begins with `/`. It is forwarded, not cut off.
     pub prefix: String,
     /// Where it comes from; a path in it is put before the request's.
-    pub origin: Arc<Url>,
+    pub origin: Arc<SiteOrigin>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
     /// Where it stands.

@@ -5,6 +5,7 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
+use super::url::SiteOrigin;
 use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, Sites, url};
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
@@ -325,7 +326,7 @@ impl Parser {
             }
             Flag::Origin(text) => {
                 let hint = "write it as http://10.0.0.5:9000, without user, query or fragment";
-                let Some(origin) = url::parse(text).map(Arc::new) else {
+                let Some(origin) = url::parse(text).map(SiteOrigin::new).map(Arc::new) else {
                     return self.flag_problem(
                         "origin",
                         format!("\"{text}\" is not an http or https URL"),
@@ -411,7 +412,7 @@ impl Parser {
 /// A site that has all defaults. Its origin stands where one is missing; such a configuration is never handed out.
 pub(super) fn any_site() -> Site {
     let host = Host::parse("origin.invalid").expect("a valid name");
-    let origin = Arc::new(Url { scheme: Scheme::Http, host, port: 80, path: "/".into() });
+    let origin = Arc::new(SiteOrigin::new(Url { scheme: Scheme::Http, host, port: 80, path: "/".into() }));
     Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client, place: Place::default() }
 }
 

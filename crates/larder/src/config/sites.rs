@@ -88,6 +88,7 @@ fn under(prefix: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::url::SiteOrigin;
     use super::super::{HostHeader, Place};
     use super::*;
     use proptest::prelude::*;
@@ -97,7 +98,7 @@ mod tests {
         Site {
             hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
             prefix: prefix.to_owned(),
-            origin: Arc::new(Url::parse("http://origin/").unwrap()),
+            origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
             place: Place::default(),
         }

@@ -3,6 +3,7 @@
 //! The parser, the command-line flags, `larder config` and `docs/settings.md` all come from these tables, so
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
+use super::SiteOrigin;
 use super::setting::{Field, Setting, word};
 use super::{
     CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
@@ -336,9 +337,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
         "listen.origin",
         Field::Text {
             form: "URL",
-            read: |l| l.origin.as_deref().map_or("none".to_owned(), url::show),
+            read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
             write: |l, text| {
-                l.origin = url::parse(text).map(Arc::new);
+                l.origin = url::parse(text).map(SiteOrigin::new).map(Arc::new);
                 l.origin.is_some()
             },
         },
@@ -385,7 +386,7 @@ pub static SITE: &[Setting<Site>] = &[
         Field::Text {
             form: "URL",
             read: |s| url::show(&s.origin),
-            write: |s, text| url::parse(text).map(|origin| s.origin = Arc::new(origin)).is_some(),
+            write: |s, text| url::parse(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
         },
     )
     .required()

@@ -1,6 +1,44 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
 use larder_wire::{Host, Scheme, Url};
+use std::fmt;
+use std::ops::Deref;
+
+/// Where a site comes from. Each request for the site has this in its key, so what the key begins with is made once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteOrigin {
+    url: Url,
+    key_start: Box<[u8]>,
+}
+
+impl SiteOrigin {
+    /// The origin at this URL.
+    pub fn new(url: Url) -> SiteOrigin {
+        let mut key_start = Vec::new();
+        url.key_text(&mut key_start);
+        key_start.push(b' ');
+        SiteOrigin { url, key_start: key_start.into() }
+    }
+
+    /// What the keys of all responses of this origin begin with.
+    pub fn key_start(&self) -> &[u8] {
+        &self.key_start
+    }
+}
+
+impl Deref for SiteOrigin {
+    type Target = Url;
+
+    fn deref(&self) -> &Url {
+        &self.url
+    }
+}
+
+impl fmt::Display for SiteOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
 
 /// `http://host[:port][/path]` or the same with https; `None` for anything else. User, query and fragment have
 /// no meaning for an origin and are refused.
