@@ -33,9 +33,10 @@ fn index_and_policy(objects: usize) {
     let present = texts("present");
     let absent = texts("absent");
     let keys: Vec<Key> = present.iter().map(|text| Key::from_text(text.clone())).collect();
-    let index: Index<Item> = Index::new(64, 0x1A2B_3C4D);
+    let index: Index<Arc<Item>> = Index::new(64, 0x1A2B_3C4D);
     let insert = nanos_each(objects, || {
-        keys.iter().for_each(|key| drop(index.find_or_insert_with(key, || Item::new(index.hash_of(key.text())))));
+        keys.iter()
+            .for_each(|key| drop(index.find_or_insert_with(key, || Arc::new(Item::new(index.hash_of(key.text()))))));
     });
     let order = shuffled(objects);
     let find = nanos_each(LOOK_UPS, || find_all(&index, &present, &order));
@@ -44,7 +45,7 @@ fn index_and_policy(objects: usize) {
     let index_bytes = (index.heap_bytes() - key_bytes) / objects;
 
     let mut policy = S3Fifo::new();
-    index.for_each(|item| policy.insert(item.clone()));
+    index.for_each(|item| policy.insert(Arc::clone(&***item)));
     let fresh: Vec<_> =
         (0..objects as u64).map(|id| Arc::new(Item::new(id.wrapping_mul(0x9E37_79B9_7F4A_7C15)))).collect();
     let evict = nanos_each(objects, || {
@@ -59,7 +60,7 @@ fn index_and_policy(objects: usize) {
     );
 }
 
-fn find_all(index: &Index<Item>, texts: &[Vec<u8>], order: &[usize]) {
+fn find_all(index: &Index<Arc<Item>>, texts: &[Vec<u8>], order: &[usize]) {
     for which in order.iter().cycle().take(LOOK_UPS) {
         black_box(index.find(&texts[*which]));
     }

@@ -4,10 +4,11 @@
 //! allocates nothing. The index knows nothing of freshness, bodies or eviction; its values are
 //! whatever meets here.
 //!
-//! Cost in memory: a slot is 32 bytes (hash, key, value) and a control byte. A table doubles when it
-//! is 7/8 full, so an object costs between 38 and 75 bytes here, beside its key's text (with 16
+//! Cost in memory: a slot is 16 bytes (hash and value) and a control byte. A table doubles when it
+//! is 7/8 full, so an object costs between 20 and 39 bytes here, beside its key's text (with 16
 //! bytes before it) and the value. [`Index::heap_bytes`] says what is held now.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,6 +26,28 @@ pub struct Index<V> {
     totals: Totals,
 }
 
+/// A value with the key under which it is found.
+#[derive(Debug)]
+pub struct Named<V> {
+    key: Key,
+    value: V,
+}
+
+impl<V> Named<V> {
+    /// The key.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl<V> Deref for Named<V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        &self.value
+    }
+}
+
 impl<V> Index<V> {
     /// An empty index. `shards` is rounded up to a power of two (64 are plenty for 16 workers);
     /// `seed` should be random in a server, so that nobody can prepare keys that collide.
@@ -40,7 +63,7 @@ impl<V> Index<V> {
     }
 
     /// The value under this key.
-    pub fn find(&self, key_text: &[u8]) -> Option<Arc<V>> {
+    pub fn find(&self, key_text: &[u8]) -> Option<Arc<Named<V>>> {
         let hash = self.hash_of(key_text);
         let table = self.shard(hash).table.read();
         table.find(hash, |slot| slot.is(hash, key_text)).map(|slot| slot.value.clone())
@@ -49,15 +72,15 @@ impl<V> Index<V> {
     /// The value under this key, made now if there was none; the second part says whether it was made.
     /// Of any number of simultaneous callers exactly one makes it. `make` runs under the shard's write
     /// lock: it must be short and must not call the index.
-    pub fn find_or_insert_with(&self, key: &Key, make: impl FnOnce() -> V) -> (Arc<V>, bool) {
+    pub fn find_or_insert_with(&self, key: &Key, make: impl FnOnce() -> V) -> (Arc<Named<V>>, bool) {
         let hash = self.hash_of(key.text());
         let mut table = self.shard(hash).table.write();
         let held_before = table.allocation_size();
         match table.entry(hash, |slot| slot.is(hash, key.text()), |slot| slot.hash) {
             Entry::Occupied(there) => (there.get().value.clone(), false),
             Entry::Vacant(free) => {
-                let value = Arc::new(make());
-                free.insert(Slot { hash, key: key.clone(), value: value.clone() });
+                let value = Arc::new(Named { key: key.clone(), value: make() });
+                free.insert(Slot { hash, value: value.clone() });
                 self.totals.len.fetch_add(1, Ordering::Relaxed);
                 self.totals.key_bytes.fetch_add(key.heap_bytes(), Ordering::Relaxed);
                 self.totals.table_resized(held_before, table.allocation_size());
@@ -69,7 +92,7 @@ impl<V> Index<V> {
     /// Takes out the value under this key if it is that very one (not a successor under the same key)
     /// and `really` agrees; says whether it did. `really` runs under the shard's write lock, so nobody
     /// can find the value between the question and the removal.
-    pub fn remove_if(&self, key_text: &[u8], same: &Arc<V>, really: impl FnOnce(&V) -> bool) -> bool {
+    pub fn remove_if(&self, key_text: &[u8], same: &Arc<Named<V>>, really: impl FnOnce(&V) -> bool) -> bool {
         let hash = self.hash_of(key_text);
         let mut table = self.shard(hash).table.write();
         let Ok(there) = table.find_entry(hash, |slot| slot.is(hash, key_text)) else { return false };
@@ -85,11 +108,11 @@ impl<V> Index<V> {
 
     /// Keeps the values that `keep` wants, shard by shard; returns how many went. `keep` runs under the
     /// write lock of one shard: it must be short and must not call the index.
-    pub fn retain(&self, mut keep: impl FnMut(&Key, &Arc<V>) -> bool) -> usize {
+    pub fn retain(&self, mut keep: impl FnMut(&Key, &V) -> bool) -> usize {
         let mut gone_count = 0;
         for shard in &self.shards {
             let mut table = shard.table.write();
-            let gone: Vec<_> = table.extract_if(|slot| !keep(&slot.key, &slot.value)).collect();
+            let gone: Vec<_> = table.extract_if(|slot| !keep(&slot.value.key, &slot.value)).collect();
             self.shrink_if_sparse(&mut table);
             drop(table); // before the values: freeing large bodies takes a while
             gone.iter().for_each(|slot| self.totals.forget(slot));
@@ -100,7 +123,7 @@ impl<V> Index<V> {
 
     /// Shows every value, shard by shard, with no lock held meanwhile, so `each` may use the index and
     /// take its time. A value that comes or goes during the walk may be seen or not.
-    pub fn for_each(&self, mut each: impl FnMut(&Arc<V>)) {
+    pub fn for_each(&self, mut each: impl FnMut(&Arc<Named<V>>)) {
         let mut values = Vec::new();
         for shard in &self.shards {
             values.extend(shard.table.read().iter().map(|slot| slot.value.clone()));
@@ -157,13 +180,12 @@ struct Shard<V> {
 /// The hash is kept so that a growing table need not read every key under its write lock.
 struct Slot<V> {
     hash: u64,
-    key: Key,
-    value: Arc<V>,
+    value: Arc<Named<V>>,
 }
 
 impl<V> Slot<V> {
     fn is(&self, hash: u64, key_text: &[u8]) -> bool {
-        self.hash == hash && self.key.text() == key_text
+        self.hash == hash && self.value.key.text() == key_text
     }
 }
 
@@ -179,7 +201,7 @@ struct Totals {
 impl Totals {
     fn forget<V>(&self, slot: &Slot<V>) {
         self.len.fetch_sub(1, Ordering::Relaxed);
-        self.key_bytes.fetch_sub(slot.key.heap_bytes(), Ordering::Relaxed);
+        self.key_bytes.fetch_sub(slot.value.key.heap_bytes(), Ordering::Relaxed);
     }
 
     fn table_resized(&self, before: usize, after: usize) {

@@ -48,11 +48,11 @@ proptest! {
                 Step::Insert(number) => {
                     let (value, inserted) = index.find_or_insert_with(&key(number), || turn);
                     prop_assert_eq!(inserted, !model.contains_key(&key(number)));
-                    prop_assert_eq!(*value, *model.entry(key(number)).or_insert(turn));
+                    prop_assert_eq!(**value, *model.entry(key(number)).or_insert(turn));
                 }
                 Step::Find(number) => {
                     let found = index.find(key(number).text());
-                    prop_assert_eq!(found.as_deref(), model.get(&key(number)));
+                    prop_assert_eq!(found.map(|found| **found), model.get(&key(number)).copied());
                 }
                 Step::Remove(number) => {
                     if let Some(value) = index.find(key(number).text()) {
@@ -67,20 +67,21 @@ proptest! {
                     }
                 }
                 Step::RemoveAnother(number) => {
-                    let another = Arc::new(turn);
+                    let other: Index<u16> = Index::new(1, seed);
+                    let (another, _) = other.find_or_insert_with(&key(number), || turn);
                     prop_assert!(!index.remove_if(key(number).text(), &another, |_| panic!("not asked about another")));
                 }
                 Step::Retain(modulus) => {
                     let before = model.len();
                     model.retain(|_, value| *value % modulus != 0);
-                    prop_assert_eq!(index.retain(|_, value| **value % modulus != 0), before - model.len());
+                    prop_assert_eq!(index.retain(|_, value| *value % modulus != 0), before - model.len());
                 }
             }
             prop_assert_eq!(index.len(), model.len());
             prop_assert_eq!(index.is_empty(), model.is_empty());
         }
         let mut seen = Vec::new();
-        index.for_each(|value| seen.push(**value));
+        index.for_each(|value| seen.push(***value));
         let mut expected: Vec<u16> = model.values().copied().collect();
         seen.sort_unstable();
         expected.sort_unstable();
@@ -122,7 +123,7 @@ fn heap_bytes_follow_the_objects_up_and_down() {
     keys.iter().for_each(|key| drop(index.find_or_insert_with(key, || ())));
     let texts: usize = keys.iter().map(Key::heap_bytes).sum();
     let per_object = (index.heap_bytes() - empty - texts) as f64 / keys.len() as f64;
-    assert!((37.0..=76.0).contains(&per_object), "{per_object} bytes an object");
+    assert!((19.0..=40.0).contains(&per_object), "{per_object} bytes an object");
 
     index.retain(|_, _| false);
     assert!(index.heap_bytes() <= empty + 16 * 1024, "{} of {empty}", index.heap_bytes());

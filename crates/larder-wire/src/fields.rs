@@ -3,19 +3,23 @@
 //! All names and values lie in one buffer, so a head of any number of fields costs two allocations
 //! and a copy of it two `memcpy`. A received head is taken over as one block, colons and line ends
 //! included: four spare bytes a line are cheaper than twenty small copies. Look-up is a scan:
-//! messages have about ten fields, and a scan of ten lengths beats a hash.
+//! messages have about ten fields, and a scan of ten lengths beats a hash. A kept head lies as it is
+//! sent, in one allocation; its lines are found again when somebody asks for them.
 
+use memchr::{memchr, memchr_iter};
 use std::fmt;
 
 /// An ordered list of field lines (RFC 9110 section 5). Names compare without case.
 #[derive(Clone, Default)]
 pub struct Fields {
     bytes: Vec<u8>,
+    /// Empty for a kept head: see `is_wire`.
     lines: Vec<Line>,
     /// The lengths of the names that are or were here, one bit each, modulo 32: most questions are about fields that a
     /// message does not have, and this answers most of those without a scan.
     lengths: u32,
-    /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies.
+    /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies, and its
+    /// line ends say where the lines are.
     is_wire: bool,
 }
 
@@ -54,12 +58,12 @@ impl Fields {
 
     /// The number of field lines.
     pub fn len(&self) -> usize {
-        self.lines.len()
+        if self.is_wire { memchr_iter(b'\n', &self.bytes).count() } else { self.lines.len() }
     }
 
     /// True when there is no field line.
     pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        if self.is_wire { self.bytes.is_empty() } else { self.lines.is_empty() }
     }
 
     /// Bytes on the heap that this list holds, for exact budgets.
@@ -73,29 +77,31 @@ impl Fields {
         if self.is_wire {
             return;
         }
-        let mut exact = Fields::with_capacity(self.wire_len(), self.lines.len());
-        for line in &self.lines {
-            let name_at = offset(exact.bytes.len());
-            exact.bytes.extend_from_slice(name_of(&self.bytes, line));
-            exact.bytes.extend_from_slice(b": ");
-            let value_at = offset(exact.bytes.len());
-            exact.bytes.extend_from_slice(value_of(&self.bytes, line));
-            exact.bytes.extend_from_slice(b"\r\n");
-            exact.lines.push(Line { name_at, value_at, ..*line });
+        let mut wire = Vec::with_capacity(self.wire_len());
+        self.write_to(&mut wire);
+        *self = Fields { bytes: wire, lines: Vec::new(), lengths: self.lengths, is_wire: true };
+    }
+
+    /// Makes the list of lines of a kept head again, before it is changed.
+    fn open(&mut self) {
+        if self.is_wire {
+            self.lines = self.lines().collect();
+            self.is_wire = false;
         }
-        *self = Fields { is_wire: true, lengths: self.lengths, ..exact };
     }
 
     /// Adds a line at the end. White space around the value is dropped; a CR, LF or NUL inside it
     /// becomes SP (RFC 9110 section 5.5), so no value that passes here can end a line.
     pub fn push(&mut self, name: &str, value: impl AsRef<[u8]>) {
         debug_assert!(is_token(name.as_bytes()), "field name {name:?}");
+        self.open();
         let line = self.append(name.as_bytes(), value.as_ref());
         self.lines.push(line);
     }
 
     /// Sets a field to one value: the first line of that name is replaced in its place, the others go.
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.open();
         match self.position(name) {
             None => self.push(name, value),
             Some(at) => {
@@ -113,8 +119,11 @@ impl Fields {
 
     /// Takes away all lines of that name; says how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
+        if !self.contains(name) {
+            return 0;
+        }
+        self.open();
         let before = self.lines.len();
-        self.is_wire = false;
         let bytes = &self.bytes;
         self.lines.retain(|line| !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes()));
         before - self.lines.len()
@@ -122,19 +131,19 @@ impl Fields {
 
     /// Keeps the lines for which `keep(name, value)` holds.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &[u8]) -> bool) {
-        self.is_wire = false;
+        self.open();
         let bytes = &self.bytes;
         self.lines.retain(|line| keep(as_name(name_of(bytes, line)), value_of(bytes, line)));
     }
 
     /// True when there is a line of that name.
     pub fn contains(&self, name: &str) -> bool {
-        self.position(name).is_some()
+        self.named(name).next().is_some()
     }
 
     /// The value of the first line of that name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.position(name).map(|at| value_of(&self.bytes, &self.lines[at]))
+        self.named(name).next().map(|line| value_of(&self.bytes, &line))
     }
 
     /// The value of the first line of that name, when it is UTF-8 (in practice: ASCII).
@@ -144,9 +153,7 @@ impl Fields {
 
     /// The values of all lines of that name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        let lines = self.position(name).map_or(&[][..], |first| &self.lines[first..]);
-        let named = lines.iter().filter(move |line| name_of(&self.bytes, line).eq_ignore_ascii_case(name.as_bytes()));
-        named.map(|line| value_of(&self.bytes, line))
+        self.named(name).map(|line| value_of(&self.bytes, &line))
     }
 
     /// How many lines of that name there are.
@@ -156,7 +163,7 @@ impl Fields {
 
     /// All lines as (name, value), in order, names in their own case.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.lines.iter().map(|line| (as_name(name_of(&self.bytes, line)), value_of(&self.bytes, line)))
+        self.lines().map(|line| (as_name(name_of(&self.bytes, &line)), value_of(&self.bytes, &line)))
     }
 
     /// The members of a comma-separated list over all lines of that name (RFC 9110 section 5.6.1).
@@ -185,9 +192,31 @@ impl Fields {
 
     /// How many bytes [`Fields::write_to`] appends.
     pub fn wire_len(&self) -> usize {
+        if self.is_wire {
+            return self.bytes.len();
+        }
         self.lines.iter().map(|line| (line.name_len + line.value_len) as usize + 4).sum()
     }
 
+    /// Where the lines lie.
+    fn lines(&self) -> Lines<'_> {
+        let wire = if self.is_wire { &self.bytes[..] } else { &[] };
+        Lines { known: self.lines.iter(), wire, at: 0 }
+    }
+
+    /// The lines of that name, in order.
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Line> + 'a {
+        let wanted = name.as_bytes();
+        let lines = match self.lengths & length_bit(wanted.len()) {
+            0 => Lines { known: [].iter(), wire: &[], at: 0 },
+            _ => self.lines(),
+        };
+        lines.filter(move |line| {
+            line.name_len as usize == wanted.len() && name_of(&self.bytes, line).eq_ignore_ascii_case(wanted)
+        })
+    }
+
+    /// The place of the first line of that name in the list.
     fn position(&self, name: &str) -> Option<usize> {
         let wanted = name.as_bytes();
         if self.lengths & length_bit(wanted.len()) == 0 {
@@ -201,7 +230,6 @@ impl Fields {
 
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
         let value = trim(value);
-        self.is_wire = false;
         self.lengths |= length_bit(name.len());
         let name_at = offset(self.bytes.len());
         self.bytes.extend_from_slice(name);
@@ -213,6 +241,35 @@ impl Fields {
             }
         }
         Line { name_at, name_len: offset(name.len()), value_at, value_len: offset(value.len()) }
+    }
+}
+
+/// Walks the lines: those of the list, or those that are found in a kept head.
+struct Lines<'a> {
+    known: std::slice::Iter<'a, Line>,
+    wire: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Lines<'_> {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        if let Some(line) = self.known.next() {
+            return Some(*line);
+        }
+        let rest = self.wire.get(self.at..).filter(|rest| !rest.is_empty())?;
+        // As `write_to` has written it: no name holds a colon, and no value the end of a line.
+        let colon = memchr(b':', rest)?;
+        let end = colon + memchr(b'\n', &rest[colon..])?;
+        let (name_at, value_at) = (self.at, self.at + colon + ": ".len());
+        self.at += end + 1;
+        Some(Line {
+            name_at: offset(name_at),
+            name_len: offset(colon),
+            value_at: offset(value_at),
+            value_len: offset(self.at.saturating_sub(value_at + "\r\n".len())),
+        })
     }
 }
 
@@ -396,7 +453,9 @@ mod tests {
         fields.shrink();
         assert_eq!(fields, before);
         let wire = "Host: b\r\nAccept: text/html , \"a,b\"\r\nACCEPT: */*\r\n";
-        assert_eq!(fields.heap_bytes(), wire.len() + 3 * size_of::<Line>());
+        assert_eq!(fields.heap_bytes(), wire.len());
+        assert_eq!((fields.len(), fields.get("accept")), (3, Some(&b"text/html , \"a,b\""[..])));
+        assert_eq!(fields.get_all("accept").count(), 2);
     }
 
     #[test]

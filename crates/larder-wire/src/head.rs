@@ -1,6 +1,8 @@
 //! The two heads: what stands before a body.
 
 use crate::{Fields, Method, Target};
+use std::fmt;
+use std::ops::Deref;
 
 /// The version a message says it speaks. A higher minor of 1 is read as 1.1 (RFC 9110 section 2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,11 +42,66 @@ pub struct ResponseHead {
     /// 100 to 999.
     pub status: u16,
     /// The reason phrase, possibly empty; kept for forwarding, otherwise without meaning.
-    pub reason: Box<str>,
+    pub reason: Reason,
     /// The origin's version.
     pub version: Version,
     /// The field lines in their order.
     pub fields: Fields,
+}
+
+/// A reason phrase. The usual one of a status takes no memory of its own.
+#[derive(Clone)]
+pub struct Reason(Phrase);
+
+#[derive(Clone)]
+enum Phrase {
+    Usual(u16),
+    Own(Box<str>),
+}
+
+impl Reason {
+    /// What is usually said of this status.
+    pub fn usual(status: u16) -> Reason {
+        Reason(Phrase::Usual(status))
+    }
+
+    /// What was said of this status.
+    pub fn of(status: u16, said: &str) -> Reason {
+        Reason(if said == reason(status) { Phrase::Usual(status) } else { Phrase::Own(said.into()) })
+    }
+
+    /// Bytes on the heap, for exact budgets.
+    pub fn heap_bytes(&self) -> usize {
+        match &self.0 {
+            Phrase::Usual(_) => 0,
+            Phrase::Own(text) => text.len(),
+        }
+    }
+}
+
+impl Deref for Reason {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        match &self.0 {
+            Phrase::Usual(status) => reason(*status),
+            Phrase::Own(text) => text,
+        }
+    }
+}
+
+impl PartialEq for Reason {
+    fn eq(&self, other: &Reason) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Reason {}
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
 }
 
 /// True when the connection may serve another message after this one, as far as the head says
@@ -67,7 +124,7 @@ impl RequestHead {
 impl ResponseHead {
     /// A head of our own making.
     pub fn new(status: u16) -> ResponseHead {
-        ResponseHead { status, reason: reason(status).into(), version: Version::Http11, fields: Fields::new() }
+        ResponseHead { status, reason: Reason::usual(status), version: Version::Http11, fields: Fields::new() }
     }
 
     /// The origin will answer another request on this connection.

@@ -27,6 +27,6 @@ pub mod target;
 
 pub use fault::{Fault, FaultKind, Side};
 pub use fields::Fields;
-pub use head::{RequestHead, ResponseHead, Version};
+pub use head::{Reason, RequestHead, ResponseHead, Version};
 pub use method::Method;
 pub use target::{Host, Scheme, Target, Url};

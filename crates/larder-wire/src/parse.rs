@@ -16,7 +16,7 @@
 
 use crate::fields::is_token;
 use crate::target::{self, split_authority};
-use crate::{Fault, FaultKind, Fields, Method, RequestHead, ResponseHead, Side, Target, Version};
+use crate::{Fault, FaultKind, Fields, Method, Reason, RequestHead, ResponseHead, Side, Target, Version};
 
 /// How large a head may be. The same limits hold for requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,7 +296,7 @@ fn request_line(line: &[u8]) -> Result<(Method, Target, Version), Fault> {
 
 /// `version SP status SP [reason]` (RFC 9112 section 4). The space before an empty reason may be missing:
 /// many servers leave it out, and nothing else can be meant.
-fn status_line(line: &[u8]) -> Result<(Version, u16, Box<str>), Fault> {
+fn status_line(line: &[u8]) -> Result<(Version, u16, Reason), Fault> {
     let refuse = |detail| Err(Fault::origin(FaultKind::StatusLine, detail));
     if memchr::memchr(b'\r', line).is_some() {
         return Err(Fault::origin(FaultKind::LineEnd, "CR without LF in the status line"));
@@ -317,7 +317,7 @@ fn status_line(line: &[u8]) -> Result<(Version, u16, Box<str>), Fault> {
         return refuse("a control byte in the reason phrase");
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'));
-    Ok((version, status, String::from_utf8_lossy(reason).into()))
+    Ok((version, status, Reason::of(status, &String::from_utf8_lossy(reason))))
 }
 
 /// `HTTP/1.x`, exactly and in upper case. A minor version above 1 is read as 1.1 (RFC 9110 section 2.5).

@@ -3,7 +3,7 @@
 use FaultKind::{Chunk, Trailer};
 use larder_wire::body::{Decoder, EXTENSION_BYTES_MAX, Event, TRAILER_BYTES_MAX, TRAILER_FIELDS_MAX};
 use larder_wire::framing::Framing;
-use larder_wire::{FaultKind, Fields, Method, ResponseHead, Side, Version, encode, hop};
+use larder_wire::{FaultKind, Fields, Method, Reason, ResponseHead, Side, Version, encode, hop};
 
 /// Content and trailers as text; what is left over.
 fn decode(framing: Framing, mut input: &[u8]) -> Result<(String, String, String), FaultKind> {
@@ -160,7 +160,8 @@ fn heads_are_written_as_they_are_read() {
     encode::request_head(&mut out, &Method::Get, "/a b\r\nc\u{e4}", Version::Http10, &fields);
     assert_eq!(String::from_utf8_lossy(&out), "GET /a%20b%0D%0Ac%C3%A4 HTTP/1.0\r\nhOST: a:81\r\nX-Y: z\r\n\r\n");
     out.clear();
-    let head = ResponseHead { reason: "O\r\nK".into(), version: Version::Http10, fields, ..ResponseHead::new(207) };
+    let head =
+        ResponseHead { reason: Reason::of(207, "O\r\nK"), version: Version::Http10, fields, ..ResponseHead::new(207) };
     encode::response_head(&mut out, &head);
     assert_eq!(String::from_utf8_lossy(&out), "HTTP/1.1 207 O  K\r\nhOST: a:81\r\nX-Y: z\r\n\r\n");
 }

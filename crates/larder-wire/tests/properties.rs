@@ -4,7 +4,7 @@
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
 use larder_wire::parse::{HeadLimits, HeadScan, Parsed};
-use larder_wire::{Fields, Method, RequestHead, ResponseHead, Side, Target, Version, encode};
+use larder_wire::{Fields, Method, Reason, RequestHead, ResponseHead, Side, Target, Version, encode};
 use proptest::prelude::*;
 
 /// A message as it was meant: the head, the content of the body, the trailers of a chunked one.
@@ -81,7 +81,7 @@ fn answered() -> impl Strategy<Value = (Message<ResponseHead>, Vec<u8>)> {
             _ => Some((Vec::new(), None, Fields::new())),
         });
         let (content, trailers, bytes) = with_body(&mut fields, body);
-        let head = ResponseHead { status, reason: reason.into(), version: Version::Http11, fields };
+        let head = ResponseHead { status, reason: Reason::of(status, &reason), version: Version::Http11, fields };
         let mut wire = Vec::new();
         encode::response_head(&mut wire, &head);
         wire.extend_from_slice(&bytes);

@@ -28,17 +28,29 @@ unsafe extern "C" {
     safe fn mi_collect(force: bool);
 }
 
+/// Called before anything else: what is touched before the budget is known takes pages of 2 MB. What the runtime and the
+/// allocator touch before `main` still does.
+pub(crate) fn begin() {
+    large_pages(false);
+}
+
+/// For a program that starts others, which would inherit it.
+pub(crate) fn begin_with_children() {
+    large_pages(true);
+}
+
 /// Makes the process as small as its memory budget. Called once, before other threads run: the options have no lock.
 pub(crate) fn fit(memory_bytes: u64) {
     if memory_bytes < NOTHING_HELD_BACK_BYTES_MIN {
         mi_option_set(PURGE_DELAY, 0);
     }
-    // The allocator asks for pages of 2 MB: a server that holds 10 MB would take 30. Children inherit this, so a
-    // `larder run` leaves it alone.
-    if memory_bytes < LARGE_PAGES_BYTES_MIN {
-        // Where that is not known, memory is rounded up.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
-    }
+    large_pages(memory_bytes >= LARGE_PAGES_BYTES_MIN);
+}
+
+/// The allocator asks for pages of 2 MB: with them, a server that holds 10 MB would take 30.
+fn large_pages(allowed: bool) {
+    // Where that is not known, memory is rounded up.
+    let _ = rustix::thread::disable_transparent_huge_pages(!allowed);
 }
 
 /// Gives back to the system what is freed and held back for later. To be called some times a second by each worker.

@@ -212,5 +212,6 @@ mod tests {
     #[test]
     fn a_connection_s_task_is_small() {
         assert!(task_bytes(serve) <= 1024, "{}", task_bytes(serve));
+        assert!(size_of::<Session>() <= 448, "{}", size_of::<Session>());
     }
 }

@@ -87,7 +87,7 @@ pub async fn respond(
             let delivery = Delivery { request, kept: &kept, outcome, verbatim, keep, now: record.stamp(), name };
             record.status = kept.head.status;
             record.outcome = outcome;
-            record.not_stored = kept.not_stored.map(|why| why.as_str());
+            record.not_stored = kept.not_stored().map(|why| why.as_str());
             record.typed(&kept.head);
             let mut source = Source { reader, refill };
             let next = deliver(session, delivery, &mut source, upload, record).await;
@@ -287,7 +287,7 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
     let via = session.worker.shared.via(delivery.kept.head.version);
     let status = delivery.kept.head.status;
     session.outbox.own(|out| {
-        let first = delivery.kept.first.as_deref().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
+        let first = delivery.kept.first().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
         match first {
             Some(first) => out.extend_from_slice(first),
             None => delivery.kept.write_to(out),
@@ -341,7 +341,7 @@ fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
                 out.extend_from_slice(b"; stored");
             }
             // What `fwd` does not say: why it was not stored, or else the cause.
-            let detail = kept.not_stored.map(|why| why.as_str()).unwrap_or(cause.as_str());
+            let detail = kept.not_stored().map(|why| why.as_str()).unwrap_or(cause.as_str());
             if detail != cause.forward_reason() {
                 let _ = write!(out, "; detail={detail}");
             }

@@ -17,12 +17,14 @@ use fates::Fates;
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
+use object::{Followed, Object, ObjectState, Pending};
 use parking_lot::Mutex;
 use passes::PassMarks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod fates;
+mod object;
 mod passes;
 mod peek;
 mod purge;
@@ -201,7 +203,7 @@ impl Found {
 pub struct Cache {
     pub(crate) settings: Settings,
     pub(crate) budget: Arc<Budget>,
-    index: Index<Object>,
+    index: Index<Mutex<ObjectState>>,
     evict: Mutex<Box<dyn Evict<Entry>>>,
     passes: PassMarks,
     fates: Fates,
@@ -213,39 +215,6 @@ pub struct Cache {
     /// Without a disk, whose own rules count otherwise.
     rules: Rules,
     ruling: Mutex<()>,
-}
-
-/// One key: its stored variants and its fetches under way.
-struct Object {
-    key: Key,
-    state: Mutex<ObjectState>,
-}
-
-impl Object {
-    fn new(key: Key) -> Object {
-        Object { key, state: Mutex::default() }
-    }
-}
-
-#[derive(Default)]
-struct ObjectState {
-    variants: Vec<Arc<Entry>>,
-    pending: Vec<Pending>,
-    /// All that lies on disk under this key is among the variants.
-    loaded: bool,
-    /// Taken out of the index: whoever still holds it must look again.
-    dead: bool,
-}
-
-struct Pending {
-    entry: Arc<Entry>,
-    followed: Followed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Followed {
-    ByAll,
-    ByNobody,
 }
 
 /// Numbers about the whole cache.
@@ -321,9 +290,9 @@ impl Cache {
         let look = Look { key, request, asked, now, joins, disk };
         self.fates.tick(now);
         if let Some(object) = self.index.find(key) {
-            let mut state = object.state.lock();
+            let mut state = object.lock();
             if !state.dead {
-                return self.find_in(&object.key, &mut state, &look);
+                return self.find_in(object.key(), &mut state, &look);
             }
         }
         if let Some(load) = self.load(&look) {
@@ -343,9 +312,9 @@ impl Cache {
     /// that begins no fetch and waits for nobody. The body is appended to `pieces`.
     pub fn fresh(&self, glance: &Glance<'_>, bytes_max: u64, pieces: &mut Vec<Bytes>) -> Option<Whole> {
         let object = self.index.find(glance.key)?;
-        let state = object.state.lock();
+        let state = object.lock();
         let chosen;
-        let entry = match state.variants.as_slice() {
+        let entry = match state.variants() {
             [only] => only,
             _ => {
                 (chosen, _) = choose(&state, glance.request)?;
@@ -399,9 +368,9 @@ impl Cache {
         self.voided(key).fetch_add(1, Ordering::SeqCst);
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
-            let mut state = object.state.lock();
+            let mut state = object.lock();
             state.dead = true;
-            (std::mem::take(&mut state.variants), std::mem::take(&mut state.pending))
+            state.change(|all| (std::mem::take(&mut all.variants), std::mem::take(&mut all.pending)))
         };
         self.index.remove_if(key, &object, |_| true);
         if !variants.is_empty() {
@@ -424,7 +393,7 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-        choose(&self.index.find(key)?.state.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
+        choose(&self.index.find(key)?.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
     }
 
     /// Forgets one stored response: the origin has something else now.
@@ -463,7 +432,7 @@ impl Cache {
         match usable {
             Usable::Stale(why) => Found::Stale(hit, why),
             // A HEAD, or a request whose answer is not to be stored, refreshes nothing: the next one will.
-            Usable::Revalidate if state.pending.is_empty() && look.joins == Joins::Yes => {
+            Usable::Revalidate if state.pending().is_empty() && look.joins == Joins::Yes => {
                 let (_, writer) = self.begin(key, state, Followed::ByAll, true);
                 Found::Revalidate(hit, Some(writer))
             }
@@ -511,7 +480,7 @@ impl Cache {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
             return Found::Pass(reader, writer);
         }
-        let absent = if state.variants.is_empty() { Absent::Key } else { Absent::Variant };
+        let absent = if state.variants().is_empty() { Absent::Key } else { Absent::Variant };
         let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
         Found::Missing(reader, writer, absent)
     }
@@ -526,9 +495,9 @@ impl Cache {
         let hash = self.index.hash_of(key.text());
         let entry = Arc::new(Entry::new(key.clone(), hash, self.epoch(), Arc::clone(&self.budget)));
         entry.listed.store(true, Ordering::Relaxed);
-        state.pending.push(Pending { entry: Arc::clone(&entry), followed });
+        state.change(|all| all.pending.push(Pending { entry: Arc::clone(&entry), followed }));
         let candidates = state
-            .variants
+            .variants()
             .iter()
             .filter(|variant| variant.is_settled())
             .filter_map(|variant| Some((Arc::clone(variant), variant.kept()?)))
@@ -548,9 +517,8 @@ impl Cache {
         }
         let Some(object) = self.index.find(old.text()) else { return };
         let pending = {
-            let mut state = object.state.lock();
-            let at = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry));
-            at.map(|at| state.pending.swap_remove(at))
+            let mut state = object.lock();
+            state.change(|all| all.take_pending(entry))
         };
         let Some(mut pending) = pending else { return };
         self.remove_if_empty(old.text(), &object);
@@ -558,14 +526,14 @@ impl Cache {
         let mut pending = Some(pending);
         self.with_object(&text, |key, state| {
             entry.set_key(key.clone());
-            state.pending.extend(pending.take());
+            state.change(|all| all.pending.extend(pending.take()));
         });
     }
 
     fn remove_if_empty(&self, key: &[u8], object: &Arc<Object>) {
         self.index.remove_if(key, object, |object| {
-            let mut state = object.state.lock();
-            state.dead = state.variants.is_empty() && state.pending.is_empty();
+            let mut state = object.lock();
+            state.dead = state.is_empty();
             state.dead
         });
     }
@@ -574,14 +542,17 @@ impl Cache {
     /// that the same requests selected.
     pub(crate) fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
         let Some(object) = self.index.find(entry.key().text()) else { return };
-        let mut state = object.state.lock();
-        let Some(at) = state.pending.iter().position(|pending| Arc::ptr_eq(&pending.entry, entry)) else { return };
-        state.pending.swap_remove(at);
-        let vary = vary_of(entry);
-        let replaced: Vec<Arc<Entry>> = state.variants.extract_if(.., |old| vary_of(old) == vary).collect();
-        let too_many = state.variants.len() >= self.settings.variants_max;
-        let crowded_out = too_many.then(|| state.variants.remove(0));
-        state.variants.push(Arc::clone(entry));
+        let mut state = object.lock();
+        let variants_max = self.settings.variants_max;
+        let gone = state.change(|all| {
+            all.take_pending(entry)?;
+            let vary = vary_of(entry);
+            let replaced: Vec<Arc<Entry>> = all.variants.extract_if(.., |old| vary_of(old) == vary).collect();
+            let crowded_out = (all.variants.len() >= variants_max).then(|| all.variants.remove(0));
+            all.variants.push(Arc::clone(entry));
+            Some((replaced, crowded_out))
+        });
+        let Some((replaced, crowded_out)) = gone else { return };
         let loaded = state.loaded;
         drop(state);
         self.passes.clear(self.index.hash_of(entry.key().text()));
@@ -602,8 +573,8 @@ impl Cache {
     /// The stream of a stored body is over: from now on it may be evicted.
     pub(crate) fn admit(&self, entry: &Arc<Entry>) {
         if let Some(object) = self.index.find(entry.key().text()) {
-            let state = object.state.lock();
-            if state.variants.iter().any(|variant| Arc::ptr_eq(variant, entry)) {
+            let state = object.lock();
+            if state.variants().iter().any(|variant| Arc::ptr_eq(variant, entry)) {
                 self.evict.lock().insert(Arc::clone(entry));
             }
         }
@@ -622,13 +593,16 @@ impl Cache {
         }
         let Some(object) = self.index.find(entry.key().text()) else { return };
         let (was_stored, empty) = {
-            let mut state = object.state.lock();
-            state.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
-            let before = state.variants.len();
-            state.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
+            let mut state = object.lock();
+            let was_stored = state.change(|all| {
+                all.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
+                let before = all.variants.len();
+                all.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
+                all.variants.len() < before
+            });
             // It may lie on disk still: whoever wants it looks there again.
-            state.loaded &= state.variants.len() == before;
-            (state.variants.len() < before, state.variants.is_empty() && state.pending.is_empty())
+            state.loaded &= !was_stored;
+            (was_stored, state.is_empty())
         };
         if was_stored {
             self.evict.lock().remove(entry);
@@ -666,8 +640,8 @@ impl Cache {
     fn with_object<T>(&self, key: &[u8], mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
         let key = Key::from_text(key.to_vec());
         loop {
-            let (object, _) = self.index.find_or_insert_with(&key, || Object::new(key.clone()));
-            let mut state = object.state.lock();
+            let (object, _) = self.index.find_or_insert_with(&key, Mutex::default);
+            let mut state = object.lock();
             if !state.dead {
                 return with(&key, &mut state);
             }
@@ -726,7 +700,7 @@ fn vary_of(entry: &Entry) -> Option<Vary> {
 
 /// The stored response that this request selects (RFC 9111 section 4.1).
 fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-    let heads: Vec<(Arc<Entry>, Arc<Kept>)> = match state.variants.as_slice() {
+    let heads: Vec<(Arc<Entry>, Arc<Kept>)> = match state.variants() {
         [] => return None,
         [only] => {
             let kept = only.kept()?;
@@ -745,7 +719,7 @@ fn follow(state: &ObjectState, joins: Joins, epoch: u64) -> Option<Reader> {
     if joins != Joins::Yes {
         return None;
     }
-    let pending = state.pending.iter().find(|pending| pending.followed == Followed::ByAll)?;
+    let pending = state.pending().iter().find(|pending| pending.followed == Followed::ByAll)?;
     // What was asked for before something was made void may be that.
     (pending.entry.is_useful() && pending.entry.epoch() == epoch).then(|| pending.entry.follow())
 }

@@ -70,10 +70,10 @@ impl Cache {
             ..Peek::default()
         };
         let Some(object) = self.index.find(key) else { return peek };
-        let mut state = object.state.lock();
-        self.judge(&object.key, &mut state, now);
+        let mut state = object.lock();
+        self.judge(object.key(), &mut state, now);
         let chosen = choose(&state, request).map(|(entry, _)| entry);
-        for entry in &state.variants {
+        for entry in state.variants() {
             let Some(kept) = entry.kept() else { continue };
             if chosen.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, entry)) {
                 peek.chosen = Some(peek.variants.len());
@@ -88,9 +88,9 @@ impl Cache {
                 kept,
             });
         }
-        peek.fetching = state.pending.len();
+        peek.fetching = state.pending().len();
         let followed = |pending: &super::Pending| pending.followed == Followed::ByAll && pending.entry.is_useful();
-        peek.followed = state.pending.iter().any(followed);
+        peek.followed = state.pending().iter().any(followed);
         peek.may_be_on_disk &= !state.loaded;
         peek
     }

@@ -79,15 +79,15 @@ impl Cache {
     pub fn count(&self, scope: &Scope) -> usize {
         let mut count = 0;
         self.index.for_each(|object| {
-            let url = rules::subject(object.key.text());
-            let state = object.state.lock();
+            let url = rules::subject(object.key().text());
+            let state = object.lock();
             count += state
-                .variants
+                .variants()
                 .iter()
                 .filter(|entry| match scope {
                     Scope::All => true,
                     Scope::Prefix(text) => url.starts_with(text),
-                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags.contains(tag)),
+                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags().contains(tag)),
                 })
                 .count();
         });
@@ -109,15 +109,14 @@ impl Cache {
     /// Applies rules that are newer than an entry's last look at them.
     pub(super) fn judge(&self, key: &Key, state: &mut ObjectState, now: Stamp) {
         let epoch = self.epoch();
-        if state.variants.iter().all(|entry| entry.is_judged(epoch)) {
+        if state.variants().iter().all(|entry| entry.is_judged(epoch)) {
             return;
         }
-        let gone: Vec<_> = state
-            .variants
-            .extract_if(.., |entry| {
+        let gone: Vec<_> = state.change(|all| {
+            let voided = all.variants.extract_if(.., |entry| {
                 let Some(kept) = entry.kept().filter(|_| !entry.is_judged(epoch)) else { return false };
                 entry.set_judged(epoch);
-                match self.verdict(entry.key().text(), &kept.tags, entry.epoch()) {
+                match self.verdict(entry.key().text(), kept.tags(), entry.epoch()) {
                     Verdict::Valid => false,
                     Verdict::Gone => {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
@@ -131,8 +130,9 @@ impl Cache {
                         false
                     }
                 }
-            })
-            .collect();
+            });
+            voided.collect()
+        });
         let mut evict = self.evict.lock();
         for entry in gone {
             entry.listed.store(false, Ordering::Relaxed);

@@ -109,8 +109,8 @@ impl Cache {
             for entry in &entries {
                 // What is in memory is newer.
                 let vary = vary_of(entry);
-                if !state.variants.iter().any(|held| vary_of(held) == vary) {
-                    state.variants.push(Arc::clone(entry));
+                if !state.variants().iter().any(|held| vary_of(held) == vary) {
+                    state.change(|all| all.variants.push(Arc::clone(entry)));
                     self.evict.lock().insert(Arc::clone(entry));
                 }
             }

@@ -10,9 +10,9 @@ impl Cache {
     pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Arc<Entry>, &Arc<Kept>)) {
         self.index.for_each(|object| {
             let variants = {
-                let mut state = object.state.lock();
-                self.judge(&object.key, &mut state, now);
-                state.variants.clone()
+                let mut state = object.lock();
+                self.judge(object.key(), &mut state, now);
+                state.variants().to_vec()
             };
             variants
                 .iter()
@@ -24,8 +24,8 @@ impl Cache {
     /// The stored responses in memory under one key.
     pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(Arc<Entry>, Arc<Kept>)> {
         let Some(object) = self.index.find(key) else { return Vec::new() };
-        let mut state = object.state.lock();
-        self.judge(&object.key, &mut state, now);
-        state.variants.iter().filter_map(|entry| Some((Arc::clone(entry), entry.kept()?))).collect()
+        let mut state = object.lock();
+        self.judge(object.key(), &mut state, now);
+        state.variants().iter().filter_map(|entry| Some((Arc::clone(entry), entry.kept()?))).collect()
     }
 }

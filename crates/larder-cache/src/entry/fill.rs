@@ -1,7 +1,8 @@
 //! Brings one hole of a stored response.
 
+use super::busy::Filling;
 use super::spool::Spool;
-use super::{Entry, Failure, Filling, Room, State};
+use super::{Entry, Failure, Room, State};
 use crate::cache::Cache;
 use bytes::Bytes;
 use std::future::poll_fn;
@@ -25,15 +26,13 @@ impl Fill {
     pub(super) fn begin(entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Fill> {
         let mut state = entry.state.lock();
         let overlaps = |range: &Range<u64>| range.start < hole.end && hole.start < range.end;
-        let taken = state.fills.iter().any(|fill| overlaps(&fill.range));
+        let taken = state.fills().iter().any(|fill| overlaps(&fill.range));
         if taken || hole.is_empty() || !state.is_mendable() || state.body.present_from(hole.start) > 0 {
             return None;
         }
-        state.fill_count += 1;
-        let number = state.fill_count;
-        state.fills.push(Filling { number, range: hole.clone(), confirmed: false, waker: None });
+        let number = state.busy().begin_fill(hole.clone());
         let failure = Failure { status: 502, word: "changed", detail: "the object has changed at its origin".into() };
-        let spool = state.disk.clone().map(|disk| Spool::new(disk, hole.start));
+        let spool = state.disk.as_deref().map(|disk| Spool::new(disk.clone(), hole.start));
         Some(Fill { entry: Arc::clone(entry), number, hole: hole.clone(), at: hole.start, spool, failure })
     }
 
@@ -79,7 +78,7 @@ impl Fill {
         if missing == 0 {
             return Poll::Ready(Room::Gone);
         }
-        if state.seated == 0 {
+        if state.seated() == 0 {
             let worth = missing <= cache.settings().abandoned_bytes_max.max(done);
             return Poll::Ready(if worth { Room::Go } else { Room::Gone });
         }
@@ -177,7 +176,7 @@ const OWN_BYTES_MAX: usize = 16 * 1024;
 
 impl State {
     fn filling(&mut self, number: u64) -> Option<&mut Filling> {
-        self.fills.iter_mut().find(|fill| fill.number == number)
+        self.busy.as_mut()?.fills.iter_mut().find(|fill| fill.number == number)
     }
 }
 
@@ -185,10 +184,11 @@ impl Drop for Fill {
     fn drop(&mut self) {
         let mut state = self.entry.state.lock();
         state.add_puts(self.spool.iter_mut().flat_map(Spool::finish));
-        state.fills.retain(|fill| fill.number != self.number);
+        state.busy().fills.retain(|fill| fill.number != self.number);
         if self.at < self.hole.end {
             state.fail_readers(&(self.at..self.hole.end), &self.failure);
         }
         state.wake_readers();
+        state.rest();
     }
 }

@@ -77,14 +77,14 @@ impl Reader {
         if self.leads == Leads::No && !state.shared {
             return Poll::Ready(Arrival::Alone);
         }
-        if let Phase::Redirected(entry, said) = &state.phase {
-            return Poll::Ready(Arrival::Use(Arc::clone(entry), *said));
+        if let Phase::Redirected(to) = &state.phase {
+            return Poll::Ready(Arrival::Use(Arc::clone(&to.0), to.1));
         }
         if let Some(kept) = &state.kept {
             return Poll::Ready(Arrival::Head(Arc::clone(kept)));
         }
         if let Phase::Failed(failure) = &state.phase {
-            return Poll::Ready(Arrival::Failed(failure.clone()));
+            return Poll::Ready(Arrival::Failed(Failure::clone(failure)));
         }
         state.wait(self.seat, cx);
         Poll::Pending
@@ -169,7 +169,7 @@ impl Reader {
             }
             missed = disk.missed == Some(range.start);
         }
-        if let Some(disk) = state.disk.as_ref().filter(|disk| !missed && disk.here_from(range.start) > 0) {
+        if let Some(disk) = state.disk.as_deref().filter(|disk| !missed && disk.here_from(range.start) > 0) {
             return Look::Disk(disk.clone());
         }
         if let Some(failure) = self.failed(&state) {
@@ -202,7 +202,7 @@ impl Reader {
 
     /// The trailer fields, once the body has been read to its end.
     pub fn trailers(&self) -> Option<Fields> {
-        self.entry.state.lock().trailers.as_deref().cloned()
+        self.entry.state.lock().busy.as_ref()?.trailers.as_deref().cloned()
     }
 
     /// The entry that this reader reads.
@@ -212,17 +212,17 @@ impl Reader {
 
     fn failed(&self, state: &State) -> Option<Failure> {
         if let Phase::Failed(failure) = &state.phase {
-            return Some(failure.clone());
+            return Some(Failure::clone(failure));
         }
-        state.readers[self.seat?].as_ref()?.failed.clone()
+        state.place(self.seat)?.failed.clone()
     }
 
     fn take_up_to(&self, state: &mut MutexGuard<'_, State>, position: u64) {
-        let Some(seat) = self.seat.and_then(|at| state.readers[at].as_mut()) else { return };
-        if seat.position == position {
+        let Some(place) = state.place_mut(self.seat) else { return };
+        if place.position == position {
             return;
         }
-        seat.position = position;
+        place.position = position;
         if state.slide() {
             self.entry.settle_charge(state);
         }
@@ -234,12 +234,12 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let Some(seat) = self.seat else { return };
         let mut state = self.entry.state.lock();
-        state.readers[seat] = None;
-        state.seated -= 1;
+        state.leave(seat);
         if state.slide() {
             self.entry.settle_charge(&mut state);
         }
         state.wake_writers();
+        state.rest();
     }
 }
 
@@ -290,7 +290,7 @@ impl State {
     }
 
     fn comes(&self, at: u64) -> Comes {
-        match self.fills.iter().find(|fill| fill.range.contains(&at)) {
+        match self.fills().iter().find(|fill| fill.range.contains(&at)) {
             Some(fill) if fill.confirmed => return Comes::Certain,
             Some(_) => return Comes::Perhaps,
             None => {}
@@ -298,9 +298,10 @@ impl State {
         match self.phase {
             Phase::Waiting => Comes::Perhaps,
             Phase::Filling => {
-                let far = at > self.received.saturating_add(AHEAD_BYTES_MAX);
+                let received = self.received();
+                let far = at > received.saturating_add(AHEAD_BYTES_MAX);
                 // What passed and was let go does not come again.
-                if at >= self.received && !(far && self.is_mendable()) { Comes::Certain } else { Comes::Never }
+                if at >= received && !(far && self.is_mendable()) { Comes::Certain } else { Comes::Never }
             }
             Phase::Settled | Phase::Redirected(..) | Phase::Failed(_) => Comes::Never,
         }
@@ -310,7 +311,7 @@ impl State {
     pub(super) fn hole(&self, first: u64, end: u64) -> Range<u64> {
         let end = end.min(self.length.unwrap_or(u64::MAX));
         let end = self.body.holes(first..end).next().map_or(end, |hole| hole.end);
-        let begun = self.fills.iter().map(|fill| fill.range.start).filter(|&start| start > first);
+        let begun = self.fills().iter().map(|fill| fill.range.start).filter(|&start| start > first);
         let end = begun.min().map_or(end, |start| start.min(end));
         first..self.disk.as_ref().map_or(end, |disk| disk.next_after(first, end))
     }

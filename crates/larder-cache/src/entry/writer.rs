@@ -116,7 +116,7 @@ impl Writer {
         let Some(disk) = self.place_on_disk() else { return };
         let mut spool = Spool::new(disk.clone(), 0);
         let mut state = self.entry.state.lock();
-        state.disk = Some(disk);
+        state.disk = Some(Arc::new(disk));
         self.entry.write_first_head(&mut state);
         let mut here = Vec::new();
         state.body.slices(0..u64::MAX, &mut here);
@@ -143,7 +143,7 @@ impl Writer {
             state.length = Some(length);
             state.phase = Phase::Settled;
             state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
-            state.disk = disk;
+            state.disk = disk.map(Arc::new);
             self.entry.settle_charge(&mut state);
         }
         let mut fill = Fill::begin(&self.entry, part);
@@ -167,7 +167,7 @@ impl Writer {
         state.length = length;
         state.phase = Phase::Filling;
         state.shared = false;
-        state.retention = Retention::Window(self.cache.settings.window_bytes);
+        state.retention = Retention::Window;
         self.entry.settle_charge(&mut state);
         state.wake_readers();
     }
@@ -185,16 +185,16 @@ impl Writer {
         let mut state = self.entry.state.lock();
         match state.retention {
             Retention::Keep if state.rest_comes_otherwise() => Poll::Ready(Room::Gone),
-            Retention::Keep if state.seated > 0 || self.unattended || self.worth_finishing(&state) => {
+            Retention::Keep if state.seated() > 0 || self.unattended || self.worth_finishing(&state) => {
                 Poll::Ready(Room::Go)
             }
             Retention::Keep => Poll::Ready(Room::Gone),
-            Retention::Window(_) if state.seated == 0 => Poll::Ready(Room::Gone),
-            Retention::Window(bytes) => {
-                if state.received - state.slowest().min(state.received) < bytes {
+            Retention::Window if state.seated() == 0 => Poll::Ready(Room::Gone),
+            Retention::Window => {
+                if state.received().saturating_sub(state.slowest()) < self.cache.settings.window_bytes {
                     return Poll::Ready(Room::Go);
                 }
-                state.writer = Some(cx.waker().clone());
+                state.busy().writer = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
@@ -231,13 +231,14 @@ impl Writer {
     pub fn push(&mut self, piece: Bytes) {
         let (keeps, received) = {
             let mut state = self.entry.state.lock();
-            let at = state.received;
-            state.received += piece.len() as u64;
+            let at = state.received();
+            let received = at + piece.len() as u64;
+            state.busy().received = received;
             state.body.insert(at, piece.clone());
             state.slide();
             self.entry.settle_charge(&mut state);
             state.wake_readers();
-            (state.retention == Retention::Keep, state.received)
+            (state.retention == Retention::Keep, received)
         };
         if !keeps {
             return;
@@ -257,15 +258,17 @@ impl Writer {
             let mut state = self.entry.state.lock();
             state.phase = Phase::Settled;
             // The answer to a HEAD declares a length and has no body.
-            state.length = state.length.or(Some(state.received));
-            state.trailers = trailers.map(Box::new);
+            state.length = state.length.or(Some(state.received()));
+            if let Some(trailers) = trailers {
+                state.busy().trailers = Some(Box::new(trailers));
+            }
             let keeps = state.retention == Retention::Keep;
             if keeps {
                 state.body.compact();
-                state.readers.shrink_to_fit();
                 self.entry.settle_charge(&mut state);
             }
             state.wake_readers();
+            state.rest();
             keeps
         };
         if keeps {
@@ -285,7 +288,7 @@ impl Writer {
             None => {
                 let Some(disk) = self.place_on_disk() else { return };
                 let mut state = self.entry.state.lock();
-                state.disk = Some(disk);
+                state.disk = Some(Arc::new(disk));
                 self.entry.write_first_head(&mut state);
             }
         }
@@ -296,7 +299,7 @@ impl Writer {
         self.done = true;
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.phase = Phase::Redirected(Arc::clone(entry), said);
+        state.phase = Phase::Redirected(Box::new((Arc::clone(entry), said)));
         state.wake_readers();
     }
 
@@ -309,7 +312,7 @@ impl Writer {
     /// `abandoned_bytes_max` are missing, or less than half of it.
     fn worth_finishing(&self, state: &State) -> bool {
         let limit = self.cache.settings.abandoned_bytes_max;
-        let (have, length) = (state.received, state.length);
+        let (have, length) = (state.received(), state.length);
         match length {
             Some(length) => length - have.min(length) <= limit.max(have),
             None => have <= limit,
@@ -337,7 +340,7 @@ impl Writer {
         self.cache.note_too_long(&self.entry);
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.retention = Retention::Window(self.cache.settings.window_bytes);
+        state.retention = Retention::Window;
         state.slide();
         self.entry.settle_charge(&mut state);
     }
@@ -349,7 +352,7 @@ impl Writer {
             let mut state = self.entry.state.lock();
             let filling = matches!(state.phase, Phase::Filling);
             let otherwise = filling && state.rest_comes_otherwise();
-            let keeps = filling && state.is_mendable() && state.received > 0;
+            let keeps = filling && state.is_mendable() && state.received() > 0;
             if keeps {
                 state.phase = Phase::Settled;
             }
@@ -366,7 +369,7 @@ impl Writer {
         }
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.phase = Phase::Failed(failure);
+        state.phase = Phase::Failed(Box::new(failure));
         state.wake_readers();
     }
 }
@@ -377,12 +380,13 @@ const SPARED_BYTES_MIN: u64 = 1024 * 1024;
 impl State {
     /// What the stream would bring next is here already, or other fetches are bringing it.
     fn rest_comes_otherwise(&self) -> bool {
-        let Some(length) = self.length.filter(|&length| self.received < length) else { return false };
-        let enough = length.min(self.received.saturating_add(SPARED_BYTES_MIN));
-        let mut next = self.received;
+        let received = self.received();
+        let Some(length) = self.length.filter(|&length| received < length) else { return false };
+        let enough = length.min(received.saturating_add(SPARED_BYTES_MIN));
+        let mut next = received;
         while next < enough {
             let present = self.here_from(next);
-            let coming = self.fills.iter().find(|fill| fill.confirmed && fill.range.contains(&next));
+            let coming = self.fills().iter().find(|fill| fill.confirmed && fill.range.contains(&next));
             match (present, coming) {
                 (0, None) => return false,
                 (0, Some(fill)) => next = fill.range.end,

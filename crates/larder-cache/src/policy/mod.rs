@@ -115,11 +115,8 @@ pub struct Terms {
     pub must_revalidate: bool,
     /// Never served without validation.
     pub no_cache: bool,
-    /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3), when the
-    /// origin says.
-    pub stale_while_revalidate: Option<u64>,
-    /// Seconds past freshness during which it may stand in for an error (RFC 5861 section 4), when the origin says.
-    pub stale_if_error: Option<u64>,
+    /// For how long past freshness it serves still, when the origin says.
+    pub grace: Option<Box<Grace>>,
     /// The origin promises that it does not change while fresh (RFC 8246).
     pub immutable: bool,
     /// Its entity tag.
@@ -130,7 +127,32 @@ pub struct Terms {
     pub vary: Vary,
 }
 
+/// For how long past freshness a response serves still. Few origins say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grace {
+    stale_while_revalidate: Option<u64>,
+    stale_if_error: Option<u64>,
+}
+
+impl Grace {
+    /// What an origin says, if it says anything.
+    pub fn of(stale_while_revalidate: Option<u64>, stale_if_error: Option<u64>) -> Option<Box<Grace>> {
+        let grace = Grace { stale_while_revalidate, stale_if_error };
+        (stale_while_revalidate.is_some() || stale_if_error.is_some()).then(|| Box::new(grace))
+    }
+}
+
 impl Terms {
+    /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3), when the origin says.
+    pub fn stale_while_revalidate(&self) -> Option<u64> {
+        self.grace.as_ref()?.stale_while_revalidate
+    }
+
+    /// Seconds past freshness during which it may stand in for an error (RFC 5861 section 4), when the origin says.
+    pub fn stale_if_error(&self) -> Option<u64> {
+        self.grace.as_ref()?.stale_if_error
+    }
+
     /// Seconds since the origin made or validated it (RFC 9111 section 4.2.3): the value of `Age`.
     pub fn age(&self, now: Stamp) -> u64 {
         self.initial_age.saturating_add(now.since(self.received))
@@ -167,6 +189,7 @@ impl Terms {
 
     /// Bytes on the heap, for exact budgets.
     pub fn heap_bytes(&self) -> usize {
-        self.etag.as_ref().map_or(0, |etag| etag.opaque.len()) + self.vary.heap_bytes()
+        let grace = self.grace.as_ref().map_or(0, |_| size_of::<Grace>());
+        self.etag.as_ref().map_or(0, |etag| etag.opaque.len()) + self.vary.heap_bytes() + grace
     }
 }

@@ -175,7 +175,7 @@ fn usable_stale(terms: &Terms, asked: &Asked, overdue: u64, settings: &Settings)
         Some(MaxStale::Seconds(_)) | None => {}
     }
     // Who names a greatest age takes nothing stale (RFC 9111 section 5.2.1.1).
-    let window = terms.stale_while_revalidate.or(settings.stale_while_revalidate_seconds).unwrap_or(0);
+    let window = terms.stale_while_revalidate().or(settings.stale_while_revalidate_seconds).unwrap_or(0);
     if asked.max_age.is_none() && overdue < window {
         return Usable::Revalidate;
     }
@@ -193,7 +193,7 @@ pub fn stale_if_error(terms: &Terms, asked: &Asked, now: Stamp, settings: &Setti
     if terms.is_fresh(now) || terms.must_revalidate {
         return terms.is_fresh(now);
     }
-    let by_origin = terms.stale_if_error.or(settings.stale_if_error_seconds);
+    let by_origin = terms.stale_if_error().or(settings.stale_if_error_seconds);
     by_origin.max(asked.stale_if_error).is_some_and(|window| overdue < window)
 }
 

@@ -7,7 +7,7 @@ use larder_wire::{Method, RequestHead, ResponseHead};
 
 use super::freshness::{self, LifetimeSource, Said};
 use super::request::has_body;
-use super::{Mode, Settings, Terms, Times, Vary};
+use super::{Grace, Mode, Settings, Terms, Times, Vary};
 
 /// The decision on a response that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +123,7 @@ pub(super) fn terms(response: &ResponseHead, said: &Said, vary: Vary, times: Tim
         must_revalidate: control.must_revalidate
             || (shared && (control.proxy_revalidate || control.s_maxage.is_some())),
         no_cache: control.no_cache == Some(Names::All),
-        stale_while_revalidate: control.stale_while_revalidate,
-        stale_if_error: control.stale_if_error,
+        grace: Grace::of(control.stale_while_revalidate, control.stale_if_error),
         immutable: control.immutable,
         etag: ETag::of(&response.fields),
         last_modified: freshness::last_modified(&response.fields, times.received),
@@ -199,8 +198,8 @@ fn is_ever_served(terms: &Terms, settings: &Settings) -> bool {
     let grace = match terms.must_revalidate {
         true => 0,
         false => {
-            let on_error = terms.stale_if_error.or(settings.stale_if_error_seconds);
-            let behind = terms.stale_while_revalidate.or(settings.stale_while_revalidate_seconds);
+            let on_error = terms.stale_if_error().or(settings.stale_if_error_seconds);
+            let behind = terms.stale_while_revalidate().or(settings.stale_while_revalidate_seconds);
             on_error.max(behind).unwrap_or(0)
         }
     };

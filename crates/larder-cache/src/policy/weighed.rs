@@ -2,7 +2,7 @@
 
 use larder_wire::date::Stamp;
 
-use super::{Asked, LifetimeSource, Settings, Terms, Usable, Vary, usable};
+use super::{Asked, Grace, LifetimeSource, Settings, Terms, Usable, Vary, usable};
 
 /// All that [`usable`](fn@usable) looked at in a stored response, and when. The decision can be made again from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,8 @@ impl Weighed {
             source: terms.source,
             must_revalidate: terms.must_revalidate,
             no_cache: terms.no_cache,
-            stale_while_revalidate: terms.stale_while_revalidate,
-            stale_if_error: terms.stale_if_error,
+            stale_while_revalidate: terms.stale_while_revalidate(),
+            stale_if_error: terms.stale_if_error(),
         }
     }
 
@@ -72,8 +72,7 @@ impl Weighed {
             source: self.source,
             must_revalidate: self.must_revalidate,
             no_cache: self.no_cache,
-            stale_while_revalidate: self.stale_while_revalidate,
-            stale_if_error: self.stale_if_error,
+            grace: Grace::of(self.stale_while_revalidate, self.stale_if_error),
             immutable: false,
             etag: None,
             last_modified: None,

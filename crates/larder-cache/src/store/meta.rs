@@ -10,10 +10,10 @@ use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::fields::is_token;
-use larder_wire::{Fields, ResponseHead, Version};
+use larder_wire::{Fields, Reason, ResponseHead, Version};
 
 use crate::entry::Kept;
-use crate::policy::{LifetimeSource, Terms, Vary};
+use crate::policy::{Grace, LifetimeSource, Terms, Vary};
 
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u8 = 1;
@@ -80,7 +80,7 @@ pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
         1 => Version::Http11,
         _ => return Err(MetaFault::Broken),
     };
-    let reason = std::str::from_utf8(rest.text()?).map_err(|_| MetaFault::Broken)?.into();
+    let reason = Reason::of(status, std::str::from_utf8(rest.text()?).map_err(|_| MetaFault::Broken)?);
     let received = Stamp(rest.number()?);
     let mut fields = Fields::new();
     for _ in 0..rest.number()? {
@@ -118,7 +118,7 @@ fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
     out.push(SOURCES.iter().position(|source| *source == terms.source).unwrap_or(SOURCES.len() - 1) as u8);
     let flags = [terms.must_revalidate, terms.no_cache, terms.immutable];
     out.push(flags.iter().enumerate().map(|(bit, &flag)| u8::from(flag) << bit).sum());
-    for value in [terms.stale_while_revalidate, terms.stale_if_error, terms.last_modified.map(|stamp| stamp.0)] {
+    for value in [terms.stale_while_revalidate(), terms.stale_if_error(), terms.last_modified.map(|stamp| stamp.0)] {
         out.push(u8::from(value.is_some()));
         number(out, value.unwrap_or(0));
     }
@@ -156,8 +156,7 @@ fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, MetaFault> {
         source,
         must_revalidate: flags & 1 != 0,
         no_cache: flags & 2 != 0,
-        stale_while_revalidate,
-        stale_if_error,
+        grace: Grace::of(stale_while_revalidate, stale_if_error),
         immutable: flags & 4 != 0,
         etag,
         last_modified,
@@ -227,8 +226,7 @@ mod tests {
                 source: SOURCES[source],
                 must_revalidate: flags[0],
                 no_cache: flags[1],
-                stale_while_revalidate: options[0],
-                stale_if_error: options[1],
+                grace: Grace::of(options[0], options[1]),
                 immutable: flags[2],
                 etag: etag.map(|(weak, opaque)| ETag { weak, opaque: opaque.into() }),
                 last_modified: options[2].map(Stamp),
@@ -244,7 +242,7 @@ mod tests {
                 let mut fields = Fields::new();
                 lines.iter().for_each(|(name, value)| fields.push(name, value));
                 let version = if old { Version::Http10 } else { Version::Http11 };
-                ResponseHead { status, reason: reason.into(), version, fields }
+                ResponseHead { status, reason: Reason::of(status, &reason), version, fields }
             },
         )
     }

@@ -41,6 +41,7 @@ type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
+    allocator::begin();
     log_to_stderr();
     let cli = Cli::parse();
     let status = match cli.command {
@@ -241,6 +242,7 @@ fn serve(flags: &Flags) -> u8 {
 }
 
 fn run(flags: RunFlags) -> u8 {
+    allocator::begin_with_children();
     let of_server = Flags { config: flags.config, store: flags.store, memory: flags.memory, ..Flags::default() };
     let loaded = match of_server.read(Here::PassedOver) {
         Ok(loaded) => loaded,

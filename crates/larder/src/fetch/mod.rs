@@ -400,8 +400,7 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     }
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
-    let mut kept = Kept::new(head, None, times.received);
-    kept.not_stored = order.errand.is_shared().then_some(why);
+    let kept = Kept::new(head, None, times.received).with_reason(order.errand.is_shared().then_some(why));
     order.writer.pass(kept, declared);
 }
 

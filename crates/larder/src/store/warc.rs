@@ -204,7 +204,7 @@ fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) 
         id,
         epoch: store.current_epoch(),
         length: Some(length),
-        tags: kept.tags.to_vec(),
+        tags: kept.tags().to_vec(),
         meta: meta::encode(&kept),
         body: inline.then(|| Vec::from([body.clone()])),
     };

@@ -1,9 +1,4 @@
-//! Which bytes of an object are present: pieces of its body, in order, with holes between them.
-//!
-//! A body that streams in is appended piece by piece; a range that was fetched on its own fills the
-//! hole it belongs to. All pieces belong to one representation: whoever inserts has compared the
-//! validators. Reading clones references to pieces, never bytes. [`Extents::compact`] makes what is
-//! held equal to what is counted, once a body is complete.
+//! Pieces of a body in order, with holes between them: what [`super::Extents`] is while it is not one piece alone.
 
 use std::collections::VecDeque;
 use std::mem::size_of;
@@ -13,7 +8,7 @@ use bytes::Bytes;
 
 /// The present bytes of one object.
 #[derive(Clone, Debug, Default)]
-pub struct Extents {
+pub(super) struct Pieces {
     /// Sorted by offset, none empty, none overlapping. Neighbours may touch.
     pieces: VecDeque<Piece>,
     /// The sum of all pieces' lengths.
@@ -22,29 +17,32 @@ pub struct Extents {
     held: u64,
 }
 
-/// What [`Extents::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
+/// What [`Pieces::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
 /// cache in allocations of one size leaves no room unused between them, which large ones of all sizes do.
-pub const CHUNK_BYTES: usize = 32 * 1024;
+pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
 /// A piece this long fills most of the read buffer that it keeps alive.
 const FILLING_BYTES_MIN: usize = 56 * 1024;
 
-impl Extents {
-    /// Nothing present.
-    pub fn new() -> Extents {
-        Extents::default()
+impl Pieces {
+    /// One piece from the start on, that keeps an allocation of so many bytes alive alone.
+    pub(super) fn of_one(bytes: Bytes, buffer_bytes: usize, exact: bool) -> Pieces {
+        let piece = Piece { buffer_bytes: held_bytes(buffer_bytes), ..Piece::new(0, bytes, exact) };
+        let (bytes, held) = (piece.bytes.len() as u64, piece.allocated_bytes());
+        Pieces { pieces: VecDeque::from(vec![piece]), bytes, held }
     }
 
-    /// Adds the bytes from offset `at` on. Where bytes are present already they stay; only holes are
-    /// filled. Bytes past the last offset that 64 bits can name are left out. Returns how many bytes
-    /// became present.
-    pub fn insert(&mut self, at: u64, piece: Bytes) -> u64 {
-        let buffer_bytes = piece.len();
-        self.insert_part_of(at, piece, buffer_bytes)
+    /// What is here, if that is one piece from the start on in an allocation of its own length.
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        if self.pieces.len() != 1 || self.pieces[0].at != 0 || !self.pieces[0].exact {
+            return None;
+        }
+        (self.bytes, self.held) = (0, 0);
+        self.pieces.pop_front().map(|piece| piece.bytes)
     }
 
-    /// [`Extents::insert`] of a piece that keeps an allocation of so many bytes alive alone.
-    pub fn insert_part_of(&mut self, at: u64, mut piece: Bytes, buffer_bytes: usize) -> u64 {
+    /// See [`super::Extents::insert_part_of`].
+    pub(super) fn insert_part_of(&mut self, at: u64, mut piece: Bytes, buffer_bytes: usize) -> u64 {
         piece.truncate(usize::try_from(u64::MAX - at).unwrap_or(usize::MAX));
         if at >= self.end() {
             return self.append(at, piece, buffer_bytes);
@@ -64,7 +62,7 @@ impl Extents {
     }
 
     /// The present bytes from `offset` on, up to the end of their piece and `bytes_max`; `None` in a hole.
-    pub fn slice_at(&self, offset: u64, bytes_max: usize) -> Option<Bytes> {
+    pub(super) fn slice_at(&self, offset: u64, bytes_max: usize) -> Option<Bytes> {
         let piece = self.pieces.get(self.first_ending_after(offset))?;
         let skip = usize::try_from(offset.checked_sub(piece.at)?).ok()?;
         let end = skip.saturating_add(bytes_max).min(piece.bytes.len());
@@ -73,7 +71,7 @@ impl Extents {
 
     /// Puts the contiguous present bytes from `range.start` on, not past `range.end`, into `out` as
     /// slices, and returns how many bytes that are.
-    pub fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) -> u64 {
+    pub(super) fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) -> u64 {
         let mut next = range.start;
         for piece in self.pieces.range(self.first_ending_after(range.start)..) {
             if piece.at > next || next >= range.end {
@@ -87,17 +85,17 @@ impl Extents {
     }
 
     /// How many bytes are present without a hole from `offset` on.
-    pub fn present_from(&self, offset: u64) -> u64 {
+    pub(super) fn present_from(&self, offset: u64) -> u64 {
         self.present_up_to(offset, u64::MAX)
     }
 
     /// Whether every byte of the range is present. An empty range is always covered.
-    pub fn covers(&self, range: Range<u64>) -> bool {
+    pub(super) fn covers(&self, range: Range<u64>) -> bool {
         range.is_empty() || self.present_up_to(range.start, range.end) >= range.end - range.start
     }
 
     /// The holes within the range, in order: what is still to be fetched.
-    pub fn holes(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+    pub(super) fn holes(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut pieces = self.pieces.range(self.first_ending_after(range.start)..);
         let mut next = range.start;
         std::iter::from_fn(move || {
@@ -118,7 +116,7 @@ impl Extents {
 
     /// Frees every piece that ends at or before `offset` (the window of a stream that is not kept slides
     /// on) and returns how many bytes those were. A piece that reaches past `offset` stays whole.
-    pub fn drop_before(&mut self, offset: u64) -> u64 {
+    pub(super) fn drop_before(&mut self, offset: u64) -> u64 {
         let before = self.bytes;
         let kept_from = self.first_ending_after(offset);
         for piece in self.pieces.drain(..kept_from) {
@@ -130,7 +128,7 @@ impl Extents {
 
     /// Frees the bytes of the range. A piece that reaches out of it keeps its buffer alive for the rest. Returns how
     /// many bytes went.
-    pub fn remove(&mut self, range: Range<u64>) -> u64 {
+    pub(super) fn remove(&mut self, range: Range<u64>) -> u64 {
         let before = self.bytes;
         let first = self.first_ending_after(range.start);
         let after = self.pieces.partition_point(|piece| piece.at < range.end);
@@ -152,38 +150,33 @@ impl Extents {
     }
 
     /// The offset after the last present byte.
-    pub fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.pieces.back().map_or(0, Piece::end)
     }
 
     /// How many bytes are present, in all pieces together.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// In how many pieces.
-    pub fn pieces(&self) -> usize {
+    pub(super) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether no byte is present.
-    pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
     /// What is held on the heap: the list, every piece and the reference count that a shared piece gets.
-    /// Exact for pieces that [`Extents::compact`] has built. Any other piece counts as if it were one,
+    /// Exact for pieces that [`Pieces::compact`] has built. Any other piece counts as if it were one,
     /// though it may keep a larger read buffer alive that it shares with its neighbours.
-    pub fn heap_bytes(&self) -> u64 {
+    pub(super) fn heap_bytes(&self) -> u64 {
         let list = self.pieces.capacity() * size_of::<Piece>() + self.pieces.len() * SHARED_HEADER_BYTES;
         list as u64 + self.held
     }
 
     /// Copies stretches of pieces into chunks of [`CHUNK_BYTES`] and frees the read buffers they came in, so that a complete
-    /// object holds what [`Extents::heap_bytes`] says and a hit writes few vectors. An object of up to
+    /// object holds what [`Pieces::heap_bytes`] says and a hit writes few vectors. An object of up to
     /// that size becomes one exact allocation; pieces that fill most of a read buffer stay where they are. Doing it
     /// again costs a walk over the pieces and copies nothing.
-    pub fn compact(&mut self) {
+    pub(super) fn compact(&mut self) {
         let mut compacted = VecDeque::new();
         let mut stretch = Vec::new();
         for piece in std::mem::take(&mut self.pieces) {
@@ -233,7 +226,7 @@ impl Extents {
 }
 
 /// What `Bytes` allocates beside the bytes when a piece gets its second reference.
-const SHARED_HEADER_BYTES: usize = 3 * size_of::<usize>();
+pub(super) const SHARED_HEADER_BYTES: usize = 3 * size_of::<usize>();
 
 #[derive(Clone, Debug)]
 struct Piece {
@@ -246,7 +239,7 @@ struct Piece {
 }
 
 /// What an allocator takes for so many bytes: the common ones know four sizes between a power of two and the next.
-fn allocated_bytes(len: usize) -> u64 {
+pub(super) fn allocated_bytes(len: usize) -> u64 {
     let step = (len.saturating_sub(1).checked_ilog2().unwrap_or(0)).saturating_sub(2);
     len.next_multiple_of(1 << step) as u64
 }
@@ -319,10 +312,10 @@ mod tests {
 
     #[test]
     fn what_is_held_follows_every_change() {
-        let mut extents = Extents::new();
+        let mut extents = Pieces::default();
         extents.insert_part_of(0, Bytes::from(vec![1; 1000]), 1400);
-        extents.insert(2000, Bytes::from(vec![2; 1000]));
-        extents.insert(500, Bytes::from(vec![3; 2000]));
+        extents.insert_part_of(2000, Bytes::from(vec![2; 1000]), 1000);
+        extents.insert_part_of(500, Bytes::from(vec![3; 2000]), 2000);
         assert_eq!(extents.held, 1536 + 1024 + 1024);
         extents.remove(2100..2200);
         assert_eq!(extents.held, 1536 + 1024 + 112 + 896, "100 and 800 bytes are left of the second one");
