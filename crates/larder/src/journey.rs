@@ -36,14 +36,11 @@ pub async fn serve(mut session: Box<Session>) {
             },
             _ => {}
         }
-        if let Some(next) = quick(&mut session, &request) {
-            match next {
-                Next::Continue if session.flush_if_full().await.is_ok() => continue,
-                Next::Close => return session.close().await,
-                Next::Continue | Next::Cut => return,
-            }
-        }
-        match caught(&mut session, request).await {
+        let next = match quick(&mut session, &request) {
+            Glanced::Answered(next) => next,
+            Glanced::Travels(begun) => caught(&mut session, request, begun).await,
+        };
+        match next {
             // A client that sends requests and reads no answers must not fill the outbox with them.
             Next::Continue if session.flush_if_full().await.is_ok() => {}
             Next::Close => return session.close().await,
@@ -61,15 +58,28 @@ fn upgrades(request: &RequestHead) -> bool {
         && framing::of_request(request) == Ok(Framing::None)
 }
 
-/// The same way for a request that the store answers on the spot: no wait, so no task state. `None` leaves all
-/// as it was, for [`travel`].
-fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
+/// What a glance at the store came to.
+enum Glanced {
+    /// The answer is in the outbox.
+    Answered(Next),
+    /// There is none at hand. What was found out about the request by then need not be found out again.
+    Travels(Option<Box<Begun>>),
+}
+
+/// A request that the rules let through.
+struct Begun {
+    ask: Ask,
+    record: Record,
+}
+
+/// The same way for a request that the store answers on the spot: no wait, so no task state.
+fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     // Framing first: what could be read in two ways is refused, hit or not.
     let bare = framing::of_request(request) == Ok(Framing::None);
     if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request) {
-        return None;
+        return Glanced::Travels(None);
     }
-    let Verdict::Allow(ask) = access::judge(session, request) else { return None };
+    let Verdict::Allow(ask) = access::judge(session, request) else { return Glanced::Travels(None) };
     let worker = Rc::clone(&session.worker);
     let shared = &worker.shared;
     let mut record = worker.begin_record(request, session.peer, &session.door);
@@ -86,16 +96,19 @@ fn quick(session: &mut Session, request: &RequestHead) -> Option<Next> {
     });
     worker.keys.set(key);
     worker.pieces.set(pieces);
-    let next = next?;
     note(session, &ask, &mut record);
+    let Some(next) = next else { return Glanced::Travels(Some(Box::new(Begun { ask, record }))) };
     shared.tell(&worker.tally, session.door.run.as_deref(), record);
-    Some(next)
+    Glanced::Answered(next)
 }
 
 /// One request, from its head to its record.
-pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
+async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
     let request = Rc::new(request);
-    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
+    let (mut record, ask) = match begun {
+        Some(begun) => (begun.record, Some(begun.ask)),
+        None => (session.worker.begin_record(&request, session.peer, &session.door), None),
+    };
     let mut upload = None;
     let answer = match framing::of_request(&request) {
         Err(fault) => Answer::Page(access::fault_page(fault.kind, fault.detail)),
@@ -105,9 +118,12 @@ pub async fn travel(session: &mut Session, request: RequestHead) -> Next {
         }
         Ok(framing) => {
             session.begin_upload(framing);
-            match access::judge(session, &request) {
+            let is_noted = ask.is_some();
+            match ask.map_or_else(|| access::judge(session, &request), Verdict::Allow) {
                 Verdict::Allow(ask) => {
-                    note(session, &ask, &mut record);
+                    if !is_noted {
+                        note(session, &ask, &mut record);
+                    }
                     obtain::obtain(session, &request, ask, framing, &mut upload, &mut record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),
@@ -174,10 +190,10 @@ async fn refuse(mut session: Box<Session>, end: &End) {
 }
 
 /// A broken invariant ends one request, not the worker: it is answered 500 and counted (invariant 12).
-async fn caught(session: &mut Session, request: RequestHead) -> Next {
+async fn caught(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
     let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
-        let mut travelling = Box::pin(travel(session, request));
+        let mut travelling = Box::pin(travel(session, request, begun));
         let caught = std::future::poll_fn(|cx| {
             match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
                 Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
