@@ -18,7 +18,7 @@ pub fn wall() -> Duration {
 const CARRIED: Duration = Duration::from_millis(100);
 
 /// The wall clock for those who have read the monotonic one already: a request needs both, and each reading costs it about a
-/// hundredth of its time. A step of the wall clock is seen within [`CARRIED`].
+/// hundredth of its time. A step of the wall clock is seen a tenth of a second later.
 #[derive(Debug, Default)]
 pub struct Carried {
     last: Cell<Option<(Instant, Duration)>>,
