@@ -179,6 +179,16 @@ fn numbers_are_written_as_the_library_writes_them() {
 }
 
 #[test]
+fn addresses_are_written_as_the_library_writes_them() {
+    for text in ["0.0.0.0", "127.0.0.1", "10.99.100.255", "255.255.255.255", "::1", "fe80::a:0:0:1", "::ffff:10.0.0.1"]
+    {
+        let mut out = Vec::new();
+        encode::address(&mut out, text.parse().unwrap());
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
+}
+
+#[test]
 fn chunk_heads_are_hexadecimal_without_leading_zeros() {
     for len in [1, 9, 10, 15, 16, 255, 256, 65_535, 65_536, 0xdead_beef, usize::MAX] {
         let mut out = Vec::new();

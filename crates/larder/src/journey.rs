@@ -66,10 +66,10 @@ enum Glanced {
     Travels(Option<Box<Begun>>),
 }
 
-/// A request that the rules let through.
+/// What the rules say of a request, and its record where they let it through.
 struct Begun {
-    ask: Ask,
-    record: Record,
+    verdict: Verdict,
+    record: Option<Record>,
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
@@ -79,7 +79,10 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request) {
         return Glanced::Travels(None);
     }
-    let Verdict::Allow(ask) = access::judge(session, request) else { return Glanced::Travels(None) };
+    let ask = match access::judge(session, request) {
+        Verdict::Allow(ask) => ask,
+        verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, record: None }))),
+    };
     let worker = Rc::clone(&session.worker);
     let shared = &worker.shared;
     let mut record = worker.begin_record(request, session.peer, &session.door);
@@ -97,7 +100,9 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     worker.keys.set(key);
     worker.pieces.set(pieces);
     note(session, &ask, &mut record);
-    let Some(next) = next else { return Glanced::Travels(Some(Box::new(Begun { ask, record }))) };
+    let Some(next) = next else {
+        return Glanced::Travels(Some(Box::new(Begun { verdict: Verdict::Allow(ask), record: Some(record) })));
+    };
     shared.tell(&worker.tally, session.door.run.as_deref(), record);
     Glanced::Answered(next)
 }
@@ -105,10 +110,9 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
 /// One request, from its head to its record.
 async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
     let request = Rc::new(request);
-    let (mut record, ask) = match begun {
-        Some(begun) => (begun.record, Some(begun.ask)),
-        None => (session.worker.begin_record(&request, session.peer, &session.door), None),
-    };
+    let (verdict, noted) = begun.map_or((None, None), |begun| (Some(begun.verdict), begun.record));
+    let is_noted = noted.is_some();
+    let mut record = noted.unwrap_or_else(|| session.worker.begin_record(&request, session.peer, &session.door));
     let mut upload = None;
     let answer = match framing::of_request(&request) {
         Err(fault) => Answer::Page(access::fault_page(fault.kind, fault.detail)),
@@ -118,8 +122,7 @@ async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<B
         }
         Ok(framing) => {
             session.begin_upload(framing);
-            let is_noted = ask.is_some();
-            match ask.map_or_else(|| access::judge(session, &request), Verdict::Allow) {
+            match verdict.unwrap_or_else(|| access::judge(session, &request)) {
                 Verdict::Allow(ask) => {
                     if !is_noted {
                         note(session, &ask, &mut record);

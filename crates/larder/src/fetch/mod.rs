@@ -14,14 +14,13 @@ use ask::Answer;
 use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
-use larder_wire::encode::Decimal;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, hop};
+use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, encode, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -223,7 +222,9 @@ impl Order {
         }
         lower_max_forwards(&self.request.method, &mut fields);
         if let Route::Site { .. } = self.ask.route {
-            fields.push("X-Forwarded-For", address_text(self.peer.ip()));
+            let mut peer = Vec::with_capacity(40);
+            encode::address(&mut peer, self.peer.ip().to_canonical());
+            fields.push("X-Forwarded-For", peer);
             fields.set("X-Forwarded-Proto", self.scheme.as_str());
         }
         fields.push("Via", self.worker.shared.via(self.request.version));
@@ -449,19 +450,6 @@ const ADDED_LINES: usize = 4;
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
-}
-
-/// As it is formatted, without the cost of formatting where it has four numbers.
-fn address_text(address: IpAddr) -> String {
-    let IpAddr::V4(address) = address.to_canonical() else { return address.to_string() };
-    let mut text = String::with_capacity("255.255.255.255".len());
-    for (at, octet) in address.octets().into_iter().enumerate() {
-        if at > 0 {
-            text.push('.');
-        }
-        Decimal::of(octet.into()).push_to(&mut text);
-    }
-    text
 }
 
 /// RFC 9110 section 7.6.2.

@@ -100,7 +100,7 @@ impl Value<'_> {
             Value::Name(id) => write!(out, "{id}"),
             Value::Flag(flag) => write!(out, "{flag}"),
             Value::Time(seconds, micros) => write!(out, "{seconds}.{micros:06}"),
-            Value::Address(address) => return write_address(*address, out),
+            Value::Address(address) => return encode::address(out, *address),
             Value::Text(text) => return escape(text, out),
             Value::Pair(left, right) => {
                 out.extend_from_slice(left.as_bytes());
@@ -129,7 +129,7 @@ impl Value<'_> {
 /// without a detour by way of values.
 fn combined(record: &Record, dates: &Dates, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
-    write_address(record.peer.to_canonical(), out);
+    encode::address(out, record.peer.to_canonical());
     out.extend_from_slice(b" - - [");
     out.extend_from_slice(&dates.of(record.stamp()));
     out.extend_from_slice(b"] \"");
@@ -272,20 +272,6 @@ fn clf_date(stamp: Stamp) -> Date {
         out[to].copy_from_slice(&date[from]);
     }
     out
-}
-
-/// As the standard library shows it; nearly all are of version 4, for which its formatting costs more than the digits.
-fn write_address(address: IpAddr, out: &mut Vec<u8>) {
-    let IpAddr::V4(address) = address else {
-        let _ = write!(out, "{address}");
-        return;
-    };
-    for (at, part) in address.octets().into_iter().enumerate() {
-        if at > 0 {
-            out.push(b'.');
-        }
-        encode::decimal(out, part.into());
-    }
 }
 
 #[cfg(test)]
