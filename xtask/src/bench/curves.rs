@@ -6,7 +6,6 @@ use super::report::{figure, machine, median_of, ratio};
 use super::table::{Origin, turn};
 use super::tool::{Load, Sample, Script, Tool};
 use crate::http::Connection;
-use crate::lab::Lab;
 use crate::processes::resident_kb_of_tree;
 use crate::shell::Trouble;
 use std::fmt::Write;
@@ -51,21 +50,13 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     Ok(page(rounds, seconds, &version, &connections, &objects, &taken))
 }
 
-/// A lab with its certificate and its origin.
-fn set_up() -> Result<(Lab, Origin), Trouble> {
-    let mut lab = Lab::new()?;
-    field::make_certificate(&lab)?;
-    let origin = Origin::start(&mut lab)?;
-    Ok((lab, origin))
-}
-
 fn grow_connections(
     root: &Path,
     rounds: usize,
     seconds: u64,
     taken: &mut Vec<Taken>,
 ) -> Result<(Vec<Point>, String), Trouble> {
-    let (mut lab, origin) = set_up()?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let idle = Contestant::start_larder("idle", &IDLE, root, &mut lab, origin.port)?;
     let resident = |server: &Contestant| -> Result<f64, Trouble> {
         std::thread::sleep(SETTLE);
@@ -124,7 +115,7 @@ fn open_and_ask(port: u16) -> Result<Connection, Trouble> {
 
 /// A server for each count, all filled before the rounds: so they alternate.
 fn grow_objects(root: &Path, rounds: usize, seconds: u64, taken: &mut Vec<Taken>) -> Result<Vec<Point>, Trouble> {
-    let (mut lab, origin) = set_up()?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let head = head_bytes(origin.port)?;
     let mut servers = Vec::new();
     for (at, count) in OBJECTS.into_iter().enumerate() {
@@ -176,7 +167,7 @@ fn head_bytes(origin: u16) -> Result<f64, Trouble> {
 }
 
 fn objects_on_disk(root: &Path, taken: &mut Vec<Taken>) -> Result<(), Trouble> {
-    let (mut lab, origin) = set_up()?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let server = Contestant::start_larder("on-disk", &ON_DISK, root, &mut lab, origin.port)?;
     proof::fill(server.doors.plain, FOLDER, DISK_FIRST, None)?;
     std::thread::sleep(SETTLE);

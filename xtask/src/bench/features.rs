@@ -5,7 +5,6 @@ use super::proof;
 use super::report::{figure, machine, median_of, ratio};
 use super::table::{Origin, turn};
 use super::tool::{Load, Sample, Script, Tool};
-use crate::lab::Lab;
 use crate::shell::Trouble;
 use std::fmt::Write;
 use std::path::Path;
@@ -59,9 +58,7 @@ const ROWS: [Row; 6] = [
 /// Plays all and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
     field::build(root)?;
-    let mut lab = Lab::new()?;
-    field::make_certificate(&lab)?;
-    let origin = Origin::start(&mut lab)?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let mut servers = Vec::new();
     for (name, extras) in &VARIANTS {
         servers.push(Contestant::start_larder(name, extras, root, &mut lab, origin.port)?);

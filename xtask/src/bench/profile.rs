@@ -5,7 +5,6 @@ use super::proof;
 use super::report::{figure, machine};
 use super::table::Origin;
 use super::tool::{Load, Sample, Script, Tool};
-use crate::lab::Lab;
 use crate::shell::{self, Trouble};
 use std::fmt::Write;
 use std::path::Path;
@@ -29,9 +28,7 @@ struct Line {
 /// seconds.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
     field::build(root)?;
-    let mut lab = Lab::new()?;
-    field::make_certificate(&lab)?;
-    let origin = Origin::start(&mut lab)?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let server = Contestant::start_larder("larder", &USUAL, root, &mut lab, origin.port)?;
     let tool = Tool::Wrk { connections: CONNECTIONS, closes: false };
     let url = format!("http://127.0.0.1:{}/600", server.doors.plain);

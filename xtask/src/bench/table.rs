@@ -190,6 +190,14 @@ impl Results {
 }
 
 impl Origin {
+    /// A lab with its certificate, and an origin in it.
+    pub fn in_a_new_lab() -> Result<(Lab, Origin), Trouble> {
+        let mut lab = Lab::new()?;
+        field::make_certificate(&lab)?;
+        let origin = Origin::start(&mut lab)?;
+        Ok((lab, origin))
+    }
+
     /// nginx on core 1 with the bodies of the cells.
     pub fn start(lab: &mut Lab) -> Result<Origin, Trouble> {
         for (path, body) in proof::contents() {

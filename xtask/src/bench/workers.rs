@@ -9,7 +9,6 @@ use super::proof;
 use super::report::{figure, machine, median};
 use super::table::{Origin, turn};
 use super::tool::{self, Load, Script, Tool};
-use crate::lab::Lab;
 use crate::processes::{Cpu, voluntary_switches};
 use crate::shell::Trouble;
 use std::fmt::Write;
@@ -38,9 +37,7 @@ struct Sample {
 /// Plays all and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
     field::build(root)?;
-    let mut lab = Lab::new()?;
-    field::make_certificate(&lab)?;
-    let origin = Origin::start(&mut lab)?;
+    let (mut lab, origin) = Origin::in_a_new_lab()?;
     let mut start = |name: &str, workers, cores| {
         let extras = Extras { workers, cores, ..USUAL };
         Contestant::start_larder(name, &extras, root, &mut lab, origin.port)

@@ -35,15 +35,6 @@ impl HostPattern {
             HostPattern::Any => true,
         }
     }
-
-    /// How much the pattern says: among several that match, the greatest is meant.
-    pub fn rank(&self) -> usize {
-        match self {
-            HostPattern::Exact(_) => usize::MAX,
-            HostPattern::Below(suffix) => suffix.len(),
-            HostPattern::Any => 0,
-        }
-    }
 }
 
 /// A `*` elsewhere than in front is a valid character of RFC 3986 and a mistake in a pattern.

@@ -139,11 +139,20 @@ mod tests {
         }
     }
 
+    /// How much a pattern says: among several that match, the greatest is meant.
+    fn rank(pattern: &HostPattern) -> usize {
+        match pattern {
+            HostPattern::Exact(_) => usize::MAX,
+            HostPattern::Below(suffix) => suffix.len(),
+            HostPattern::Any => 0,
+        }
+    }
+
     /// As the index does it, with a look at each site.
     fn found_by_hand<'a>(sites: &'a Sites, url: &Url) -> Option<&'a Site> {
         let precision = |site: &Site| {
             let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
-            hosts.map(|pattern| (pattern.rank(), site.prefix.len())).max()
+            hosts.map(|pattern| (rank(pattern), site.prefix.len())).max()
         };
         let all = sites.iter().filter(|site| under(&site.prefix, &url.path));
         all.filter_map(|site| Some((precision(site)?, site))).rev().max_by_key(|(rank, _)| *rank).map(|(_, site)| site)
