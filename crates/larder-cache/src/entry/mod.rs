@@ -478,9 +478,7 @@ impl Entry {
         let mut state = self.state.lock();
         let kept = Arc::clone(state.kept.as_ref()?);
         let (length, filling) = (state.length, matches!(state.phase, Phase::Filling));
-        if state.busy.is_some() {
-            state.look_at_puts();
-        }
+        state.look_at_puts();
         let seat = (!state.is_whole()).then(|| state.sit());
         drop(state);
         Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
@@ -490,9 +488,7 @@ impl Entry {
     /// appended to `out`.
     pub(crate) fn whole(&self, wanted: impl Fn(&Terms) -> bool, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<Whole> {
         let mut state = self.state.lock();
-        if state.busy.is_some() {
-            state.look_at_puts();
-        }
+        state.look_at_puts();
         let length = state.length.filter(|&length| length <= bytes_max && state.is_whole())?;
         let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
         state.body.slices(0..length, out);
