@@ -1,5 +1,5 @@
-//! What the allocator is told of the memory budget. It is the one place of the tree with `unsafe` code: the allocator's
-//! options have no other door, and its environment variables are read before `main`.
+//! What the allocator is told of the memory budget. It needs `unsafe` code: the allocator's options have
+//! no other door, and its environment variables are read before `main`.
 
 #![allow(unsafe_code)]
 

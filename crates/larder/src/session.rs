@@ -297,9 +297,9 @@ impl Session {
     fn send_at_once(&mut self) {
         self.flushes += 1;
         if self.flushes == 2
-            && let Wire::Tcp(socket) = &self.wire
+            && let Wire::Client(socket) = &self.wire
         {
-            let _ = socket.set_nodelay(true);
+            socket.send_at_once();
         }
     }
 
