@@ -54,14 +54,18 @@ impl Decimal {
     /// The digits of a number.
     pub fn of(mut value: u64) -> Decimal {
         let mut decimal = Decimal { digits: [b'0'; 20], first: 20 };
-        loop {
-            decimal.first -= 1;
-            decimal.digits[decimal.first] += (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                return decimal;
-            }
+        // Two at a time: the division is what takes the time.
+        while value >= 10 {
+            decimal.first -= 2;
+            let pair = PAIRS[(value % 100) as usize];
+            decimal.digits[decimal.first..decimal.first + 2].copy_from_slice(&pair);
+            value /= 100;
         }
+        if value > 0 || decimal.first == 20 {
+            decimal.first -= 1;
+            decimal.digits[decimal.first] = b'0' + value as u8;
+        }
+        decimal
     }
 
     /// They are ASCII.
@@ -71,9 +75,20 @@ impl Decimal {
 
     /// Appends them to a text.
     pub fn push_to(&self, out: &mut String) {
-        out.extend(self.as_bytes().iter().map(|&digit| char::from(digit)));
+        self.as_bytes().iter().for_each(|&digit| out.push(char::from(digit)));
     }
 }
+
+/// All numbers of two digits.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 /// Appends a number in decimal digits. Most are short: a status, an age, a part of an address.
 pub fn decimal(out: &mut Vec<u8>, value: u64) {
