@@ -333,7 +333,7 @@ impl Session {
         self.note();
         let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
-            return;
+            return self.lend_buffers();
         }
         let lingering = async {
             if self.wire.shutdown().await.is_err() {
