@@ -67,8 +67,11 @@ enum Carriage {
 /// not taken yet stays in the entry, where the budget of the store counts it.
 pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
 
-/// How many body bytes are asked of an entry at a time.
-const READ_BYTES_MAX: u64 = 256 * 1024;
+/// How many body bytes are asked of an entry at first.
+const READ_BYTES: u64 = 256 * 1024;
+
+/// How many are asked of it by and by when a client takes them as fast as they are written.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Answers one request.
 pub async fn respond(
@@ -366,10 +369,10 @@ async fn stream(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Result<(), ()> {
-    let mut at = range.start;
+    let (mut at, mut step) = (range.start, READ_BYTES);
     let mut pieces: Vec<Bytes> = Vec::new();
     while at < range.end {
-        let wanted = at..range.end.min(at.saturating_add(READ_BYTES_MAX));
+        let wanted = at..range.end.min(at.saturating_add(step));
         let read = match next_pieces(session, source, wanted, range.end, upload, &mut pieces).await {
             Ok(0) if range.end == u64::MAX => return Ok(()),
             Ok(0) | Err(()) => return Err(()),
@@ -386,9 +389,14 @@ async fn stream(
         at += read;
         record.bytes += read;
         // What ends here may go out together with the answer to the next request.
-        let last = at == range.end;
-        let flushed = if last { session.flush_if_full().await } else { session.flush().await };
-        flushed.map_err(|_| ())?;
+        if at == range.end {
+            return session.flush_if_full().await.map_err(|_| ());
+        }
+        step = match session.flush_counting().await {
+            Ok(1) => READ_BYTES_MAX,
+            Ok(_) => READ_BYTES,
+            Err(_) => return Err(()),
+        };
     }
     Ok(())
 }
