@@ -29,8 +29,11 @@ pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let digit = |value: u16| b'0' + (value % 10) as u8;
     out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
-    let clean = |byte: u8| if byte != b'\t' && byte.is_ascii_control() { b' ' } else { byte };
-    out.extend(reason.bytes().map(clean));
+    let is_bad = |byte: u8| byte != b'\t' && byte.is_ascii_control();
+    match reason.bytes().any(is_bad) {
+        false => out.extend_from_slice(reason.as_bytes()),
+        true => out.extend(reason.bytes().map(|byte| if is_bad(byte) { b' ' } else { byte })),
+    }
     out.extend_from_slice(b"\r\n");
 }
 

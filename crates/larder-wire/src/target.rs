@@ -117,6 +117,7 @@ impl Url {
 
     /// Appends what [`Display`](fmt::Display) shows.
     pub fn write_to(&self, out: &mut String) {
+        out.reserve("https://".len() + self.host.as_str().len() + ":65535".len() + self.path.len());
         out.push_str(self.scheme.as_str());
         out.push_str("://");
         out.push_str(self.host.as_str());
