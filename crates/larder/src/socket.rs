@@ -51,9 +51,13 @@ fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
 /// An open socket to a client.
 pub struct Socket(State);
 
+/// Calls without the poll: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
+/// so a client that always has something to read or room to write must not stay outside.
+const FREE_CALLS_MAX: u8 = 4;
+
 enum State {
-    /// Was never waited for; does not block.
-    Free(std::net::TcpStream),
+    /// Was never waited for; does not block. So many calls were made.
+    Free(std::net::TcpStream, u8),
     Polled(TcpStream),
     /// Could not join the poll, which closed it.
     Lost,
@@ -62,45 +66,45 @@ enum State {
 impl Socket {
     /// A socket that was just accepted and does not block.
     pub fn accepted(stream: std::net::TcpStream) -> Socket {
-        Socket(State::Free(stream))
+        Socket(State::Free(stream, 0))
     }
 
     /// Small writes leave at once (`TCP_NODELAY`).
     pub fn send_at_once(&self) {
         // Where that fails answers come a little later, which is better than none.
         let _ = match &self.0 {
-            State::Free(stream) => stream.set_nodelay(true),
+            State::Free(stream, _) => stream.set_nodelay(true),
             State::Polled(stream) => stream.set_nodelay(true),
             State::Lost => Ok(()),
         };
     }
 
-    /// The socket for whoever needs it registered.
-    pub fn into_polled(mut self) -> io::Result<TcpStream> {
-        self.polled()?;
-        match self.0 {
-            State::Polled(stream) => Ok(stream),
-            State::Free(_) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
-        }
-    }
-
     /// Registers it if that was not done. What has come by now is told as if it came afterwards.
     fn polled(&mut self) -> io::Result<&mut TcpStream> {
-        if let State::Free(_) = self.0
-            && let State::Free(stream) = std::mem::replace(&mut self.0, State::Lost)
+        if let State::Free(..) = self.0
+            && let State::Free(stream, _) = std::mem::replace(&mut self.0, State::Lost)
         {
             self.0 = State::Polled(TcpStream::from_std(stream)?);
         }
         match &mut self.0 {
             State::Polled(stream) => Ok(stream),
-            State::Free(_) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
+            State::Free(..) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
 
-/// What a call on a free socket came to, unless it is the poll's turn.
-fn done<T>(result: io::Result<T>) -> Option<io::Result<T>> {
-    match result {
+/// Makes a call on a socket that is free for it; nothing when it is the poll's turn.
+fn freely<T>(
+    state: &mut State,
+    calls_max: u8,
+    call: impl FnOnce(&mut std::net::TcpStream) -> io::Result<T>,
+) -> Option<io::Result<T>> {
+    let State::Free(stream, calls) = state else { return None };
+    if *calls >= calls_max {
+        return None;
+    }
+    *calls += 1;
+    match call(stream) {
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
         done => Some(done),
     }
@@ -108,9 +112,8 @@ fn done<T>(result: io::Result<T>) -> Option<io::Result<T>> {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let State::Free(stream) = &mut self.0
-            && let Some(read) = done(stream.read(buf.initialize_unfilled()))
-        {
+        // A second read is for another request, which most often is not here yet.
+        if let Some(read) = freely(&mut self.0, 1, |stream| stream.read(buf.initialize_unfilled())) {
             return Poll::Ready(read.map(|bytes| buf.advance(bytes)));
         }
         Pin::new(self.polled()?).poll_read(cx, buf)
@@ -119,9 +122,7 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if let State::Free(stream) = &mut self.0
-            && let Some(written) = done(stream.write(bytes))
-        {
+        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| stream.write(bytes)) {
             return Poll::Ready(written);
         }
         Pin::new(self.polled()?).poll_write(cx, bytes)
@@ -132,9 +133,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let State::Free(stream) = &mut self.0
-            && let Some(written) = done(stream.write_vectored(slices))
-        {
+        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| stream.write_vectored(slices)) {
             return Poll::Ready(written);
         }
         Pin::new(self.polled()?).poll_write_vectored(cx, slices)
@@ -150,9 +149,86 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            State::Free(stream) => Poll::Ready(stream.shutdown(Shutdown::Write)),
+            State::Free(stream, _) => Poll::Ready(stream.shutdown(Shutdown::Write)),
             State::Polled(stream) => Pin::new(stream).poll_shutdown(cx),
             State::Lost => Poll::Ready(Ok(())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A client and the socket that was let in for it.
+    async fn pair() -> (std::net::TcpStream, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let let_in = RefCell::new(None);
+        let listener = Listener::new(listener).unwrap();
+        listener.accept(|socket, peer| *let_in.borrow_mut() = Some((socket, peer))).await.unwrap();
+        let (socket, peer) = let_in.into_inner().unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+        (client, socket)
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn one_request_and_its_answer_need_no_poll() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            client.write_all(b"ask").unwrap();
+            let mut asked = [0; 3];
+            socket.read_exact(&mut asked).await.unwrap();
+            socket.write_all(b"answer").await.unwrap();
+            assert!(matches!(socket.0, State::Free(..)));
+            socket.shutdown().await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "answer");
+        });
+    }
+
+    #[test]
+    fn who_waits_joins_the_poll_and_misses_nothing() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            let mut asked = [0; 3];
+            let read = tokio::time::timeout(std::time::Duration::from_millis(20), socket.read_exact(&mut asked)).await;
+            assert!(read.is_err() && matches!(socket.0, State::Polled(_)));
+            client.write_all(b"ask").unwrap();
+            socket.read_exact(&mut asked).await.unwrap();
+            client.write_all(b"and again").unwrap();
+            let mut again = [0; 9];
+            socket.read_exact(&mut again).await.unwrap();
+            assert_eq!((&asked, &again), (b"ask", b"and again"));
+        });
+    }
+
+    #[test]
+    fn who_never_waits_joins_it_after_a_while() {
+        run(async {
+            let (_client, mut socket) = pair().await;
+            for _ in 0..=FREE_CALLS_MAX {
+                socket.write_all(b"x").await.unwrap();
+            }
+            assert!(matches!(socket.0, State::Polled(_)));
+        });
+    }
+
+    #[test]
+    fn a_client_that_has_gone_is_told_as_an_end() {
+        run(async {
+            let (client, mut socket) = pair().await;
+            drop(client);
+            let mut rest = Vec::new();
+            assert_eq!(socket.read_to_end(&mut rest).await.unwrap(), 0);
+        });
     }
 }
