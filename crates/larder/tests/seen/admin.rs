@@ -301,12 +301,19 @@ fn whoever_fills_the_tcp_door_does_not_lock_the_owner_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = stand::server(folder.path(), "");
     let admin = server.admin().unwrap();
-    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(admin).unwrap()).collect();
+    // They begin a request and leave it there: who says nothing at all is heard of a second later.
+    let slow: Vec<_> = (0..80)
+        .map(|_| {
+            let mut stream = TcpStream::connect(admin).unwrap();
+            stream.write_all(b"G").unwrap();
+            stream
+        })
+        .collect();
     stand::wait_for("the door is full", || ask(admin, "/healthz").is_empty());
     let socket = larder::run::control::Client::new(larder::run::control::socket(folder.path()));
     let done = socket.change::<Value>("/log/reopen");
     assert!(matches!(&done, Ok(Ok(value)) if value["done"] == true), "{:?}", done.map_err(|error| error.to_string()));
-    drop(silent);
+    drop(slow);
     stand::wait_for("the door is free again", || status(&ask(admin, "/healthz")) == "200");
 }
 
