@@ -71,7 +71,7 @@ impl Decimal {
 
     /// Appends them to a text.
     pub fn push_to(&self, out: &mut String) {
-        out.extend(self.as_bytes().iter().map(|&digit| char::from(digit)));
+        out.push_str(std::str::from_utf8(self.as_bytes()).unwrap_or_default());
     }
 }
 

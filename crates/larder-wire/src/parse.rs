@@ -317,7 +317,7 @@ fn status_line(line: &[u8]) -> Result<(Version, u16, Reason), Fault> {
         return refuse("a control byte in the reason phrase");
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'));
-    Ok((version, status, Reason::of(status, &String::from_utf8_lossy(reason))))
+    Ok((version, status, Reason::of_bytes(status, reason)))
 }
 
 /// `HTTP/1.x`, exactly and in upper case. A minor version above 1 is read as 1.1 (RFC 9110 section 2.5).
