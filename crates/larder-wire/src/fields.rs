@@ -163,10 +163,12 @@ impl Fields {
 
     fn take_away(&mut self, name: &str) -> usize {
         self.open();
-        let before = self.lines.len();
-        let bytes = &self.bytes;
-        self.lines.retain(|line| !is_named(bytes, line, name.as_bytes()));
-        before - self.lines.len()
+        let mut taken = 0;
+        while let Some(at) = self.position(name) {
+            self.lines.remove(at);
+            taken += 1;
+        }
+        taken
     }
 
     /// Keeps the lines for which `keep(name, value)` holds.
@@ -474,9 +476,14 @@ fn ends_of(first: u8, last: u8) -> usize {
     3 * usize::from(first & 0x1f) + 7 * usize::from(last & 0x1f)
 }
 
+/// Most names are written as everybody writes them.
 #[inline]
 fn is_named(bytes: &[u8], line: &Line, wanted: &[u8]) -> bool {
-    line.name_len as usize == wanted.len() && name_of(bytes, line).eq_ignore_ascii_case(wanted)
+    if line.name_len as usize != wanted.len() {
+        return false;
+    }
+    let name = name_of(bytes, line);
+    name == wanted || name.eq_ignore_ascii_case(wanted)
 }
 
 fn name_of<'a>(bytes: &'a [u8], line: &Line) -> &'a [u8] {
