@@ -64,7 +64,11 @@ impl<V> Index<V> {
 
     /// The value under this key.
     pub fn find(&self, key_text: &[u8]) -> Option<Arc<Named<V>>> {
-        let hash = self.hash_of(key_text);
+        self.find_hashed(self.hash_of(key_text), key_text)
+    }
+
+    /// The same for who knows the [hash](Index::hash_of) of the key's text.
+    pub fn find_hashed(&self, hash: u64, key_text: &[u8]) -> Option<Arc<Named<V>>> {
         let table = self.shard(hash).table.read();
         table.find(hash, |slot| slot.is(hash, key_text)).map(|slot| slot.value.clone())
     }

@@ -73,6 +73,24 @@ const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday",
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 fn parse_until(value: &[u8], latest_year: u64) -> Option<Stamp> {
+    usual_form(value).or_else(|| parse_words(value, latest_year))
+}
+
+/// The one form that may be sent, with the letters as they are usually written: where each part lies is known.
+fn usual_form(value: &[u8]) -> Option<Stamp> {
+    let value: &[u8; 29] = value.try_into().ok()?;
+    let is_laid_out =
+        value[3..5] == *b", " && [7, 11, 16].iter().all(|&at| value[at] == b' ') && value[25..] == *b" GMT";
+    let is_weekday = || DAYS.iter().any(|day| day.as_bytes()[..3] == value[..3]);
+    if !is_laid_out || !is_weekday() {
+        return None;
+    }
+    let date = Date { day: &value[5..7], month: &value[8..11], year: &value[12..16] };
+    // The year has four digits, so nobody asks which century is meant.
+    Some(Stamp(date.days(0)? * DAY_SECONDS + seconds_of_day(&value[17..25])?))
+}
+
+fn parse_words(value: &[u8], latest_year: u64) -> Option<Stamp> {
     let mut words = value.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let mut word = || words.next();
     let weekday = word()?;
@@ -125,11 +143,18 @@ impl<'a> Date<'a> {
             2 => latest_year - (latest_year + 100 - digits(self.year)?) % 100,
             _ => return None,
         };
-        let month = 1 + MONTHS.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(self.month))? as u64;
+        let month = 1 + month_of(self.month)?;
         let day = digits(self.day).filter(|_| self.day.len() <= 2)?;
         let valid = year >= 1970 && day >= 1 && day <= month_days(year, month);
         valid.then(|| days_since_epoch(year, month, day))
     }
+}
+
+/// The number of a month, from 0.
+fn month_of(word: &[u8]) -> Option<u64> {
+    let as_written = MONTHS.iter().position(|name| name.as_bytes() == word);
+    let month = as_written.or_else(|| MONTHS.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(word)))?;
+    Some(month as u64)
 }
 
 fn is_weekday(word: &[u8]) -> bool {

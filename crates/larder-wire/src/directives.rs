@@ -119,7 +119,15 @@ impl CacheControl {
 
     /// Takes one directive in; flags stand whatever their argument.
     pub(crate) fn take(&mut self, name: &[u8], argument: &Argument) {
-        match name.to_ascii_lowercase().as_slice() {
+        // On the stack: each answer has some of them.
+        let mut lower = [0; NAME_BYTES_MAX];
+        let Some(lower) = lower.get_mut(..name.len()) else {
+            self.unknown = self.unknown.saturating_add(1);
+            return;
+        };
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        match &*lower {
             b"max-age" => first(&mut self.max_age, argument.lifetime()),
             b"s-maxage" => first(&mut self.s_maxage, argument.lifetime()),
             b"stale-while-revalidate" => first(&mut self.stale_while_revalidate, argument.lifetime()),
@@ -141,6 +149,9 @@ impl CacheControl {
         }
     }
 }
+
+/// No directive that is known has a longer name.
+const NAME_BYTES_MAX: usize = 24;
 
 /// What stands behind the `=` of a directive.
 pub(crate) enum Argument<'a> {

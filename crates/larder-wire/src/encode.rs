@@ -108,12 +108,18 @@ pub fn decimal(out: &mut Vec<u8>, value: u64) {
 /// than the digits.
 pub fn address(out: &mut Vec<u8>, address: IpAddr) {
     let IpAddr::V4(address) = address else { return out.extend_from_slice(address.to_string().as_bytes()) };
+    let mut text = [b'.'; "255.255.255.255".len()];
+    let mut len = 0;
     for (at, part) in address.octets().into_iter().enumerate() {
-        if at > 0 {
-            out.push(b'.');
+        len += usize::from(at > 0);
+        let digits = [part / 100, part / 10 % 10, part % 10];
+        let zeros = if part >= 100 { 0 } else { 1 + usize::from(part < 10) };
+        for digit in &digits[zeros..] {
+            text[len] = b'0' + digit;
+            len += 1;
         }
-        decimal(out, part.into());
     }
+    out.extend_from_slice(&text[..len]);
 }
 
 /// The line before `len` bytes of content; [`CHUNK_END`] comes after them. `len` must not be 0, which

@@ -8,6 +8,7 @@
 
 use memchr::{memchr, memchr_iter};
 use std::fmt;
+use std::ops::Range;
 
 /// An ordered list of field lines (RFC 9110 section 5). Names compare without case.
 #[derive(Clone, Default)]
@@ -15,9 +16,9 @@ pub struct Fields {
     bytes: Vec<u8>,
     /// Empty for a kept head: see `is_wire`.
     lines: Vec<Line>,
-    /// The lengths of the names that are or were here, one bit each, modulo 32: most questions are about fields that a
-    /// message does not have, and this answers most of those without a scan.
-    lengths: u32,
+    /// A bit for each name that is or was here, by its length and its ends: most questions are about fields that a
+    /// message does not have, and this answers nearly all of those without a scan.
+    marks: u32,
     /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies, and its
     /// line ends say where the lines are.
     is_wire: bool,
@@ -30,6 +31,32 @@ struct Line {
     name_len: u32,
     value_at: u32,
     value_len: u32,
+}
+
+impl Line {
+    /// From its name to the end behind its value, if it lies as it is sent.
+    fn whole(&self) -> Range<usize> {
+        self.name_at as usize..self.value_end() + LINE_END.len()
+    }
+
+    fn value_end(&self) -> usize {
+        (self.value_at + self.value_len) as usize
+    }
+
+    /// A received line may have other white space than ours around its value.
+    fn lies_as_sent(&self, bytes: &[u8]) -> bool {
+        let name_end = (self.name_at + self.name_len) as usize;
+        self.value_at as usize == name_end + NAME_END.len()
+            && bytes.get(name_end..).is_some_and(|rest| rest.starts_with(NAME_END))
+            && bytes.get(self.value_end()..).is_some_and(|rest| rest.starts_with(LINE_END))
+    }
+
+    fn write_to(&self, bytes: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(name_of(bytes, self));
+        out.extend_from_slice(NAME_END);
+        out.extend_from_slice(value_of(bytes, self));
+        out.extend_from_slice(LINE_END);
+    }
 }
 
 impl Fields {
@@ -48,20 +75,23 @@ impl Fields {
         let mut copy = Fields::with_capacity(self.bytes.len() + bytes, self.lines.len() + lines);
         copy.bytes.extend_from_slice(&self.bytes);
         copy.lines.extend_from_slice(&self.lines);
-        Fields { lengths: self.lengths, is_wire: self.is_wire, ..copy }
+        Fields { marks: self.marks, is_wire: self.is_wire, ..copy }
     }
 
     /// The fields of a received block, whose names and values are slices of that block. They have passed
     /// the tokeniser, so there is nothing to clean.
     pub(crate) fn from_block(block: &[u8], headers: &[httparse::Header<'_>]) -> Fields {
-        let lines = headers.iter().map(|header| Line {
-            name_at: place_in(block, header.name.as_bytes()),
-            name_len: offset(header.name.len()),
-            value_at: place_in(block, header.value),
-            value_len: offset(header.value.len()),
+        let mut marks = 0;
+        let lines = headers.iter().map(|header| {
+            marks |= mark(header.name.as_bytes());
+            Line {
+                name_at: place_in(block, header.name.as_bytes()),
+                name_len: offset(header.name.len()),
+                value_at: place_in(block, header.value),
+                value_len: offset(header.value.len()),
+            }
         });
-        let lengths = headers.iter().fold(0, |all, header| all | length_bit(header.name.len()));
-        Fields { lines: lines.collect(), bytes: block.to_vec(), lengths, is_wire: false }
+        Fields { lines: lines.collect(), bytes: block.to_vec(), marks, is_wire: false }
     }
 
     /// The number of field lines.
@@ -87,7 +117,7 @@ impl Fields {
         }
         let mut wire = Vec::with_capacity(self.wire_len());
         self.write_to(&mut wire);
-        *self = Fields { bytes: wire, lines: Vec::new(), lengths: self.lengths, is_wire: true };
+        *self = Fields { bytes: wire, lines: Vec::new(), marks: self.marks, is_wire: true };
     }
 
     /// Makes the list of lines of a kept head again, before it is changed.
@@ -119,22 +149,26 @@ impl Fields {
                 let bytes = &self.bytes;
                 self.lines.retain(|line| {
                     place += 1;
-                    place - 1 <= at || !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes())
+                    place - 1 <= at || !is_named(bytes, line, name.as_bytes())
                 });
             }
         }
     }
 
     /// Takes away all lines of that name; says how many there were.
+    #[inline]
     pub fn remove(&mut self, name: &str) -> usize {
-        if !self.contains(name) {
-            return 0;
-        }
+        if self.contains(name) { self.take_away(name) } else { 0 }
+    }
+
+    fn take_away(&mut self, name: &str) -> usize {
         self.open();
-        let before = self.lines.len();
-        let bytes = &self.bytes;
-        self.lines.retain(|line| !name_of(bytes, line).eq_ignore_ascii_case(name.as_bytes()));
-        before - self.lines.len()
+        let mut taken = 0;
+        while let Some(at) = self.position(name) {
+            self.lines.remove(at);
+            taken += 1;
+        }
+        taken
     }
 
     /// Keeps the lines for which `keep(name, value)` holds.
@@ -147,16 +181,17 @@ impl Fields {
     /// True when there is a line of that name.
     #[inline]
     pub fn contains(&self, name: &str) -> bool {
-        self.may_have(name) && self.first(name).is_some()
+        self.first(name).is_some()
     }
 
     /// The value of the first line of that name.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        if self.may_have(name) { self.first(name) } else { None }
+        self.first(name).map(|line| value_of(&self.bytes, &line))
     }
 
     /// The value of the first line of that name, when it is UTF-8 (in practice: ASCII).
+    #[inline]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|value| std::str::from_utf8(value).ok())
     }
@@ -185,10 +220,10 @@ impl Fields {
     /// True when a list field has this token as a member, without case.
     #[inline]
     pub fn has_member(&self, name: &str, token: &str) -> bool {
-        self.may_have(name) && self.is_member(name, token)
+        !self.lacks(name) && self.lists(name, token)
     }
 
-    fn is_member(&self, name: &str, token: &str) -> bool {
+    fn lists(&self, name: &str, token: &str) -> bool {
         let is_list = |value: &[u8]| value.iter().any(|&byte| matches!(byte, b',' | b'"'));
         self.get_all(name).any(|value| match is_list(value) {
             false => trim(value).eq_ignore_ascii_case(token.as_bytes()),
@@ -201,12 +236,20 @@ impl Fields {
         if self.is_wire {
             return out.extend_from_slice(&self.bytes);
         }
+        // Lines that lie one behind the other as they are sent are copied as one.
+        let mut run = 0..0;
         for line in &self.lines {
-            out.extend_from_slice(name_of(&self.bytes, line));
-            out.extend_from_slice(b": ");
-            out.extend_from_slice(value_of(&self.bytes, line));
-            out.extend_from_slice(b"\r\n");
+            let whole = line.whole();
+            if !line.lies_as_sent(&self.bytes) {
+                out.extend_from_slice(&self.bytes[std::mem::take(&mut run)]);
+                line.write_to(&self.bytes, out);
+            } else if whole.start == run.end {
+                run.end = whole.end;
+            } else {
+                out.extend_from_slice(&self.bytes[std::mem::replace(&mut run, whole)]);
+            }
         }
+        out.extend_from_slice(&self.bytes[run]);
     }
 
     /// How many bytes [`Fields::write_to`] appends.
@@ -223,48 +266,46 @@ impl Fields {
         Lines { known: self.lines.iter(), wire, at: 0 }
     }
 
+    /// No line has that name, as far as the marks tell.
+    #[inline(always)]
+    fn lacks(&self, name: &str) -> bool {
+        self.marks & mark(name.as_bytes()) == 0
+    }
+
+    /// The first line of that name. What most messages lack costs the caller no call.
+    #[inline]
+    fn first(&self, name: &str) -> Option<Line> {
+        if self.lacks(name) { None } else { self.seek(name) }
+    }
+
+    #[inline(never)]
+    fn seek(&self, name: &str) -> Option<Line> {
+        if self.is_wire {
+            return self.lines().find(|line| is_named(&self.bytes, line, name.as_bytes()));
+        }
+        self.lines.iter().find(|line| is_named(&self.bytes, line, name.as_bytes())).copied()
+    }
+
     /// The lines of that name, in order.
     fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Line> + 'a {
-        let lines = if self.may_have(name) { self.lines() } else { Lines { known: [].iter(), wire: &[], at: 0 } };
-        lines.filter(move |line| self.is_named(line, name.as_bytes()))
-    }
-
-    /// False when no line has a name of that length.
-    #[inline]
-    fn may_have(&self, name: &str) -> bool {
-        self.lengths & length_bit(name.len()) != 0
-    }
-
-    fn is_named(&self, line: &Line, wanted: &[u8]) -> bool {
-        // Nearly all write names as the standards do.
-        line.name_len as usize == wanted.len() && {
-            let name = name_of(&self.bytes, line);
-            name == wanted || name.eq_ignore_ascii_case(wanted)
-        }
-    }
-
-    /// The value of the first line of a name that may be here.
-    fn first(&self, name: &str) -> Option<&[u8]> {
-        let line = match self.is_wire {
-            false => self.lines.iter().find(|line| self.is_named(line, name.as_bytes())).copied(),
-            true => self.named(name).next(),
-        };
-        line.map(|line| value_of(&self.bytes, &line))
+        let lines = if self.lacks(name) { Lines { known: [].iter(), wire: &[], at: 0 } } else { self.lines() };
+        lines.filter(move |line| is_named(&self.bytes, line, name.as_bytes()))
     }
 
     /// The place of the first line of that name in the list.
     fn position(&self, name: &str) -> Option<usize> {
-        if !self.may_have(name) {
+        if self.lacks(name) {
             return None;
         }
-        self.lines.iter().position(|line| self.is_named(line, name.as_bytes()))
+        self.lines.iter().position(|line| is_named(&self.bytes, line, name.as_bytes()))
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
         let value = trim(value);
-        self.lengths |= length_bit(name.len());
+        self.marks |= mark(name);
         let name_at = offset(self.bytes.len());
         self.bytes.extend_from_slice(name);
+        self.bytes.extend_from_slice(NAME_END);
         let value_at = offset(self.bytes.len());
         self.bytes.extend_from_slice(value);
         for byte in &mut self.bytes[value_at as usize..] {
@@ -272,6 +313,7 @@ impl Fields {
                 *byte = b' ';
             }
         }
+        self.bytes.extend_from_slice(LINE_END);
         Line { name_at, name_len: offset(name.len()), value_at, value_len: offset(value.len()) }
     }
 }
@@ -286,10 +328,18 @@ struct Lines<'a> {
 impl Iterator for Lines<'_> {
     type Item = Line;
 
+    #[inline]
     fn next(&mut self) -> Option<Line> {
-        if let Some(line) = self.known.next() {
-            return Some(*line);
+        match self.known.next() {
+            Some(line) => Some(*line),
+            None if self.wire.is_empty() => None,
+            None => self.next_in_wire(),
         }
+    }
+}
+
+impl Lines<'_> {
+    fn next_in_wire(&mut self) -> Option<Line> {
         let rest = self.wire.get(self.at..).filter(|rest| !rest.is_empty())?;
         // As `write_to` has written it: no name holds a colon, and no value the end of a line.
         let colon = memchr(b':', rest)?;
@@ -405,9 +455,35 @@ pub(crate) const fn byte_set(others: &[u8]) -> [bool; 256] {
     set
 }
 
+/// What stands between a name and its value, and behind the value, where a line lies as it is sent.
+const NAME_END: &[u8; 2] = b": ";
+const LINE_END: &[u8; 2] = b"\r\n";
+
+/// The bit of a name, whatever its case. Where the name is written in the program, the compiler works it out.
+#[inline(always)]
+fn mark(name: &[u8]) -> u32 {
+    let ends = match name {
+        [] => 0,
+        [first, .., last] => ends_of(*first, *last),
+        [only] => ends_of(*only, *only),
+    };
+    1 << ((name.len() + ends) % 32)
+}
+
+/// Only the bits that both cases of a letter share.
 #[inline]
-fn length_bit(length: usize) -> u32 {
-    1 << (length % 32)
+fn ends_of(first: u8, last: u8) -> usize {
+    3 * usize::from(first & 0x1f) + 7 * usize::from(last & 0x1f)
+}
+
+/// Most names are written as everybody writes them.
+#[inline]
+fn is_named(bytes: &[u8], line: &Line, wanted: &[u8]) -> bool {
+    if line.name_len as usize != wanted.len() {
+        return false;
+    }
+    let name = name_of(bytes, line);
+    name == wanted || name.eq_ignore_ascii_case(wanted)
 }
 
 fn name_of<'a>(bytes: &'a [u8], line: &Line) -> &'a [u8] {
@@ -513,6 +589,43 @@ mod tests {
             assert_eq!(written(&loose), written(&laid_out));
             assert_eq!(written(&laid_out).len(), laid_out.wire_len());
         }
+    }
+
+    #[test]
+    fn received_lines_are_written_in_one_form_whatever_lay_between_them() {
+        let block = b"A: 1\r\nB:2\r\nC: \t3 \t\r\nD:  4\r\nE: 5\r\nF: 6\r\nG:\r\nH: \r\n\r\n";
+        let fields = crate::parse::tokenise(block, 8).unwrap();
+        let one_form = |fields: &Fields| {
+            let lines = fields.iter().map(|(name, value)| format!("{name}: {}\r\n", String::from_utf8_lossy(value)));
+            lines.collect::<String>()
+        };
+        let changes: [fn(&mut Fields); 5] = [
+            |_| {},
+            |fields| assert_eq!(fields.remove("e"), 1),
+            |fields| fields.set("F", "seven"),
+            |fields| fields.push("I", "9"),
+            |fields| fields.retain(|name, _| name > "C"),
+        ];
+        for change in changes {
+            let mut fields = fields.clone();
+            change(&mut fields);
+            let mut out = Vec::new();
+            fields.write_to(&mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), one_form(&fields));
+        }
+    }
+
+    #[test]
+    fn a_mark_never_hides_a_field() {
+        for name in ["a", "Te", "ETag", "x-forwarded-proto", "!", "#$%&'*+-.^_`|~"] {
+            let mut fields = Fields::new();
+            fields.push(name, "1");
+            for asked in [name.to_ascii_lowercase(), name.to_ascii_uppercase()] {
+                assert_eq!(fields.get(&asked), Some(&b"1"[..]), "{asked}");
+                assert!(fields.has_member(&asked, "1") && fields.get_all(&asked).count() == 1);
+            }
+        }
+        assert!(!Fields::new().contains(""));
     }
 
     #[test]

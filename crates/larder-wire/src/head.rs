@@ -67,7 +67,15 @@ impl Reason {
 
     /// What was said of this status.
     pub fn of(status: u16, said: &str) -> Reason {
-        Reason(if said == reason(status) { Phrase::Usual(status) } else { Phrase::Own(said.into()) })
+        Reason::of_bytes(status, said.as_bytes())
+    }
+
+    /// The same for what was received; what is no UTF-8 of it is replaced.
+    pub(crate) fn of_bytes(status: u16, said: &[u8]) -> Reason {
+        Reason(match said == reason(status).as_bytes() {
+            true => Phrase::Usual(status),
+            false => Phrase::Own(String::from_utf8_lossy(said).into()),
+        })
     }
 
     /// Bytes on the heap, for exact budgets.

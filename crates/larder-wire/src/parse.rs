@@ -172,32 +172,41 @@ impl HeadScan {
     /// True when the empty line that ends the head has come.
     fn find_end(&mut self, buf: &[u8], limits: &HeadLimits, side: Side) -> Result<bool, Fault> {
         let window = &buf[..buf.len().min(limits.head_bytes_max)];
-        loop {
+        let unseen_at = self.scanned;
+        for lf in memchr::memchr_iter(b'\n', window.get(unseen_at..).unwrap_or_default()) {
             let line_at = self.line_at;
-            match self.next_line_end(window, side)? {
-                None => return self.check_head_len(window, limits, side),
-                Some(end) if end == line_at + 2 => return Ok(true),
-                Some(_) => self.lines += 1,
+            self.end_line(window, unseen_at + lf, side)?;
+            if self.line_at == line_at + 2 {
+                return Ok(true);
             }
+            self.lines += 1;
             if self.lines > limits.fields_max {
                 return Err(Fault { side, kind: FaultKind::TooManyFields, detail: "more fields than fields_max" });
             }
         }
+        self.scanned = self.scanned.max(window.len());
+        self.check_head_len(window, limits, side)
     }
 
-    /// The place after the next CR LF. Every LF passes here, and one without its CR is refused.
+    /// The place after the next CR LF.
     fn next_line_end(&mut self, window: &[u8], side: Side) -> Result<Option<usize>, Fault> {
         let unseen = window.get(self.scanned..).unwrap_or_default();
         let Some(lf) = memchr::memchr(b'\n', unseen).map(|at| self.scanned + at) else {
             self.scanned = self.scanned.max(window.len());
             return Ok(None);
         };
+        self.end_line(window, lf, side)?;
+        Ok(Some(lf + 1))
+    }
+
+    /// Every LF passes here, and one without its CR is refused.
+    fn end_line(&mut self, window: &[u8], lf: usize, side: Side) -> Result<(), Fault> {
         if lf == self.line_at || window[lf - 1] != b'\r' {
             return Err(Fault { side, kind: FaultKind::LineEnd, detail: "a line ends in LF without CR" });
         }
         self.scanned = lf + 1;
         self.line_at = lf + 1;
-        Ok(Some(lf + 1))
+        Ok(())
     }
 
     /// Partial (`false`) while there is room for more.
@@ -317,7 +326,7 @@ fn status_line(line: &[u8]) -> Result<(Version, u16, Reason), Fault> {
         return refuse("a control byte in the reason phrase");
     }
     let status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(**digit - b'0'));
-    Ok((version, status, Reason::of(status, &String::from_utf8_lossy(reason))))
+    Ok((version, status, Reason::of_bytes(status, reason)))
 }
 
 /// `HTTP/1.x`, exactly and in upper case. A minor version above 1 is read as 1.1 (RFC 9110 section 2.5).

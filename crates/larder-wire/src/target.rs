@@ -115,6 +115,16 @@ impl Url {
         }
     }
 
+    /// Whether this is its [`Url::authority`].
+    pub fn has_authority(&self, text: &[u8]) -> bool {
+        let is_usual = self.port == self.scheme.default_port();
+        match text.strip_prefix(self.host.as_str().as_bytes()) {
+            Some([]) => is_usual,
+            Some([b':', port @ ..]) => !is_usual && port == Decimal::of(self.port.into()).as_bytes(),
+            _ => false,
+        }
+    }
+
     /// Appends what [`Display`](fmt::Display) shows.
     pub fn write_to(&self, out: &mut String) {
         out.reserve("https://".len() + self.host.as_str().len() + ":65535".len() + self.path.len());

@@ -7,6 +7,7 @@ use crate::session::Session;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
 use larder_wire::{FaultKind, Host, Method, RequestHead, Scheme, Target, Url, target};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -77,19 +78,24 @@ impl Ask {
 
     /// Where to connect.
     pub fn origin(&self) -> Origin {
+        Origin::of(self.connects_to())
+    }
+
+    /// A URL of where to connect.
+    pub fn connects_to(&self) -> &Url {
         match &self.route {
-            Route::Forward => Origin::of(&self.url),
-            Route::Site { origin, .. } => Origin::of(origin),
+            Route::Forward => &self.url,
+            Route::Site { origin, .. } => origin,
         }
     }
 
     /// The request target as the origin gets it.
-    pub fn target(&self) -> String {
+    pub fn target(&self) -> Cow<'_, str> {
         match &self.route {
             Route::Site { origin, .. } if &*origin.path != "/" => {
-                format!("{}{}", origin.path.trim_end_matches('/'), self.url.path)
+                Cow::Owned(format!("{}{}", origin.path.trim_end_matches('/'), self.url.path))
             }
-            _ => self.url.path.to_string(),
+            _ => Cow::Borrowed(&self.url.path),
         }
     }
 
@@ -97,15 +103,24 @@ impl Ask {
     pub fn url_at_origin(&self) -> Url {
         match &self.route {
             Route::Forward => self.url.clone(),
-            Route::Site { origin, .. } => Url { path: self.target().into(), ..Url::clone(&***origin) },
+            Route::Site { origin, .. } => Url { path: self.target().into_owned().into(), ..Url::clone(&***origin) },
         }
     }
 
     /// The `Host` field as the origin gets it.
     pub fn host(&self) -> String {
+        self.names_host().authority()
+    }
+
+    /// Whether this is the `Host` field that the origin gets.
+    pub fn is_host(&self, said: &[u8]) -> bool {
+        self.names_host().has_authority(said)
+    }
+
+    fn names_host(&self) -> &Url {
         match &self.route {
-            Route::Site { origin, host_header: HostHeader::Origin } => origin.authority(),
-            _ => self.url.authority(),
+            Route::Site { origin, host_header: HostHeader::Origin } => origin,
+            _ => &self.url,
         }
     }
 }

@@ -66,10 +66,10 @@ enum Glanced {
     Travels(Option<Box<Begun>>),
 }
 
-/// What the rules say of a request, and its record where they let it through.
+/// What the rules say of a request, and its record and key where they let it through.
 struct Begun {
     verdict: Verdict,
-    record: Option<Record>,
+    looked: Option<(Record, Vec<u8>)>,
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
@@ -82,7 +82,7 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     let ask = match access::judge(session, request) {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => return Glanced::Answered(refused(session, request, &page)),
-        verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, record: None }))),
+        verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, looked: None }))),
     };
     let worker = Rc::clone(&session.worker);
     let shared = &worker.shared;
@@ -98,11 +98,13 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
         record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
         respond::whole(session, request, &hit, pieces.drain(..), &mut record)
     });
-    worker.keys.set(key);
     worker.pieces.set(pieces);
     note(session, &ask, &mut record);
+    let made = next.is_none().then(|| key.clone());
+    worker.keys.set(key);
     let Some(next) = next else {
-        return Glanced::Travels(Some(Box::new(Begun { verdict: Verdict::Allow(ask), record: Some(record) })));
+        let looked = made.map(|key| (record, key));
+        return Glanced::Travels(Some(Box::new(Begun { verdict: Verdict::Allow(ask), looked })));
     };
     shared.tell(&worker.tally, session.door.run.as_deref(), record);
     Glanced::Answered(next)
@@ -121,8 +123,8 @@ fn refused(session: &mut Session, request: &RequestHead, page: &Page) -> Next {
 /// One request, from its head to its record.
 async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
     let request = Rc::new(request);
-    let (verdict, noted) = begun.map_or((None, None), |begun| (Some(begun.verdict), begun.record));
-    let is_noted = noted.is_some();
+    let (verdict, looked) = begun.map_or((None, None), |begun| (Some(begun.verdict), begun.looked));
+    let (noted, key) = looked.unzip();
     let mut record = noted.unwrap_or_else(|| session.worker.begin_record(&request, session.peer, &session.door));
     let mut upload = None;
     let answer = match framing::of_request(&request) {
@@ -135,10 +137,10 @@ async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<B
             session.begin_upload(framing);
             match verdict.unwrap_or_else(|| access::judge(session, &request)) {
                 Verdict::Allow(ask) => {
-                    if !is_noted {
+                    if key.is_none() {
                         note(session, &ask, &mut record);
                     }
-                    obtain::obtain(session, &request, ask, framing, &mut upload, &mut record).await
+                    obtain::obtain(session, &request, ask, key, framing, &mut upload, &mut record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),
                 Verdict::Purge(ask) => Answer::Page(purge::of_request(&session.worker.shared, &request, &ask).await),

@@ -19,22 +19,27 @@ use std::task::{Context, Poll};
 
 pub mod why;
 
-/// The answer to a request that the rules let through.
+/// The answer to a request that the rules let through. All but the plain ways are boxed: the state of a request that
+/// travels is copied as it begins. The key comes with it where it was made already.
 pub async fn obtain(
     session: &mut Session,
     request: &Rc<RequestHead>,
     ask: Ask,
+    key: Option<Vec<u8>>,
     framing: Framing,
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Answer {
     let Some((asked, joins)) = lookup(request, framing) else {
         let cause = unasked(request);
-        return Relay { request, ask, framing, cause }.answer(session, upload, record).await;
+        return Box::pin(Relay { request, ask, framing, cause }.answer(session, upload, record)).await;
     };
     let cache = Arc::clone(&session.worker.shared.cache);
-    let mut key = Vec::with_capacity(128);
-    ask.key(&cache, &mut key);
+    let key = key.unwrap_or_else(|| {
+        let mut key = Vec::with_capacity(128);
+        ask.key(&cache, &mut key);
+        key
+    });
     record.trail.asked = Some(asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
@@ -67,13 +72,13 @@ pub async fn obtain(
             // Said only to who has not looked there.
             Found::OnDisk(_) => None,
             Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
-            Found::InFlight(reader) => visit.follow(reader).await,
+            Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
             Found::Validate(_, _, reader, writer) => visit.lead(reader, writer, cause).await,
             Found::Missing(reader, writer, _) => visit.lead(reader, writer, cause).await,
             // What is not stored is asked for as the client asks: a condition or a range spares the rest.
             Found::Pass(reader, writer) if joins == Joins::No || !respond::is_plain(&request.fields) => {
                 let relay = Relay { request, ask, framing, cause };
-                return relay.answer_into(reader, writer, session, upload, record).await;
+                return Box::pin(relay.answer_into(reader, writer, session, upload, record)).await;
             }
             Found::Pass(reader, writer) => visit.lead(reader, writer, cause).await,
         };
@@ -82,7 +87,7 @@ pub async fn obtain(
         }
         lost = matches!(was, Was::Stored);
     }
-    Relay { request, ask, framing, cause: Cause::NotShared }.answer(session, upload, record).await
+    Box::pin(Relay { request, ask, framing, cause: Cause::NotShared }.answer(session, upload, record)).await
 }
 
 /// What a request had in its hands.

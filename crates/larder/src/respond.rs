@@ -226,7 +226,7 @@ async fn deliver(
             if !source.reader.entry().is_whole() {
                 ranges.sort_by_key(|range| range.start);
             }
-            return deliver_ranges(session, delivery, source, &ranges, length.unwrap_or(0), record).await;
+            return Box::pin(deliver_ranges(session, delivery, source, &ranges, length.unwrap_or(0), record)).await;
         }
     }
     let carriage = carriage(&delivery, length);
@@ -335,14 +335,18 @@ fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
         Outcome::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
         Outcome::Collapsed => out.extend_from_slice(b"; fwd=uri-miss; collapsed"),
         Outcome::Miss(cause) => {
-            let _ = write!(out, "; fwd={}; fwd-status={}", cause.forward_reason(), kept.head.status);
+            out.extend_from_slice(b"; fwd=");
+            out.extend_from_slice(cause.forward_reason().as_bytes());
+            out.extend_from_slice(b"; fwd-status=");
+            encode::decimal(out, kept.head.status.into());
             if kept.terms.is_some() {
                 out.extend_from_slice(b"; stored");
             }
             // What `fwd` does not say: why it was not stored, or else the cause.
             let detail = kept.not_stored().map(|why| why.as_str()).unwrap_or(cause.as_str());
             if detail != cause.forward_reason() {
-                let _ = write!(out, "; detail={detail}");
+                out.extend_from_slice(b"; detail=");
+                out.extend_from_slice(detail.as_bytes());
             }
         }
         other => {
@@ -370,7 +374,7 @@ async fn stream(
     record: &mut Record,
 ) -> Result<(), ()> {
     let (mut at, mut step) = (range.start, READ_BYTES);
-    let mut pieces: Vec<Bytes> = Vec::new();
+    let mut pieces = session.worker.pieces.take();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(step));
         let read = match next_pieces(session, source, wanted, range.end, upload, &mut pieces).await {
@@ -390,6 +394,7 @@ async fn stream(
         record.bytes += read;
         // What ends here may go out together with the answer to the next request.
         if at == range.end {
+            session.worker.pieces.set(pieces);
             return session.flush_if_full().await.map_err(|_| ());
         }
         step = match session.flush_counting().await {

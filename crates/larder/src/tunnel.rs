@@ -178,7 +178,7 @@ async fn ask_upgrade(
     request: &RequestHead,
     ask: &Ask,
 ) -> Result<(ResponseHead, crate::upstream::Connection), UpstreamFault> {
-    let mut connection = session.worker.upstreams.connection(&ask.origin(), Fresh::NewOnly).await?;
+    let mut connection = session.worker.upstreams.connection(ask.connects_to(), Fresh::NewOnly).await?;
     let mut fields: Fields = request.fields.clone();
     let protocols = hop::upgrade(&fields).unwrap_or_default();
     hop::strip(&mut fields);

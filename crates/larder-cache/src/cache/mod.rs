@@ -184,6 +184,17 @@ impl Found {
         matches!(self, Found::Fresh(_) | Found::Stale(..) | Found::Revalidate(..))
     }
 
+    /// The key of what was found, where that has an entry.
+    pub fn key(&self) -> Option<Key> {
+        let reader = match self {
+            Found::Fresh(hit) | Found::Stale(hit, _) | Found::Revalidate(hit, _) => &hit.reader,
+            Found::Validate(_, _, reader, _) | Found::Missing(reader, ..) | Found::Pass(reader, _) => reader,
+            Found::InFlight(reader) => reader,
+            Found::Unsatisfiable | Found::OnDisk(_) => return None,
+        };
+        Some(reader.entry().key())
+    }
+
     /// The word that logs and pages show.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -288,9 +299,10 @@ impl Cache {
         joins: Joins,
         disk: Disk,
     ) -> Found {
-        let look = Look { key, request, asked, now, joins, disk };
+        let hash = self.index.hash_of(key);
+        let look = Look { key, hash, request, asked, now, joins, disk };
         self.fates.tick(now);
-        if let Some(object) = self.index.find(key) {
+        if let Some(object) = self.index.find_hashed(hash, key) {
             let mut state = object.lock();
             if !state.dead {
                 return self.find_in(object.key(), &mut state, &look);
@@ -477,7 +489,7 @@ impl Cache {
         if let Some(found) = self.without_asking(state, look) {
             return found;
         }
-        if self.passes.holds(self.index.hash_of(look.key), look.now).is_some() {
+        if self.passes.holds(look.hash, look.now).is_some() {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
             return Found::Pass(reader, writer);
         }
@@ -688,6 +700,8 @@ pub enum Disk {
 
 struct Look<'a> {
     key: &'a [u8],
+    /// The hash of the key.
+    hash: u64,
     request: &'a RequestHead,
     asked: &'a Asked,
     now: Stamp,

@@ -69,7 +69,7 @@ impl Cache {
             may_be_on_disk: self.disk.as_ref().is_some_and(|disk| disk.may_have(key)),
             ..Peek::default()
         };
-        let Some(object) = self.index.find(key) else { return peek };
+        let Some(object) = self.index.find_hashed(hash, key) else { return peek };
         let mut state = object.lock();
         self.judge(object.key(), &mut state, now);
         let chosen = choose(&state, request).map(|(entry, _)| entry);

@@ -33,7 +33,8 @@ pub struct Writer {
     unattended: bool,
     /// Whether the disk takes it, once that was asked.
     admitted: Option<bool>,
-    spool: Option<Spool>,
+    /// Boxed: what passes through has none, and a writer goes from hand to hand.
+    spool: Option<Box<Spool>>,
     done: bool,
 }
 
@@ -122,7 +123,7 @@ impl Writer {
         state.body.slices(0..u64::MAX, &mut here);
         drop(state);
         here.into_iter().for_each(|piece| spool.push(piece));
-        self.spool = Some(spool);
+        self.spool = Some(Box::new(spool));
     }
 
     fn place_on_disk(&mut self) -> Option<OnDisk> {
@@ -364,7 +365,7 @@ impl Writer {
             keeps
         };
         if keeps {
-            self.entry.state.lock().add_puts(self.spool.iter_mut().flat_map(Spool::finish));
+            self.entry.state.lock().add_puts(self.spool.iter_mut().flat_map(|spool| spool.finish()));
             return self.cache.admit(&self.entry);
         }
         self.cache.detach(&self.entry);

@@ -156,7 +156,7 @@ fn may_store(
     if has_body(request) {
         return Err(NotStored::RequestBody);
     }
-    if CacheControl::of(&request.fields).no_store {
+    if request.fields.contains("Cache-Control") && CacheControl::of(&request.fields).no_store {
         return Err(NotStored::RequestNoStore);
     }
     if !is_keepable(response.status) {

@@ -125,8 +125,9 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         if detail.followed {
             decisions.push(Decision::Followed { looks: detail.looks });
         }
-        for (number, (cause, fetch)) in detail.fetches.iter().enumerate() {
-            let trouble = detail.trouble.as_deref().filter(|_| number + 1 == detail.fetches.len());
+        let mut fetches = detail.fetches.iter().peekable();
+        while let Some((cause, fetch)) = fetches.next() {
+            let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
             decisions.extend(fetch.keeping.get().map(kept));
         }
@@ -145,10 +146,10 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
 
 /// The key of a quick hit is made of its URL again; where it was looked up at length, it was noted.
 fn key(record: &Record, detail: Option<&Detail>, places: &Places) -> Option<Decision> {
-    let noted = detail.map(|detail| detail.key.as_str()).filter(|key| !key.is_empty());
+    let noted = detail.and_then(|detail| detail.key.as_ref());
     let rule = record.trail.rule?;
     let key = match (noted, rule) {
-        (Some(key), _) => key.to_owned(),
+        (Some(key), _) => String::from_utf8_lossy(key.text()).into_owned(),
         (None, Rule::Site(number)) if record.trail.edition == places.edition => {
             let origin = places.config.sites.get(usize::from(number)).map(|site| site.origin.to_string());
             format!("{} {}", origin.unwrap_or_default(), record.url)

@@ -208,7 +208,9 @@ impl Order {
         let mut fields = self.request.fields.with_room(ADDED_BYTES, ADDED_LINES);
         hop::strip(&mut fields);
         fields.remove("Proxy-Authorization");
-        fields.set("Host", self.ask.host());
+        if !fields.get("Host").is_some_and(|said| self.ask.is_host(said)) {
+            fields.set("Host", self.ask.host());
+        }
         if self.body.is_some() && framing::of_request(&self.request) == Ok(Framing::Chunked) {
             fields.push("Transfer-Encoding", "chunked");
         }

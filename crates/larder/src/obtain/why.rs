@@ -2,6 +2,7 @@
 
 use crate::record::{Cause, Detail, Notes, Record, Variant};
 use larder_cache::cache::{Absent, Cache, Disk, Fate, Found, Joins, Peek};
+use larder_cache::key::Key;
 use larder_cache::policy::{self, Asked, Usable, ValidateWhy};
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
@@ -47,9 +48,7 @@ pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     record.trail.cause = Some(cause);
     record.leads(notes);
     if let Some(detail) = record.detail() {
-        // Most requests have one, and thousands of them are kept.
-        detail.fetches.reserve_exact(1);
-        detail.fetches.push((cause, Rc::clone(notes)));
+        detail.fetches.push(cause, Rc::clone(notes));
     }
 }
 
@@ -113,7 +112,7 @@ fn weigh(found: &Found, now: Stamp, record: &mut Record) {
 }
 
 fn look(detail: &mut Detail, key: &[u8], peek: &Peek, found: &Found, now: Stamp) {
-    detail.key = String::from_utf8_lossy(key).into_owned();
+    detail.key = Some(found.key().unwrap_or_else(|| Key::from_text(key.to_vec())));
     detail.looks += 1;
     detail.found = found.as_str();
     (detail.variants, detail.variants_more) = Variant::all_of(peek, now);

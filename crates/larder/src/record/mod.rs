@@ -11,7 +11,7 @@ pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, Ring, shortened};
-pub use trail::{Detail, Keeping, Notes, Reuse, Trail, Variant};
+pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Trail, Variant};
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;

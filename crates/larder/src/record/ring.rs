@@ -1,6 +1,7 @@
 //! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
 
 use super::{Number, Record};
+use larder_cache::key::Key;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
@@ -70,13 +71,10 @@ impl Ring {
         record.texts = None;
         if self.query.get() == Query::Hidden {
             record.url = without_values(&record.url);
-            if let Some(detail) = &mut record.detail {
-                detail.key = without_values(&detail.key);
-            }
         }
         cut(&mut record.url);
-        if let Some(detail) = &mut record.detail {
-            cut(&mut detail.key);
+        if let Some(key) = record.detail.as_mut().and_then(|detail| detail.key.as_mut()) {
+            self.shorten(key);
         }
         let mut held = self.held.borrow_mut();
         while held.len() >= requests_max {
@@ -85,6 +83,14 @@ impl Ring {
             }
         }
         held.push_back(record);
+    }
+
+    /// A key is shared with what is stored under it, unless some of it is not to be kept here.
+    fn shorten(&self, key: &mut Key) {
+        let query = self.query.get();
+        if key.text().len() > TEXT_BYTES_MAX || (query == Query::Hidden && key.text().contains(&b'?')) {
+            *key = Key::from_text(shortened(&String::from_utf8_lossy(key.text()), query).into_bytes());
+        }
     }
 
     /// How many are kept.
@@ -143,6 +149,7 @@ fn without_values(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::page::Page;
+    use crate::record::Detail;
 
     fn record(ring: &Ring, url: &str) -> Record {
         let mut record = Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "w", "x", "y"), ring.number());
@@ -180,5 +187,24 @@ mod tests {
         let urls = urls(&ring);
         assert_eq!(urls[0], "http://a/x?token=…&empty=&…");
         assert!(urls[1].len() <= TEXT_BYTES_MAX && urls[1].ends_with('ü'));
+    }
+
+    #[test]
+    fn a_key_is_shared_unless_some_of_it_is_not_to_be_kept() {
+        let kept = |query, text: &str| {
+            let ring = Ring::default();
+            ring.begin(0, 1, query);
+            let key = Key::from_text(text.as_bytes().to_vec());
+            let mut record = record(&ring, "http://a/");
+            record.detail = Some(Box::new(Detail { key: Some(key.clone()), ..Detail::default() }));
+            ring.keep(record);
+            let kept = ring.pick(1, |record| record.detail.as_ref()?.key.clone()).remove(0);
+            (String::from_utf8(kept.text().to_vec()).unwrap(), std::ptr::eq(kept.text(), key.text()))
+        };
+        assert_eq!(kept(Query::Kept, "http://a/?b=c"), ("http://a/?b=c".to_owned(), true));
+        assert_eq!(kept(Query::Hidden, "http://a/b"), ("http://a/b".to_owned(), true));
+        assert_eq!(kept(Query::Hidden, "http://a/?b=c"), ("http://a/?b=…".to_owned(), false));
+        let (long, shared) = kept(Query::Kept, &format!("http://a/{}", "x".repeat(2_000)));
+        assert!(long.len() == TEXT_BYTES_MAX && !shared);
     }
 }

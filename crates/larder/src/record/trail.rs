@@ -5,6 +5,7 @@ use super::Cause;
 use crate::access::Rule;
 use crate::trace::Sampled;
 use larder_cache::cache::{Fate, Peek};
+use larder_cache::key::Key;
 use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
 use std::cell::{Cell, OnceCell};
@@ -39,8 +40,8 @@ impl Trail {
 /// What is noted of a request that did not end at once.
 #[derive(Debug, Default)]
 pub struct Detail {
-    /// The key under which was looked.
-    pub key: String,
+    /// The key under which was looked; what is stored or under way there has the same one.
+    pub key: Option<Key>,
     /// How often was looked.
     pub looks: u8,
     /// The word for what was found at last.
@@ -58,9 +59,31 @@ pub struct Detail {
     /// It waited for another request's fetch.
     pub followed: bool,
     /// The fetches that it began, and why.
-    pub fetches: Vec<(Cause, Rc<Notes>)>,
+    pub fetches: Fetches,
     /// What the origin's trouble was, in a sentence.
     pub trouble: Option<std::sync::Arc<str>>,
+}
+
+/// The fetches of one request. Nearly all have one, thousands of which are kept: it has no list of its own.
+#[derive(Debug, Default)]
+pub struct Fetches {
+    first: Option<(Cause, Rc<Notes>)>,
+    others: Vec<(Cause, Rc<Notes>)>,
+}
+
+impl Fetches {
+    /// Another one began.
+    pub fn push(&mut self, cause: Cause, notes: Rc<Notes>) {
+        match self.first {
+            None => self.first = Some((cause, notes)),
+            Some(_) => self.others.push((cause, notes)),
+        }
+    }
+
+    /// In the order in which they began.
+    pub fn iter(&self) -> impl Iterator<Item = &(Cause, Rc<Notes>)> {
+        self.first.iter().chain(&self.others)
+    }
 }
 
 /// A stored response that was looked at.

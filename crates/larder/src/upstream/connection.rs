@@ -24,7 +24,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::Instant;
 
 /// A connection to an origin, ours alone until it is dropped (which closes it) or released.
-pub struct Connection {
+pub struct Connection(Box<Lease>);
+
+/// Boxed as a whole: a connection goes from hand to hand while a fetch goes on.
+struct Lease {
     link: Link,
     inbound: Inbound,
     permit: Permit,
@@ -80,27 +83,27 @@ impl Connection {
             request_whole: Cell::new(false),
             waiting_since: Cell::new(None),
         };
-        Connection { link, inbound: Inbound::default(), permit }
+        Connection(Box::new(Lease { link, inbound: Inbound::default(), permit }))
     }
 
     /// True when it has served an earlier request.
     pub fn reused(&self) -> bool {
-        self.link.reused
+        self.0.link.reused
     }
 
     /// When there was a connection.
     pub fn leased_at(&self) -> Instant {
-        self.link.leased_at
+        self.0.link.leased_at
     }
 
     /// The origin's address.
     pub fn peer(&self) -> Option<SocketAddr> {
-        Some(self.link.peer)
+        Some(self.0.link.peer)
     }
 
     /// The certificates that the origin showed, its own first; `None` in clear text.
     pub fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
-        match &*self.link.wire.borrow() {
+        match &*self.0.link.wire.borrow() {
             Wire::TlsClient(stream) => stream.get_ref().1.peer_certificates().map(<[_]>::to_vec),
             _ => None,
         }
@@ -110,8 +113,9 @@ impl Connection {
     /// the connection good for nothing. On a connection that had served before, a fault here says
     /// [`Retry::Safe`] whatever the method: only an idempotent request may use that. A request whose body comes bit by bit goes through [`Self::split_mut`].
     pub async fn send(&mut self, mut bytes: &[u8]) -> Result<(), UpstreamFault> {
-        self.link.send(&mut bytes, &self.link.patience).await?;
-        self.link.request_whole.set(true);
+        let link = &self.0.link;
+        link.send(&mut bytes, &link.patience).await?;
+        link.request_whole.set(true);
         Ok(())
     }
 
@@ -127,49 +131,54 @@ impl Connection {
 
     /// Where the body of the last answer ends.
     pub fn framing(&self) -> Framing {
-        self.inbound.framing()
+        self.0.inbound.framing()
     }
 
     /// The trailers of the last answer, once its body was read to the end; `None` when there were none.
     pub fn trailers(&mut self) -> Option<Fields> {
-        self.inbound.take_trailers()
+        self.0.inbound.take_trailers()
     }
 
     /// Both directions at once: a request body can be sent while an early answer is watched for (RFC 9112
     /// section 9.3). The request counts as sent once [`Sender::end`] was called; without that the connection
     /// is never used again. While the sender lives, the time to the first byte does not count.
     pub fn split_mut(&mut self) -> (Sender<'_>, Receiver<'_>) {
-        self.link.sending.set(true);
-        self.link.request_whole.set(false);
-        let sender = Sender { link: &self.link, patience: self.link.shared.clock.patience() };
-        (sender, Receiver::new(&self.link, &mut self.inbound))
+        self.0.link.sending.set(true);
+        self.0.link.request_whole.set(false);
+        let Lease { link, inbound, .. } = &mut *self.0;
+        let sender = Sender { link, patience: link.shared.clock.patience() };
+        (sender, Receiver::new(link, inbound))
     }
 
     /// Gives the connection back for another request, or closes it when it is not fit for one: the request
     /// or the answer is not over, a side does not keep alive, or bytes came behind the end of the answer.
-    pub fn release(mut self) {
-        let desynchronised = self.inbound.settle();
+    pub fn release(self) {
+        let mut lease = self.0;
+        let desynchronised = lease.inbound.settle();
         if desynchronised {
-            self.permit.slot().count(|counts| counts.desynchronised += 1);
+            lease.permit.slot().count(|counts| counts.desynchronised += 1);
             return;
         }
-        if !self.link.request_whole.get() || !self.inbound.may_serve_again() {
+        if !lease.link.request_whole.get() || !lease.inbound.may_serve_again() {
             return;
         }
-        let origin_keeps = self.inbound.origin_keeps();
-        self.link.shared.spare.set(self.inbound.into_unread());
-        let idle = Idle { wire: self.link.wire.into_inner(), peer: self.link.peer, origin_keeps };
-        self.link.shared.pool.put(idle, self.permit);
+        let Lease { link, inbound, permit } = *lease;
+        let origin_keeps = inbound.origin_keeps();
+        link.shared.spare.set(inbound.into_unread());
+        let idle = Idle { wire: link.wire.into_inner(), peer: link.peer, origin_keeps };
+        link.shared.pool.put(idle, permit);
     }
 
     /// The bare stream, and what was read from it behind the last head: after a 101, what follows is no HTTP.
     /// It no longer counts among the origin's connections.
     pub fn into_tunnel(self) -> (Wire, BytesMut) {
-        (self.link.wire.into_inner(), self.inbound.into_unread())
+        let Lease { link, inbound, .. } = *self.0;
+        (link.wire.into_inner(), inbound.into_unread())
     }
 
     fn receiver(&mut self) -> Receiver<'_> {
-        Receiver::new(&self.link, &mut self.inbound)
+        let Lease { link, inbound, .. } = &mut *self.0;
+        Receiver::new(link, inbound)
     }
 }
 

@@ -123,6 +123,11 @@ impl Origin {
     pub fn of(url: &Url) -> Origin {
         Origin { scheme: url.scheme, host: url.host.clone(), port: url.port }
     }
+
+    /// Whether it is the one that serves this URL.
+    pub fn serves(&self, url: &Url) -> bool {
+        self.port == url.port && self.scheme == url.scheme && self.host == url.host
+    }
 }
 
 impl fmt::Display for Origin {
@@ -243,31 +248,26 @@ impl Upstreams {
         Ok(Upstreams { shared: Rc::new(shared) })
     }
 
-    /// A connection to an origin: the idle one that was used last, or a new one. When the origin has all it
+    /// A connection to the origin of a URL: the idle one that was used last, or a new one. When the origin has all it
     /// may have, waits in a queue, at most `connect_timeout`.
-    pub async fn connection(&self, origin: &Origin, fresh: Fresh) -> Result<Connection, UpstreamFault> {
-        self.connection_at(origin, fresh, Instant::now()).await
+    pub async fn connection(&self, url: &Url, fresh: Fresh) -> Result<Connection, UpstreamFault> {
+        self.connection_at(url, fresh, Instant::now()).await
     }
 
     /// The same for a caller who knows what time it is.
-    pub async fn connection_at(
-        &self,
-        origin: &Origin,
-        fresh: Fresh,
-        now: Instant,
-    ) -> Result<Connection, UpstreamFault> {
-        let slot = self.shared.pool.slot(origin, now);
+    pub async fn connection_at(&self, url: &Url, fresh: Fresh, now: Instant) -> Result<Connection, UpstreamFault> {
+        let slot = self.shared.pool.slot(url, now);
         if let Some(grant) = slot.at_once(fresh, now) {
-            return self.granted(origin, grant, now).await;
+            return self.granted(grant, now).await;
         }
         // Boxed, as all that is large and rare here: a fetch is copied as it begins.
         let grant = Box::pin(slot.lease(fresh)).await?;
-        self.granted(origin, grant, Instant::now()).await
+        self.granted(grant, Instant::now()).await
     }
 
-    async fn granted(&self, origin: &Origin, grant: Grant, now: Instant) -> Result<Connection, UpstreamFault> {
+    async fn granted(&self, grant: Grant, now: Instant) -> Result<Connection, UpstreamFault> {
         match grant {
-            Grant::Open(permit) => Box::pin(self.open(origin, permit)).await,
+            Grant::Open(permit) => Box::pin(self.open(permit)).await,
             Grant::Reuse(idle, permit) => {
                 permit.slot().count(|counts| counts.reused += 1);
                 Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))
@@ -275,9 +275,9 @@ impl Upstreams {
         }
     }
 
-    async fn open(&self, origin: &Origin, permit: Permit) -> Result<Connection, UpstreamFault> {
+    async fn open(&self, permit: Permit) -> Result<Connection, UpstreamFault> {
         let Shared { settings, dns, tls, .. } = &*self.shared;
-        match connect::open(dns, tls, settings, origin, permit.slot().favourite()).await {
+        match connect::open(dns, tls, settings, permit.slot().origin(), permit.slot().favourite()).await {
             Ok(opened) => {
                 permit.slot().prefer(opened.peer.ip());
                 permit.slot().count(|counts| counts.opened += 1);

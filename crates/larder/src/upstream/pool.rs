@@ -7,6 +7,7 @@
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
 use crate::wire::Wire;
+use larder_wire::Url;
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -30,6 +31,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Pool {
     limits: Limits,
     slots: RefCell<HashMap<Origin, Rc<Slot>>>,
+    /// The slot that was asked for last: most workers talk to few origins.
+    recent: RefCell<Option<Rc<Slot>>>,
     idle_total: Rc<Cell<usize>>,
     forgotten: Cell<Counts>,
     sweep_at: Cell<Instant>,
@@ -57,19 +60,30 @@ impl Pool {
                 keep_alive: settings.keep_alive,
             },
             slots: RefCell::default(),
+            recent: RefCell::default(),
             idle_total: Rc::default(),
             forgotten: Cell::default(),
             sweep_at: Cell::new(Instant::now() + SWEEP_EVERY),
         }
     }
 
-    /// The origin's slot, made when there is none.
-    pub fn slot(&self, origin: &Origin, now: Instant) -> Rc<Slot> {
+    /// The slot of a URL's origin, made when there is none.
+    pub fn slot(&self, url: &Url, now: Instant) -> Rc<Slot> {
         if now >= self.sweep_at.get() {
             self.sweep();
         }
-        if let Some(slot) = self.slots.borrow().get(origin) {
+        if let Some(slot) = self.recent.borrow().as_ref().filter(|slot| slot.origin.serves(url)) {
             slot.used_at.set(now);
+            return slot.clone();
+        }
+        let slot = self.look_up(&Origin::of(url));
+        slot.used_at.set(now);
+        self.recent.replace(Some(slot.clone()));
+        slot
+    }
+
+    fn look_up(&self, origin: &Origin) -> Rc<Slot> {
+        if let Some(slot) = self.slots.borrow().get(origin) {
             return slot.clone();
         }
         if self.slots.borrow().len() >= ORIGINS_REMEMBERED_MAX {
@@ -113,6 +127,7 @@ impl Pool {
 
     /// Forgets the origin that was not asked for the longest time, if one is wholly unused.
     fn forget_oldest(&self) {
+        self.recent.take();
         let mut slots = self.slots.borrow_mut();
         let unused = slots.iter().filter(|(_, slot)| Rc::strong_count(slot) == 1 && slot.state.borrow().open == 0);
         let Some(origin) = unused.min_by_key(|(_, slot)| slot.used_at.get()).map(|(origin, _)| origin.clone()) else {
@@ -212,6 +227,10 @@ impl Slot {
             favourite: Cell::new(None),
             used_at: Cell::new(Instant::now()),
         }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// The address that accepted the last connection.

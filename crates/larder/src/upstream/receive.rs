@@ -162,6 +162,9 @@ impl Inbound {
                     return Ok(Some(taken.freeze()));
                 }
                 Event::Data(range) => {
+                    if small.capacity() == 0 {
+                        small = BytesMut::with_capacity(range.len());
+                    }
                     small.extend_from_slice(&self.buffer[range]);
                     self.buffer.advance(step.consumed);
                     if small.len() >= ROOM_BYTES_MIN {

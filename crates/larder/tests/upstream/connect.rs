@@ -188,6 +188,6 @@ async fn the_systems_resolver_is_asked_when_told_so() {
     let address = answers(EMPTY).await;
     let (upstreams, _file) = with_hosts("", ResolverChoice::System);
     // An old way to write 127.0.0.1, which only `getaddrinfo` knows: no name server is asked.
-    let connection = patiently(upstreams.connection(&named("127.1", address.port()), Fresh::ReuseAllowed)).await;
+    let connection = patiently(upstreams.connection(&url(&named("127.1", address.port())), Fresh::ReuseAllowed)).await;
     assert_eq!(connection.unwrap().peer(), Some(address));
 }

@@ -97,7 +97,7 @@ async fn a_stale_connection_may_be_asked_again_when_the_method_permits() {
         let fault = ask(&mut connection, request).await.unwrap_err();
         assert_eq!((fault.kind, fault.retry), (UpstreamFaultKind::Reset, retry), "{request}");
         drop(connection);
-        let fresh = patiently(upstreams.connection(&origin, Fresh::NewOnly)).await.unwrap();
+        let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly)).await.unwrap();
         assert!(!fresh.reused());
     }
 }

@@ -53,7 +53,7 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
     let origin = at(answers(EMPTY).await);
     let upstreams = upstreams(one_connection);
     exchange(&upstreams, &origin, GET).await.unwrap();
-    let fresh = patiently(upstreams.connection(&origin, Fresh::NewOnly)).await.unwrap();
+    let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly)).await.unwrap();
     assert!(!fresh.reused());
     let stats = upstreams.stats();
     assert_eq!((stats.origins[0].open, stats.origins[0].idle), (1, 0), "the idle one made room");
@@ -65,7 +65,8 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
         until(|| upstreams.stats().origins[0].waiting == 1).await;
         used.release();
     };
-    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&origin, Fresh::NewOnly)), release);
+    let url = url(&origin);
+    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&url, Fresh::NewOnly)), release);
     assert!(!fresh.unwrap().reused(), "one that waited does not take the used one");
 }
 
@@ -93,13 +94,14 @@ async fn the_queue_is_bounded_in_length_and_time() {
 #[tokio::test]
 async fn those_who_leave_take_nothing_with_them() {
     let origin = at(answers(EMPTY).await);
+    let url = url(&origin);
     let upstreams = upstreams(one_connection);
     for round in 0..20u32 {
         let mut held = lease(&upstreams, &origin).await.unwrap();
         ask(&mut held, GET).await.unwrap();
         {
-            let mut leaves = Box::pin(upstreams.connection(&origin, Fresh::ReuseAllowed));
-            let mut stays = Box::pin(upstreams.connection(&origin, Fresh::ReuseAllowed));
+            let mut leaves = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed));
+            let mut stays = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed));
             assert!(timeout(Duration::ZERO, &mut leaves).await.is_err());
             assert!(timeout(Duration::ZERO, &mut stays).await.is_err());
             assert_eq!(upstreams.stats().origins[0].waiting, 2);

@@ -1,7 +1,7 @@
 //! Scripted origins and the few words the tests speak with them.
 
 use larder::upstream::{Connection, Fresh, Origin, Settings, UpstreamFault, Upstreams};
-use larder_wire::{Host, Method, ResponseHead, Scheme};
+use larder_wire::{Host, Method, ResponseHead, Scheme, Url};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -106,12 +106,17 @@ pub fn named(host: &str, port: u16) -> Origin {
     Origin { scheme: Scheme::Http, host: Host::parse(host).unwrap(), port }
 }
 
+/// What is asked for at an origin.
+pub fn url(origin: &Origin) -> Url {
+    Url { scheme: origin.scheme, host: origin.host.clone(), port: origin.port, path: "/".into() }
+}
+
 pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("took too long")
 }
 
 pub async fn lease(upstreams: &Upstreams, origin: &Origin) -> Result<Connection, UpstreamFault> {
-    patiently(upstreams.connection(origin, Fresh::ReuseAllowed)).await
+    patiently(upstreams.connection(&url(origin), Fresh::ReuseAllowed)).await
 }
 
 /// Sends a request and reads the final head.
