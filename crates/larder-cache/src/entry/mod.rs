@@ -65,6 +65,11 @@ impl Kept {
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
         head.fields.shrink();
         let tags = tags::of(&head.fields);
+        Kept::tagged(head, terms, received, tags)
+    }
+
+    /// The same where its fields take no more than they need and the hashes of its tags are known.
+    pub(crate) fn tagged(head: ResponseHead, terms: Option<Terms>, received: Stamp, tags: Box<[u64]>) -> Kept {
         let extras = (!tags.is_empty()).then(|| Box::new(Extras { tags, ..Extras::default() }));
         Kept { head, terms, received, extras }
     }
@@ -262,7 +267,8 @@ impl Entry {
         large_bytes_min: u64,
         budget: Arc<Budget>,
     ) -> Option<Entry> {
-        let kept = meta::decode(&head.meta).ok()?;
+        let mut kept = meta::decode_tagged(&head.meta, head.tags.clone()).ok()?;
+        kept.head.fields.shrink();
         let entry = Entry::new(disk.key.clone(), id_hash, head.epoch, budget);
         {
             let mut state = entry.state.lock();
