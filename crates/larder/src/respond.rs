@@ -107,7 +107,7 @@ pub fn whole(
     pieces: impl Iterator<Item = Bytes>,
     record: &mut Record,
 ) -> Next {
-    let Whole { kept, length } = whole;
+    let Whole { kept, length, .. } = whole;
     record.status = kept.head.status;
     record.outcome = Outcome::Hit;
     record.bytes = *length;

@@ -9,12 +9,12 @@
 //! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
 //! no runtime.
 
-use crate::cache::{Budget, Hit, Whole};
+use crate::cache::{Budget, Hit, Tier, Whole};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
 use crate::policy::{NotStored, Terms};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store, StoredHead, meta};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Stay, Store, StoredHead, meta};
 use crate::tags;
 use busy::Busy;
 use bytes::Bytes;
@@ -424,6 +424,11 @@ impl Entry {
         state.puts() > 0
     }
 
+    /// What is to become of bytes that are read from disk now.
+    fn stay(&self) -> Stay {
+        if self.state.lock().large || !self.budget.takes_up() { Stay::Brief } else { Stay::Long }
+    }
+
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
     /// much of memory that nothing else can leave it.
     fn promote(&self, pieces: &[(u64, Bytes)]) {
@@ -498,7 +503,7 @@ impl Entry {
         let length = state.length.filter(|&length| length <= bytes_max && state.is_whole())?;
         let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
         state.body.slices(0..length, out);
-        Some(Whole { kept: Arc::clone(kept), length })
+        Some(Whole { kept: Arc::clone(kept), length, tier: Tier::Memory })
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

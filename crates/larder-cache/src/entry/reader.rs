@@ -1,7 +1,7 @@
 //! What a client sees of an entry.
 
 use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
-use crate::store::Fetching;
+use crate::store::{Fetching, Stay};
 use bytes::Bytes;
 use larder_wire::Fields;
 use parking_lot::MutexGuard;
@@ -53,12 +53,19 @@ pub struct Reader {
 }
 
 /// What a reader has of the disk: the block that it reads now.
-#[derive(Default)]
 struct FromDisk {
+    /// What becomes of what it reads, decided once for a body.
+    stay: Stay,
     reading: Option<Fetching<Vec<(u64, Bytes)>>>,
     held: Vec<(u64, Bytes)>,
     /// This byte is not there, though others of its block may be.
     missed: Option<u64>,
+}
+
+impl FromDisk {
+    fn new(stay: Stay) -> FromDisk {
+        FromDisk { stay, reading: None, held: Vec::new(), missed: None }
+    }
 }
 
 impl Reader {
@@ -139,15 +146,19 @@ impl Reader {
                 && let Some(reading) = &mut disk.reading
             {
                 let Poll::Ready(pieces) = Pin::new(reading).poll(cx) else { return Poll::Pending };
-                self.entry.promote(&pieces);
+                if disk.stay == Stay::Long {
+                    self.entry.promote(&pieces);
+                }
                 disk.missed = (!pieces.iter().any(|piece| slice(piece, &range).is_some())).then_some(range.start);
                 (disk.reading, disk.held) = (None, pieces);
             }
             match self.look(cx, &range, out) {
                 Look::Answer(answer) => return answer,
                 Look::Disk(from) => {
-                    let disk = self.disk.get_or_insert_default();
-                    disk.reading = Some(from.store.read(from.id, from.key.text(), range.clone()));
+                    let disk = self.disk.get_or_insert_with(|| Box::new(FromDisk::new(self.entry.stay())));
+                    // What was taken is let go first: most often its buffer is the next one.
+                    disk.held.clear();
+                    disk.reading = Some(from.store.read_to(from.id, from.key.text(), range.clone(), disk.stay));
                 }
             }
         }

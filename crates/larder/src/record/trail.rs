@@ -4,7 +4,7 @@
 use super::Cause;
 use crate::access::Rule;
 use crate::trace::Sampled;
-use larder_cache::cache::{Fate, Peek};
+use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
 use std::cell::{Cell, OnceCell};
@@ -61,6 +61,27 @@ pub struct Detail {
     pub fetches: Vec<(Cause, Rc<Notes>)>,
     /// What the origin's trouble was, in a sentence.
     pub trouble: Option<std::sync::Arc<str>>,
+}
+
+impl Detail {
+    /// A response was read from disk and sent, without a place in memory.
+    pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole, now: Stamp) {
+        let terms = whole.kept.terms.as_ref();
+        self.key = String::from_utf8_lossy(key).into_owned();
+        self.looks = 1;
+        self.found = "fresh";
+        self.disk_asked = true;
+        self.variants.reserve_exact(1);
+        self.variants.push(Variant {
+            by: terms.map(by).unwrap_or_default(),
+            matches: true,
+            chosen: true,
+            in_memory: false,
+            on_disk: true,
+            remaining: terms.map_or(0, |terms| terms.remaining(now)),
+            length: Some(whole.length),
+        });
+    }
 }
 
 /// A stored response that was looked at.
