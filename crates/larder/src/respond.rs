@@ -389,9 +389,9 @@ async fn stream(
         }
         at += read;
         record.bytes += read;
-        // What ends here may go out together with the answer to the next request.
-        let last = at == range.end;
-        let flushed = if last { session.flush_if_full().await } else { session.flush().await };
+        // What ends here may go out together with the answer to the next request, and a block with the next one.
+        let waits = at == range.end || source.reader.gathers();
+        let flushed = if waits { session.flush_if_full().await } else { session.flush().await };
         flushed.map_err(|_| ())?;
     }
     Ok(())

@@ -56,6 +56,8 @@ pub struct Reader {
 struct FromDisk {
     /// What becomes of what it reads, decided once for a body.
     stay: Stay,
+    /// There were buffers for more than one block when it was read.
+    gathers: bool,
     reading: Option<Fetching<Vec<(u64, Bytes)>>>,
     held: Vec<(u64, Bytes)>,
     /// This byte is not there, though others of its block may be.
@@ -64,7 +66,7 @@ struct FromDisk {
 
 impl FromDisk {
     fn new(stay: Stay) -> FromDisk {
-        FromDisk { stay, reading: None, held: Vec::new(), missed: None }
+        FromDisk { stay, gathers: false, reading: None, held: Vec::new(), missed: None }
     }
 }
 
@@ -158,6 +160,7 @@ impl Reader {
                     let disk = self.disk.get_or_insert_with(|| Box::new(FromDisk::new(self.entry.stay())));
                     // What was taken is let go first: most often its buffer is the next one.
                     disk.held.clear();
+                    disk.gathers = disk.stay == Stay::Brief && from.store.has_buffers();
                     disk.reading = Some(from.store.read_to(from.id, from.key.text(), range.clone(), disk.stay));
                 }
             }
@@ -204,6 +207,12 @@ impl Reader {
     /// The hole that begins with the first byte of this range, as far as it goes within it.
     pub fn hole(&self, range: Range<u64>) -> Range<u64> {
         self.entry.state.lock().hole(range.start, range.end)
+    }
+
+    /// It reads blocks from disk, and there are buffers for several: they may be sent together. Where there are none, a slow
+    /// client holds one block and no more.
+    pub fn gathers(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.gathers)
     }
 
     /// The body was still on its way, or not whole, when this reader was made.

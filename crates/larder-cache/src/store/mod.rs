@@ -317,8 +317,8 @@ pub enum Stay {
     Brief,
 }
 
-/// At most half as much as may wait for being written is in buffers for bytes that pass.
-const SPARES_PART: u64 = 2;
+/// At most a quarter of what may wait for being written is in buffers for bytes that pass: 240 kB with a budget of 16 MB.
+const SPARES_PART: u64 = 4;
 const SPARES_MAX: u64 = 16;
 
 /// Bytes of the index for one object that the frequency sketch is made for.
@@ -407,6 +407,11 @@ impl Store {
         let head = self.folder(key)?.shelf.only(key, Room::Spare(&self.spares))?;
         self.reads_cached.fetch_add(1, Ordering::Relaxed);
         Some(head)
+    }
+
+    /// Whether there is a buffer for bytes that pass.
+    pub fn has_buffers(&self) -> bool {
+        self.spares.has_some()
     }
 
     /// Whether some of a block of a body is here: a probe of the index.

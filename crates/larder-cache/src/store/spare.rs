@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::BLOCK_BYTES;
 
-/// A block, or a head of usual length with its body.
-pub(super) const SPARE_BYTES: usize = BLOCK_BYTES as usize + 4096;
+/// A block, or a head of usual length with its body; and a size that the allocator gives without rounding up.
+pub(super) const SPARE_BYTES: usize = BLOCK_BYTES as usize + 16 * 1024;
 
 /// Buffers of one length that come back when their last byte was let go.
 pub(super) struct Spares {
@@ -45,6 +45,11 @@ impl Spares {
     /// At most so many; who wants one more gets an allocation.
     pub(super) fn new(buffers_max: usize) -> Arc<Spares> {
         Arc::new(Spares { free: Mutex::default(), made: AtomicUsize::new(0), buffers_max })
+    }
+
+    /// Whether there is one to be had.
+    pub(super) fn has_some(&self) -> bool {
+        self.made.load(Ordering::Relaxed) < self.buffers_max || !self.free.lock().is_empty()
     }
 
     fn take(self: &Arc<Spares>) -> Option<Lent> {
@@ -123,8 +128,10 @@ mod tests {
         let part = bytes.slice(3..);
         drop(bytes);
         assert!(matches!(Room::Spare(&spares).buffer(10), Buffer::Own(_)), "there is one, and somebody has it");
+        assert!(!spares.has_some());
         assert_eq!(part, &b"3456"[..]);
         drop(part);
+        assert!(spares.has_some());
         let mut again = Room::Spare(&spares).buffer(SPARE_BYTES);
         assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, SPARE_BYTES));
         assert!(matches!(Room::Spare(&spares).buffer(1), Buffer::Own(_)));
