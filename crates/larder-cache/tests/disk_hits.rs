@@ -57,7 +57,7 @@ impl Lab {
             free_bytes_min: 0,
             index_bytes_max: 1 << 20,
             write_block_bytes: 256 << 10,
-            queue_bytes_max: 4 << 20,
+            queue_bytes_max: 1 << 20,
             sync_seconds: 1,
             readers: 1,
             admission: Admission::All,

@@ -317,9 +317,8 @@ pub enum Stay {
     Brief,
 }
 
-/// At most a quarter of what may wait for being written is in buffers for bytes that pass: 240 kB with a budget of 16 MB.
-const SPARES_PART: u64 = 4;
-const SPARES_MAX: u64 = 16;
+/// At most so many buffers are lent to bytes that pass, and together no more than may wait for being written.
+const SPARES_MAX: u64 = 64;
 
 /// Bytes of the index for one object that the frequency sketch is made for.
 const INDEX_BYTES_PER_SKETCHED: u64 = 64;
@@ -350,7 +349,7 @@ impl Store {
             recovery.raise_numbers(numbers).map_err(wrong)?;
             started.push(Folder::start(recovery, number, settings).map_err(wrong)?);
         }
-        let spares = (settings.queue_bytes_max / SPARES_PART / SPARE_BYTES as u64).min(SPARES_MAX);
+        let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).min(SPARES_MAX);
         let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;
         Ok(Arc::new(Store {
             folders: started,

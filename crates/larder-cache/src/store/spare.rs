@@ -15,10 +15,12 @@ pub(super) const SPARE_BYTES: usize = BLOCK_BYTES as usize + 16 * 1024;
 /// Buffers of one length that come back when their last byte was let go.
 pub(super) struct Spares {
     free: Mutex<Vec<Box<[u8]>>>,
-    /// How many there are, lent ones included.
-    made: AtomicUsize,
-    buffers_max: usize,
+    lent: AtomicUsize,
+    lent_max: usize,
 }
+
+/// Of as many as may be lent, this part is kept when nobody has them.
+const IDLE_PART: usize = 4;
 
 /// Where bytes are read into.
 #[derive(Clone, Copy)]
@@ -42,27 +44,30 @@ pub(super) struct Lent {
 }
 
 impl Spares {
-    /// At most so many; who wants one more gets an allocation.
-    pub(super) fn new(buffers_max: usize) -> Arc<Spares> {
-        Arc::new(Spares { free: Mutex::default(), made: AtomicUsize::new(0), buffers_max })
+    /// At most so many are lent at a time; who wants one more gets an allocation.
+    pub(super) fn new(lent_max: usize) -> Arc<Spares> {
+        Arc::new(Spares { free: Mutex::default(), lent: AtomicUsize::new(0), lent_max })
     }
 
     /// Whether there is one to be had.
     pub(super) fn has_some(&self) -> bool {
-        self.made.load(Ordering::Relaxed) < self.buffers_max || !self.free.lock().is_empty()
+        self.lent.load(Ordering::Relaxed) < self.lent_max
     }
 
     fn take(self: &Arc<Spares>) -> Option<Lent> {
+        let more = |lent| (lent < self.lent_max).then_some(lent + 1);
+        self.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let free = self.free.lock().pop();
-        let bytes = match free {
-            Some(bytes) => bytes,
-            None => {
-                let more = |made| (made < self.buffers_max).then_some(made + 1);
-                self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-                vec![0; SPARE_BYTES].into()
-            }
-        };
+        let bytes = free.unwrap_or_else(|| vec![0; SPARE_BYTES].into());
         Some(Lent { bytes, home: Arc::clone(self) })
+    }
+
+    fn give_back(&self, bytes: Box<[u8]>) {
+        self.lent.fetch_sub(1, Ordering::Relaxed);
+        let mut free = self.free.lock();
+        if free.len() < self.lent_max.div_ceil(IDLE_PART) {
+            free.push(bytes);
+        }
     }
 }
 
@@ -110,7 +115,7 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.home.free.lock().push(std::mem::take(&mut self.bytes));
+        self.home.give_back(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -138,5 +143,8 @@ mod tests {
         drop(again);
         assert!(matches!(Room::Spare(&spares).buffer(SPARE_BYTES + 1), Buffer::Own(_)), "too long for one");
         assert!(matches!(Room::Own.buffer(1), Buffer::Own(_)));
+        let many = Spares::new(8);
+        drop((0..8).map(|_| Room::Spare(&many).buffer(1)).collect::<Vec<_>>());
+        assert_eq!(many.free.lock().len(), 2, "most of what nobody has is given back");
     }
 }
