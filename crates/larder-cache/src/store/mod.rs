@@ -317,7 +317,9 @@ pub enum Stay {
     Brief,
 }
 
-/// At most so many buffers are lent to bytes that pass, and together no more than may wait for being written.
+/// So many buffers are lent to bytes that pass: as many bytes as may wait for being written, and at least what keeps one
+/// client going while others are slow. A quarter of them is kept when nobody has them.
+const SPARES_MIN: u64 = 16;
 const SPARES_MAX: u64 = 64;
 
 /// Bytes of the index for one object that the frequency sketch is made for.
@@ -349,7 +351,7 @@ impl Store {
             recovery.raise_numbers(numbers).map_err(wrong)?;
             started.push(Folder::start(recovery, number, settings).map_err(wrong)?);
         }
-        let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).min(SPARES_MAX);
+        let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).clamp(SPARES_MIN, SPARES_MAX);
         let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;
         Ok(Arc::new(Store {
             folders: started,
@@ -408,9 +410,9 @@ impl Store {
         Some(head)
     }
 
-    /// Whether there is a buffer for bytes that pass.
+    /// Whether there are so many buffers for bytes that pass that one client may have several.
     pub fn has_buffers(&self) -> bool {
-        self.spares.has_some()
+        self.spares.has_plenty()
     }
 
     /// Whether some of a block of a body is here: a probe of the index.

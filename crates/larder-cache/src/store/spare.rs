@@ -49,9 +49,9 @@ impl Spares {
         Arc::new(Spares { free: Mutex::default(), lent: AtomicUsize::new(0), lent_max })
     }
 
-    /// Whether there is one to be had.
-    pub(super) fn has_some(&self) -> bool {
-        self.lent.load(Ordering::Relaxed) < self.lent_max
+    /// Whether there are so many that one client may have several.
+    pub(super) fn has_plenty(&self) -> bool {
+        self.lent.load(Ordering::Relaxed) < self.lent_max / 2
     }
 
     fn take(self: &Arc<Spares>) -> Option<Lent> {
@@ -133,10 +133,9 @@ mod tests {
         let part = bytes.slice(3..);
         drop(bytes);
         assert!(matches!(Room::Spare(&spares).buffer(10), Buffer::Own(_)), "there is one, and somebody has it");
-        assert!(!spares.has_some());
+        assert!(!spares.has_plenty());
         assert_eq!(part, &b"3456"[..]);
         drop(part);
-        assert!(spares.has_some());
         let mut again = Room::Spare(&spares).buffer(SPARE_BYTES);
         assert_eq!((again.bytes().as_ptr(), again.bytes().len()), (place, SPARE_BYTES));
         assert!(matches!(Room::Spare(&spares).buffer(1), Buffer::Own(_)));
@@ -144,7 +143,12 @@ mod tests {
         assert!(matches!(Room::Spare(&spares).buffer(SPARE_BYTES + 1), Buffer::Own(_)), "too long for one");
         assert!(matches!(Room::Own.buffer(1), Buffer::Own(_)));
         let many = Spares::new(8);
-        drop((0..8).map(|_| Room::Spare(&many).buffer(1)).collect::<Vec<_>>());
+        let mut held: Vec<_> = (0..4).map(|_| Room::Spare(&many).buffer(1)).collect();
+        assert!(!many.has_plenty());
+        held.pop();
+        assert!(many.has_plenty());
+        held.extend((0..5).map(|_| Room::Spare(&many).buffer(1)));
+        drop(held);
         assert_eq!(many.free.lock().len(), 2, "most of what nobody has is given back");
     }
 }

@@ -70,7 +70,6 @@ impl Detail {
         self.key = String::from_utf8_lossy(key).into_owned();
         self.looks = 1;
         self.found = "fresh";
-        self.disk_asked = true;
         self.variants.reserve_exact(1);
         self.variants.push(Variant {
             by: terms.map(by).unwrap_or_default(),
