@@ -15,3 +15,5 @@ pub mod policy;
 pub mod search;
 pub mod store;
 pub mod tags;
+
+mod zeros;

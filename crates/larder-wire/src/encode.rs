@@ -29,8 +29,11 @@ pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"HTTP/1.1 ");
     let digit = |value: u16| b'0' + (value % 10) as u8;
     out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
-    let clean = |byte: u8| if byte != b'\t' && byte.is_ascii_control() { b' ' } else { byte };
-    out.extend(reason.bytes().map(clean));
+    let is_bad = |byte: u8| byte != b'\t' && byte.is_ascii_control();
+    match reason.bytes().any(is_bad) {
+        false => out.extend_from_slice(reason.as_bytes()),
+        true => out.extend(reason.bytes().map(|byte| if is_bad(byte) { b' ' } else { byte })),
+    }
     out.extend_from_slice(b"\r\n");
 }
 
@@ -54,14 +57,18 @@ impl Decimal {
     /// The digits of a number.
     pub fn of(mut value: u64) -> Decimal {
         let mut decimal = Decimal { digits: [b'0'; 20], first: 20 };
-        loop {
-            decimal.first -= 1;
-            decimal.digits[decimal.first] += (value % 10) as u8;
-            value /= 10;
-            if value == 0 {
-                return decimal;
-            }
+        // Two at a time: the division is what takes the time.
+        while value >= 10 {
+            decimal.first -= 2;
+            let pair = PAIRS[(value % 100) as usize];
+            decimal.digits[decimal.first..decimal.first + 2].copy_from_slice(&pair);
+            value /= 100;
         }
+        if value > 0 || decimal.first == 20 {
+            decimal.first -= 1;
+            decimal.digits[decimal.first] = b'0' + value as u8;
+        }
+        decimal
     }
 
     /// They are ASCII.
@@ -71,9 +78,20 @@ impl Decimal {
 
     /// Appends them to a text.
     pub fn push_to(&self, out: &mut String) {
-        out.extend(self.as_bytes().iter().map(|&digit| char::from(digit)));
+        self.as_bytes().iter().for_each(|&digit| out.push(char::from(digit)));
     }
 }
+
+/// All numbers of two digits.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
 
 /// Appends a number in decimal digits. Most are short: a status, an age, a part of an address.
 pub fn decimal(out: &mut Vec<u8>, value: u64) {

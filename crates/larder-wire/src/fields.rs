@@ -171,13 +171,15 @@ impl Fields {
     }
 
     /// True when there is a line of that name.
+    #[inline]
     pub fn contains(&self, name: &str) -> bool {
-        self.named(name).next().is_some()
+        self.may_have(name) && self.first(name).is_some()
     }
 
     /// The value of the first line of that name.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.named(name).next().map(|line| value_of(&self.bytes, &line))
+        if self.may_have(name) { self.first(name) } else { None }
     }
 
     /// The value of the first line of that name, when it is UTF-8 (in practice: ASCII).
@@ -207,7 +209,12 @@ impl Fields {
     }
 
     /// True when a list field has this token as a member, without case.
+    #[inline]
     pub fn has_member(&self, name: &str, token: &str) -> bool {
+        self.may_have(name) && self.is_member(name, token)
+    }
+
+    fn is_member(&self, name: &str, token: &str) -> bool {
         let is_list = |value: &[u8]| value.iter().any(|&byte| matches!(byte, b',' | b'"'));
         self.get_all(name).any(|value| match is_list(value) {
             false => trim(value).eq_ignore_ascii_case(token.as_bytes()),
@@ -244,26 +251,39 @@ impl Fields {
 
     /// The lines of that name, in order.
     fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = Line> + 'a {
-        let wanted = name.as_bytes();
-        let lines = match self.lengths & length_bit(wanted.len()) {
-            0 => Lines { known: [].iter(), wire: &[], at: 0 },
-            _ => self.lines(),
+        let lines = if self.may_have(name) { self.lines() } else { Lines { known: [].iter(), wire: &[], at: 0 } };
+        lines.filter(move |line| self.is_named(line, name.as_bytes()))
+    }
+
+    /// False when no line has a name of that length.
+    #[inline]
+    fn may_have(&self, name: &str) -> bool {
+        self.lengths & length_bit(name.len()) != 0
+    }
+
+    fn is_named(&self, line: &Line, wanted: &[u8]) -> bool {
+        // Nearly all write names as the standards do.
+        line.name_len as usize == wanted.len() && {
+            let name = name_of(&self.bytes, line);
+            name == wanted || name.eq_ignore_ascii_case(wanted)
+        }
+    }
+
+    /// The value of the first line of a name that may be here.
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        let line = match self.is_wire {
+            false => self.lines.iter().find(|line| self.is_named(line, name.as_bytes())).copied(),
+            true => self.named(name).next(),
         };
-        lines.filter(move |line| {
-            line.name_len as usize == wanted.len() && name_of(&self.bytes, line).eq_ignore_ascii_case(wanted)
-        })
+        line.map(|line| value_of(&self.bytes, &line))
     }
 
     /// The place of the first line of that name in the list.
     fn position(&self, name: &str) -> Option<usize> {
-        let wanted = name.as_bytes();
-        if self.lengths & length_bit(wanted.len()) == 0 {
+        if !self.may_have(name) {
             return None;
         }
-        self.lines.iter().position(|line| {
-            let name = name_of(&self.bytes, line);
-            name.len() == wanted.len() && (name == wanted || name.eq_ignore_ascii_case(wanted))
-        })
+        self.lines.iter().position(|line| self.is_named(line, name.as_bytes()))
     }
 
     fn append(&mut self, name: &[u8], value: &[u8]) -> Line {
@@ -411,6 +431,7 @@ pub(crate) const fn byte_set(others: &[u8]) -> [bool; 256] {
     set
 }
 
+#[inline]
 fn length_bit(length: usize) -> u32 {
     1 << (length % 32)
 }

@@ -22,7 +22,7 @@ pub fn strip(fields: &mut Fields) {
 /// before [`strip`]. Other versions of HTTP and TLS are left out: past such a switch nobody could check the
 /// messages, and requests could be hidden from the rules of this proxy.
 pub fn upgrade(fields: &Fields) -> Option<String> {
-    if !fields.has_member("Connection", "upgrade") {
+    if !fields.contains("Upgrade") || !fields.has_member("Connection", "upgrade") {
         return None;
     }
     let protocols: Vec<&str> = fields

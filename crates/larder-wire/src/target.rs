@@ -93,13 +93,13 @@ impl Url {
     /// target may have. An empty port is the scheme's own; an empty path becomes `/`.
     pub fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = split_scheme(text)?;
-        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (authority, path) = rest.split_at(authority_len(rest));
         let (host, port) = split_authority(authority)?;
         if !is_target(path.as_bytes()) {
             return None;
         }
         let path = if path.starts_with('/') { path.into() } else { format!("/{path}").into() };
-        Some(Url { scheme, host: Host::parse(host)?, port: port.unwrap_or(scheme.default_port()), path })
+        Some(Url { scheme, host: Host::lower(host), port: port.unwrap_or(scheme.default_port()), path })
     }
 
     /// Host, and the port where it is not the scheme's own: the value of a `Host` field.
@@ -117,6 +117,7 @@ impl Url {
 
     /// Appends what [`Display`](fmt::Display) shows.
     pub fn write_to(&self, out: &mut String) {
+        out.reserve("https://".len() + self.host.as_str().len() + ":65535".len() + self.path.len());
         out.push_str(self.scheme.as_str());
         out.push_str("://");
         out.push_str(self.host.as_str());
@@ -162,6 +163,22 @@ impl fmt::Display for Target {
             Target::Absolute(url) => url.fmt(f),
             Target::Authority(host, port) => write!(f, "{host}:{port}"),
             Target::Asterisk => f.write_str("*"),
+        }
+    }
+}
+
+impl Target {
+    /// Appends what [`Display`](fmt::Display) shows.
+    pub fn write_to(&self, out: &mut String) {
+        match self {
+            Target::Origin(path) => out.push_str(path),
+            Target::Absolute(url) => url.write_to(out),
+            Target::Authority(host, port) => {
+                out.push_str(host.as_str());
+                out.push(':');
+                Decimal::of((*port).into()).push_to(out);
+            }
+            Target::Asterisk => out.push('*'),
         }
     }
 }
@@ -259,17 +276,19 @@ pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault>
 /// `host[:port]` as in a URL's authority or a `Host` field; `None` when it is not exactly that. An empty
 /// port is none (RFC 3986 section 3.2.3).
 pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
-    let host_end = match text.as_bytes() {
-        [b'[', ..] => text.find(']')? + 1,
-        bytes => bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len()),
+    let (host, rest) = match text.as_bytes() {
+        [b'[', ..] => text.split_at_checked(text.find(']')? + 1).filter(|(host, _)| is_host(host))?,
+        bytes => {
+            let end = bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len());
+            text.split_at_checked(end).filter(|(host, _)| (1..=HOST_LEN_MAX).contains(&host.len()))?
+        }
     };
-    let (host, rest) = text.split_at_checked(host_end)?;
     let port = match rest.as_bytes() {
         [] | [b':'] => None,
         [b':', digits @ ..] => Some(parse_port(digits)?),
         _ => return None,
     };
-    is_host(host).then_some((host, port))
+    Some((host, port))
 }
 
 fn parse_port(digits: &[u8]) -> Option<u16> {
@@ -282,8 +301,10 @@ fn parse_port(digits: &[u8]) -> Option<u16> {
 
 static HOST_BYTES: [bool; 256] = byte_set(b"-._~!$&'()*+,;=");
 
+const HOST_LEN_MAX: usize = 255;
+
 fn is_host(text: &str) -> bool {
-    if text.is_empty() || text.len() > 255 {
+    if !(1..=HOST_LEN_MAX).contains(&text.len()) {
         return false;
     }
     match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
@@ -295,6 +316,11 @@ fn is_host(text: &str) -> bool {
 /// Without early exit, so that the compiler takes many bytes at a time.
 fn is_target(bytes: &[u8]) -> bool {
     !bytes.iter().fold(false, |bad, &byte| bad | !(0x21..=0x7e).contains(&byte) | (byte == b'#'))
+}
+
+/// How much of what follows `scheme://` is before the path.
+fn authority_len(rest: &str) -> usize {
+    rest.bytes().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len())
 }
 
 fn split_scheme(text: &str) -> Option<(Scheme, &str)> {

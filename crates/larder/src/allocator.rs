@@ -1,5 +1,5 @@
-//! What the allocator is told of the memory budget. It is the one place of the tree with `unsafe` code: the allocator's
-//! options have no other door, and its environment variables are read before `main`.
+//! What the allocator is told of the memory budget. It needs `unsafe` code: the allocator's options have
+//! no other door, and its environment variables are read before `main`.
 
 #![allow(unsafe_code)]
 
@@ -28,9 +28,15 @@ unsafe extern "C" {
     safe fn mi_collect(force: bool);
 }
 
-/// Called before anything else: what is touched before the budget is known takes pages of 2 MB. What the runtime and the
-/// allocator touch before `main` still does.
-pub(crate) fn begin() {
+/// Runs before anything else: the runtime allocates before `main`, and what is touched before the budget is known would
+/// take pages of 2 MB.
+// SAFETY: the section is a list of C functions that the loader calls, one after the other, before `main`; what it hands
+// them, this one does not look at. It makes one system call and needs nothing that is made ready later.
+#[used]
+#[unsafe(link_section = ".init_array.00099")]
+static BEFORE_MAIN: extern "C" fn() = before_main;
+
+extern "C" fn before_main() {
     large_pages(false);
 }
 

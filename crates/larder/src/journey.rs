@@ -81,6 +81,7 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     }
     let ask = match access::judge(session, request) {
         Verdict::Allow(ask) => ask,
+        Verdict::Answer(page) => return Glanced::Answered(refused(session, request, &page)),
         verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, record: None }))),
     };
     let worker = Rc::clone(&session.worker);
@@ -111,6 +112,16 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     };
     shared.tell(&worker.tally, session.door.run.as_deref(), record);
     Glanced::Answered(next)
+}
+
+/// A request without a body that gets a page: there is nothing to wait for either.
+fn refused(session: &mut Session, request: &RequestHead, page: &Page) -> Next {
+    let worker = Rc::clone(&session.worker);
+    let mut record = worker.begin_record(request, session.peer, &session.door);
+    let keep = request.keeps_alive() && !session.is_draining();
+    let next = respond::respond_page(session, request, page, keep, &mut record);
+    worker.shared.tell(&worker.tally, session.door.run.as_deref(), record);
+    next
 }
 
 /// One request, from its head to its record.

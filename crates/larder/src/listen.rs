@@ -1,18 +1,20 @@
 //! Sockets on which clients are served, and what becomes of a connection before its first request.
 
 use crate::config::{Listen, SiteOrigin};
+use crate::deferred;
 use crate::journey;
 use crate::page::Page;
 use crate::record::Run;
 use crate::respond;
 use crate::session::Session;
+use crate::socket::{Listener, Socket};
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::wire::{Rewound, Wire};
 use crate::worker::Worker;
 use bytes::BytesMut;
 use parking_lot::Mutex;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Type};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -20,7 +22,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
@@ -82,11 +83,13 @@ const BACKLOG: i32 = 4_096;
 
 /// A listening socket that other workers can share the address of.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
+    // Without it connections are let in while they are silent, as ever.
+    let _ = deferred::until_spoken(&socket);
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -109,7 +112,7 @@ fn probe(address: SocketAddr) -> io::Result<()> {
     if address.port() == 0 {
         return Ok(());
     }
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(1)
@@ -117,14 +120,15 @@ fn probe(address: SocketAddr) -> io::Result<()> {
 
 /// Lets clients in until the door closes or the worker drains.
 pub async fn accept(worker: Rc<Worker>, socket: TcpListener, mut door: Arc<Door>) {
-    let listener = match tokio::net::TcpListener::from_std(socket) {
+    let listener = match Listener::new(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
     let timer = worker.ticker.timer();
     loop {
+        let let_in = listener.accept(|socket, peer| welcome(&worker, &door, socket, peer));
         let accepted = tokio::select! {
-            accepted = timer.limit(Duration::MAX, Wait::Idle, listener.accept()) => accepted,
+            accepted = timer.limit(Duration::MAX, Wait::Idle, let_in) => accepted,
             changed = door.wait_changed() => match changed {
                 Some(successor) => {
                     door = successor;
@@ -133,14 +137,14 @@ pub async fn accept(worker: Rc<Worker>, socket: TcpListener, mut door: Arc<Door>
                 None => return,
             },
         };
-        let Ok(accepted) = accepted else { return };
         match accepted {
-            Ok((stream, peer)) => welcome(&worker, &door, stream, peer),
+            Ok(Ok(())) => {}
             // No descriptor is free: those that are in use will be, and the backlog waits.
-            Err(error) => {
+            Ok(Err(error)) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
+            Err(_) => return,
         }
     }
 }
@@ -217,24 +221,24 @@ impl Clients {
     }
 }
 
-fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, socket: Socket, peer: SocketAddr) {
     worker.tally.connections.add(1);
     let (guest, full) = Guest::enter(worker, peer.ip());
     if let Some(full) = full {
         worker.tally.connections_refused.add(1);
-        return refuse(guest, full, door, stream, peer);
+        return refuse(guest, full, door, socket, peer);
     }
     let (worker, door) = (Rc::clone(worker), Arc::clone(door));
     tokio::task::spawn_local(async move {
         let _guest = guest;
         match &door.tls {
             None => {
-                let wire = Wire::Tcp(stream);
+                let wire = Wire::Client(socket);
                 journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
             }
             Some(config) => {
                 let config = Arc::clone(config);
-                let stream = Rewound::new(Vec::new(), stream);
+                let stream = Rewound::new(Vec::new(), socket);
                 if let Ok(wire) = Box::pin(shake_hands(&worker, config, stream)).await {
                     journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
                 }
@@ -250,7 +254,7 @@ pub async fn shake_hands(
     stream: Rewound,
 ) -> Result<Wire, HandshakeTrouble> {
     // The first answer follows the handshake's own last write, and must not wait until that is acknowledged.
-    let _ = stream.tcp().set_nodelay(true);
+    stream.socket().send_at_once();
     let timer = worker.ticker.timer();
     let limit = worker.config().timeouts.head;
     let accept = TlsAcceptor::from(config).accept(stream);
@@ -265,7 +269,7 @@ pub async fn shake_hands(
 }
 
 /// Overload refuses early and says so, instead of growing.
-fn refuse(guest: Guest, full: Full, door: &Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+fn refuse(guest: Guest, full: Full, door: &Arc<Door>, socket: Socket, peer: SocketAddr) {
     if door.tls.is_some() {
         return;
     }
@@ -282,7 +286,7 @@ fn refuse(guest: Guest, full: Full, door: &Arc<Door>, stream: TcpStream, peer: S
         ),
     };
     let page = Page::new(503, word, what, remedy).closing().with("Retry-After", "5");
-    let wire = Wire::Tcp(stream);
+    let wire = Wire::Client(socket);
     let mut session = Session::new(Rc::clone(&guest.worker), Arc::clone(door), peer, wire, BytesMut::new());
     tokio::task::spawn_local(async move {
         let _guest = guest;

@@ -1,6 +1,8 @@
 //! Answers of our own making: short, readable, and with the next step.
 
-use larder_wire::{ResponseHead, head};
+use larder_wire::encode::Decimal;
+use larder_wire::{Fields, head};
+use memchr::{memchr2, memchr3};
 
 /// An answer that comes from no origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +45,20 @@ impl Page {
         self
     }
 
-    /// The head; the body is [`Page::body`].
-    pub fn head(&self) -> ResponseHead {
-        let mut head = ResponseHead::new(self.status);
-        let kind = if self.text.is_some() { "text/plain; charset=utf-8" } else { "text/html; charset=utf-8" };
-        head.fields.push("Content-Type", kind);
-        head.fields.push("Cache-Control", "no-store");
-        head.fields.push("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'");
+    /// Appends the field lines that a page has wherever it is sent.
+    pub fn write_fields(&self, out: &mut Vec<u8>) {
+        let kind: &[u8] = if self.text.is_some() { b"text/plain" } else { b"text/html" };
+        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(kind);
+        out.extend_from_slice(
+            b"; charset=utf-8\r\nCache-Control: no-store\r\n\
+              Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
+        );
+        let mut further = Fields::new();
         for (name, value) in &self.fields {
-            head.fields.push(name, value);
+            further.push(name, value);
         }
-        head
+        further.write_to(out);
     }
 
     /// The page itself. All that came from outside is escaped.
@@ -61,38 +66,59 @@ impl Page {
         if let Some(text) = &self.text {
             return text.clone();
         }
-        let reason = head::reason(self.status);
-        format!(
-            "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\
-             <title>{status} {reason}</title>\n<style>{STYLE}</style>\n<main>\n<h1>{status} <span>{reason}</span></h1>\n\
-             <p>{what}</p>\n<p class=\"next\">{remedy}</p>\n<p class=\"by\">larder: {word}</p>\n</main></html>\n",
-            status = self.status,
-            what = escape(&self.what),
-            remedy = escape(self.remedy),
-            word = self.word,
-        )
+        let (reason, status) = (head::reason(self.status), Decimal::of(self.status.into()));
+        let mut out = String::with_capacity(STYLE.len() + FRAME_BYTES + self.what.len() + self.remedy.len());
+        out.push_str("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">");
+        out.push_str("<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
+        status.push_to(&mut out);
+        out.push(' ');
+        out.push_str(reason);
+        out.push_str("</title>\n<style>");
+        out.push_str(STYLE);
+        out.push_str("</style>\n<main>\n<h1>");
+        status.push_to(&mut out);
+        out.push_str(" <span>");
+        out.push_str(reason);
+        out.push_str("</span></h1>\n<p>");
+        escape(&self.what, &mut out);
+        out.push_str("</p>\n<p class=\"next\">");
+        escape(self.remedy, &mut out);
+        out.push_str("</p>\n<p class=\"by\">larder: ");
+        out.push_str(self.word);
+        out.push_str("</p>\n</main></html>\n");
+        out
     }
 }
+
+/// What a page has around its texts, about.
+const FRAME_BYTES: usize = 384;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:0;display:grid;\
 min-height:90vh;place-items:center}main{max-width:34rem;padding:1.5rem}h1{font-size:2.2rem;margin:0 0 .5rem}\
 h1 span{font-weight:400;opacity:.75}p{margin:.6rem 0;overflow-wrap:anywhere}.next{font-weight:600}\
 .by{opacity:.6;font-size:.85rem}";
 
-/// Text that is safe between tags.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            other => out.push(other),
-        }
+/// The first byte that means something in a page.
+fn telling_byte(text: &[u8]) -> Option<usize> {
+    let tag = memchr3(b'&', b'<', b'>', text);
+    memchr2(b'"', b'\'', &text[..tag.unwrap_or(text.len())]).or(tag)
+}
+
+/// Appends text that is safe between tags.
+fn escape(text: &str, out: &mut String) {
+    let mut rest = text;
+    while let Some(at) = telling_byte(rest.as_bytes()) {
+        out.push_str(&rest[..at]);
+        out.push_str(match rest.as_bytes()[at] {
+            b'&' => "&amp;",
+            b'<' => "&lt;",
+            b'>' => "&gt;",
+            b'"' => "&quot;",
+            _ => "&#39;",
+        });
+        rest = &rest[at + 1..];
     }
-    out
+    out.push_str(rest);
 }
 
 #[cfg(test)]

@@ -67,8 +67,11 @@ enum Carriage {
 /// not taken yet stays in the entry, where the budget of the store counts it.
 pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
 
-/// How many body bytes are asked of an entry at a time.
-const READ_BYTES_MAX: u64 = 256 * 1024;
+/// How many body bytes are asked of an entry at first.
+const READ_BYTES: u64 = 256 * 1024;
+
+/// How many are asked of it by and by when a client takes them as fast as they are written.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Answers one request.
 pub async fn respond(
@@ -316,13 +319,9 @@ fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
     out.extend_from_slice(b"\r\n");
     cache_status(out, delivery);
     if let Some(name) = delivery.name {
-        let _ = write!(out, "Larder-Request: {name}\r\n");
+        request_name(out, name);
     }
-    match (next, delivery.request.version) {
-        (Next::Continue, Version::Http11) => {}
-        (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-        _ => out.extend_from_slice(b"Connection: close\r\n"),
-    }
+    connection(out, next, delivery.request.version);
     out.extend_from_slice(b"\r\n");
 }
 
@@ -370,10 +369,10 @@ async fn stream(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Result<(), ()> {
-    let mut at = range.start;
+    let (mut at, mut step) = (range.start, READ_BYTES);
     let mut pieces: Vec<Bytes> = Vec::new();
     while at < range.end {
-        let wanted = at..range.end.min(at.saturating_add(READ_BYTES_MAX));
+        let wanted = at..range.end.min(at.saturating_add(step));
         let read = match next_pieces(session, source, wanted, range.end, upload, &mut pieces).await {
             Ok(0) if range.end == u64::MAX => return Ok(()),
             Ok(0) | Err(()) => return Err(()),
@@ -390,9 +389,17 @@ async fn stream(
         at += read;
         record.bytes += read;
         // What ends here may go out together with the answer to the next request, and a block with the next one.
-        let waits = at == range.end || source.reader.gathers();
-        let flushed = if waits { session.flush_if_full().await } else { session.flush().await };
-        flushed.map_err(|_| ())?;
+        if at == range.end {
+            return session.flush_if_full().await.map_err(|_| ());
+        }
+        if source.reader.gathers() && (session.outbox.len() as u64) < READ_BYTES {
+            continue;
+        }
+        step = match session.flush_counting().await {
+            Ok(1) => READ_BYTES_MAX,
+            Ok(_) => READ_BYTES,
+            Err(_) => return Err(()),
+        };
     }
     Ok(())
 }
@@ -578,35 +585,67 @@ pub fn respond_page(
     }
     let body = page.body();
     let name = record.is_kept().then(|| session.worker.shared.names.name(record.number));
-    write_page(session, page, &body, next, request.version, name);
-    if request.method != Method::Head {
-        record.bytes += body.len() as u64;
-        session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
-    }
+    let sent = if request.method == Method::Head { "" } else { &body[..] };
+    record.bytes += sent.len() as u64;
+    let of = Telling { page, length: body.len(), next, version: request.version, name, now: record.stamp() };
+    write_page(session, &of, sent);
     next
 }
 
 /// An answer to what was no request.
 pub fn page_without_request(session: &mut Session, page: &Page) {
-    let body = page.body();
-    write_page(session, page, &body, Next::Close, Version::Http11, None);
-    session.outbox.own(|out| out.extend_from_slice(body.as_bytes()));
+    let (body, now) = (page.body(), crate::clock::now());
+    let of = Telling { page, length: body.len(), next: Next::Close, version: Version::Http11, name: None, now };
+    write_page(session, &of, &body);
 }
 
-fn write_page(session: &mut Session, page: &Page, body: &str, next: Next, version: Version, name: Option<Id>) {
-    let mut head = page.head();
-    head.fields.push("Date", larder_wire::date::format_date(crate::clock::now()));
-    head.fields.push("Content-Length", body.len().to_string());
-    head.fields.push("Cache-Status", format!("larder; detail={}", page.word));
-    if let Some(name) = name {
-        head.fields.push("Larder-Request", name.to_string());
-    }
+/// How a page is told.
+struct Telling<'a> {
+    page: &'a Page,
+    /// Of the body, sent or not.
+    length: usize,
+    next: Next,
+    version: Version,
+    name: Option<Id>,
+    now: Stamp,
+}
+
+fn write_page(session: &mut Session, of: &Telling<'_>, body: &str) {
+    session.outbox.own(|out| {
+        out.reserve(PAGE_HEAD_BYTES + body.len());
+        encode::status_line(out, of.page.status, head::reason(of.page.status));
+        of.page.write_fields(out);
+        out.extend_from_slice(b"Date: ");
+        out.extend_from_slice(&larder_wire::date::format_date(of.now));
+        number(out, b"\r\nContent-Length: ", of.length as u64);
+        out.extend_from_slice(b"Cache-Status: larder; detail=");
+        out.extend_from_slice(of.page.word.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        if let Some(name) = of.name {
+            request_name(out, name);
+        }
+        connection(out, of.next, of.version);
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(body.as_bytes());
+    });
+}
+
+/// What the head of most pages takes.
+const PAGE_HEAD_BYTES: usize = 512;
+
+fn request_name(out: &mut Vec<u8>, name: Id) {
+    out.extend_from_slice(b"Larder-Request: ");
+    name.write_to(out);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Says what becomes of the connection, where the version does not.
+fn connection(out: &mut Vec<u8>, next: Next, version: Version) {
     match (next, version) {
-        (Next::Continue, Version::Http10) => head.fields.push("Connection", "keep-alive"),
         (Next::Continue, Version::Http11) => {}
-        _ => head.fields.push("Connection", "close"),
+        (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        _ => out.extend_from_slice(b"Connection: close\r\n"),
     }
-    session.outbox.own(|out| encode::response_head(out, &head));
 }
 
 /// Passes an interim head on to a client that knows such heads (RFC 9110 section 15.2).

@@ -277,19 +277,25 @@ impl Session {
 
     /// Writes all that waits to be written.
     pub async fn flush(&mut self) -> io::Result<()> {
+        self.flush_counting().await.map(drop)
+    }
+
+    /// The same; says how many writes it took. A client that reads as fast as we write needs one.
+    pub async fn flush_counting(&mut self) -> io::Result<usize> {
         if self.outbox.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         self.send_at_once();
         let limit = self.worker.config().timeouts.write;
+        let mut writes = 0;
         while !self.outbox.is_empty() {
             let write = self.outbox.write_some(&mut self.wire);
             match self.timer.limit(limit, Wait::Busy, write).await {
-                Ok(written) => written.map(|_| ())?,
+                Ok(written) => written.map(|_| writes += 1)?,
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
-        self.flush_tls().await
+        self.flush_tls().await.map(|()| writes)
     }
 
     /// From the second write on, the kernel must not hold back a small one until the first is acknowledged; a
@@ -297,9 +303,9 @@ impl Session {
     fn send_at_once(&mut self) {
         self.flushes += 1;
         if self.flushes == 2
-            && let Wire::Tcp(socket) = &self.wire
+            && let Wire::Client(socket) = &self.wire
         {
-            let _ = socket.set_nodelay(true);
+            socket.send_at_once();
         }
     }
 
@@ -333,7 +339,7 @@ impl Session {
         self.note();
         let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
-            return;
+            return self.lend_buffers();
         }
         let lingering = async {
             if self.wire.shutdown().await.is_err() {

@@ -10,6 +10,7 @@ use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
 use crate::respond::{self, Answer};
 use crate::session::Session;
+use crate::socket::Socket;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::tls::hello::{self, Peek};
@@ -70,7 +71,7 @@ async fn open(mut session: Box<Session>, host: Host, port: u16, record: Record) 
     let (worker, door, peer) = (Rc::clone(&session.worker), session.door.clone(), session.peer);
     let run = door.run.clone();
     let (wire, mut first) = session.into_parts();
-    let Wire::Tcp(mut stream) = wire else { return };
+    let Wire::Client(mut stream) = wire else { return };
     let looked = look(&worker, &mut stream, &mut first).await;
     let Looked::Tls(hello) = looked else {
         return pass_unopened(worker, stream, first, (host, port), record, run.as_deref()).await;
@@ -121,7 +122,7 @@ async fn look(worker: &Rc<Worker>, stream: &mut (impl AsyncRead + Unpin), first:
 
 async fn pass_unopened(
     worker: Rc<Worker>,
-    stream: tokio::net::TcpStream,
+    stream: Socket,
     first: BytesMut,
     (host, port): (Host, u16),
     record: Record,
@@ -129,7 +130,7 @@ async fn pass_unopened(
 ) {
     // The client was told that the tunnel stands; all that is left on a failure is to end it.
     if let Ok(origin) = worker.upstreams.tunnel(&host, port).await {
-        splice(&worker, (Wire::Tcp(stream), first), (Wire::Tcp(origin), BytesMut::new()), record, run).await;
+        splice(&worker, (Wire::Client(stream), first), (Wire::Tcp(origin), BytesMut::new()), record, run).await;
     }
 }
 

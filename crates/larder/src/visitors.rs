@@ -42,8 +42,11 @@ impl Visitors {
     fn with(&self, address: IpAddr, change: impl FnOnce(&mut Visitor)) {
         let mut all = self.by_address.borrow_mut();
         let address = address.to_canonical();
-        let known = all.contains_key(&address) || all.len() < CLIENTS_MAX;
-        change(all.entry(if known { address } else { IpAddr::from([0, 0, 0, 0]) }).or_default());
+        if let Some(known) = all.get_mut(&address) {
+            return change(known);
+        }
+        let new = if all.len() < CLIENTS_MAX { address } else { IpAddr::from([0, 0, 0, 0]) };
+        change(all.entry(new).or_default());
     }
 
     /// All of them at this moment.

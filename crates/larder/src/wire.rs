@@ -1,5 +1,6 @@
 //! A byte stream to a peer, whatever carries it: TCP, a Unix socket, or TLS over TCP.
 
+use crate::socket::Socket;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,8 +9,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 /// An open stream to a client or an origin.
 pub enum Wire {
-    /// Clear text.
+    /// Clear text to an origin.
     Tcp(TcpStream),
+    /// Clear text to a client.
+    Client(Socket),
     /// The control socket of the same machine.
     Unix(UnixStream),
     /// TLS, we are the server; boxed because its buffers are large and most streams are clear.
@@ -23,23 +26,18 @@ pub enum Wire {
 pub struct Rewound {
     again: Vec<u8>,
     read: usize,
-    stream: TcpStream,
+    stream: Socket,
 }
 
 impl Rewound {
     /// Puts `again` before what `stream` still has.
-    pub fn new(again: Vec<u8>, stream: TcpStream) -> Rewound {
+    pub fn new(again: Vec<u8>, stream: Socket) -> Rewound {
         Rewound { again, read: 0, stream }
     }
 
     /// The socket below.
-    pub fn tcp(&self) -> &TcpStream {
+    pub fn socket(&self) -> &Socket {
         &self.stream
-    }
-
-    /// The socket, and the bytes that nobody has read again.
-    pub fn into_parts(self) -> (Vec<u8>, TcpStream) {
-        (self.again[self.read..].to_vec(), self.stream)
     }
 }
 
@@ -85,6 +83,7 @@ macro_rules! each {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
             Wire::Tcp($stream) => $call,
+            Wire::Client($stream) => $call,
             Wire::Unix($stream) => $call,
             Wire::TlsServer($stream) => $call,
             Wire::TlsClient($stream) => $call,
@@ -127,6 +126,6 @@ impl AsyncWrite for Wire {
 impl Wire {
     /// Closing needs no farewell of its own.
     pub fn tls_is_off(&self) -> bool {
-        matches!(self, Wire::Tcp(_) | Wire::Unix(_))
+        matches!(self, Wire::Tcp(_) | Wire::Client(_) | Wire::Unix(_))
     }
 }

@@ -25,6 +25,8 @@ pub struct Cell {
 pub enum Ask {
     /// One object, over connections that stay.
     Hit(Body),
+    /// The same over as few connections as the referee's `hammer` has.
+    Few(Body),
     /// The same, each time over a connection of its own.
     Close(Body),
     /// The same, one after the other.
@@ -84,6 +86,9 @@ use Kind::*;
 /// Objects of the cell of many hosts.
 pub const ZIPF: (&str, u64, u64) = ("/o/", 100_000, 64);
 
+/// A cell for comparison with another generator.
+const NO_GOAL: Goal = Goal { peer: None, limit: None, own: None };
+
 const fn peer(most: f64) -> Goal {
     Goal { peer: Some(most), limit: None, own: None }
 }
@@ -103,8 +108,9 @@ const fn cell(key: &'static str, name: &'static str, ask: Ask, field: &'static [
 
 /// All of them. Who is left out of a field: HAProxy does badly when other processes keep the core awake (ab), Varnish
 /// takes several times as long as the others for a miss.
-pub const CELLS: [Cell; 18] = [
+pub const CELLS: [Cell; 19] = [
     cell("hit-600", "memory hit 600 B, keep-alive", Ask::Hit(S), ALL, both(0.70, 1.15)),
+    cell("hit-600-few", "memory hit 600 B, keep-alive, 15 connections as in `hammer`", Ask::Few(S), ALL, NO_GOAL),
     cell("hit-16k", "memory hit 16 KB, keep-alive", Ask::Hit(M), ALL, both(0.78, 1.12)),
     cell("hit-1m", "memory hit 1 MB, keep-alive", Ask::Hit(L), ALL, both(0.95, 1.05)),
     cell("close-600", "hit 600 B, a connection per request", Ask::Close(S), ALL, both(0.85, 1.10)),
@@ -143,6 +149,7 @@ pub const CELLS: [Cell; 18] = [
 ];
 
 const CONNECTIONS: usize = 64;
+const FEW_CONNECTIONS: usize = 15;
 const PIPELINE_DEPTH: usize = 16;
 
 impl Cell {
@@ -154,6 +161,9 @@ impl Cell {
         let load = |tool, url, script| Load { tool, url, script, status: 200 };
         match self.ask {
             Ask::Hit(body) => load(kept, plain(body.path), Script::Plain),
+            Ask::Few(body) => {
+                load(Tool::Wrk { connections: FEW_CONNECTIONS, closes: false }, plain(body.path), Script::Plain)
+            }
             Ask::Close(body) => {
                 load(Tool::Wrk { connections: CONNECTIONS, closes: true }, plain(body.path), Script::Plain)
             }
@@ -176,7 +186,7 @@ impl Cell {
     /// The body of a right answer; `None` where there is none to compare.
     pub fn body(&self) -> Option<Body> {
         match self.ask {
-            Ask::Hit(body) | Ask::Close(body) | Ask::Ab(body) | Ask::Pipelined(body) => Some(body),
+            Ask::Hit(body) | Ask::Few(body) | Ask::Close(body) | Ask::Ab(body) | Ask::Pipelined(body) => Some(body),
             Ask::Miss(body) | Ask::Forward(body) | Ask::Tls(body) | Ask::Many(_, _, body) => Some(body),
             Ask::Zipf => Some(S),
             Ask::Denied | Ask::Handshake => None,

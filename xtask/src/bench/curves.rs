@@ -1,11 +1,12 @@
 //! What a hit costs as connections and objects grow, and what each of them takes of memory. Larder alone.
 
-use super::field::{self, Contestant, Extras, USUAL};
+use super::field::{self, Contestant, Extras, Kind, Stage, USUAL};
 use super::proof;
 use super::report::{figure, machine, median_of, ratio};
 use super::table::{Origin, turn};
 use super::tool::{Load, Sample, Script, Tool};
 use crate::http::Connection;
+use crate::lab::Lab;
 use crate::processes::resident_kb_of_tree;
 use crate::shell::Trouble;
 use std::fmt::Write;
@@ -44,10 +45,10 @@ struct Taken {
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
     field::build(root)?;
     let mut taken = Vec::new();
-    let (connections, version) = grow_connections(root, rounds, seconds, &mut taken)?;
+    let (connections, bare, version) = grow_connections(root, rounds, seconds, &mut taken)?;
     let objects = grow_objects(root, rounds, seconds, &mut taken)?;
     objects_on_disk(root, &mut taken)?;
-    Ok(page(rounds, seconds, &version, &connections, &objects, &taken))
+    Ok(page(rounds, seconds, &version, [&connections, &bare], &objects, &taken))
 }
 
 fn grow_connections(
@@ -55,7 +56,7 @@ fn grow_connections(
     rounds: usize,
     seconds: u64,
     taken: &mut Vec<Taken>,
-) -> Result<(Vec<Point>, String), Trouble> {
+) -> Result<(Vec<Point>, Vec<Point>, String), Trouble> {
     let (mut lab, origin) = Origin::in_a_new_lab()?;
     let idle = Contestant::start_larder("idle", &IDLE, root, &mut lab, origin.port)?;
     let resident = |server: &Contestant| -> Result<f64, Trouble> {
@@ -70,37 +71,69 @@ fn grow_connections(
     });
     lab.end_last();
     let server = Contestant::start_larder("connections", &USUAL, root, &mut lab, origin.port)?;
-    let url = format!("http://127.0.0.1:{}/600", server.doors.plain);
-    let load = |connections: usize| {
-        let tool = Tool::Wrk { connections, closes: false };
-        Load { tool, url: url.clone(), script: Script::Plain, status: 200 }
-    };
-    proof::prove_hit(&load(1), &lab)?;
-    load(BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
+    proof::prove_hit(&hits(&server, 1), &lab)?;
+    hits(&server, BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
     let before = resident(&server)?;
-    // A connection may need a descriptor towards the origin too, and the server some for itself.
-    let fits = (field::descriptors() as usize / 2).saturating_sub(300);
-    let open = OPEN.map(|open| open.min(fits));
-    let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
-    for round in 0..rounds {
-        let mut idle = Vec::new();
-        for (at, open) in open.into_iter().enumerate() {
-            let busy = open.min(BUSY_MAX);
-            while idle.len() < open - busy {
-                let opened = open_and_ask(server.doors.plain);
-                idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
+    let points = Crowd { lab: &lab, origin: &origin, rounds, seconds }.grow(&server, |idle| {
+        let value = (resident(&server)? - before) / idle as f64;
+        let name = format!("idle kept connection, of {idle}");
+        taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
+        Ok(())
+    })?;
+    lab.end_last();
+    let limit = Contestant::start(Kind::Limit, Stage::Memory, root, &mut lab, origin.port)?;
+    let bare = Crowd { lab: &lab, origin: &origin, rounds, seconds }.grow(&limit, |_| Ok(()))?;
+    Ok((points, bare, server.version))
+}
+
+/// Hits of one object by so many connections.
+fn hits(server: &Contestant, connections: usize) -> Load {
+    let tool = Tool::Wrk { connections, closes: false };
+    let url = format!("http://127.0.0.1:{}/600", server.doors.plain);
+    Load { tool, url, script: Script::Plain, status: 200 }
+}
+
+/// Connections that are opened before others ask.
+struct Crowd<'a> {
+    lab: &'a Lab,
+    origin: &'a Origin,
+    rounds: usize,
+    seconds: u64,
+}
+
+impl Crowd<'_> {
+    /// All counts in each round, from few to many. `when_all` hears once of the idle connections that are open.
+    fn grow(
+        &self,
+        server: &Contestant,
+        when_all: impl FnOnce(usize) -> Result<(), Trouble>,
+    ) -> Result<Vec<Point>, Trouble> {
+        // A connection may need a descriptor towards the origin too, and the server some for itself.
+        let fits = (field::descriptors() as usize / 2).saturating_sub(300);
+        let open = OPEN.map(|open| open.min(fits));
+        let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
+        let mut when_all = Some(when_all);
+        for round in 0..self.rounds {
+            let mut idle = Vec::new();
+            for (at, open) in open.into_iter().enumerate() {
+                let busy = open.min(BUSY_MAX);
+                while idle.len() < open - busy {
+                    let opened = open_and_ask(server.doors.plain);
+                    idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
+                }
+                if at + 1 == OPEN.len()
+                    && let Some(when_all) = when_all.take()
+                {
+                    when_all(idle.len())?;
+                }
+                let sample = hits(server, busy).sample(self.lab, server.id, self.origin.id, self.seconds, 0)?;
+                points[at].samples.push(Some(sample));
+                server.empty_log();
             }
-            if round == 0 && at + 1 == OPEN.len() {
-                let value = (resident(&server)? - before) / idle.len() as f64;
-                let name = format!("idle kept connection, of {}", idle.len());
-                taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
-            }
-            points[at].samples.push(Some(load(busy).sample(&lab, server.id, origin.id, seconds, 0)?));
-            server.empty_log();
+            println!("connections, round {} of {}", round + 1, self.rounds);
         }
-        println!("connections, round {} of {rounds}", round + 1);
+        Ok(points)
     }
-    Ok((points, server.version))
 }
 
 fn open_and_ask(port: u16) -> Result<Connection, Trouble> {
@@ -199,7 +232,7 @@ fn page(
     rounds: usize,
     seconds: u64,
     version: &str,
-    connections: &[Point],
+    [connections, bare]: [&[Point]; 2],
     objects: &[Point],
     taken: &[Taken],
 ) -> String {
@@ -212,6 +245,8 @@ fn page(
         machine(),
     );
     text.push_str(&curve("connections", connections, 2));
+    text.push_str("\nThe bare event loop of `xtask bench limit`, which keeps nothing but a socket for each:\n\n");
+    text.push_str(&curve("connections", bare, 2));
     text.push_str(
         "\n## Objects in memory\n\n1 KB each, drawn uniformly by 64 connections. 10,000,000 of them would take more memory and \
          time than this command allows itself.\n\n",

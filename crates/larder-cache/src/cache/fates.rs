@@ -1,5 +1,6 @@
 //! What became of keys that are not here any more, so that a miss can say why.
 
+use crate::zeros::zeros;
 use larder_wire::date::Stamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -67,7 +68,7 @@ impl Fates {
     const SLOTS: usize = 1 << 16;
 
     pub(super) fn new() -> Fates {
-        Fates { slots: (0..Fates::SLOTS).map(|_| AtomicU64::new(0)).collect(), now: AtomicU64::new(0) }
+        Fates { slots: zeros(Fates::SLOTS), now: AtomicU64::new(0) }
     }
 
     /// Tells the time.

@@ -12,6 +12,7 @@ use crate::policy::{self, Asked, NotStored, StaleWhy, Terms, Usable, ValidateWhy
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
+use crate::zeros::zeros;
 use bytes::Bytes;
 use fates::Fates;
 use larder_wire::date::Stamp;
@@ -273,7 +274,7 @@ impl Cache {
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
             disk,
-            voided: (0..VOIDED_COUNTS).map(|_| AtomicU64::new(0)).collect(),
+            voided: zeros(VOIDED_COUNTS),
             settings,
         })
     }

@@ -1,6 +1,7 @@
 //! Keys that turned out uncachable.
 
 use crate::policy::NotStored;
+use crate::zeros::zeros;
 use larder_wire::date::Stamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +19,7 @@ impl PassMarks {
     const SLOTS: usize = 1 << 14;
 
     pub(super) fn new() -> PassMarks {
-        PassMarks { slots: (0..PassMarks::SLOTS).map(|_| AtomicU64::new(0)).collect() }
+        PassMarks { slots: zeros(PassMarks::SLOTS) }
     }
 
     fn slot(&self, hash: u64) -> &AtomicU64 {

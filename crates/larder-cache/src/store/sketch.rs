@@ -3,6 +3,7 @@
 //! A count-min sketch of 4-bit counters with four rows, conservative update and halving (the ageing of TinyLFU, Einziger
 //! and others, 2017). It may say too much of a key, never too little but for the halving.
 
+use crate::zeros::zeros;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts keys by their hashes. Callers on several threads may lose a count, never more.
@@ -24,11 +25,7 @@ impl Sketch {
     /// A sketch that tells some `keys` apart; it takes between 8 and 16 bytes a key and at least 8 KiB.
     pub fn new(keys: usize) -> Sketch {
         let words = keys.clamp(1_024, 1 << 26).next_power_of_two();
-        Sketch {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            counted: AtomicU64::new(0),
-            counted_max: words as u64 * 10,
-        }
+        Sketch { words: zeros(words), counted: AtomicU64::new(0), counted_max: words as u64 * 10 }
     }
 
     /// Counts a key; gives how often it was counted before, 15 at most.

@@ -41,7 +41,6 @@ type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
-    allocator::begin();
     log_to_stderr();
     let cli = Cli::parse();
     let status = match cli.command {

@@ -4,20 +4,20 @@ use crate::config::{LogField, LogFormat, Part};
 use crate::record::{Cause, Id, Names, Outcome, Record};
 use larder_wire::date::Stamp;
 use larder_wire::{Version, encode};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::IpAddr;
 
 /// Appends the line of a record.
-pub(super) fn append(record: &Record, names: &Names, dates: &Dates, format: &LogFormat, out: &mut Vec<u8>) {
+pub(super) fn append(record: &Record, names: &Names, before: &Before, format: &LogFormat, out: &mut Vec<u8>) {
     match format {
-        LogFormat::Combined => combined(record, dates, out),
+        LogFormat::Combined => combined(record, before, out),
         LogFormat::Squid => squid(record, out),
         LogFormat::Json => json(record, names, out),
         LogFormat::Custom(template) => template.parts.iter().for_each(|part| match part {
             Part::Text(text) => out.extend_from_slice(text.as_bytes()),
             Part::Field(LogField::Id) => Value::Name(names.name(record.number)).write(out),
-            Part::Field(LogField::Date) => out.extend_from_slice(&dates.of(record.stamp())),
+            Part::Field(LogField::Date) => out.extend_from_slice(&before.date(record.stamp())),
             Part::Field(field) => value(record, *field).write(out),
         }),
     }
@@ -27,22 +27,34 @@ pub(super) fn append(record: &Record, names: &Names, dates: &Dates, format: &Log
 /// A second as `21/Nov/2026:04:05:06 +0000`.
 type Date = [u8; 26];
 
-/// The date of the last line: that of the next one too, most often.
+/// What the last line said of its time and its client: most often the next one says the same.
 #[derive(Debug, Default)]
-pub struct Dates {
-    last: Cell<Option<(Stamp, Date)>>,
+pub struct Before {
+    date: Cell<Option<(Stamp, Date)>>,
+    client: RefCell<(Option<IpAddr>, Vec<u8>)>,
 }
 
-impl Dates {
-    fn of(&self, stamp: Stamp) -> Date {
-        match self.last.get() {
+impl Before {
+    fn date(&self, stamp: Stamp) -> Date {
+        match self.date.get() {
             Some((of, date)) if of == stamp => date,
             _ => {
                 let date = clf_date(stamp);
-                self.last.set(Some((stamp, date)));
+                self.date.set(Some((stamp, date)));
                 date
             }
         }
+    }
+
+    fn client(&self, address: IpAddr, out: &mut Vec<u8>) {
+        let mut last = self.client.borrow_mut();
+        let (of, text) = &mut *last;
+        if *of != Some(address) {
+            *of = Some(address);
+            text.clear();
+            encode::address(text, address.to_canonical());
+        }
+        out.extend_from_slice(text);
     }
 }
 
@@ -127,11 +139,11 @@ impl Value<'_> {
 
 /// The combined format of web servers, with outcome and microseconds behind it. Most logs are in it, so it is written
 /// without a detour by way of values.
-fn combined(record: &Record, dates: &Dates, out: &mut Vec<u8>) {
+fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
-    encode::address(out, record.peer.to_canonical());
+    before.client(record.peer, out);
     out.extend_from_slice(b" - - [");
-    out.extend_from_slice(&dates.of(record.stamp()));
+    out.extend_from_slice(&before.date(record.stamp()));
     out.extend_from_slice(b"] \"");
     // A token has nothing that could end a field.
     out.extend_from_slice(record.method.as_ref().map_or("-", |method| method.as_str()).as_bytes());
@@ -299,7 +311,7 @@ mod tests {
 
     fn line(record: &Record, format: &str) -> String {
         let mut out = Vec::new();
-        append(record, &Names::default(), &Dates::default(), &LogFormat::parse(format).unwrap(), &mut out);
+        append(record, &Names::default(), &Before::default(), &LogFormat::parse(format).unwrap(), &mut out);
         String::from_utf8(out).unwrap()
     }
 

@@ -6,7 +6,7 @@
 mod line;
 mod sink;
 
-use line::Dates;
+use line::Before;
 pub use line::host;
 pub use sink::Sink;
 
@@ -43,7 +43,7 @@ struct Setup {
 pub struct Lines {
     bytes: RefCell<Vec<u8>>,
     setup: Copy<Setup>,
-    dates: Dates,
+    before: Before,
 }
 
 /// The workers' end of the log.
@@ -98,7 +98,7 @@ impl AccessLog {
     pub fn line(&self, record: &Record, names: &Names, lines: &Lines) {
         let setup = lines.setup.of(&self.setup);
         let mut bytes = lines.bytes.borrow_mut();
-        line::append(record, names, &lines.dates, &setup.format, &mut bytes);
+        line::append(record, names, &lines.before, &setup.format, &mut bytes);
         if bytes.len() >= BUNDLE_BYTES_MAX {
             drop(bytes);
             self.hand_over(lines);

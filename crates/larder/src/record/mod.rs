@@ -215,7 +215,7 @@ impl Record {
     /// Notes what was asked for, where nothing was made of it: the target as it came.
     pub fn asked(&mut self, request: &RequestHead) {
         if self.is_read() && self.url.is_empty() {
-            self.url = request.target.to_string();
+            request.target.write_to(&mut self.url);
         }
     }
 

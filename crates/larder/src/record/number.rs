@@ -50,12 +50,20 @@ impl Id {
         });
         value.map(Id)
     }
+
+    /// Appends what [`Display`](fmt::Display) shows.
+    pub fn write_to(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.digits());
+    }
+
+    fn digits(self) -> [u8; LENGTH] {
+        std::array::from_fn(|at| DIGITS[(self.0 >> (5 * (LENGTH - 1 - at))) as usize & 31])
+    }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text: [u8; LENGTH] = std::array::from_fn(|at| DIGITS[(self.0 >> (5 * (LENGTH - 1 - at))) as usize & 31]);
-        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
+        f.write_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 

@@ -1,5 +1,9 @@
 //! What the limits have in common: a listener and a poll, and sending as much as a socket takes.
 
+// The server's own, so that the limit is told of connections in the way that the server is.
+#[path = "../../../../crates/larder/src/deferred.rs"]
+mod deferred;
+
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use std::io::{self, ErrorKind, Write};
@@ -20,6 +24,7 @@ impl Gate {
     pub fn open(port: u16) -> io::Result<Gate> {
         let listener = TcpListener::bind(("127.0.0.1", port))?;
         listener.set_nonblocking(true)?;
+        deferred::until_spoken(&listener)?;
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         Ok(Gate { poll, listener })

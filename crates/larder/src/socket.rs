@@ -1,0 +1,234 @@
+//! A client's TCP socket that joins the runtime's poll only when it has to wait. A client whose one request is here by
+//! the time its connection is accepted is read from, answered and closed without ever being registered.
+
+use rustix::net::{SocketFlags, acceptfrom_with};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A listening socket. The runtime's own listener would register each socket that it accepts; one of its streams tells
+/// of readiness alone, which is all that is asked of it here.
+pub struct Listener(TcpStream);
+
+/// After so many connections in a row others get a turn.
+const ROW_CONNECTIONS: usize = 64;
+
+impl Listener {
+    /// Takes a listening socket that does not block.
+    pub fn new(listener: TcpListener) -> io::Result<Listener> {
+        TcpStream::from_std(OwnedFd::from(listener).into()).map(Listener)
+    }
+
+    /// Waits until clients come and lets in those that are there. A client that has left again before it was let in is
+    /// no error. Cancel-safe.
+    pub async fn accept(&self, mut welcome: impl FnMut(Socket, SocketAddr)) -> io::Result<()> {
+        self.0.readable().await?;
+        for _ in 0..ROW_CONNECTIONS {
+            match self.0.try_io(Interest::READABLE, || accept_now(&self.0)) {
+                Ok((socket, peer)) => welcome(socket, peer),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(()),
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        tokio::task::yield_now().await;
+        Ok(())
+    }
+}
+
+fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
+    let (socket, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?.try_into()?;
+    Ok((Socket::accepted(socket.into()), peer))
+}
+
+/// An open socket to a client.
+pub struct Socket(State);
+
+/// Calls without the poll: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
+/// so a client that always has something to read or room to write must not stay outside.
+const FREE_CALLS_MAX: u8 = 4;
+
+enum State {
+    /// Was never waited for; does not block. So many calls were made.
+    Free(std::net::TcpStream, u8),
+    Polled(TcpStream),
+    /// Could not join the poll, which closed it.
+    Lost,
+}
+
+impl Socket {
+    /// A socket that was just accepted and does not block.
+    pub fn accepted(stream: std::net::TcpStream) -> Socket {
+        Socket(State::Free(stream, 0))
+    }
+
+    /// Small writes leave at once (`TCP_NODELAY`).
+    pub fn send_at_once(&self) {
+        // Where that fails answers come a little later, which is better than none.
+        let _ = match &self.0 {
+            State::Free(stream, _) => stream.set_nodelay(true),
+            State::Polled(stream) => stream.set_nodelay(true),
+            State::Lost => Ok(()),
+        };
+    }
+
+    /// Registers it if that was not done. What has come by now is told as if it came afterwards.
+    fn polled(&mut self) -> io::Result<&mut TcpStream> {
+        if let State::Free(..) = self.0
+            && let State::Free(stream, _) = std::mem::replace(&mut self.0, State::Lost)
+        {
+            self.0 = State::Polled(TcpStream::from_std(stream)?);
+        }
+        match &mut self.0 {
+            State::Polled(stream) => Ok(stream),
+            State::Free(..) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+/// Makes a call on a socket that is free for it; nothing when it is the poll's turn.
+fn freely<T>(
+    state: &mut State,
+    calls_max: u8,
+    call: impl FnOnce(&mut std::net::TcpStream) -> io::Result<T>,
+) -> Option<io::Result<T>> {
+    let State::Free(stream, calls) = state else { return None };
+    if *calls >= calls_max {
+        return None;
+    }
+    *calls += 1;
+    match call(stream) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+        done => Some(done),
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        // A second read is for another request, which most often is not here yet.
+        if let Some(read) = freely(&mut self.0, 1, |stream| stream.read(buf.initialize_unfilled())) {
+            return Poll::Ready(read.map(|bytes| buf.advance(bytes)));
+        }
+        Pin::new(self.polled()?).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| stream.write(bytes)) {
+            return Poll::Ready(written);
+        }
+        Pin::new(self.polled()?).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| stream.write_vectored(slices)) {
+            return Poll::Ready(written);
+        }
+        Pin::new(self.polled()?).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            State::Free(stream, _) => Poll::Ready(stream.shutdown(Shutdown::Write)),
+            State::Polled(stream) => Pin::new(stream).poll_shutdown(cx),
+            State::Lost => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// A client and the socket that was let in for it.
+    async fn pair() -> (std::net::TcpStream, Socket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let let_in = RefCell::new(None);
+        let listener = Listener::new(listener).unwrap();
+        listener.accept(|socket, peer| *let_in.borrow_mut() = Some((socket, peer))).await.unwrap();
+        let (socket, peer) = let_in.into_inner().unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+        (client, socket)
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn one_request_and_its_answer_need_no_poll() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            client.write_all(b"ask").unwrap();
+            let mut asked = [0; 3];
+            socket.read_exact(&mut asked).await.unwrap();
+            socket.write_all(b"answer").await.unwrap();
+            assert!(matches!(socket.0, State::Free(..)));
+            socket.shutdown().await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert_eq!(answer, "answer");
+        });
+    }
+
+    #[test]
+    fn who_waits_joins_the_poll_and_misses_nothing() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            let mut asked = [0; 3];
+            let read = tokio::time::timeout(std::time::Duration::from_millis(20), socket.read_exact(&mut asked)).await;
+            assert!(read.is_err() && matches!(socket.0, State::Polled(_)));
+            client.write_all(b"ask").unwrap();
+            socket.read_exact(&mut asked).await.unwrap();
+            client.write_all(b"and again").unwrap();
+            let mut again = [0; 9];
+            socket.read_exact(&mut again).await.unwrap();
+            assert_eq!((&asked, &again), (b"ask", b"and again"));
+        });
+    }
+
+    #[test]
+    fn who_never_waits_joins_it_after_a_while() {
+        run(async {
+            let (_client, mut socket) = pair().await;
+            for _ in 0..=FREE_CALLS_MAX {
+                socket.write_all(b"x").await.unwrap();
+            }
+            assert!(matches!(socket.0, State::Polled(_)));
+        });
+    }
+
+    #[test]
+    fn a_client_that_has_gone_is_told_as_an_end() {
+        run(async {
+            let (client, mut socket) = pair().await;
+            drop(client);
+            let mut rest = Vec::new();
+            assert_eq!(socket.read_to_end(&mut rest).await.unwrap(), 0);
+        });
+    }
+}
