@@ -78,6 +78,32 @@ impl Fields {
         Fields { marks: self.marks, is_wire: self.is_wire, ..copy }
     }
 
+    /// An empty list as a kept head has it, laid out as it is sent, with room for so many bytes.
+    pub fn kept(wire_bytes: usize) -> Fields {
+        Fields { bytes: Vec::with_capacity(wire_bytes), is_wire: true, ..Fields::default() }
+    }
+
+    /// Adds a line to such a list as it lies; false, and nothing is added, for what is no line: a name that is no token, or
+    /// a value with a CR, LF or NUL.
+    pub fn push_kept(&mut self, name: &[u8], value: &[u8]) -> bool {
+        let value = trim(value);
+        // Without an early end, so that many bytes are looked at in one step.
+        let ends_line = value.iter().fold(false, |ends, byte| ends | matches!(byte, b'\r' | b'\n' | 0));
+        if ends_line || !is_token(name) {
+            return false;
+        }
+        if !self.is_wire {
+            let line = self.append(name, value);
+            self.lines.push(line);
+            return true;
+        }
+        self.marks |= mark(name);
+        for part in [name, b": ", value, b"\r\n"] {
+            self.bytes.extend_from_slice(part);
+        }
+        true
+    }
+
     /// The fields of a received block, whose names and values are slices of that block. They have passed
     /// the tokeniser, so there is nothing to clean.
     pub(crate) fn from_block(block: &[u8], headers: &[httparse::Header<'_>]) -> Fields {
@@ -113,7 +139,7 @@ impl Fields {
     /// for heads that are kept.
     pub fn shrink(&mut self) {
         if self.is_wire {
-            return;
+            return self.bytes.shrink_to_fit();
         }
         let mut wire = Vec::with_capacity(self.wire_len());
         self.write_to(&mut wire);
@@ -530,6 +556,30 @@ mod tests {
         assert_eq!(fields.count("accept"), 2);
         let names: Vec<&str> = fields.iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["Host", "Accept", "ACCEPT"]);
+    }
+
+    #[test]
+    fn a_kept_head_takes_lines_and_nothing_else() {
+        for mut fields in [Fields::kept(0), Fields::new()] {
+            let lines: [(&[u8], &[u8], bool); 6] = [
+                (b"Host", b"a.example", true),
+                (b"Accept", b" text/html , \"a,b\" ", true),
+                (b"a:b", b"c", false),
+                (b"", b"c", false),
+                (b"Name", b"a\nB: c", false),
+                (b"ACCEPT", b"*/*", true),
+            ];
+            for (name, value, taken) in lines {
+                assert_eq!(fields.push_kept(name, value), taken, "{name:?} {value:?}");
+            }
+            assert_eq!(fields, sample());
+            let written = |fields: &Fields| {
+                let mut out = Vec::new();
+                fields.write_to(&mut out);
+                out
+            };
+            assert_eq!(written(&fields), written(&sample()));
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
 use crate::ticker::Wait;
 use crate::tunnel;
-use larder_cache::cache::Glance;
+use larder_cache::cache::{Glance, Tier};
 use larder_cache::policy::{self, Asked, Usable};
 use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
@@ -96,6 +96,12 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     let next = found.map(|hit| {
         record.trail.asked = Some(asked);
         record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
+        let now = record.stamp();
+        if hit.tier == Tier::Disk
+            && let Some(detail) = record.detail()
+        {
+            detail.read_from_disk(&key, &hit, now);
+        }
         respond::whole(session, request, &hit, pieces.drain(..), &mut record)
     });
     worker.pieces.set(pieces);

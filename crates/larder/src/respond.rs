@@ -110,7 +110,7 @@ pub fn whole(
     pieces: impl Iterator<Item = Bytes>,
     record: &mut Record,
 ) -> Next {
-    let Whole { kept, length } = whole;
+    let Whole { kept, length, .. } = whole;
     record.status = kept.head.status;
     record.outcome = Outcome::Hit;
     record.bytes = *length;
@@ -392,10 +392,13 @@ async fn stream(
         }
         at += read;
         record.bytes += read;
-        // What ends here may go out together with the answer to the next request.
+        // What ends here may go out together with the answer to the next request, and a block with the next one.
         if at == range.end {
             session.worker.pieces.set(pieces);
             return session.flush_if_full().await.map_err(|_| ());
+        }
+        if source.reader.gathers() && (session.outbox.len() as u64) < READ_BYTES {
+            continue;
         }
         step = match session.flush_counting().await {
             Ok(1) => READ_BYTES_MAX,

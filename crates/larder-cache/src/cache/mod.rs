@@ -83,11 +83,13 @@ pub struct Budget {
     max: u64,
     /// What others hold of it: the index of the disk tier.
     reserved: AtomicU64,
+    /// Looks at the disk while memory was full.
+    looks: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn of(max: u64) -> Budget {
-        Budget { used: AtomicU64::new(0), max, reserved: AtomicU64::new(0) }
+        Budget { used: AtomicU64::new(0), max, reserved: AtomicU64::new(0), looks: AtomicU64::new(0) }
     }
 
     pub(crate) fn adjust(&self, from: u64, to: u64) {
@@ -102,6 +104,19 @@ impl Budget {
     pub(crate) fn lends(&self, bytes: u64) -> bool {
         let most = self.max();
         self.used() + bytes <= most + (most / 16).max(LENT_BYTES_MIN)
+    }
+
+    /// Whether what is read from disk now should stay in memory. While there is room, yes. In a full memory others go for
+    /// it, so it is a part of the reads, by turns: what is asked for often comes to stay soon, and what is not costs
+    /// nobody a place.
+    pub(crate) fn takes_up(&self) -> bool {
+        let most = self.max();
+        if self.used() < most - most / FULL_PART {
+            return true;
+        }
+        // Spread evenly and without a period, so that no pattern of requests always has its turn, or never.
+        let turn = self.looks.fetch_add(1, Ordering::Relaxed).wrapping_mul(GOLDEN_RATIO);
+        turn < u64::MAX / TAKEN_UP_ONE_IN
     }
 
     /// Bytes held now.
@@ -133,6 +148,17 @@ pub struct Whole {
     pub kept: Arc<Kept>,
     /// The length of its body.
     pub length: u64,
+    /// Where it was.
+    pub tier: Tier,
+}
+
+/// Where a stored response lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In memory.
+    Memory,
+    /// On disk alone.
+    Disk,
 }
 
 /// What is looked for, and when.
@@ -321,10 +347,10 @@ impl Cache {
         self.with_object(key, |key, state| self.find_in(key, state, &look))
     }
 
-    /// A fresh response for this request whose body is in memory as a whole and not longer than that, or nothing: the look
+    /// A fresh response for this request whose body is at hand as a whole and not longer than that, or nothing: the look
     /// that begins no fetch and waits for nobody. The body is appended to `pieces`.
     pub fn fresh(&self, glance: &Glance<'_>, bytes_max: u64, pieces: &mut Vec<Bytes>) -> Option<Whole> {
-        let object = self.index.find(glance.key)?;
+        let Some(object) = self.index.find(glance.key) else { return self.fresh_on_disk(glance, bytes_max, pieces) };
         let state = object.lock();
         let chosen;
         let entry = match state.variants() {
@@ -661,6 +687,13 @@ impl Cache {
         }
     }
 }
+
+/// Memory of which less than this part is free is full.
+const FULL_PART: u64 = 8;
+
+/// Of the reads that find memory full, one in so many stays.
+const TAKEN_UP_ONE_IN: u64 = 16;
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// One block of a body, and its overhead.
 const LENT_BYTES_MIN: u64 = 128 * 1024;

@@ -9,12 +9,12 @@
 //! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
 //! no runtime.
 
-use crate::cache::{Budget, Hit, Whole};
+use crate::cache::{Budget, Hit, Tier, Whole};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
 use crate::policy::{NotStored, Terms};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store, StoredHead, meta};
+use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Stay, Store, StoredHead, meta};
 use crate::tags;
 use busy::Busy;
 use bytes::Bytes;
@@ -65,6 +65,11 @@ impl Kept {
     pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
         head.fields.shrink();
         let tags = tags::of(&head.fields);
+        Kept::tagged(head, terms, received, tags)
+    }
+
+    /// The same where its fields take no more than they need and the hashes of its tags are known.
+    pub(crate) fn tagged(head: ResponseHead, terms: Option<Terms>, received: Stamp, tags: Box<[u64]>) -> Kept {
         let extras = (!tags.is_empty()).then(|| Box::new(Extras { tags, ..Extras::default() }));
         Kept { head, terms, received, extras }
     }
@@ -262,7 +267,8 @@ impl Entry {
         large_bytes_min: u64,
         budget: Arc<Budget>,
     ) -> Option<Entry> {
-        let kept = meta::decode(&head.meta).ok()?;
+        let mut kept = meta::decode_tagged(&head.meta, head.tags.clone()).ok()?;
+        kept.head.fields.shrink();
         let entry = Entry::new(disk.key.clone(), id_hash, head.epoch, budget);
         {
             let mut state = entry.state.lock();
@@ -418,6 +424,11 @@ impl Entry {
         state.puts() > 0
     }
 
+    /// What is to become of bytes that are read from disk now.
+    fn stay(&self) -> Stay {
+        if self.state.lock().large || !self.budget.takes_up() { Stay::Brief } else { Stay::Long }
+    }
+
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
     /// much of memory that nothing else can leave it.
     fn promote(&self, pieces: &[(u64, Bytes)]) {
@@ -492,7 +503,7 @@ impl Entry {
         let length = state.length.filter(|&length| length <= bytes_max && state.is_whole())?;
         let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
         state.body.slices(0..length, out);
-        Some(Whole { kept: Arc::clone(kept), length })
+        Some(Whole { kept: Arc::clone(kept), length, tier: Tier::Memory })
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

@@ -1,7 +1,7 @@
 //! What a client sees of an entry.
 
 use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
-use crate::store::Fetching;
+use crate::store::{Fetching, Stay};
 use bytes::Bytes;
 use larder_wire::Fields;
 use parking_lot::MutexGuard;
@@ -53,12 +53,21 @@ pub struct Reader {
 }
 
 /// What a reader has of the disk: the block that it reads now.
-#[derive(Default)]
 struct FromDisk {
+    /// What becomes of what it reads, decided once for a body.
+    stay: Stay,
+    /// There were buffers for more than one block when it was read.
+    gathers: bool,
     reading: Option<Fetching<Vec<(u64, Bytes)>>>,
     held: Vec<(u64, Bytes)>,
     /// This byte is not there, though others of its block may be.
     missed: Option<u64>,
+}
+
+impl FromDisk {
+    fn new(stay: Stay) -> FromDisk {
+        FromDisk { stay, gathers: false, reading: None, held: Vec::new(), missed: None }
+    }
 }
 
 impl Reader {
@@ -139,15 +148,20 @@ impl Reader {
                 && let Some(reading) = &mut disk.reading
             {
                 let Poll::Ready(pieces) = Pin::new(reading).poll(cx) else { return Poll::Pending };
-                self.entry.promote(&pieces);
+                if disk.stay == Stay::Long {
+                    self.entry.promote(&pieces);
+                }
                 disk.missed = (!pieces.iter().any(|piece| slice(piece, &range).is_some())).then_some(range.start);
                 (disk.reading, disk.held) = (None, pieces);
             }
             match self.look(cx, &range, out) {
                 Look::Answer(answer) => return answer,
                 Look::Disk(from) => {
-                    let disk = self.disk.get_or_insert_default();
-                    disk.reading = Some(from.store.read(from.id, from.key.text(), range.clone()));
+                    let disk = self.disk.get_or_insert_with(|| Box::new(FromDisk::new(self.entry.stay())));
+                    // What was taken is let go first: most often its buffer is the next one.
+                    disk.held.clear();
+                    disk.gathers = disk.stay == Stay::Brief && from.store.has_buffers();
+                    disk.reading = Some(from.store.read_to(from.id, from.key.text(), range.clone(), disk.stay));
                 }
             }
         }
@@ -193,6 +207,12 @@ impl Reader {
     /// The hole that begins with the first byte of this range, as far as it goes within it.
     pub fn hole(&self, range: Range<u64>) -> Range<u64> {
         self.entry.state.lock().hole(range.start, range.end)
+    }
+
+    /// It reads blocks from disk, and there are buffers for several: they may be sent together. Where there are none, a slow
+    /// client holds one block and no more.
+    pub fn gathers(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.gathers)
     }
 
     /// The body was still on its way, or not whole, when this reader was made.

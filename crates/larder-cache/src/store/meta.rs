@@ -9,7 +9,6 @@ use std::fmt;
 use bytes::Bytes;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
-use larder_wire::fields::is_token;
 use larder_wire::{Fields, Reason, ResponseHead, Version};
 
 use crate::entry::Kept;
@@ -68,6 +67,17 @@ pub fn encode(kept: &Kept) -> Bytes {
 
 /// The head that [`encode`] made bytes of.
 pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
+    let (head, terms, received) = decode_parts(bytes)?;
+    Ok(Kept::new(head, terms, received))
+}
+
+/// The same where the hashes of its tags are known.
+pub(crate) fn decode_tagged(bytes: &[u8], tags: Vec<u64>) -> Result<Kept, MetaFault> {
+    let (head, terms, received) = decode_parts(bytes)?;
+    Ok(Kept::tagged(head, terms, received, tags.into()))
+}
+
+fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), MetaFault> {
     let mut rest = Rest(bytes);
     match rest.byte()? {
         VERSION => {}
@@ -82,12 +92,12 @@ pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
     };
     let reason = Reason::of(status, std::str::from_utf8(rest.text()?).map_err(|_| MetaFault::Broken)?);
     let received = Stamp(rest.number()?);
-    let mut fields = Fields::new();
+    // The lengths before names and values take more than what stands between these when they are sent.
+    let mut fields = Fields::kept(rest.0.len());
     for _ in 0..rest.number()? {
-        let (name, value) = (rest.text()?, rest.text()?);
-        let harmless = is_token(name) && !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
-        let name = std::str::from_utf8(name).ok().filter(|_| harmless).ok_or(MetaFault::Broken)?;
-        fields.push(name, value);
+        if !fields.push_kept(rest.text()?, rest.text()?) {
+            return Err(MetaFault::Broken);
+        }
     }
     let terms = match rest.byte()? {
         0 => None,
@@ -97,7 +107,7 @@ pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
     if !rest.0.is_empty() || !(200..1000).contains(&status) {
         return Err(MetaFault::Broken);
     }
-    Ok(Kept::new(ResponseHead { status, reason, version, fields }, terms, received))
+    Ok((ResponseHead { status, reason, version, fields }, terms, received))
 }
 
 const SOURCES: [LifetimeSource; 8] = [

@@ -35,6 +35,7 @@ mod removal;
 pub mod segment;
 #[doc(hidden)]
 pub mod shelf;
+mod spare;
 #[doc(hidden)]
 pub mod superblock;
 
@@ -62,6 +63,7 @@ use removal::Share;
 use rules::{Force, Rule, Scope, Verdict};
 use shelf::{Hiding, Look, Patience, Shelf};
 use sketch::Sketch;
+use spare::{Room, SPARE_BYTES, Spares};
 
 pub use fetching::{Fetching, Giving, Putting};
 pub use removal::NotDurable;
@@ -302,8 +304,23 @@ pub struct Store {
     /// The number of the next rule; held while one is put in force, so that they are so in order.
     next_rule: Mutex<u64>,
     sketch: Sketch,
+    spares: Arc<Spares>,
     reads_cached: AtomicU64,
 }
+
+/// What is meant to become of bytes that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// They stay in memory: they have an allocation of their own length.
+    Long,
+    /// They are sent and let go. Whoever holds them longer keeps a buffer from being used again.
+    Brief,
+}
+
+/// So many buffers are lent to bytes that pass: as many bytes as may wait for being written, and at least what keeps one
+/// client going while others are slow. A quarter of them is kept when nobody has them.
+const SPARES_MIN: u64 = 16;
+const SPARES_MAX: u64 = 64;
 
 /// Bytes of the index for one object that the frequency sketch is made for.
 const INDEX_BYTES_PER_SKETCHED: u64 = 64;
@@ -334,6 +351,7 @@ impl Store {
             recovery.raise_numbers(numbers).map_err(wrong)?;
             started.push(Folder::start(recovery, number, settings).map_err(wrong)?);
         }
+        let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).clamp(SPARES_MIN, SPARES_MAX);
         let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;
         Ok(Arc::new(Store {
             folders: started,
@@ -341,6 +359,7 @@ impl Store {
             next_id: AtomicU64::new(numbers.id),
             next_rule: Mutex::new(next_rule),
             sketch: Sketch::new(sketched as usize),
+            spares: Spares::new(spares as usize),
             reads_cached: AtomicU64::new(0),
             settings: settings.clone(),
         }))
@@ -383,6 +402,19 @@ impl Store {
         fetching
     }
 
+    /// The one response of a key with its whole body, where it is valid, cached and short: a look that waits for nothing.
+    /// The bytes are for an answer that is sent now.
+    pub fn glance(&self, key: &[u8]) -> Option<StoredHead> {
+        let head = self.folder(key)?.shelf.only(key, Room::Spare(&self.spares))?;
+        self.reads_cached.fetch_add(1, Ordering::Relaxed);
+        Some(head)
+    }
+
+    /// Whether there are so many buffers for bytes that pass that one client may have several.
+    pub fn has_buffers(&self) -> bool {
+        self.spares.has_plenty()
+    }
+
     /// Whether some of a block of a body is here: a probe of the index.
     pub fn has_block(&self, id: ObjectId, key: &[u8], block: u64) -> bool {
         self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
@@ -395,8 +427,20 @@ impl Store {
 
     /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
     pub fn read(self: &Arc<Self>, id: ObjectId, key: &[u8], range: Range<u64>) -> Fetching<Vec<(u64, Bytes)>> {
+        self.read_to(id, key, range, Stay::Long)
+    }
+
+    /// The same for bytes of which it is known what becomes of them.
+    pub fn read_to(
+        self: &Arc<Self>,
+        id: ObjectId,
+        key: &[u8],
+        range: Range<u64>,
+        stay: Stay,
+    ) -> Fetching<Vec<(u64, Bytes)>> {
+        let room = if stay == Stay::Brief { Room::Spare(&self.spares) } else { Room::Own };
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
-        if let Look::Ended(pieces) = folder.shelf.pieces(id, &range, Patience::Cached) {
+        if let Look::Ended(pieces) = folder.shelf.pieces_into(id, &range, Patience::Cached, room) {
             self.reads_cached.fetch_add(1, Ordering::Relaxed);
             return Fetching::ready(pieces);
         }

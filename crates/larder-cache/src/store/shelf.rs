@@ -18,6 +18,7 @@ use super::medium::{Medium, MediumFile};
 use super::record::{HEADER_BYTES, Kind, Record};
 use super::rules::{RULES_MAX, Rules, Verdict};
 use super::segment::Geometry;
+use super::spare::Room;
 use super::superblock::Identity;
 use super::{BLOCK_BYTES, ObjectId, Stats, StoredHead};
 
@@ -212,6 +213,28 @@ impl Shelf {
         if found.is_empty() && recovered_from > 0 { Look::Recovering } else { Look::Ended(found) }
     }
 
+    /// The head of a key with its whole body, where that is all there is to say of the key: one head, cached, valid and
+    /// found in an index that is read.
+    pub(super) fn only(&self, key: &[u8], room: Room<'_>) -> Option<StoredHead> {
+        let key_hash = self.key_hash(key);
+        if self.is_hidden(key_hash) || self.recovering() {
+            return None;
+        }
+        let (mut heads, mut last) = (0, None);
+        self.locations.find(Name::of_head(key_hash, 0), |each| {
+            if each.kind() != Kind::Extent {
+                (heads, last) = (heads + 1, Some(each));
+            }
+        });
+        let location = last.filter(|each| heads == 1 && each.kind() == Kind::WholeHead)?;
+        match self.read_into(location, Patience::Cached, room) {
+            Look::Ended(Some(record)) if record.key() == key => {
+                self.judge(location, record).filter(|head| head.verdict == Verdict::Valid)
+            }
+            _ => None,
+        }
+    }
+
     /// What the rules leave of a head that was read.
     fn judge(&self, location: Location, record: Record) -> Option<StoredHead> {
         let mut head = record.into_head();
@@ -243,6 +266,17 @@ impl Shelf {
 
     /// The pieces of a representation that overlap a range within its first block.
     pub fn pieces(&self, id: ObjectId, range: &Range<u64>, patience: Patience) -> Look<Vec<(u64, Bytes)>> {
+        self.pieces_into(id, range, patience, Room::Own)
+    }
+
+    /// The same, read into such room.
+    pub(super) fn pieces_into(
+        &self,
+        id: ObjectId,
+        range: &Range<u64>,
+        patience: Patience,
+        room: Room<'_>,
+    ) -> Look<Vec<(u64, Bytes)>> {
         let block = range.start / BLOCK_BYTES;
         let recovering = self.recovering();
         let mut found = Vec::new();
@@ -252,7 +286,7 @@ impl Shelf {
             if start >= range.end || end_at_most <= range.start {
                 continue;
             }
-            match self.read(location, patience) {
+            match self.read_into(location, patience, room) {
                 Look::Ended(Some(record)) if record.header.id == id.0 && record.header.offset == start => {
                     if record.header.body_range().end > range.start {
                         self.count_use(location);
@@ -294,23 +328,27 @@ impl Shelf {
 
     /// Reads and verifies what lies at a place. What is not sound goes out of the index.
     pub fn read(&self, location: Location, patience: Patience) -> Look<Option<Record>> {
+        self.read_into(location, patience, Room::Own)
+    }
+
+    fn read_into(&self, location: Location, patience: Patience, room: Room<'_>) -> Look<Option<Record>> {
         let sequence = self.sequence(location.segment());
         let (file, start) = self.geometry.place(location.segment());
         let (Some(file), true) = (self.file(file), sequence > 0) else { return Look::Ended(None) };
         // Apart, so that a whole block takes an allocation of exactly its length.
-        let (mut header, mut payload) = ([0; HEADER_BYTES], vec![0; payload_bytes_max(location)]);
+        let (mut header, mut payload) = ([0; HEADER_BYTES], room.buffer(payload_bytes_max(location)));
         let at = start + location.offset();
         let outcome = match patience {
-            Patience::Waits => read_waiting(file.as_ref(), at, &mut header, &mut payload).map(Some),
+            Patience::Waits => read_waiting(file.as_ref(), at, &mut header, payload.bytes()).map(Some),
             Patience::Cached => {
-                file.read_cached(at, &mut [IoSliceMut::new(&mut header), IoSliceMut::new(&mut payload)])
+                file.read_cached(at, &mut [IoSliceMut::new(&mut header), IoSliceMut::new(payload.bytes())])
             }
         };
         match outcome {
             Ok(Some(count)) => {
                 self.errors_in_row.store(0, Ordering::Relaxed);
-                payload.truncate(count.saturating_sub(HEADER_BYTES));
-                let record = Record::verify(&header, payload.into(), sequence);
+                let payload = payload.into_bytes(count.saturating_sub(HEADER_BYTES));
+                let record = Record::verify(&header, payload, sequence);
                 // Not in the index any more: its segment was recycled meanwhile, which is nobody's fault.
                 if record.is_none() && self.remove(location).is_some() {
                     count_one(&self.counters.bad_records);

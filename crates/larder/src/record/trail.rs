@@ -4,7 +4,7 @@
 use super::Cause;
 use crate::access::Rule;
 use crate::trace::Sampled;
-use larder_cache::cache::{Fate, Peek};
+use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
@@ -83,6 +83,26 @@ impl Fetches {
     /// In the order in which they began.
     pub fn iter(&self) -> impl Iterator<Item = &(Cause, Rc<Notes>)> {
         self.first.iter().chain(&self.others)
+    }
+}
+
+impl Detail {
+    /// A response was read from disk and sent, without a place in memory.
+    pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole, now: Stamp) {
+        let terms = whole.kept.terms.as_ref();
+        self.key = Some(Key::from_text(key.to_vec()));
+        self.looks = 1;
+        self.found = "fresh";
+        self.variants.reserve_exact(1);
+        self.variants.push(Variant {
+            by: terms.map(by).unwrap_or_default(),
+            matches: true,
+            chosen: true,
+            in_memory: false,
+            on_disk: true,
+            remaining: terms.map_or(0, |terms| terms.remaining(now)),
+            length: Some(whole.length),
+        });
     }
 }
 
