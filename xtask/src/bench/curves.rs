@@ -74,16 +74,23 @@ fn grow_connections(
     proof::prove_hit(&hits(&server, 1), &lab)?;
     hits(&server, BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
     let before = resident(&server)?;
-    let points = Crowd { lab: &lab, origin: &origin, rounds, seconds }.grow(&server, |idle| {
-        let value = (resident(&server)? - before) / idle as f64;
-        let name = format!("idle kept connection, of {idle}");
-        taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
-        Ok(())
-    })?;
+    let idle = open_idle(&server, fitting() - BUSY_MAX, Vec::new())?;
+    let value = (resident(&server)? - before) / idle.len() as f64;
+    let name = format!("idle kept connection, of {}", idle.len());
+    taken.push(Taken { name, value, most: 2048.0, unit: "bytes" });
+    drop(idle);
+    let points = grow(&server, &lab, &origin, rounds, seconds)?;
     lab.end_last();
     let limit = Contestant::start(Kind::Limit, Stage::Memory, root, &mut lab, origin.port)?;
-    let bare = Crowd { lab: &lab, origin: &origin, rounds, seconds }.grow(&limit, |_| Ok(()))?;
+    let bare = grow(&limit, &lab, &origin, rounds, seconds)?;
     Ok((points, bare, server.version))
+}
+
+/// The most connections that there are descriptors for: each may need one towards the origin too, and the server has
+/// some of its own.
+fn fitting() -> usize {
+    let most = OPEN.into_iter().max().unwrap_or(BUSY_MAX);
+    (field::descriptors() as usize / 2).saturating_sub(300).clamp(BUSY_MAX, most)
 }
 
 /// Hits of one object by so many connections.
@@ -93,47 +100,31 @@ fn hits(server: &Contestant, connections: usize) -> Load {
     Load { tool, url, script: Script::Plain, status: 200 }
 }
 
-/// Connections that are opened before others ask.
-struct Crowd<'a> {
-    lab: &'a Lab,
-    origin: &'a Origin,
-    rounds: usize,
-    seconds: u64,
+/// All counts in each round, from few to many: some connections ask, the others were opened before.
+fn grow(server: &Contestant, lab: &Lab, origin: &Origin, rounds: usize, seconds: u64) -> Result<Vec<Point>, Trouble> {
+    let open = OPEN.map(|open| open.min(fitting()));
+    let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
+    for round in 0..rounds {
+        let mut idle = Vec::new();
+        for (at, open) in open.into_iter().enumerate() {
+            let busy = open.min(BUSY_MAX);
+            idle = open_idle(server, open - busy, idle)?;
+            let sample = hits(server, busy).sample(lab, server.id, origin.id, seconds, 0)?;
+            points[at].samples.push(Some(sample));
+            server.empty_log();
+        }
+        println!("connections, round {} of {rounds}", round + 1);
+    }
+    Ok(points)
 }
 
-impl Crowd<'_> {
-    /// All counts in each round, from few to many. `when_all` hears once of the idle connections that are open.
-    fn grow(
-        &self,
-        server: &Contestant,
-        when_all: impl FnOnce(usize) -> Result<(), Trouble>,
-    ) -> Result<Vec<Point>, Trouble> {
-        // A connection may need a descriptor towards the origin too, and the server some for itself.
-        let fits = (field::descriptors() as usize / 2).saturating_sub(300);
-        let open = OPEN.map(|open| open.min(fits));
-        let mut points: Vec<Point> = open.map(|count| Point { count: count as u64, samples: vec![] }).into();
-        let mut when_all = Some(when_all);
-        for round in 0..self.rounds {
-            let mut idle = Vec::new();
-            for (at, open) in open.into_iter().enumerate() {
-                let busy = open.min(BUSY_MAX);
-                while idle.len() < open - busy {
-                    let opened = open_and_ask(server.doors.plain);
-                    idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
-                }
-                if at + 1 == OPEN.len()
-                    && let Some(when_all) = when_all.take()
-                {
-                    when_all(idle.len())?;
-                }
-                let sample = hits(server, busy).sample(self.lab, server.id, self.origin.id, self.seconds, 0)?;
-                points[at].samples.push(Some(sample));
-                server.empty_log();
-            }
-            println!("connections, round {} of {}", round + 1, self.rounds);
-        }
-        Ok(points)
+/// Opens connections until there are so many.
+fn open_idle(server: &Contestant, count: usize, mut idle: Vec<Connection>) -> Result<Vec<Connection>, Trouble> {
+    while idle.len() < count {
+        let opened = open_and_ask(server.doors.plain);
+        idle.push(opened.map_err(|trouble| format!("idle connection {}: {trouble}", idle.len()))?);
     }
+    Ok(idle)
 }
 
 fn open_and_ask(port: u16) -> Result<Connection, Trouble> {
