@@ -58,7 +58,13 @@ const house = {
     dialog.returnValue = "";
     dialog.showModal();
     return new Promise((resolve) => {
-      dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+      // The event comes after the dialog has closed: it may be that of the question before, while this one is open.
+      const heard = () => {
+        if (dialog.open) return;
+        dialog.removeEventListener("close", heard);
+        resolve(dialog.returnValue === "yes");
+      };
+      dialog.addEventListener("close", heard);
     });
   },
   /** Says what was done, for a few seconds. */
