@@ -1,15 +1,17 @@
 //! The cache as a whole: what requests may have, who fetches, what stays within the budget.
 
+mod heads;
+
 use bytes::Bytes;
+use heads::{request, response};
 use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings, Whole};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::store::{Admission, Settings as DiskSettings, Store};
 use larder_cache::tags;
+use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
-use larder_wire::parse::{self, HeadLimits, Parsed};
-use larder_wire::{RequestHead, ResponseHead};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,20 +21,8 @@ use std::task::{Context, Poll, Wake, Waker};
 const NOW: Stamp = Stamp(1_800_000_000);
 const KEY: &[u8] = b"http://a.example/x";
 
-fn request(fields: &str) -> RequestHead {
-    let text = format!("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
-    match parse::request(text.as_bytes(), &HeadLimits::default()) {
-        Ok(Parsed::Complete { head, .. }) => head,
-        other => panic!("{text:?}: {other:?}"),
-    }
-}
-
 fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
-    let mut head = ResponseHead::new(200);
-    for line in fields.lines() {
-        let (name, value) = line.split_once(": ").unwrap();
-        head.fields.push(name, value);
-    }
+    let mut head = response(fields);
     policy::dated(&mut head, NOW);
     let times = Times { requested: NOW, received: NOW };
     match policy::storable(request, &head, times, &cache.settings().policy) {

@@ -1,15 +1,17 @@
 //! Hits from disk while memory is full: answered without a place in memory, from bytes that were verified, and with the
 //! same right as hits in memory.
 
+mod heads;
+
 use bytes::Bytes;
+use heads::{request, response};
 use larder_cache::cache::{Cache, Disk, Found, Glance, Joins, Settings, Tier};
 use larder_cache::entry::Kept;
 use larder_cache::policy::{self, Asked, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::store::{Admission, HeadToStore, Put, Settings as DiskSettings, Store, meta};
+use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
-use larder_wire::parse::{self, HeadLimits, Parsed};
-use larder_wire::{RequestHead, ResponseHead};
 use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,20 +22,8 @@ const KEY: &[u8] = b"http://a.example/x";
 const BODY_BYTES: usize = 11_000;
 const USUAL: &str = "Cache-Control: max-age=60";
 
-fn request(fields: &str) -> RequestHead {
-    let text = format!("GET http://a.example/x HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
-    match parse::request(text.as_bytes(), &HeadLimits::default()) {
-        Ok(Parsed::Complete { head, .. }) => head,
-        other => panic!("{text:?}: {other:?}"),
-    }
-}
-
 fn kept(fields: &str) -> Kept {
-    let mut head = ResponseHead::new(200);
-    for line in fields.lines() {
-        let (name, value) = line.split_once(": ").unwrap();
-        head.fields.push(name, value);
-    }
+    let mut head = response(fields);
     policy::dated(&mut head, NOW);
     let times = Times { requested: NOW, received: NOW };
     match policy::storable(&request(""), &head, times, &policy::Settings::default()) {

@@ -91,12 +91,12 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     key.clear();
     ask.key(&shared.cache, &mut key);
     let asked = Asked::of(request);
-    let glance = Glance { key: &key, request, asked: &asked, now: record.stamp() };
+    let now = record.stamp();
+    let glance = Glance { key: &key, request, asked: &asked, now };
     let found = shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, &mut pieces);
     let next = found.map(|hit| {
         record.trail.asked = Some(asked);
-        record.trail.weigh(hit.kept.terms.as_ref(), record.stamp(), Usable::Fresh);
-        let now = record.stamp();
+        record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
         if hit.tier == Tier::Disk
             && let Some(detail) = record.detail()
         {
