@@ -108,13 +108,15 @@ impl Fields {
     /// the tokeniser, so there is nothing to clean.
     pub(crate) fn from_block(block: &[u8], headers: &[httparse::Header<'_>]) -> Fields {
         let mut marks = 0;
+        // All that is in it lies below this.
+        offset(block.len());
         let lines = headers.iter().map(|header| {
             marks |= mark(header.name.as_bytes());
             Line {
                 name_at: place_in(block, header.name.as_bytes()),
-                name_len: offset(header.name.len()),
+                name_len: header.name.len() as u32,
                 value_at: place_in(block, header.value),
-                value_len: offset(header.value.len()),
+                value_len: header.value.len() as u32,
             }
         });
         Fields { lines: lines.collect(), bytes: block.to_vec(), marks, is_wire: false }
@@ -220,6 +222,25 @@ impl Fields {
     #[inline]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|value| std::str::from_utf8(value).ok())
+    }
+
+    /// The line of that name in a received head, if there is just one: where its value lies, and the value.
+    pub(crate) fn only(&self, name: &str) -> Only<'_> {
+        let mut found = Only::None;
+        for line in &self.lines {
+            if is_named(&self.bytes, line, name.as_bytes()) {
+                match found {
+                    Only::None => found = Only::One(line.value_at, value_of(&self.bytes, line)),
+                    _ => return Only::Several,
+                }
+            }
+        }
+        found
+    }
+
+    /// Bytes of a received head.
+    pub(crate) fn part(&self, at: u32, len: u16) -> Option<&[u8]> {
+        self.bytes.get(at as usize..)?.get(..usize::from(len))
     }
 
     /// The values of all lines of that name, in order.
@@ -342,6 +363,13 @@ impl Fields {
         self.bytes.extend_from_slice(LINE_END);
         Line { name_at, name_len: offset(name.len()), value_at, value_len: offset(value.len()) }
     }
+}
+
+/// What was found where one line is expected.
+pub(crate) enum Only<'a> {
+    None,
+    One(u32, &'a [u8]),
+    Several,
 }
 
 /// Walks the lines: those of the list, or those that are found in a kept head.
@@ -525,11 +553,11 @@ fn as_name(name: &[u8]) -> &str {
     std::str::from_utf8(name).unwrap_or_default()
 }
 
-/// Where `part`, a slice of `block`, begins in it.
+/// Where `part`, a slice of `block`, begins in it. The block is smaller than 4 GiB.
 fn place_in(block: &[u8], part: &[u8]) -> u32 {
     let at = (part.as_ptr() as usize).wrapping_sub(block.as_ptr() as usize);
     assert!(at <= block.len() && part.len() <= block.len() - at, "a slice of this block");
-    offset(at)
+    at as u32
 }
 
 /// Heads are limited far below 4 GiB (`head_bytes_max`); a list that grew past it is a bug of ours.

@@ -32,9 +32,24 @@ pub struct RequestHead {
     pub target: Target,
     /// The client's version.
     pub version: Version,
-    /// The field lines in their order.
+    /// The field lines in their order. Those of a head that was read are not changed any more.
     pub fields: Fields,
+    /// What the parser found in `Host`.
+    pub(crate) host_at: HostAt,
 }
+
+/// Where in its fields a request names its host, and the port there: looked at once when the head is read, and used when
+/// its URL is made. It says nothing that the fields do not say, so all of them are equal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostAt(pub(crate) Option<(u32, u16, Option<u16>)>);
+
+impl PartialEq for HostAt {
+    fn eq(&self, _: &HostAt) -> bool {
+        true
+    }
+}
+
+impl Eq for HostAt {}
 
 /// A response without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +138,11 @@ pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
 }
 
 impl RequestHead {
+    /// A head of our own making.
+    pub fn new(method: Method, target: Target, version: Version, fields: Fields) -> RequestHead {
+        RequestHead { method, target, version, fields, host_at: HostAt::default() }
+    }
+
     /// The client is willing to send another request on this connection.
     pub fn keeps_alive(&self) -> bool {
         keeps_alive(self.version, &self.fields)

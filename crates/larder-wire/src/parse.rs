@@ -14,8 +14,9 @@
 //! response: RFC 9112 section 5.2 permits either to refuse), white space before a colon, targets and
 //! `Host` fields of the wrong form. Where a body ends is the business of [`crate::framing`].
 
-use crate::fields::is_token;
-use crate::target::{self, split_authority};
+use crate::fields::{Only, is_token};
+use crate::head::HostAt;
+use crate::target::{self, authority_parts};
 use crate::{Fault, FaultKind, Fields, Method, Reason, RequestHead, ResponseHead, Side, Target, Version};
 
 /// How large a head may be. The same limits hold for requests and responses.
@@ -97,7 +98,13 @@ impl HeadScan {
             if !self.find_start_line(buf, limits, Side::Client)? {
                 return Ok(Parsed::Partial);
             }
-            start = Some(request_line(self.start_line(buf))?);
+            let (method, target, version) = request_line(self.start_line(buf))?;
+            if let Some(fields) = self.fields_at_once(buf, limits) {
+                let host_at = check_host(version, &fields)?;
+                let head = RequestHead { method, target, version, fields, host_at };
+                return Ok(Parsed::Complete { head, len: self.restart() });
+            }
+            start = Some((method, target, version));
         }
         if !self.find_end(buf, limits, Side::Client)? {
             return Ok(Parsed::Partial);
@@ -107,8 +114,8 @@ impl HeadScan {
             None => request_line(self.start_line(buf))?,
         };
         let fields = self.fields(buf, Side::Client)?;
-        check_host(version, &fields)?;
-        Ok(Parsed::Complete { head: RequestHead { method, target, version, fields }, len: self.restart() })
+        let host_at = check_host(version, &fields)?;
+        Ok(Parsed::Complete { head: RequestHead { method, target, version, fields, host_at }, len: self.restart() })
     }
 
     /// As the function [`response`]; `buf` begins with the bytes of the last call.
@@ -121,7 +128,12 @@ impl HeadScan {
             if !self.find_start_line(buf, limits, Side::Origin)? {
                 return Ok(Parsed::Partial);
             }
-            start = Some(status_line(self.start_line(buf))?);
+            let (version, status, reason) = status_line(self.start_line(buf))?;
+            if let Some(fields) = self.fields_at_once(buf, limits) {
+                let head = ResponseHead { status, reason, version, fields };
+                return Ok(Parsed::Complete { head, len: self.restart() });
+            }
+            start = Some((version, status, reason));
         }
         if !self.find_end(buf, limits, Side::Origin)? {
             return Ok(Parsed::Partial);
@@ -222,6 +234,21 @@ impl HeadScan {
         &buf[self.start_at..self.fields_at - 2]
     }
 
+    /// The fields where all of them are here, as in nearly every head: the tokeniser finds their ends itself. Tried
+    /// once for each head. What is not here as a whole, or not as it must be, is looked at line by line.
+    fn fields_at_once(&mut self, buf: &[u8], limits: &HeadLimits) -> Option<Fields> {
+        let rest = buf.get(self.fields_at..buf.len().min(limits.head_bytes_max))?;
+        let mut slots = [httparse::EMPTY_HEADER; FEW_FIELDS];
+        let slots = &mut slots[..FEW_FIELDS.min(limits.fields_max)];
+        let Ok(httparse::Status::Complete((len, headers))) = httparse::parse_headers(rest, slots) else { return None };
+        let block = &rest[..len];
+        if has_bare_lf(block) {
+            return None;
+        }
+        self.scanned = self.fields_at + len;
+        Some(Fields::from_block(block, headers))
+    }
+
     fn fields(&self, buf: &[u8], side: Side) -> Result<Fields, Fault> {
         tokenise(&buf[self.fields_at..self.scanned], self.lines).map_err(|(kind, detail)| Fault { side, kind, detail })
     }
@@ -232,10 +259,19 @@ impl HeadScan {
     }
 }
 
+/// So many need no memory of their own while they are found.
+const FEW_FIELDS: usize = 24;
+
+/// Whether a line of a block ends without CR. No early end, so that many bytes are looked at in one step.
+fn has_bare_lf(block: &[u8]) -> bool {
+    let pairs = block.iter().zip(block.get(1..).unwrap_or_default());
+    block.first() == Some(&b'\n')
+        || pairs.fold(false, |bare, (&before, &byte)| bare | (byte == b'\n' && before != b'\r'))
+}
+
 /// Reads a block of `lines` field lines and the empty line after them. Trailers are read by it too.
 pub(crate) fn tokenise(block: &[u8], lines: usize) -> Result<Fields, (FaultKind, &'static str)> {
-    const FEW: usize = 24;
-    let mut few = [httparse::EMPTY_HEADER; FEW];
+    let mut few = [httparse::EMPTY_HEADER; FEW_FIELDS];
     let mut many = Vec::new();
     let slots = match few.get_mut(..lines) {
         Some(slots) => slots,
@@ -344,17 +380,16 @@ fn read_version(text: &[u8], side: Side, malformed: FaultKind) -> Result<Version
 
 /// Exactly one `Host` in HTTP/1.1, at most one in HTTP/1.0, and a host with an optional port in it
 /// (RFC 9112 section 3.2). An empty one is refused too: no http URL has an empty host.
-fn check_host(version: Version, fields: &Fields) -> Result<(), Fault> {
+fn check_host(version: Version, fields: &Fields) -> Result<HostAt, Fault> {
     let refuse = |detail| Err(Fault::client(FaultKind::Host, detail));
-    let mut values = fields.get_all("Host");
-    let Some(value) = values.next() else {
-        return if version == Version::Http10 { Ok(()) } else { refuse("no Host field") };
+    let (at, value) = match fields.only("Host") {
+        Only::One(at, value) => (at, value),
+        Only::None if version == Version::Http10 => return Ok(HostAt::default()),
+        Only::None => return refuse("no Host field"),
+        Only::Several => return refuse("two Host fields"),
     };
-    if values.next().is_some() {
-        return refuse("two Host fields");
-    }
-    match std::str::from_utf8(value).ok().and_then(split_authority) {
-        Some(_) => Ok(()),
+    match authority_parts(value) {
+        Some((host, port)) => Ok(HostAt(u16::try_from(host.len()).ok().map(|len| (at, len, port)))),
         None => refuse("the Host field is no host with an optional port"),
     }
 }

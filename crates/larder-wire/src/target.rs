@@ -32,6 +32,14 @@ impl Scheme {
         }
     }
 
+    /// What stands before the authority of a URL.
+    fn before_authority(self) -> &'static str {
+        match self {
+            Scheme::Http => "http://",
+            Scheme::Https => "https://",
+        }
+    }
+
     /// The port that an authority without one means.
     pub fn default_port(self) -> u16 {
         match self {
@@ -128,8 +136,7 @@ impl Url {
     /// Appends what [`Display`](fmt::Display) shows.
     pub fn write_to(&self, out: &mut String) {
         out.reserve("https://".len() + self.host.as_str().len() + ":65535".len() + self.path.len());
-        out.push_str(self.scheme.as_str());
-        out.push_str("://");
+        out.push_str(self.scheme.before_authority());
         out.push_str(self.host.as_str());
         if self.port != self.scheme.default_port() {
             out.push(':');
@@ -140,13 +147,20 @@ impl Url {
         }
     }
 
+    /// The same as [`Url::key_text`] for who has written the URL with [`Url::write_to`] already; most often that is it.
+    pub fn key_text_of(&self, written: &str, out: &mut Vec<u8>) {
+        match written.is_empty() || &*self.path == "*" || memchr::memchr(b'%', self.path.as_bytes()).is_some() {
+            false => out.extend_from_slice(written.as_bytes()),
+            true => self.key_text(out),
+        }
+    }
+
     /// Writes the spelling under which the URL is kept: scheme and host in lower case, default port left
     /// out, percent-encodings in upper case and those of unreserved characters decoded (RFC 3986 sections
     /// 6.2.2.1 and 6.2.2.2). Dot segments stay: an origin that treats `/a/../b` unlike `/b` must not
     /// have its answers mixed.
     pub fn key_text(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.scheme.as_str().as_bytes());
-        out.extend_from_slice(b"://");
+        out.extend_from_slice(self.scheme.before_authority().as_bytes());
         out.extend_from_slice(self.host.as_str().as_bytes());
         if self.port != self.scheme.default_port() {
             out.push(b':');
@@ -216,10 +230,14 @@ pub fn url_of(head: &RequestHead, scheme: Scheme) -> Result<Url, Fault> {
         Target::Origin(path) => path,
         Target::Asterisk => "*",
     };
-    let Some(value) = head.fields.text("Host") else {
-        return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target"));
+    let parts = match head.host_at.0 {
+        Some((at, len, port)) => head.fields.part(at, len).map(|host| (host, port)),
+        None => match head.fields.get("Host") {
+            Some(value) => authority_parts(value),
+            None => return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target")),
+        },
     };
-    match split_authority(value).map(|(host, port)| (Host::lower(host), port)) {
+    match parts.and_then(|(host, port)| Some((Host::lower(std::str::from_utf8(host).ok()?), port))) {
         Some((host, port)) => Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() }),
         None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
     }
@@ -286,14 +304,23 @@ pub(crate) fn of_method(method: &Method, target: &[u8]) -> Result<Target, Fault>
 /// `host[:port]` as in a URL's authority or a `Host` field; `None` when it is not exactly that. An empty
 /// port is none (RFC 3986 section 3.2.3).
 pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
-    let (host, rest) = match text.as_bytes() {
-        [b'[', ..] => text.split_at_checked(text.find(']')? + 1).filter(|(host, _)| is_host(host))?,
-        bytes => {
+    let (host, port) = authority_parts(text.as_bytes())?;
+    Some((text.get(..host.len())?, port))
+}
+
+/// The same of bytes; the host is ASCII.
+pub(crate) fn authority_parts(bytes: &[u8]) -> Option<(&[u8], Option<u16>)> {
+    let (host, rest) = match bytes {
+        [b'[', ..] => {
+            let parts = bytes.split_at(memchr::memchr(b']', bytes)? + 1);
+            std::str::from_utf8(parts.0).is_ok_and(is_host).then_some(parts)?
+        }
+        _ => {
             let end = bytes.iter().position(|&byte| !HOST_BYTES[usize::from(byte)]).unwrap_or(bytes.len());
-            text.split_at_checked(end).filter(|(host, _)| (1..=HOST_LEN_MAX).contains(&host.len()))?
+            (1..=HOST_LEN_MAX).contains(&end).then(|| bytes.split_at(end))?
         }
     };
-    let port = match rest.as_bytes() {
+    let port = match rest {
         [] | [b':'] => None,
         [b':', digits @ ..] => Some(parse_port(digits)?),
         _ => return None,
@@ -302,11 +329,14 @@ pub(crate) fn split_authority(text: &str) -> Option<(&str, Option<u16>)> {
 }
 
 fn parse_port(digits: &[u8]) -> Option<u16> {
-    if digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
+    if digits.len() > 5 {
         return None;
     }
-    let port = digits.iter().fold(0, |port, digit| port * 10 + u32::from(digit - b'0'));
-    u16::try_from(port).ok().filter(|&port| port != 0)
+    let (port, is_number) = digits.iter().fold((0, true), |(port, is_number), &byte| {
+        let digit = u32::from(byte ^ b'0');
+        (port * 10 + digit, is_number & (digit < 10))
+    });
+    u16::try_from(port).ok().filter(|&port| is_number && port != 0)
 }
 
 static HOST_BYTES: [bool; 256] = byte_set(b"-._~!$&'()*+,;=");
@@ -334,7 +364,8 @@ fn authority_len(rest: &str) -> usize {
 }
 
 fn split_scheme(text: &str) -> Option<(Scheme, &str)> {
-    [("http://", Scheme::Http), ("https://", Scheme::Https)].into_iter().find_map(|(prefix, scheme)| {
+    [Scheme::Http, Scheme::Https].into_iter().find_map(|scheme| {
+        let prefix = scheme.before_authority();
         let (start, rest) = text.split_at_checked(prefix.len())?;
         start.eq_ignore_ascii_case(prefix).then_some((scheme, rest))
     })

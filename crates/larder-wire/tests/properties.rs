@@ -66,7 +66,7 @@ fn asked() -> impl Strategy<Value = (Message<RequestHead>, Vec<u8>)> {
     (method, "/[!$-~]{0,30}", fields(8), body()).prop_map(|(method, path, mut fields, body)| {
         fields.push("Host", "a.example:81");
         let (content, trailers, bytes) = with_body(&mut fields, body);
-        let head = RequestHead { method, target: Target::Origin(path.into()), version: Version::Http11, fields };
+        let head = RequestHead::new(method, Target::Origin(path.into()), Version::Http11, fields);
         let mut wire = Vec::new();
         encode::request_head(&mut wire, &head.method, &head.target.to_string(), head.version, &head.fields);
         wire.extend_from_slice(&bytes);

@@ -372,9 +372,10 @@ impl Cache {
         Some(whole)
     }
 
-    /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path.
-    pub fn key_of(&self, url: &Url, key: &mut Vec<u8>) {
-        url.key_text(key);
+    /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path. `written` is what
+    /// [`Url::write_to`] wrote of it, or nothing.
+    pub fn key_of(&self, url: &Url, written: &str, key: &mut Vec<u8>) {
+        url.key_text_of(written, key);
         self.searches.apply(key);
     }
 

@@ -16,7 +16,7 @@ pub const NOW: Times = Times { requested: Stamp(T0), received: Stamp(T0) };
 pub fn request(line: &str) -> RequestHead {
     let (start, fields) = message(line);
     let method = Method::from_token(if start.is_empty() { "GET" } else { &start });
-    RequestHead { method, target: Target::Origin("/".into()), version: Version::Http11, fields }
+    RequestHead::new(method, Target::Origin("/".into()), Version::Http11, fields)
 }
 
 /// `200 | ETag: "a"`; the status may be left out.

@@ -183,12 +183,8 @@ fn import_one(store: &Arc<Store>, settings: &policy::Settings, record: &Record) 
     let body = bytes::Bytes::copy_from_slice(&record.content[consumed..]);
     let now = clock::now();
     policy::dated(&mut head, now);
-    let request = RequestHead {
-        method: Method::Get,
-        target: larder_wire::Target::Absolute(url.clone()),
-        version: larder_wire::Version::Http11,
-        fields: Default::default(),
-    };
+    let target = larder_wire::Target::Absolute(url.clone());
+    let request = RequestHead::new(Method::Get, target, larder_wire::Version::Http11, Default::default());
     let times = Times { requested: now, received: now };
     let Storable::Yes(terms) = policy::storable(&request, &head, times, settings) else { return false };
     let mut kept_head = policy::kept_head(&head, settings);
