@@ -26,6 +26,9 @@ pub fn request_head(out: &mut Vec<u8>, method: &Method, target: &str, version: V
 /// (RFC 9110 section 2.5).
 pub fn status_line(out: &mut Vec<u8>, status: u16, reason: &str) {
     debug_assert!((100..=999).contains(&status), "status {status}");
+    if (status, reason) == (200, "OK") {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     out.extend_from_slice(b"HTTP/1.1 ");
     let digit = |value: u16| b'0' + (value % 10) as u8;
     out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
@@ -95,13 +98,35 @@ static PAIRS: [[u8; 2]; 100] = {
 
 /// Appends a number in decimal digits. Most are short: a status, an age, a part of an address.
 pub fn decimal(out: &mut Vec<u8>, value: u64) {
-    let digit = |value: u64| b'0' + (value % 10) as u8;
-    match value {
-        0..10 => out.push(digit(value)),
-        10..100 => out.extend_from_slice(&[digit(value / 10), digit(value)]),
-        100..1_000 => out.extend_from_slice(&[digit(value / 100), digit(value / 10), digit(value)]),
-        _ => out.extend_from_slice(Decimal::of(value).as_bytes()),
+    match u32::try_from(value) {
+        Ok(value @ 0..100_000_000) => {
+            let (digits, len) = up_to_eight(value);
+            // A copy of a known length is an instruction, any other a call.
+            out.extend_from_slice(&digits);
+            out.truncate(out.len() - digits.len() + len);
+        }
+        _ => many_digits(out, value),
     }
+}
+
+#[cold]
+fn many_digits(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(Decimal::of(value).as_bytes());
+}
+
+/// The digits of a number below 100,000,000, and how many they are.
+fn up_to_eight(mut value: u32) -> ([u8; 8], usize) {
+    let (mut digits, mut len) = (0, 0);
+    while value >= 10 {
+        digits = digits << 16 | u64::from(u16::from_le_bytes(PAIRS[(value % 100) as usize]));
+        value /= 100;
+        len += 2;
+    }
+    if value > 0 || len == 0 {
+        digits = digits << 8 | u64::from(b'0' + value as u8);
+        len += 1;
+    }
+    (digits.to_le_bytes(), len)
 }
 
 /// Appends an address as the standard library shows it. Nearly all are of version 4, for which its formatting costs more

@@ -31,7 +31,8 @@ type Date = [u8; 26];
 #[derive(Debug, Default)]
 pub struct Before {
     date: Cell<Option<(Stamp, Date)>>,
-    client: RefCell<(Option<IpAddr>, Vec<u8>)>,
+    /// How a combined line of this client and second begins.
+    start: RefCell<(Option<(IpAddr, Stamp)>, Vec<u8>)>,
 }
 
 impl Before {
@@ -46,13 +47,17 @@ impl Before {
         }
     }
 
-    fn client(&self, address: IpAddr, out: &mut Vec<u8>) {
-        let mut last = self.client.borrow_mut();
+    /// Up to the quotation mark before the method.
+    fn start(&self, address: IpAddr, stamp: Stamp, out: &mut Vec<u8>) {
+        let mut last = self.start.borrow_mut();
         let (of, text) = &mut *last;
-        if *of != Some(address) {
-            *of = Some(address);
+        if *of != Some((address, stamp)) {
+            *of = Some((address, stamp));
             text.clear();
             encode::address(text, address.to_canonical());
+            text.extend_from_slice(b" - - [");
+            text.extend_from_slice(&self.date(stamp));
+            text.extend_from_slice(b"] \"");
         }
         out.extend_from_slice(text);
     }
@@ -141,30 +146,31 @@ impl Value<'_> {
 /// without a detour by way of values.
 fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
-    before.client(record.peer, out);
-    out.extend_from_slice(b" - - [");
-    out.extend_from_slice(&before.date(record.stamp()));
-    out.extend_from_slice(b"] \"");
+    before.start(record.peer, record.stamp(), out);
     // A token has nothing that could end a field.
     out.extend_from_slice(record.method.as_ref().map_or("-", |method| method.as_str()).as_bytes());
     out.push(b' ');
-    text(&record.url).write(out);
-    out.push(b' ');
-    out.extend_from_slice(version(record).as_bytes());
-    out.extend_from_slice(b"\" ");
+    match record.url.as_str() {
+        "" => out.push(b'-'),
+        url => escape(url, out),
+    }
+    out.extend_from_slice(match record.version {
+        Version::Http10 => b" HTTP/1.0\" ",
+        Version::Http11 => b" HTTP/1.1\" ",
+    });
     encode::decimal(out, record.status.into());
     out.push(b' ');
     encode::decimal(out, record.bytes);
-    out.extend_from_slice(b" \"");
     match record.texts {
-        None => out.extend_from_slice(b"-\" \"-"),
+        None => out.extend_from_slice(b" \"-\" \"-\" "),
         Some(_) => {
+            out.extend_from_slice(b" \"");
             value(record, LogField::Referer).write(out);
             out.extend_from_slice(b"\" \"");
             value(record, LogField::Agent).write(out);
+            out.extend_from_slice(b"\" ");
         }
     }
-    out.extend_from_slice(b"\" ");
     out.extend_from_slice(record.outcome.as_str().as_bytes());
     out.push(b' ');
     encode::decimal(out, record.micros());
@@ -250,20 +256,14 @@ pub fn host(url: &str) -> &str {
     }
 }
 
-/// Bytes that stand for themselves.
-static PLAIN_BYTES: [bool; 256] = {
-    let mut set = [false; 256];
-    let mut byte = b' ';
-    while byte < 0x7f {
-        set[byte as usize] = byte != b'"' && byte != b'\\';
-        byte += 1;
-    }
-    set
-};
+/// Every byte stands for itself. Without an early end, so that many are looked at in one step.
+fn is_plain(text: &str) -> bool {
+    !text.bytes().fold(false, |other, byte| other | !(b' '..0x7f).contains(&byte) | matches!(byte, b'"' | b'\\'))
+}
 
 /// No byte of a request ends a field or a line of the log.
 fn escape(text: &str, out: &mut Vec<u8>) {
-    if text.bytes().all(|byte| PLAIN_BYTES[usize::from(byte)]) {
+    if is_plain(text) {
         return out.extend_from_slice(text.as_bytes());
     }
     for character in text.chars() {
