@@ -69,7 +69,7 @@ enum Glanced {
 /// What the rules say of a request, and its record and key where they let it through.
 struct Begun {
     verdict: Verdict,
-    looked: Option<(Record, Vec<u8>)>,
+    looked: Option<(Box<Record>, Vec<u8>)>,
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
@@ -87,9 +87,10 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     let worker = Rc::clone(&session.worker);
     let shared = &worker.shared;
     let mut record = worker.begin_record(request, session.peer, &session.door);
-    let (mut key, mut pieces) = (worker.keys.take(), worker.pieces.take());
+    note(session, &ask, &mut record);
+    let (mut key, mut pieces) = (worker.keys.borrow_mut(), worker.pieces.borrow_mut());
     key.clear();
-    ask.key(&shared.cache, &mut key);
+    ask.key_of_written(&record.url, &shared.cache, &mut key);
     let asked = Asked::of(request);
     let now = record.stamp();
     let glance = Glance { key: &key, request, asked: &asked, now };
@@ -104,12 +105,8 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
         }
         respond::whole(session, request, &hit, pieces.drain(..), &mut record)
     });
-    worker.pieces.set(pieces);
-    note(session, &ask, &mut record);
-    let made = next.is_none().then(|| key.clone());
-    worker.keys.set(key);
     let Some(next) = next else {
-        let looked = made.map(|key| (record, key));
+        let looked = Some((record, key.clone()));
         return Glanced::Travels(Some(Box::new(Begun { verdict: Verdict::Allow(ask), looked })));
     };
     shared.tell(&worker.tally, session.door.run.as_deref(), record);
@@ -166,7 +163,6 @@ fn note(session: &Session, ask: &Ask, record: &mut Record) {
     record.trail.rule = Some(ask.rule);
     record.trail.edition = session.worker.edition();
     if record.is_read() {
-        record.url = session.worker.tally.ring.text();
         ask.url.write_to(&mut record.url);
     }
 }

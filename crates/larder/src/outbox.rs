@@ -115,10 +115,9 @@ impl Outbox {
     }
 
     fn clear(&mut self) {
-        *self =
-            Outbox { own: std::mem::take(&mut self.own), parts: std::mem::take(&mut self.parts), ..Outbox::default() };
         self.own.clear();
         self.parts.clear();
+        (self.written, self.next, self.bytes) = (0, 0, 0);
     }
 
     /// Nothing was ever put into it.

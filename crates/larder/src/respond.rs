@@ -287,7 +287,7 @@ fn carriage(delivery: &Delivery<'_>, length: Option<u64>) -> Carriage {
 /// Writes the head of an answer whose fields are those that are kept.
 fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, carriage: Carriage) -> Next {
     let next = if carriage == Carriage::UntilClose || !delivery.keep { Next::Close } else { Next::Continue };
-    let via = session.worker.shared.via(delivery.kept.head.version);
+    let by = session.worker.shared.answered_by(delivery.kept.head.version);
     let status = delivery.kept.head.status;
     session.outbox.own(|out| {
         let first = delivery.kept.first().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
@@ -301,23 +301,21 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
             (_, Some(length)) if !(status == 204 || status == 304 || status < 200) => content_length(out, length),
             _ => {}
         }
-        moment(out, delivery, via, next);
+        moment(out, delivery, by, next);
     });
     next
 }
 
 /// The fields that are of this moment, and the end of the head.
-fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
+fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, answered_by: &str, next: Next) {
     if let Some(terms) = &delivery.kept.terms {
         let age = terms.age(delivery.now);
         if age > 0 || delivery.outcome.is_from_store() {
             number(out, b"Age: ", age);
         }
     }
-    out.extend_from_slice(b"Via: ");
-    out.extend_from_slice(via.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    cache_status(out, delivery);
+    out.extend_from_slice(answered_by.as_bytes());
+    what_was_done(out, delivery);
     if let Some(name) = delivery.name {
         request_name(out, name);
     }
@@ -325,10 +323,9 @@ fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, via: &str, next: Next) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// RFC 9211: what this cache did, in the words of the record.
-fn cache_status(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
+/// The rest of `Cache-Status` (RFC 9211): what this cache did, in the words of the record.
+fn what_was_done(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
     let Delivery { kept, outcome, .. } = delivery;
-    out.extend_from_slice(b"Cache-Status: larder");
     match outcome {
         Outcome::Hit | Outcome::HitStale | Outcome::HitRevalidating => out.extend_from_slice(b"; hit"),
         Outcome::HitError => out.extend_from_slice(b"; hit; detail=stale-if-error"),
@@ -394,7 +391,7 @@ async fn stream(
         record.bytes += read;
         // What ends here may go out together with the answer to the next request, and a block with the next one.
         if at == range.end {
-            session.worker.pieces.set(pieces);
+            session.worker.pieces.replace(pieces);
             return session.flush_if_full().await.map_err(|_| ());
         }
         if source.reader.gathers() && (session.outbox.len() as u64) < READ_BYTES {
@@ -526,12 +523,12 @@ fn begin_partial(
         Some(multipart) => fields.set("Content-Type", multipart),
         None => fields.set("Content-Range", content_range),
     }
-    let via = session.worker.shared.via(delivery.kept.head.version);
+    let by = session.worker.shared.answered_by(delivery.kept.head.version);
     session.outbox.own(|out| {
         encode::status_line(out, 206, head::reason(206));
         fields.write_to(out);
         content_length(out, length);
-        moment(out, delivery, via, next);
+        moment(out, delivery, by, next);
     });
 }
 
@@ -564,11 +561,11 @@ fn not_modified(session: &mut Session, delivery: &Delivery<'_>, record: &mut Rec
     let next = if delivery.keep { Next::Continue } else { Next::Close };
     let mut fields = delivery.kept.head.fields.clone();
     fields.retain(|name, _| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
-    let via = session.worker.shared.via(delivery.kept.head.version);
+    let by = session.worker.shared.answered_by(delivery.kept.head.version);
     session.outbox.own(|out| {
         encode::status_line(out, 304, head::reason(304));
         fields.write_to(out);
-        moment(out, delivery, via, next);
+        moment(out, delivery, by, next);
     });
     next
 }

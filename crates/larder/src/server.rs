@@ -92,6 +92,7 @@ pub struct Shared {
     /// The name of this server in `Via`.
     pub via_name: String,
     via: [String; 2],
+    answered_by: [String; 2],
     boundary_seed: u64,
     boundaries: AtomicU64,
     pub(crate) log: AccessLog,
@@ -328,6 +329,7 @@ impl Shared {
         let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
+        let via = [format!("1.0 {via_name}"), format!("1.1 {via_name}")];
         let cache = Cache::over(cache_settings(&config, seed), disk);
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
@@ -348,7 +350,8 @@ impl Shared {
             listening: Arc::new(tokio::sync::Semaphore::new(control::LISTENING_MAX)),
             started: clock::wall(),
             draining: AtomicBool::new(false),
-            via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
+            via: via.clone(),
+            answered_by: via.map(|via| format!("Via: {via}\r\nCache-Status: larder")),
             via_name,
             boundary_seed: RandomState::new().hash_one("boundary"),
             boundaries: AtomicU64::new(0),
@@ -374,6 +377,15 @@ impl Shared {
         match received {
             Version::Http10 => &self.via[0],
             Version::Http11 => &self.via[1],
+        }
+    }
+
+    /// The lines by which an answer that came to us in this version says who has passed it on: `Via`, and `Cache-Status`
+    /// as far as it is always the same.
+    pub fn answered_by(&self, received: Version) -> &str {
+        match received {
+            Version::Http10 => &self.answered_by[0],
+            Version::Http11 => &self.answered_by[1],
         }
     }
 
@@ -404,7 +416,7 @@ impl Shared {
     }
 
     /// Puts a finished record where its readers look.
-    pub fn tell(&self, tally: &Tally, run: Option<&Run>, mut record: Record) {
+    pub fn tell(&self, tally: &Tally, run: Option<&Run>, mut record: Box<Record>) {
         record.took_micros = Some(record.micros());
         tally.count(&record);
         if let Some(run) = run {
@@ -421,7 +433,7 @@ impl Shared {
 
     /// The record of what was no request.
     pub fn tell_refused(&self, session: &Session, page: &Page) {
-        let mut record = Record::refused(session.peer, page, session.worker.next_number());
+        let mut record = Box::new(Record::refused(session.peer, page, session.worker.next_number()));
         record.trail.listener = session.door.address;
         self.tell(&session.worker.tally, session.door.run.as_deref(), record);
     }

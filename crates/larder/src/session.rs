@@ -11,6 +11,7 @@ use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::Framing;
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, Scheme, Side};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -126,7 +127,11 @@ impl Session {
                         None => return Err(End::Fault(fault)),
                     },
                     Ok(Parsed::Complete { head, len }) => {
-                        self.inbox.advance(len);
+                        match len == self.inbox.len() {
+                            // An inbox that is cleared has all its room again.
+                            true => self.inbox.clear(),
+                            false => self.inbox.advance(len),
+                        }
                         self.served += 1;
                         if self.served - self.noted >= NOTED_REQUESTS {
                             self.note();
@@ -196,19 +201,14 @@ impl Session {
         if !(self.inbox.is_empty() && self.outbox.is_empty()) {
             return;
         }
-        let (inbox, outbox) = (std::mem::take(&mut self.inbox), std::mem::take(&mut self.outbox));
-        if (1..=LENT_BYTES_MAX).contains(&inbox.capacity()) {
-            self.worker.inbox.set(inbox);
-        }
-        if (1..=LENT_BYTES_MAX).contains(&outbox.room_bytes()) {
-            self.worker.outbox.set(outbox);
-        }
+        lend(&mut self.inbox, &self.worker.inbox, BytesMut::capacity);
+        lend(&mut self.outbox, &self.worker.outbox, Outbox::room_bytes);
     }
 
     /// Takes a buffer for an answer that is about to be written.
     pub fn borrow_outbox(&mut self) {
         if self.outbox.is_unused() {
-            self.outbox = self.worker.outbox.take();
+            std::mem::swap(&mut self.outbox, &mut *self.worker.outbox.borrow_mut());
         }
     }
 
@@ -369,6 +369,22 @@ impl Session {
     }
 }
 
+/// Puts a buffer where the next one is taken from, unless it is too large to be kept. What lay there goes: most often that
+/// is the nothing for which this one was taken.
+fn lend<T: Default>(buffer: &mut T, place: &RefCell<T>, room_bytes: impl Fn(&T) -> usize) {
+    match room_bytes(buffer) {
+        0 => {}
+        1..=LENT_BYTES_MAX => {
+            let mut place = place.borrow_mut();
+            std::mem::swap(buffer, &mut *place);
+            if room_bytes(buffer) > 0 {
+                *buffer = T::default();
+            }
+        }
+        _ => *buffer = T::default(),
+    }
+}
+
 /// Reads what is there into the worker's own buffer and from there to the inbox, so that a connection that
 /// waits holds no buffer. Cancel-safe.
 async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io::Result<usize> {
@@ -377,7 +393,7 @@ async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io
         let mut buf = ReadBuf::new(&mut scratch);
         std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
         if inbox.capacity() == 0 {
-            *inbox = worker.inbox.take();
+            std::mem::swap(inbox, &mut *worker.inbox.borrow_mut());
             inbox.reserve(INBOX_BYTES.max(buf.filled().len()));
         }
         inbox.extend_from_slice(buf.filled());

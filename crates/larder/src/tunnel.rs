@@ -63,7 +63,7 @@ pub async fn connect(mut session: Box<Session>, request: RequestHead) {
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// Answers the CONNECT, looks at the client's first bytes, and serves what is inside if it is HTTP in TLS.
-async fn open(mut session: Box<Session>, host: Host, port: u16, record: Record) {
+async fn open(mut session: Box<Session>, host: Host, port: u16, record: Box<Record>) {
     session.outbox.own(|out| out.extend_from_slice(ESTABLISHED));
     if session.flush().await.is_err() {
         return;
@@ -125,7 +125,7 @@ async fn pass_unopened(
     stream: Socket,
     first: BytesMut,
     (host, port): (Host, u16),
-    record: Record,
+    record: Box<Record>,
     run: Option<&crate::record::Run>,
 ) {
     // The client was told that the tunnel stands; all that is left on a failure is to end it.
@@ -161,7 +161,7 @@ async fn switch(
     mut session: Box<Session>,
     mut head: ResponseHead,
     connection: crate::upstream::Connection,
-    mut record: Record,
+    mut record: Box<Record>,
 ) {
     let protocols = hop::upgrade(&head.fields).unwrap_or_default();
     hop::strip(&mut head.fields);
@@ -205,7 +205,7 @@ async fn stay(
     ask: Ask,
     head: ResponseHead,
     connection: crate::upstream::Connection,
-    mut record: Record,
+    mut record: Box<Record>,
 ) -> Option<Box<Session>> {
     let mut key = Vec::new();
     ask.key(&session.worker.shared.cache, &mut key);
@@ -231,17 +231,17 @@ fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
 }
 
-async fn answer(mut session: Box<Session>, request: &RequestHead, page: Page, mut record: Record) {
+async fn answer(mut session: Box<Session>, request: &RequestHead, page: Page, mut record: Box<Record>) {
     respond::respond_page(&mut session, request, &page, false, &mut record);
     tell(&session, record);
     session.close().await;
 }
 
-fn tell(session: &Session, record: Record) {
+fn tell(session: &Session, record: Box<Record>) {
     session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
 }
 
-async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, record: Record) {
+async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, record: Box<Record>) {
     if session.flush().await.is_err() {
         return;
     }
@@ -255,7 +255,7 @@ async fn splice(
     worker: &Rc<Worker>,
     (client, from_client): (Wire, BytesMut),
     (origin, from_origin): (Wire, BytesMut),
-    mut record: Record,
+    mut record: Box<Record>,
     run: Option<&crate::record::Run>,
 ) {
     let moved = Cell::new(0u64);

@@ -38,13 +38,13 @@ pub struct Worker {
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
     /// The room of an inbox whose connection waits; empty.
-    pub inbox: Cell<BytesMut>,
+    pub inbox: RefCell<BytesMut>,
     /// The same of an outbox.
-    pub outbox: Cell<Outbox>,
+    pub outbox: RefCell<Outbox>,
     /// Where the key of a quick look-up is written.
-    pub keys: Cell<Vec<u8>>,
+    pub keys: RefCell<Vec<u8>>,
     /// Where the pieces of a whole body are gathered.
-    pub pieces: Cell<Vec<Bytes>>,
+    pub pieces: RefCell<Vec<Bytes>>,
     /// What was counted here.
     pub tally: Tally,
     /// Who came here.
@@ -85,10 +85,10 @@ impl Worker {
             head_limits,
             clock: Carried::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
-            inbox: Cell::default(),
-            outbox: Cell::default(),
-            keys: Cell::default(),
-            pieces: Cell::default(),
+            inbox: RefCell::default(),
+            outbox: RefCell::default(),
+            keys: RefCell::default(),
+            pieces: RefCell::default(),
             tally,
             visitors: Visitors::default(),
             number,
@@ -104,9 +104,10 @@ impl Worker {
     }
 
     /// The record of a request that was just read at a door.
-    pub fn begin_record(&self, request: &RequestHead, peer: SocketAddr, door: &Door) -> Record {
+    pub fn begin_record(&self, request: &RequestHead, peer: SocketAddr, door: &Door) -> Box<Record> {
         let readers = Readers { logged: self.shared.logs(&self.tally.lines), kept: self.tally.ring.is_on() };
-        let mut record = Record::begin(request, peer, readers, self.next_number(), &self.clock);
+        let mut record =
+            Record::begin(request, peer, readers, self.next_number(), &self.clock, self.tally.ring.spare());
         record.trail.listener = door.address;
         if let Some(traces) = &self.shared.traces {
             record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);

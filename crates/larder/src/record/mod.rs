@@ -146,15 +146,26 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a request that was just read. Texts are taken only where somebody will read them.
-    pub fn begin(request: &RequestHead, peer: SocketAddr, readers: Readers, number: Number, clock: &Carried) -> Record {
+    /// The record of a request that was just read, in the place of one that is over, where there is one. Texts are taken
+    /// only where somebody will read them.
+    pub fn begin(
+        request: &RequestHead,
+        peer: SocketAddr,
+        readers: Readers,
+        number: Number,
+        clock: &Carried,
+        spare: Option<Box<Record>>,
+    ) -> Box<Record> {
+        let mut place = spare;
+        let mut url = place.as_mut().map(|over| std::mem::take(&mut over.url)).unwrap_or_default();
+        url.clear();
         let started = Instant::now();
-        let mut record = Record {
+        let begun = Record {
             number,
             at: clock.wall_at(started),
             peer: peer.ip(),
             method: Some(request.method.clone()),
-            url: String::new(),
+            url,
             version: request.version,
             texts: None,
             status: 0,
@@ -168,6 +179,13 @@ impl Record {
             sampled: None,
             readers,
             started,
+        };
+        let mut record = match place {
+            None => Box::new(begun),
+            Some(mut place) => {
+                *place = begun;
+                place
+            }
         };
         if readers.logged.is_some_and(|texts| texts.of_request) {
             let text = |name| request.fields.text(name).map(Box::from);

@@ -11,13 +11,13 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// The last requests of one worker.
 #[derive(Default)]
 pub struct Ring {
-    held: RefCell<VecDeque<Record>>,
+    held: RefCell<VecDeque<Box<Record>>>,
     requests_max: Cell<usize>,
     query: Cell<Query>,
     /// Numbers that were given.
     last: Cell<Number>,
-    /// The text of a record that went, for the next one.
-    spare: Cell<String>,
+    /// The last record that went, for the next request.
+    spare: Cell<Option<Box<Record>>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -55,18 +55,16 @@ impl Ring {
         self.last.get()
     }
 
-    /// An empty text, with room from an earlier use.
-    pub fn text(&self) -> String {
-        let mut text = self.spare.take();
-        text.clear();
-        text
+    /// The place of a record that is no longer kept, to write another into.
+    pub fn spare(&self) -> Option<Box<Record>> {
+        self.spare.take()
     }
 
     /// Keeps a finished request; the oldest goes.
-    pub fn keep(&self, mut record: Record) {
+    pub fn keep(&self, mut record: Box<Record>) {
         let requests_max = self.requests_max.get();
         if requests_max == 0 {
-            return;
+            return self.spare.set(Some(record));
         }
         record.texts = None;
         if self.query.get() == Query::Hidden {
@@ -78,9 +76,7 @@ impl Ring {
         }
         let mut held = self.held.borrow_mut();
         while held.len() >= requests_max {
-            if let Some(old) = held.pop_front() {
-                self.spare.set(old.url);
-            }
+            self.spare.set(held.pop_front());
         }
         held.push_back(record);
     }
@@ -104,18 +100,18 @@ impl Ring {
     }
 
     /// The requests that are kept, the last that ended first, as `pick` sees them, until it has `many`.
-    pub fn pick<T>(&self, many: usize, pick: impl FnMut(&Record) -> Option<T>) -> Vec<T> {
-        self.held.borrow().iter().rev().filter_map(pick).take(many).collect()
+    pub fn pick<T>(&self, many: usize, mut pick: impl FnMut(&Record) -> Option<T>) -> Vec<T> {
+        self.held.borrow().iter().rev().filter_map(|record| pick(record)).take(many).collect()
     }
 
     /// Shows each request that is kept.
-    pub fn each(&self, show: impl FnMut(&Record)) {
-        self.held.borrow().iter().for_each(show);
+    pub fn each(&self, mut show: impl FnMut(&Record)) {
+        self.held.borrow().iter().for_each(|record| show(record));
     }
 
     /// The request with this number, as `read` sees it.
     pub fn find<T>(&self, number: Number, read: impl FnOnce(&Record) -> T) -> Option<T> {
-        self.held.borrow().iter().rev().find(|record| record.number == number).map(read)
+        self.held.borrow().iter().rev().find(|record| record.number == number).map(|record| read(record))
     }
 }
 
@@ -151,8 +147,9 @@ mod tests {
     use crate::page::Page;
     use crate::record::Detail;
 
-    fn record(ring: &Ring, url: &str) -> Record {
-        let mut record = Record::refused("127.0.0.1:1".parse().unwrap(), &Page::new(400, "w", "x", "y"), ring.number());
+    fn record(ring: &Ring, url: &str) -> Box<Record> {
+        let page = Page::new(400, "w", "x", "y");
+        let mut record = Box::new(Record::refused("127.0.0.1:1".parse().unwrap(), &page, ring.number()));
         record.url = url.to_owned();
         record
     }
