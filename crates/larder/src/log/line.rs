@@ -32,7 +32,8 @@ type Date = [u8; 26];
 pub struct Before {
     date: Cell<Option<(Stamp, Date)>>,
     /// How a combined line of this client and second begins.
-    start: RefCell<(Option<(IpAddr, Stamp)>, Vec<u8>)>,
+    start: RefCell<Vec<u8>>,
+    start_of: Cell<Option<(IpAddr, Stamp)>>,
 }
 
 impl Before {
@@ -49,17 +50,15 @@ impl Before {
 
     /// Up to the quotation mark before the method.
     fn start(&self, address: IpAddr, stamp: Stamp, out: &mut Vec<u8>) {
-        let mut last = self.start.borrow_mut();
-        let (of, text) = &mut *last;
-        if *of != Some((address, stamp)) {
-            *of = Some((address, stamp));
+        let mut text = self.start.borrow_mut();
+        if self.start_of.replace(Some((address, stamp))) != Some((address, stamp)) {
             text.clear();
-            encode::address(text, address.to_canonical());
+            encode::address(&mut text, address.to_canonical());
             text.extend_from_slice(b" - - [");
             text.extend_from_slice(&self.date(stamp));
             text.extend_from_slice(b"] \"");
         }
-        out.extend_from_slice(text);
+        out.extend_from_slice(&text);
     }
 }
 
