@@ -1,7 +1,7 @@
 //! A client's TCP socket that joins the runtime's poll only when it has to wait. A client whose one request is here by
 //! the time its connection is accepted is read from, answered and closed without ever being registered.
 
-use rustix::net::{SocketFlags, acceptfrom_with};
+use rustix::net::{SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, sendmsg};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -110,6 +110,12 @@ fn freely<T>(
     }
 }
 
+/// Several slices in one call. `writev`, which the runtime would make, goes by way of the files and costs a fiftieth of an
+/// answer of 16 KB more.
+fn send(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
+}
+
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         // A second read is for another request, which most often is not here yet.
@@ -133,10 +139,17 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| stream.write_vectored(slices)) {
+        if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| send(stream, slices)) {
             return Poll::Ready(written);
         }
-        Pin::new(self.polled()?).poll_write_vectored(cx, slices)
+        let stream = self.polled()?;
+        loop {
+            std::task::ready!(stream.poll_write_ready(cx))?;
+            match stream.try_io(Interest::WRITABLE, || send(&*stream, slices)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -219,6 +232,43 @@ mod tests {
                 socket.write_all(b"x").await.unwrap();
             }
             assert!(matches!(socket.0, State::Polled(_)));
+        });
+    }
+
+    #[test]
+    fn several_slices_go_in_one_call_and_in_order() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            for _ in 0..=FREE_CALLS_MAX {
+                let slices = [IoSlice::new(b"head "), IoSlice::new(b""), IoSlice::new(b"body ")];
+                assert_eq!(socket.write_vectored(&slices).await.unwrap(), 10);
+            }
+            assert!(matches!(socket.0, State::Polled(_)));
+            drop(socket);
+            let mut all = String::new();
+            client.read_to_string(&mut all).unwrap();
+            assert_eq!(all, "head body ".repeat(usize::from(FREE_CALLS_MAX) + 1));
+        });
+    }
+
+    #[test]
+    fn a_client_that_reads_nothing_is_waited_for() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            let piece = vec![7; 1 << 20];
+            let writing = async {
+                let mut sent = 0;
+                while sent < 64 << 20 {
+                    sent += socket.write_vectored(&[IoSlice::new(&piece), IoSlice::new(&piece)]).await.unwrap();
+                }
+                sent
+            };
+            let writing = tokio::time::timeout(std::time::Duration::from_millis(50), writing).await;
+            assert!(writing.is_err(), "more than any socket holds");
+            drop(socket);
+            let mut all = Vec::new();
+            client.read_to_end(&mut all).unwrap();
+            assert!(all.len() > 1000 && all.iter().all(|&byte| byte == 7));
         });
     }
 
