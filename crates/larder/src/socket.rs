@@ -160,8 +160,13 @@ impl AsyncRead for Socket {
         if let Some(read) = freely(&mut self.0, 1, |stream| receive(stream, buf)) {
             return Poll::Ready(read.map(drop));
         }
+        let stream = self.polled()?;
+        // Room that was never written to would have to be filled with zeros first; the runtime knows how not to.
+        if buf.initialized().len() < buf.capacity() {
+            return Pin::new(stream).poll_read(cx, buf);
+        }
         let room = buf.remaining();
-        when_ready(self.polled()?, cx, Interest::READABLE, room, |stream| receive(stream, buf)).map_ok(drop)
+        when_ready(stream, cx, Interest::READABLE, room, |stream| receive(stream, buf)).map_ok(drop)
     }
 }
 
