@@ -77,7 +77,7 @@ const L: Body = Body { path: "/1m", bytes: 1 << 20 };
 /// A body for disk hits.
 const D11K: Body = Body { path: "/11k", bytes: 11_000 };
 /// Bodies of the origin.
-pub const BODIES: [Body; 5] = [S, M, L, D11K, Body { path: "/1k", bytes: 1024 }];
+pub const BODIES: [Body; 6] = [S, M, L, D11K, Body { path: "/1k", bytes: 1024 }, Body { path: "/16", bytes: 16 }];
 
 const ALL: &[Kind] = &[Larder, Nginx, Varnish, Haproxy, TrafficServer, Limit];
 const MISS: &[Kind] = &[Larder, Nginx, Haproxy, TrafficServer, Relay];

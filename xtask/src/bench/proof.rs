@@ -59,7 +59,7 @@ fn ask_twice(load: &Load, lab: &Lab) -> Result<(Answer, Answer), Trouble> {
             flags.extend(["-H".to_owned(), format!("Host: h{}.test", object % hosts)]);
             format!("{base}{folder}{object}")
         }
-        Script::Uniform(folder, count) => format!("{base}{folder}{}", count / 2),
+        Script::Uniform(folder, count) | Script::Sequence(folder, _, count) => format!("{base}{folder}{}", count / 2),
         Script::Unique => format!("{}?proof", load.url),
         Script::Plain | Script::Pipeline(_) => load.url.clone(),
     };

@@ -38,6 +38,8 @@ pub enum Script {
     Forward(String, String),
     /// Numbered objects below a folder, each as likely as the others.
     Uniform(&'static str, u64),
+    /// Numbered objects one after the other, from this one on, of so many.
+    Sequence(&'static str, u64, u64),
     /// Numbered objects of many hosts, few of them asked for often.
     Zipf(&'static str, u64, u64),
 }
@@ -187,6 +189,7 @@ impl Script {
             Script::Unique => Some(("unique.lua", include_str!("../../load/unique.lua"))),
             Script::Forward(..) => Some(("forward.lua", include_str!("../../load/forward.lua"))),
             Script::Uniform(..) => Some(("uniform.lua", include_str!("../../load/uniform.lua"))),
+            Script::Sequence(..) => Some(("sequence.lua", include_str!("../../load/sequence.lua"))),
             Script::Zipf(..) => Some(("zipf.lua", include_str!("../../load/zipf.lua"))),
         }
     }
@@ -198,6 +201,7 @@ impl Script {
             Script::Unique => vec![seed.to_string()],
             Script::Forward(url, authority) => vec![url.clone(), authority.clone()],
             Script::Uniform(folder, count) => vec![(*folder).to_owned(), count.to_string(), seed.to_string()],
+            Script::Sequence(folder, first, count) => vec![(*folder).to_owned(), first.to_string(), count.to_string()],
             Script::Zipf(folder, count, hosts) => {
                 vec![(*folder).to_owned(), count.to_string(), hosts.to_string(), seed.to_string()]
             }
