@@ -15,7 +15,7 @@ use larder_cache::key::Key;
 
 fn main() {
     println!("objects      find ns   find none ns   insert ns   index B/object   evict+insert ns   policy B/object");
-    for objects in [10_000, 1_000_000] {
+    for objects in [10_000, 100_000, 1_000_000] {
         index_and_policy(objects);
     }
     println!("\npieces       append ns   slice_at ns");

@@ -40,3 +40,5 @@ pub mod upstream;
 pub mod visitors;
 pub mod wire;
 pub mod worker;
+
+pub use allocator::Allocator;

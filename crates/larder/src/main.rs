@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: larder::Allocator = larder::Allocator;
 
 fn main() -> ExitCode {
     larder::cli::main()
