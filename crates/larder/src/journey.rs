@@ -96,7 +96,7 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
     let glance = Glance { key: &key, request, asked: &asked, now };
     let found = shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, &mut pieces);
     let next = found.map(|hit| {
-        record.trail.asked = Some(asked);
+        record.trail.asks(asked);
         record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
         if hit.tier == Tier::Disk
             && let Some(detail) = record.detail()

@@ -40,7 +40,7 @@ pub async fn obtain(
         ask.key(&cache, &mut key);
         key
     });
-    record.trail.asked = Some(asked);
+    record.trail.asks(asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
     for _ in 0..TURNS_MAX {

@@ -417,7 +417,7 @@ impl Shared {
 
     /// Puts a finished record where its readers look.
     pub fn tell(&self, tally: &Tally, run: Option<&Run>, mut record: Box<Record>) {
-        record.took_micros = Some(record.micros());
+        record.ends();
         tally.count(&record);
         if let Some(run) = run {
             run.count(&record);

@@ -140,17 +140,27 @@ impl Grace {
         let grace = Grace { stale_while_revalidate, stale_if_error };
         (stale_while_revalidate.is_some() || stale_if_error.is_some()).then(|| Box::new(grace))
     }
+
+    /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3).
+    pub fn stale_while_revalidate(&self) -> Option<u64> {
+        self.stale_while_revalidate
+    }
+
+    /// Seconds past freshness during which it may stand in for an error (RFC 5861 section 4).
+    pub fn stale_if_error(&self) -> Option<u64> {
+        self.stale_if_error
+    }
 }
 
 impl Terms {
     /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3), when the origin says.
     pub fn stale_while_revalidate(&self) -> Option<u64> {
-        self.grace.as_ref()?.stale_while_revalidate
+        self.grace.as_ref()?.stale_while_revalidate()
     }
 
     /// Seconds past freshness during which it may stand in for an error (RFC 5861 section 4), when the origin says.
     pub fn stale_if_error(&self) -> Option<u64> {
-        self.grace.as_ref()?.stale_if_error
+        self.grace.as_ref()?.stale_if_error()
     }
 
     /// Seconds since the origin made or validated it (RFC 9111 section 4.2.3): the value of `Age`.

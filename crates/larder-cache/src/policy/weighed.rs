@@ -5,7 +5,7 @@ use larder_wire::date::Stamp;
 use super::{Asked, Grace, LifetimeSource, Settings, Terms, Usable, Vary, usable};
 
 /// All that [`usable`](fn@usable) looked at in a stored response, and when. The decision can be made again from it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighed {
     /// When the decision was made.
     pub now: Stamp,
@@ -23,10 +23,8 @@ pub struct Weighed {
     pub must_revalidate: bool,
     /// See [`Terms::no_cache`].
     pub no_cache: bool,
-    /// See [`Terms::stale_while_revalidate`].
-    pub stale_while_revalidate: Option<u64>,
-    /// See [`Terms::stale_if_error`].
-    pub stale_if_error: Option<u64>,
+    /// See [`Terms::grace`].
+    pub grace: Option<Box<Grace>>,
 }
 
 impl Weighed {
@@ -41,8 +39,7 @@ impl Weighed {
             source: terms.source,
             must_revalidate: terms.must_revalidate,
             no_cache: terms.no_cache,
-            stale_while_revalidate: terms.stale_while_revalidate(),
-            stale_if_error: terms.stale_if_error(),
+            grace: terms.grace.clone(),
         }
     }
 
@@ -72,7 +69,7 @@ impl Weighed {
             source: self.source,
             must_revalidate: self.must_revalidate,
             no_cache: self.no_cache,
-            grace: Grace::of(self.stale_while_revalidate, self.stale_if_error),
+            grace: self.grace.clone(),
             immutable: false,
             etag: None,
             last_modified: None,

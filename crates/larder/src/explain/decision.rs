@@ -1,6 +1,6 @@
 //! The decisions, as values with a word and a sentence each.
 
-use larder_cache::policy::{Asked, Weighed};
+use larder_cache::policy::{Asked, Grace, Weighed};
 use larder_wire::date::{Stamp, format_date};
 use larder_wire::directives::MaxStale;
 use serde::{Deserialize, Serialize};
@@ -238,8 +238,8 @@ impl From<Weighed> for Numbers {
             remaining: weighed.remaining(),
             must_revalidate: weighed.must_revalidate,
             no_cache: weighed.no_cache,
-            stale_while_revalidate: weighed.stale_while_revalidate,
-            stale_if_error: weighed.stale_if_error,
+            stale_while_revalidate: weighed.grace.as_ref().and_then(|grace| grace.stale_while_revalidate()),
+            stale_if_error: weighed.grace.as_ref().and_then(|grace| grace.stale_if_error()),
         }
     }
 }
@@ -256,8 +256,7 @@ impl Numbers {
             source: larder_cache::policy::LifetimeSource::of_word(&self.source)?,
             must_revalidate: self.must_revalidate,
             no_cache: self.no_cache,
-            stale_while_revalidate: self.stale_while_revalidate,
-            stale_if_error: self.stale_if_error,
+            grace: Grace::of(self.stale_while_revalidate, self.stale_if_error),
         })
     }
 }

@@ -110,14 +110,14 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     }
     let detail = record.detail.as_deref();
     decisions.extend(key(record, detail, places));
-    if let Some(asked) = trail.asked {
+    if let Some(asked) = trail.asked() {
         decisions.push(Decision::Directives { asked: asked.into() });
     }
     if let Some(detail) = detail.filter(|detail| detail.looks > 0) {
         let variants = detail.variants.iter().map(OfVariant::from).collect();
         decisions.push(Decision::Variants { variants, more: detail.variants_more, taken_up: detail.disk_asked });
     }
-    if let Some((weighed, usable)) = trail.weighed {
+    if let Some((weighed, usable)) = trail.weighed.clone() {
         decisions.push(Decision::Freshness { numbers: weighed.into(), usable: usable.as_str().to_owned() });
     }
     if let Some(detail) = detail {
@@ -129,7 +129,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
         while let Some((cause, fetch)) = fetches.next() {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
-            decisions.extend(fetch.keeping.get().map(kept));
+            decisions.extend(fetch.keeping.borrow().clone().map(kept));
         }
     }
     decisions.push(Decision::Answer(Settled {

@@ -383,10 +383,8 @@ fn publish(mut order: Box<Order>, mut head: ResponseHead, declared: Option<u64>,
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
-                order
-                    .notes
-                    .keeping
-                    .set(Some(Keeping::Stored { terms: Weighed::of(&terms, times.received), on_disk: None }));
+                let weighed = Weighed::of(&terms, times.received);
+                order.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, times);
                 let fill = order.writer.store_part(kept, &range, length);
                 return fill.map(|fill| Sink::Hole(fill, Arc::clone(&shared.cache)));
@@ -398,7 +396,7 @@ fn publish(mut order: Box<Order>, mut head: ResponseHead, declared: Option<u64>,
             let kept = kept(head, terms, settings, times);
             order.writer.store(kept, declared);
             let on_disk = order.writer.is_admitted();
-            order.notes.keeping.set(Some(Keeping::Stored { terms: weighed, on_disk }));
+            order.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
         Storable::No(why) => pass(&mut order, head, declared, why, times),
     }
@@ -421,7 +419,7 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
 /// Publishes a head whose answer is for the one who asked, and remembers that.
 fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if order.errand.is_shared() {
-        order.notes.keeping.set(Some(Keeping::Not(why)));
+        order.notes.keeping.replace(Some(Keeping::Not(why)));
         order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received, why);
         if head.status < 500 {
             order.forget_selected();

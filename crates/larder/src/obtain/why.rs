@@ -19,7 +19,7 @@ pub(super) fn note(
     record: &mut Record,
 ) -> Cause {
     let now = record.stamp();
-    let asked = record.trail.asked.unwrap_or_default();
+    let asked = record.trail.asked().unwrap_or_default();
     weigh(found, now, record);
     let needed = !found.is_hit() || record.is_kept();
     let peek = if needed { cache.peek(key, request, now) } else { Peek::default() };

@@ -137,12 +137,19 @@ pub struct Record {
     pub trail: Trail,
     /// The same in detail, where it did not end at once.
     pub detail: Option<Box<Detail>>,
-    /// Microseconds that all of it took, once it is over.
-    pub took_micros: Option<u64>,
     /// Its place in a trace, when it is sampled.
     pub sampled: Option<Box<Sampled>>,
     readers: Readers,
-    started: Instant,
+    time: Time,
+}
+
+/// What is known of a request's duration.
+#[derive(Clone, Copy, Debug)]
+enum Time {
+    /// When its head was read.
+    Since(Instant),
+    /// All of it, in microseconds.
+    Took(u64),
 }
 
 impl Record {
@@ -175,10 +182,9 @@ impl Record {
             complete: false,
             trail: Trail::default(),
             detail: None,
-            took_micros: None,
             sampled: None,
             readers,
-            started,
+            time: Time::Since(started),
         };
         let mut record = match place {
             None => Box::new(begun),
@@ -214,10 +220,9 @@ impl Record {
             complete: true,
             trail: Trail::default(),
             detail: None,
-            took_micros: None,
             sampled: None,
             readers: Readers { logged: None, kept: true },
-            started: Instant::now(),
+            time: Time::Since(Instant::now()),
         }
     }
 
@@ -244,8 +249,15 @@ impl Record {
 
     /// Microseconds since its head was read, or that all of it took.
     pub fn micros(&self) -> u64 {
-        let since = || u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.took_micros.unwrap_or_else(since)
+        match self.time {
+            Time::Since(started) => u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            Time::Took(micros) => micros,
+        }
+    }
+
+    /// It is over now.
+    pub fn ends(&mut self) {
+        self.time = Time::Took(self.micros());
     }
 
     /// Whether somebody will read what it asked for.
@@ -416,5 +428,16 @@ impl Run {
         stats.misses = sums.misses.iter().map(|(reason, many)| (reason.clone(), *many)).collect();
         stats.misses.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
         stats
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands are kept, and each request writes over the oldest: what it takes is pushed out of the processor's caches.
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<Record>() <= 320, "{}", size_of::<Record>());
     }
 }

@@ -1,5 +1,5 @@
-//! What was decided on a request's way, as values. The part that each hit pays for is small and copied; the rest is noted
-//! where an origin is asked anyway.
+//! What was decided on a request's way, as values. The part that each hit pays for is small; the rest is noted where an
+//! origin is asked anyway.
 
 use super::Cause;
 use crate::access::Rule;
@@ -8,13 +8,13 @@ use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
 /// The decisions that every request meets.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Trail {
     /// The listener, as it stands in the configuration; `None` for that of a `larder run`.
     pub listener: Option<SocketAddr>,
@@ -24,13 +24,27 @@ pub struct Trail {
     pub edition: u64,
     /// Why an origin was asked, whatever came of it.
     pub cause: Option<Cause>,
-    /// What it asked of a cache.
-    pub asked: Option<Asked>,
+    /// What it asked of a cache, once that was looked at.
+    asked: Option<Wishes>,
     /// The freshness of the stored response, and what was made of it.
     pub weighed: Option<(Weighed, Usable)>,
 }
 
+/// What a request asks of a cache. Nearly all ask for nothing.
+#[derive(Clone, Debug)]
+struct Wishes(Option<Box<Asked>>);
+
 impl Trail {
+    /// Notes what the request asked of a cache.
+    pub fn asks(&mut self, asked: Asked) {
+        self.asked = Some(Wishes((asked != Asked::default()).then(|| Box::new(asked))));
+    }
+
+    /// What it asked of a cache, if that was looked at.
+    pub fn asked(&self) -> Option<Asked> {
+        self.asked.as_ref().map(|Wishes(asked)| asked.as_deref().copied().unwrap_or_default())
+    }
+
     /// Notes how a stored response was judged.
     pub fn weigh(&mut self, terms: Option<&Terms>, now: Stamp, usable: Usable) {
         self.weighed = terms.map(|terms| (Weighed::of(terms, now), usable));
@@ -168,7 +182,7 @@ fn is_open(name: &str) -> bool {
 }
 
 /// What became of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// It is stored.
     Stored {
@@ -198,7 +212,7 @@ pub struct Notes {
     /// Stored responses were named, to be validated.
     pub conditional: Cell<bool>,
     /// What became of the answer.
-    pub keeping: Cell<Option<Keeping>>,
+    pub keeping: RefCell<Option<Keeping>>,
     /// What the fetch was for.
     pub errand: Cell<&'static str>,
     /// The word for the origin's trouble.
@@ -226,7 +240,7 @@ impl Default for Notes {
             answered_micros: Cell::new(None),
             status: Cell::new(None),
             conditional: Cell::new(false),
-            keeping: Cell::new(None),
+            keeping: RefCell::new(None),
             errand: Cell::new("share"),
             trouble: Cell::new(None),
             sampled: OnceCell::new(),
