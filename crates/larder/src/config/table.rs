@@ -113,7 +113,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.target_bytes_max", Field::Buffer(|c| &mut c.limits.target_bytes_max))
         .between(256, 16 * MB)
         .at_restart()
-    .about("Length of a request target. More is answered 414."),
+    .about("Length of a request line, of which nearly all is the target. More is answered 414."),
     Whole::new("limits.fields_max", Field::Count(|c| &mut c.limits.fields_max))
         .between(1, 10_000)
         .at_restart()
