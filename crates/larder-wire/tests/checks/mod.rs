@@ -154,10 +154,14 @@ fn request_head(head: &RequestHead, rest: &[u8]) {
         Ok(Parsed::Complete { head: reread, len }) => assert_eq!((&reread, len), (head, again.len())),
         other => panic!("{other:?} from {}", String::from_utf8_lossy(&again)),
     }
-    if let Ok(url) = url_of(head, Scheme::Https)
-        && &*url.path != "*"
-    {
-        stays_itself(&url);
+    // What the parser noted of the host says what the fields say.
+    let unread = RequestHead::new(head.method.clone(), head.target.clone(), head.version, head.fields.clone());
+    assert_eq!(url_of(head, Scheme::Https).ok(), url_of(&unread, Scheme::Https).ok());
+    if let Ok(url) = url_of(head, Scheme::Https) {
+        one_key(&url);
+        if &*url.path != "*" {
+            stays_itself(&url);
+        }
     }
     if let Ok(framing) = framing::of_request(head) {
         assert_ne!(framing, Framing::UntilClose);
@@ -165,6 +169,15 @@ fn request_head(head: &RequestHead, rest: &[u8]) {
         let _ = decode_both_ways(framing, rest, 5);
     }
     stripped(&head.fields);
+}
+
+/// A key is the same whether it is made of the parts of a URL or of its text.
+fn one_key(url: &Url) {
+    let (mut written, mut of_parts, mut of_text) = (String::new(), Vec::new(), Vec::new());
+    url.write_to(&mut written);
+    url.key_text(&mut of_parts);
+    url.key_text_of(&written, &mut of_text);
+    assert_eq!(of_parts, of_text, "{written}");
 }
 
 fn response_head(head: &ResponseHead, asked: &Method, rest: &[u8]) {
