@@ -55,22 +55,19 @@ impl Ask {
     /// The key under which the answer is kept. A site's begins with its origin: listeners may put different origins
     /// behind one host name, and neither may answer for the other or for the URL itself.
     pub fn key(&self, cache: &Cache, key: &mut Vec<u8>) {
-        self.key_of(&self.url, "", cache, key);
+        self.key_of_written("", cache, key);
     }
 
     /// The same for who has written the URL already, or nothing.
     pub fn key_of_written(&self, written: &str, cache: &Cache, key: &mut Vec<u8>) {
-        self.key_of(&self.url, written, cache, key);
+        self.begin_key(key);
+        cache.key_of(&self.url, written, key);
     }
 
     /// The key of another URL of the same origin.
     pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
-        self.key_of(url, "", cache, key);
-    }
-
-    fn key_of(&self, url: &Url, written: &str, cache: &Cache, key: &mut Vec<u8>) {
         self.begin_key(key);
-        cache.key_of(url, written, key);
+        cache.key_of(url, "", key);
     }
 
     /// The key as long as the origin has not said which parts of a query do not matter (No-Vary-Search).

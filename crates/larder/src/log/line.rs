@@ -82,7 +82,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Method => record.method.as_ref().map_or(Value::Nothing, |method| text(method.as_str())),
         LogField::Url => text(&record.url),
         LogField::Host => text(host(&record.url)),
-        LogField::Version => Value::Text(version(record)),
+        LogField::Version => Value::Text(record.version.as_str()),
         LogField::Status => Value::Number(record.status.into()),
         LogField::Bytes => Value::Number(record.bytes),
         LogField::Referer => record.text(|texts| texts.referer.as_deref()).map_or(Value::Nothing, text),
@@ -236,13 +236,6 @@ fn json(record: &Record, names: &Names, out: &mut Vec<u8>) {
         before = b',';
     }
     out.push(b'}');
-}
-
-fn version(record: &Record) -> &'static str {
-    match record.version {
-        Version::Http10 => "HTTP/1.0",
-        Version::Http11 => "HTTP/1.1",
-    }
 }
 
 /// The host of a URL, or of the `host:port` of a tunnel.
