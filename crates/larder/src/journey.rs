@@ -17,35 +17,111 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::task::Poll;
 
-/// Serves a connection to its end.
-pub async fn serve(mut session: Box<Session>) {
+/// What a connection is served first.
+pub enum First {
+    /// What is yet to be read or written.
+    Rest,
+    /// A request that the store had no answer for at once.
+    Request(Box<RequestHead>, Option<Box<Begun>>),
+    /// What is in the outbox, and then nothing more.
+    Close,
+}
+
+/// What becomes of a connection whose requests were answered as far as that needs no wait.
+pub enum Step {
+    /// It waits for the next request, once the outbox is written.
+    Waits,
+    /// It is closed, once the outbox is written.
+    Closes,
+    /// It goes on by itself.
+    Goes(First),
+}
+
+impl Step {
+    /// Nothing more is read.
+    pub fn closes(&self) -> bool {
+        matches!(self, Step::Closes)
+    }
+}
+
+/// Answers what was heard on a connection on which nothing else is under way.
+pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
+    let step = loop {
+        let Some(request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
+        if leaves_http(&request) {
+            break Step::Goes(First::Request(Box::new(request), None));
+        }
+        match quick(session, &request) {
+            Glanced::Answered(Next::Continue) if heard.is_empty() => return Step::Waits,
+            // A client that sends requests and reads no answers must not fill the outbox with them.
+            Glanced::Answered(Next::Continue) if session.is_full() => break Step::Goes(First::Rest),
+            Glanced::Answered(Next::Continue) => {}
+            Glanced::Answered(Next::Close | Next::Cut) => break Step::Closes,
+            Glanced::Travels(begun) => break Step::Goes(First::Request(Box::new(request), begun)),
+        }
+    };
+    session.keep(heard);
+    step
+}
+
+/// Serves a connection to its end, or until it may wait in the lobby.
+pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Session>> {
+    let mut given = match first {
+        First::Rest => None,
+        First::Request(request, begun) => Some((request, begun)),
+        First::Close => {
+            session.close().await;
+            return None;
+        }
+    };
     loop {
-        let request = match session.next_request().await {
-            Ok(request) => request,
-            Err(end) => return Box::pin(refuse(session, &end)).await,
-        };
-        match request.method {
-            // Rare and large: boxed, so that every connection's task stays small.
-            Method::Connect => return Box::pin(tunnel::connect(session, request)).await,
-            _ if upgrades(&request) => match Box::pin(tunnel::upgrade(session, request)).await {
-                Some(still) => {
-                    session = still;
+        let next = match given.take() {
+            Some((request, begun)) if leaves_http(&request) => {
+                drop(begun);
+                session = Box::pin(leave_http(session, *request)).await?;
+                continue;
+            }
+            Some((request, begun)) => caught(&mut session, request, begun).await,
+            None => match session.next_request().await {
+                Ok(request) if leaves_http(&request) => {
+                    // Rare and large: boxed, so that every connection's task stays small.
+                    session = Box::pin(leave_http(session, request)).await?;
                     continue;
                 }
-                None => return,
+                Ok(request) => match quick(&mut session, &request) {
+                    Glanced::Answered(next) => next,
+                    Glanced::Travels(begun) => caught(&mut session, Box::new(request), begun).await,
+                },
+                Err(End::Sits) => return Some(session),
+                Err(end) => {
+                    Box::pin(refuse(session, &end)).await;
+                    return None;
+                }
             },
-            _ => {}
-        }
-        let next = match quick(&mut session, &request) {
-            Glanced::Answered(next) => next,
-            Glanced::Travels(begun) => caught(&mut session, request, begun).await,
         };
         match next {
             // A client that sends requests and reads no answers must not fill the outbox with them.
             Next::Continue if session.flush_if_full().await.is_ok() => {}
-            Next::Close => return session.close().await,
-            Next::Continue | Next::Cut => return,
+            Next::Close => {
+                session.close().await;
+                return None;
+            }
+            Next::Continue | Next::Cut => return None,
         }
+    }
+}
+
+fn leaves_http(request: &RequestHead) -> bool {
+    request.method == Method::Connect || upgrades(request)
+}
+
+async fn leave_http(session: Box<Session>, request: RequestHead) -> Option<Box<Session>> {
+    match request.method {
+        Method::Connect => {
+            tunnel::connect(session, request).await;
+            None
+        }
+        _ => tunnel::upgrade(session, request).await,
     }
 }
 
@@ -67,7 +143,7 @@ enum Glanced {
 }
 
 /// What the rules say of a request, and its record and key where they let it through.
-struct Begun {
+pub struct Begun {
     verdict: Verdict,
     looked: Option<(Box<Record>, Vec<u8>)>,
 }
@@ -208,10 +284,10 @@ async fn refuse(mut session: Box<Session>, end: &End) {
 }
 
 /// A broken invariant ends one request, not the worker: it is answered 500 and counted (invariant 12).
-async fn caught(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
+async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Option<Box<Begun>>) -> Next {
     let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
-        let mut travelling = Box::pin(travel(session, request, begun));
+        let mut travelling = Box::pin(travel(session, *request, begun));
         let caught = std::future::poll_fn(|cx| {
             match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
                 Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
@@ -238,7 +314,7 @@ async fn caught(session: &mut Session, request: RequestHead, begun: Option<Box<B
 mod tests {
     use super::*;
 
-    fn task_bytes<F>(_: impl Fn(Box<Session>) -> F) -> usize {
+    fn task_bytes<F>(_: impl Fn(Box<Session>, First) -> F) -> usize {
         size_of::<F>()
     }
 
@@ -246,6 +322,6 @@ mod tests {
     #[test]
     fn a_connection_s_task_is_small() {
         assert!(task_bytes(serve) <= 1024, "{}", task_bytes(serve));
-        assert!(size_of::<Session>() <= 448, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 480, "{}", size_of::<Session>());
     }
 }

@@ -16,6 +16,7 @@ pub mod fetch;
 pub mod journey;
 pub mod listen;
 pub mod live;
+pub mod lobby;
 pub mod log;
 pub mod obtain;
 pub mod outbox;

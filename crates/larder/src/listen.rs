@@ -2,7 +2,8 @@
 
 use crate::config::{Listen, SiteOrigin};
 use crate::deferred;
-use crate::journey;
+use crate::journey::{self, First};
+use crate::lobby;
 use crate::page::Page;
 use crate::record::Run;
 use crate::respond;
@@ -229,20 +230,16 @@ fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, socket: Socket, peer: SocketAd
         return refuse(guest, full, door, socket, peer);
     }
     let (worker, door) = (Rc::clone(worker), Arc::clone(door));
+    let Some(config) = door.tls.clone() else {
+        let mut session = Session::new(worker, door, peer, Wire::Client(socket), BytesMut::new());
+        session.guest = Some(guest);
+        return lobby::enter(session);
+    };
     tokio::task::spawn_local(async move {
         let _guest = guest;
-        match &door.tls {
-            None => {
-                let wire = Wire::Client(socket);
-                journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
-            }
-            Some(config) => {
-                let config = Arc::clone(config);
-                let stream = Rewound::new(Vec::new(), socket);
-                if let Ok(wire) = Box::pin(shake_hands(&worker, config, stream)).await {
-                    journey::serve(Session::new(worker, door, peer, wire, BytesMut::new())).await;
-                }
-            }
+        let stream = Rewound::new(Vec::new(), socket);
+        if let Ok(wire) = Box::pin(shake_hands(&worker, config, stream)).await {
+            journey::serve(Session::new(worker, door, peer, wire, BytesMut::new()), First::Rest).await;
         }
     });
 }

@@ -1,6 +1,7 @@
 //! What goes to a client: heads we wrote and body pieces we share, in one list, written with as few
 //! system calls as the socket allows.
 
+use crate::socket::Socket;
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -87,6 +88,33 @@ impl Outbox {
         }
         self.advance(written);
         Ok(written)
+    }
+
+    /// Writes what the socket takes now; says whether that was all.
+    pub fn write_now(&mut self, socket: &Socket) -> io::Result<bool> {
+        while !self.is_empty() {
+            let len = self.bytes;
+            let written = if let [one] = &self.parts[self.next..] {
+                socket.write_now(&[IoSlice::new(&one.bytes(&self.own)[self.written..])])
+            } else {
+                let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
+                let count = self.vectors(&mut vectors);
+                socket.write_now(&vectors[..count])
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    self.advance(written);
+                    if written < len {
+                        return Ok(false);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     fn vectors<'a>(&'a self, vectors: &mut [IoSlice<'a>; VECTORS_MAX]) -> usize {

@@ -673,6 +673,6 @@ pub fn page_for_end(end: &End) -> Option<Page> {
             Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.")
                 .closing(),
         ),
-        End::Quiet | End::Broken => None,
+        End::Quiet | End::Broken | End::Sits => None,
     }
 }

@@ -160,6 +160,8 @@ pub enum StartError {
     Tls(TlsError),
     /// Settings of the way to origins.
     Upstream(SettingsFault),
+    /// A worker has nowhere to wait for its clients.
+    Worker(io::Error),
     /// A thread cannot be started.
     Thread(io::Error),
     /// The disk store.
@@ -184,6 +186,7 @@ impl std::fmt::Display for StartError {
             }
             StartError::Tls(_) => f.write_str("the certificates are not usable"),
             StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
+            StartError::Worker(_) => f.write_str("cannot wait for clients: raise the open file limit"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
             StartError::Disk(_) => f.write_str("the disk store does not open"),
             StartError::Traces(_) => f.write_str("traces cannot be sent: check `otlp` in [tracing]"),
@@ -194,7 +197,10 @@ impl std::fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StartError::Listen(_, error) | StartError::File(_, error) | StartError::Thread(error) => Some(error),
+            StartError::Listen(_, error)
+            | StartError::File(_, error)
+            | StartError::Worker(error)
+            | StartError::Thread(error) => Some(error),
             StartError::InUse(_) => None,
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),

@@ -1,8 +1,10 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
 use crate::control;
-use crate::listen::Door;
+use crate::listen::{Door, Guest};
+use crate::lobby::Place;
 use crate::outbox::Outbox;
+use crate::socket::Socket;
 use crate::ticker::{Over, Timer, Wait};
 use crate::wire::Wire;
 use crate::worker::Worker;
@@ -18,7 +20,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
 /// A client's connection and what is known of it.
@@ -35,6 +37,10 @@ pub struct Session {
     pub inside: Option<(Host, u16)>,
     /// What waits to be written.
     pub outbox: Outbox,
+    /// It counts as an open connection for as long as this lives.
+    pub guest: Option<Guest>,
+    /// Where it waits between two requests, once it has waited.
+    pub place: Option<Place>,
     /// The current request's body, as far as it has not been read.
     pub upload: Option<Decoder>,
     timer: Timer,
@@ -61,6 +67,8 @@ pub enum End {
     Broken,
     /// A request was begun and not finished in time.
     Late,
+    /// It waits for the next one in the lobby.
+    Sits,
     /// What came is no request.
     Fault(Fault),
 }
@@ -83,6 +91,9 @@ const INBOX_BYTES: usize = 1024;
 /// A larger buffer is not worth keeping.
 const LENT_BYTES_MAX: usize = 64 * 1024;
 
+/// So many small ones are kept: as many connections are answered before the first of them is written to.
+const LENT_MAX: usize = 32;
+
 /// After so many requests a connection that stays open is noted in between.
 const NOTED_REQUESTS: u64 = 32;
 
@@ -99,6 +110,8 @@ impl Session {
             scheme,
             inside: None,
             outbox: Outbox::default(),
+            guest: None,
+            place: None,
             upload: None,
             wire,
             inbox,
@@ -132,21 +145,127 @@ impl Session {
                             true => self.inbox.clear(),
                             false => self.inbox.advance(len),
                         }
-                        self.served += 1;
-                        if self.served - self.noted >= NOTED_REQUESTS {
-                            self.note();
-                        }
-                        self.uploaded = 0;
-                        self.last_said = !head.keeps_alive();
-                        self.head_began = None;
+                        self.begin_request(&head);
                         return Ok(head);
                     }
                     Ok(Parsed::Partial) => {}
                 }
             }
             self.flush().await.map_err(|_| End::Broken)?;
+            if self.may_sit() {
+                return Err(End::Sits);
+            }
+            self.stay_outside();
             self.read_head_bytes().await?;
         }
+    }
+
+    fn begin_request(&mut self, head: &RequestHead) {
+        self.served += 1;
+        if self.served - self.noted >= NOTED_REQUESTS {
+            self.note();
+        }
+        self.uploaded = 0;
+        self.last_said = !head.keeps_alive();
+        self.head_began = None;
+    }
+
+    /// The next request of what was read just now, while nothing else waits to be read. What is no request, or none yet,
+    /// is left to [`Session::next_request`].
+    pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<RequestHead> {
+        match self.scan.request(heard, &self.worker.head_limits) {
+            Ok(Parsed::Complete { head, len }) => {
+                *heard = &heard[len..];
+                self.begin_request(&head);
+                Some(head)
+            }
+            Ok(Parsed::Partial) => None,
+            Err(_) => {
+                self.scan = HeadScan::new();
+                None
+            }
+        }
+    }
+
+    /// The lobby hears no more of a socket that is waited for elsewhere.
+    fn stay_outside(&mut self) {
+        if self.wire.free().is_none() {
+            self.give_up_place();
+        }
+    }
+
+    fn give_up_place(&mut self) {
+        if let (Some(place), Wire::Client(socket)) = (self.place.take(), &self.wire) {
+            place.give_up(socket);
+        }
+    }
+
+    /// What was read and not used up.
+    pub fn keep(&mut self, heard: &[u8]) {
+        if !heard.is_empty() {
+            self.inbox.extend_from_slice(heard);
+        }
+    }
+
+    /// Nothing is under way, and the socket can be waited for without a task.
+    fn may_sit(&mut self) -> bool {
+        self.place.is_some()
+            && self.inbox.is_empty()
+            && self.outbox.is_empty()
+            && self.upload.is_none()
+            && !self.is_draining()
+            && self.wire.free().is_some()
+    }
+
+    /// Holds nothing more than it must while it waits.
+    pub fn rest(&mut self) {
+        self.lend_buffers();
+        if let Some(socket) = self.wire.free() {
+            socket.refresh();
+        }
+    }
+
+    /// The socket, if it can be used without a wait.
+    pub fn free(&mut self) -> Option<&mut Socket> {
+        self.wire.free()
+    }
+
+    /// Reads what is here.
+    pub fn read_now(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self.wire.free() {
+            Some(socket) => socket.read_now(room),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Writes what waits to be written, as far as that needs no wait; says whether that was all.
+    pub fn flush_now(&mut self) -> io::Result<bool> {
+        if self.outbox.is_empty() {
+            return Ok(true);
+        }
+        self.send_at_once();
+        match self.wire.free() {
+            Some(socket) => self.outbox.write_now(socket),
+            None => Ok(false),
+        }
+    }
+
+    /// It is closed now, without a farewell: nothing waits to be read or written, or nobody is there.
+    pub fn leave(mut self: Box<Self>) {
+        self.note();
+        self.lend_buffers();
+        drop(self.place.take());
+    }
+
+    /// The client announced its last request, and all of it was read.
+    pub fn is_over(&self) -> bool {
+        self.last_said && self.inbox.is_empty() && self.upload.is_none()
+    }
+
+    /// For how long a client may be silent before its next request.
+    pub fn silence_max(&self) -> Duration {
+        let timeouts = &self.worker.config().timeouts;
+        if self.served > 0 { timeouts.idle } else { timeouts.head }
     }
 
     /// Tells the worker's list of clients what came since it was told last.
@@ -207,8 +326,10 @@ impl Session {
 
     /// Takes a buffer for an answer that is about to be written.
     pub fn borrow_outbox(&mut self) {
-        if self.outbox.is_unused() {
-            std::mem::swap(&mut self.outbox, &mut *self.worker.outbox.borrow_mut());
+        if self.outbox.is_unused()
+            && let Some(outbox) = self.worker.outbox.borrow_mut().pop()
+        {
+            self.outbox = outbox;
         }
     }
 
@@ -321,9 +442,14 @@ impl Session {
         }
     }
 
+    /// Enough has come together.
+    pub fn is_full(&self) -> bool {
+        self.outbox.len() >= OUTBOX_BYTES_MAX
+    }
+
     /// Writes when enough has come together.
     pub async fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.outbox.len() < OUTBOX_BYTES_MAX { Ok(()) } else { self.flush().await }
+        if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
     /// Whether the server is going down, so that this connection should not be kept.
@@ -337,7 +463,7 @@ impl Session {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
         self.note();
-        let quiet = self.last_said && self.inbox.is_empty() && self.upload.is_none();
+        let quiet = self.is_over();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return self.lend_buffers();
         }
@@ -360,6 +486,7 @@ impl Session {
     /// The bare stream and what was read from it: what follows is no HTTP.
     pub fn into_parts(mut self: Box<Self>) -> (Wire, BytesMut) {
         self.note();
+        self.give_up_place();
         (self.wire, self.inbox)
     }
 
@@ -369,19 +496,16 @@ impl Session {
     }
 }
 
-/// Puts a buffer where the next one is taken from, unless it is too large to be kept. What lay there goes: most often that
-/// is the nothing for which this one was taken.
-fn lend<T: Default>(buffer: &mut T, place: &RefCell<T>, room_bytes: impl Fn(&T) -> usize) {
-    match room_bytes(buffer) {
-        0 => {}
-        1..=LENT_BYTES_MAX => {
-            let mut place = place.borrow_mut();
-            std::mem::swap(buffer, &mut *place);
-            if room_bytes(buffer) > 0 {
-                *buffer = T::default();
-            }
-        }
-        _ => *buffer = T::default(),
+/// Puts a buffer where the next one is taken from, unless it is too large to be kept.
+fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn(&T) -> usize) {
+    let room = room_bytes(buffer);
+    if room == 0 {
+        return;
+    }
+    let buffer = std::mem::take(buffer);
+    let mut lent = place.borrow_mut();
+    if lent.is_empty() && room <= LENT_BYTES_MAX || lent.len() < LENT_MAX && room <= LENT_BYTES_MAX / LENT_MAX {
+        lent.push(buffer);
     }
 }
 
@@ -393,7 +517,7 @@ async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io
         let mut buf = ReadBuf::new(&mut scratch);
         std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
         if inbox.capacity() == 0 {
-            std::mem::swap(inbox, &mut *worker.inbox.borrow_mut());
+            *inbox = worker.inbox.borrow_mut().pop().unwrap_or_default();
             inbox.reserve(INBOX_BYTES.max(buf.filled().len()));
         }
         inbox.extend_from_slice(buf.filled());

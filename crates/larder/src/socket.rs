@@ -4,7 +4,7 @@
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
@@ -77,6 +77,48 @@ impl Socket {
             State::Polled(stream) => stream.set_nodelay(true),
             State::Lost => Ok(()),
         };
+    }
+
+    /// It has not joined the poll, and can be read from and written to without it.
+    pub fn is_free(&self) -> bool {
+        matches!(self.0, State::Free(..))
+    }
+
+    /// It may make some calls without the poll again.
+    pub fn refresh(&mut self) {
+        if let State::Free(_, calls) = &mut self.0 {
+            *calls = 0;
+        }
+    }
+
+    /// The descriptor, while it is free.
+    pub fn free(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.0 {
+            State::Free(stream, _) => Ok(stream.as_fd()),
+            State::Polled(_) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.0 {
+            State::Free(stream, _) => Ok(stream.as_fd()),
+            State::Polled(stream) => Ok(stream.as_fd()),
+            State::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Reads what is here without a wait: `WouldBlock` where there is nothing.
+    pub fn read_now(&self, room: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.free()?, room, RecvFlags::empty())?.1)
+    }
+
+    /// Writes as much as there is room for.
+    pub fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match slices {
+            [one] => send_one(self.free()?, one),
+            _ => send_all(self.free()?, slices),
+        }
     }
 
     /// Registers it if that was not done. What has come by now is told as if it came afterwards.

@@ -136,6 +136,19 @@ impl Ticker {
         }
     }
 
+    /// A wait begins whose end is not looked for here; says at which tick.
+    pub fn wait_begins(&self) -> u64 {
+        self.stir();
+        self.now.get()
+    }
+
+    /// How long it is since a tick.
+    pub fn since(&self, tick: u64) -> Duration {
+        // The first of them had partly passed.
+        let ticks = self.now.get().saturating_sub(tick).saturating_sub(1);
+        TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
+    }
+
     /// Ends all idle waits, now and from now on.
     pub fn drain(&self) {
         self.draining.set(true);

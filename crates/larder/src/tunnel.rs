@@ -4,7 +4,7 @@
 use crate::access::{self, Ask, Verdict};
 use crate::clock;
 use crate::fetch;
-use crate::journey;
+use crate::journey::{self, First};
 use crate::listen;
 use crate::page::Page;
 use crate::record::{Cause, Outcome, Record};
@@ -89,7 +89,7 @@ async fn open(mut session: Box<Session>, host: Host, port: u16, record: Box<Reco
         Ok(wire) => {
             let mut session = Session::new(worker, door, peer, wire, BytesMut::new());
             session.inside = Some((inside, port));
-            journey::serve(session).await;
+            journey::serve(session, First::Rest).await;
         }
         Err(HandshakeTrouble::ClientRejectsCa) => {
             tracing::info!(%host, "the client does not trust the local CA: its tunnels to this host stay closed for an hour");

@@ -124,6 +124,14 @@ impl AsyncWrite for Wire {
 }
 
 impl Wire {
+    /// The socket of a client in clear text that never had to wait.
+    pub fn free(&mut self) -> Option<&mut Socket> {
+        match self {
+            Wire::Client(socket) if socket.is_free() => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Closing needs no farewell of its own.
     pub fn tls_is_off(&self) -> bool {
         matches!(self, Wire::Tcp(_) | Wire::Client(_) | Wire::Unix(_))

@@ -5,6 +5,7 @@ use crate::clock::Carried;
 use crate::config::Config;
 use crate::listen::{self, Door};
 use crate::live::{self, Held};
+use crate::lobby::{self, Lobby};
 use crate::outbox::Outbox;
 use crate::record::{Number, Query, Readers, Record, Tally};
 use crate::server::{Command, Shared, StartError};
@@ -37,10 +38,12 @@ pub struct Worker {
     clock: Carried,
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
-    /// The room of an inbox whose connection waits; empty.
-    pub inbox: RefCell<BytesMut>,
-    /// The same of an outbox.
-    pub outbox: RefCell<Outbox>,
+    /// Where connections wait between two requests.
+    pub lobby: Rc<Lobby>,
+    /// The room of inboxes whose connections wait; empty.
+    pub inbox: RefCell<Vec<BytesMut>>,
+    /// The same of outboxes.
+    pub outbox: RefCell<Vec<Outbox>>,
     /// Where the key of a quick look-up is written.
     pub keys: RefCell<Vec<u8>>,
     /// Where the pieces of a whole body are gathered.
@@ -85,6 +88,7 @@ impl Worker {
             head_limits,
             clock: Carried::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
+            lobby: Lobby::new().map_err(StartError::Worker)?,
             inbox: RefCell::default(),
             outbox: RefCell::default(),
             keys: RefCell::default(),
@@ -142,6 +146,9 @@ impl Worker {
 
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
         tokio::task::spawn_local(Rc::clone(&self).keep_time());
+        if let Err(error) = lobby::open(&self) {
+            return tracing::error!(%error, "a worker has no lobby: raise the open file limit");
+        }
         self.publish_upstream();
         for (socket, door) in doors {
             tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
