@@ -22,6 +22,8 @@ pub struct Fields {
     /// The buffer is what [`Fields::write_to`] writes, and nothing else: a kept head is sent from it as it lies, and its
     /// line ends say where the lines are.
     is_wire: bool,
+    /// The buffer is a block that was received, its last empty line included, and the lines are all that are in it.
+    is_received: bool,
 }
 
 /// Where one field line lies in the buffer.
@@ -95,6 +97,7 @@ impl Fields {
         if !self.is_wire {
             let line = self.append(name, value);
             self.lines.push(line);
+            self.is_received = false;
             return true;
         }
         self.marks |= mark(name);
@@ -119,7 +122,7 @@ impl Fields {
                 value_len: header.value.len() as u32,
             }
         });
-        Fields { lines: lines.collect(), bytes: block.to_vec(), marks, is_wire: false }
+        Fields { lines: lines.collect(), bytes: block.to_vec(), marks, is_wire: false, is_received: true }
     }
 
     /// The number of field lines.
@@ -145,7 +148,7 @@ impl Fields {
         }
         let mut wire = Vec::with_capacity(self.wire_len());
         self.write_to(&mut wire);
-        *self = Fields { bytes: wire, lines: Vec::new(), marks: self.marks, is_wire: true };
+        *self = Fields { bytes: wire, lines: Vec::new(), marks: self.marks, is_wire: true, is_received: false };
     }
 
     /// Makes the list of lines of a kept head again, before it is changed.
@@ -154,6 +157,7 @@ impl Fields {
             self.lines = self.lines().collect();
             self.is_wire = false;
         }
+        self.is_received = false;
     }
 
     /// Adds a line at the end. White space around the value is dropped; a CR, LF or NUL inside it
@@ -236,6 +240,11 @@ impl Fields {
             }
         }
         found
+    }
+
+    /// The bytes of a received head with the empty line that ends it, if no line was changed since.
+    pub(crate) fn block(&self) -> Option<&[u8]> {
+        self.is_received.then_some(&self.bytes)
     }
 
     /// Bytes of a received head.

@@ -89,6 +89,18 @@ impl HeadScan {
 
     /// As the function [`request`]; `buf` begins with the bytes of the last call.
     pub fn request(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Parsed<RequestHead>, Fault> {
+        self.request_after(&mut None, buf, limits)
+    }
+
+    /// The same for who has an earlier head at hand as it was read: a client's next request most often differs in
+    /// its target only, and fields that are the same byte for byte need not be read again. A head that serves is taken, and
+    /// comes back with the new target.
+    pub fn request_after(
+        &mut self,
+        before: &mut Option<RequestHead>,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Parsed<RequestHead>, Fault> {
         let mut start = None;
         if self.fields_at == 0 {
             self.skip_empty_lines(buf)?;
@@ -97,6 +109,9 @@ impl HeadScan {
             }
             if !self.find_start_line(buf, limits, Side::Client)? {
                 return Ok(Parsed::Partial);
+            }
+            if let Some(head) = self.as_before(before, buf, limits) {
+                return Ok(Parsed::Complete { head, len: self.restart() });
             }
             let (method, target, version) = request_line(self.start_line(buf))?;
             if let Some(fields) = self.fields_at_once(buf, limits) {
@@ -249,6 +264,30 @@ impl HeadScan {
         Some(Fields::from_block(block, headers))
     }
 
+    /// The head before, if all but the target is said again: the fields passed every check when they were read, and end with
+    /// the same empty line.
+    fn as_before(&mut self, before: &mut Option<RequestHead>, buf: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
+        let (head, rest) = (before.as_ref()?, buf.get(self.fields_at..)?);
+        let block = head.fields.block()?;
+        let len = self.fields_at + block.len();
+        let fits = len <= limits.head_bytes_max && head.fields.len() <= limits.fields_max;
+        let usual = head.method == Method::Get && head.version == Version::Http11;
+        if !usual || !fits || !rest.starts_with(block) {
+            return None;
+        }
+        let target = self.start_line(buf).strip_prefix(BEFORE_TARGET)?.strip_suffix(BEHIND_TARGET)?;
+        let other = match &head.target {
+            Target::Origin(path) if path.as_bytes() == target => None,
+            _ => Some(target::of_method(&Method::Get, target).ok()?),
+        };
+        let mut head = before.take()?;
+        if let Some(target) = other {
+            head.target = target;
+        }
+        self.scanned = len;
+        Some(head)
+    }
+
     fn fields(&self, buf: &[u8], side: Side) -> Result<Fields, Fault> {
         tokenise(&buf[self.fields_at..self.scanned], self.lines).map_err(|(kind, detail)| Fault { side, kind, detail })
     }
@@ -258,6 +297,10 @@ impl HeadScan {
         std::mem::take(self).scanned
     }
 }
+
+/// Of nearly every request line.
+const BEFORE_TARGET: &[u8] = b"GET ";
+const BEHIND_TARGET: &[u8] = b" HTTP/1.1";
 
 /// So many need no memory of their own while they are found.
 const FEW_FIELDS: usize = 24;
@@ -312,7 +355,7 @@ fn field_fault(block: &[u8]) -> (FaultKind, &'static str) {
 /// `method SP target SP version`, each separated by exactly one space (RFC 9112 section 3).
 fn request_line(line: &[u8]) -> Result<(Method, Target, Version), Fault> {
     // Nearly all of them: a target that is one has no space and no control byte, so nothing is left to be looked for.
-    let usual = line.strip_prefix(b"GET ").and_then(|rest| rest.strip_suffix(b" HTTP/1.1"));
+    let usual = line.strip_prefix(BEFORE_TARGET).and_then(|rest| rest.strip_suffix(BEHIND_TARGET));
     if let Some(Ok(target)) = usual.map(|target| target::of_method(&Method::Get, target)) {
         return Ok((Method::Get, target, Version::Http11));
     }

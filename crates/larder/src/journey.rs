@@ -51,13 +51,17 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
         if leaves_http(&request) {
             break Step::Goes(First::Request(Box::new(request), None));
         }
-        match quick(session, &request) {
-            Glanced::Answered(Next::Continue) if heard.is_empty() => return Step::Waits,
-            // A client that sends requests and reads no answers must not fill the outbox with them.
-            Glanced::Answered(Next::Continue) if session.is_full() => break Step::Goes(First::Rest),
-            Glanced::Answered(Next::Continue) => {}
-            Glanced::Answered(Next::Close | Next::Cut) => break Step::Closes,
+        let next = match quick(session, &request) {
+            Glanced::Answered(next) => next,
             Glanced::Travels(begun) => break Step::Goes(First::Request(Box::new(request), begun)),
+        };
+        session.worker.heads.keep(session.peer, request);
+        match next {
+            Next::Continue if heard.is_empty() => return Step::Waits,
+            // A client that sends requests and reads no answers must not fill the outbox with them.
+            Next::Continue if session.is_full() => break Step::Goes(First::Rest),
+            Next::Continue => {}
+            Next::Close | Next::Cut => break Step::Closes,
         }
     };
     session.keep(heard);
@@ -89,7 +93,10 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
                     continue;
                 }
                 Ok(request) => match quick(&mut session, &request) {
-                    Glanced::Answered(next) => next,
+                    Glanced::Answered(next) => {
+                        session.worker.heads.keep(session.peer, request);
+                        next
+                    }
                     Glanced::Travels(begun) => caught(&mut session, Box::new(request), begun).await,
                 },
                 Err(End::Sits) => return Some(session),

@@ -264,7 +264,8 @@ fn hear(mut session: Box<Session>, gone: bool) -> Option<Heard> {
 
 /// Gives a connection a task until it can wait here again.
 fn go(session: Box<Session>, first: First) {
-    tokio::task::spawn_local(serve(session, first));
+    // Boxed: the runtime moves a task's future three times from place to place.
+    tokio::task::spawn_local(Box::pin(serve(session, first)));
 }
 
 /// Serves a connection of which this came first, until it ends or waits in the lobby.

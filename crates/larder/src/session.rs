@@ -130,7 +130,10 @@ impl Session {
     pub async fn next_request(&mut self) -> Result<RequestHead, End> {
         loop {
             if !self.inbox.is_empty() {
-                match self.scan.request(&self.inbox, &self.worker.head_limits) {
+                let (worker, peer) = (&self.worker, self.peer);
+                let read =
+                    worker.heads.read(peer, |before| self.scan.request_after(before, &self.inbox, &worker.head_limits));
+                match read {
                     Err(fault) => match control::translated(&self.inbox) {
                         Some(asked) => {
                             self.inbox = BytesMut::from(&asked[..]);
@@ -173,7 +176,8 @@ impl Session {
     /// The next request of what was read just now, while nothing else waits to be read. What is no request, or none yet,
     /// is left to [`Session::next_request`].
     pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<RequestHead> {
-        match self.scan.request(heard, &self.worker.head_limits) {
+        let (worker, scan) = (&self.worker, &mut self.scan);
+        match worker.heads.read(self.peer, |before| scan.request_after(before, heard, &worker.head_limits)) {
             Ok(Parsed::Complete { head, len }) => {
                 *heard = &heard[len..];
                 self.begin_request(&head);

@@ -36,6 +36,8 @@ pub struct Worker {
     pub head_limits: HeadLimits,
     /// The wall clock.
     clock: Carried,
+    /// What clients said last.
+    pub heads: Heads,
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
     /// Where connections wait between two requests.
@@ -57,6 +59,35 @@ pub struct Worker {
     settings: live::Copy<Config>,
     /// Connections that are open here.
     pub sessions: Cell<usize>,
+}
+
+/// Heads of requests that were answered. A client says nearly the same each time, and many clients say the same: what is said
+/// again is not read again.
+#[derive(Default)]
+pub struct Heads([RefCell<Option<RequestHead>>; HEADS]);
+
+/// So many are kept, each where the port of its client puts it.
+const HEADS: usize = 16;
+
+/// A longer head is not worth keeping.
+const HEAD_BYTES_MAX: usize = 4 * 1024;
+
+impl Heads {
+    /// Reads a head with the help of one before.
+    pub fn read<T>(&self, peer: SocketAddr, read: impl FnOnce(&mut Option<RequestHead>) -> T) -> T {
+        read(&mut self.place(peer).borrow_mut())
+    }
+
+    /// Keeps a head that was served.
+    pub fn keep(&self, peer: SocketAddr, head: RequestHead) {
+        if head.fields.heap_bytes() <= HEAD_BYTES_MAX {
+            *self.place(peer).borrow_mut() = Some(head);
+        }
+    }
+
+    fn place(&self, peer: SocketAddr) -> &RefCell<Option<RequestHead>> {
+        &self.0[usize::from(peer.port()) % HEADS]
+    }
 }
 
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -87,6 +118,7 @@ impl Worker {
             upstreams,
             head_limits,
             clock: Carried::default(),
+            heads: Heads::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
             lobby: Lobby::new().map_err(StartError::Worker)?,
             inbox: RefCell::default(),

@@ -46,7 +46,30 @@ pub fn request(bytes: &[u8]) {
             assert!(head.fields.len() <= limits.fields_max);
             reads_one_way(&bytes[..*len]);
             request_head(head, &bytes[*len..]);
+            said_again(head, &bytes[..*len], &limits);
         }
+    }
+}
+
+/// A head that was read helps to read the next one, and never changes what that one says: the same again, one with
+/// another target, ones with a byte of each place changed, and a prefix of each length.
+fn said_again(head: &RequestHead, bytes: &[u8], limits: &HeadLimits) {
+    let target_at = bytes.iter().position(|&byte| byte == b' ').map_or(0, |at| at + 1);
+    let longer = [&bytes[..target_at], b"/longer", &bytes[target_at..]].concat();
+    let mut others = vec![bytes.to_vec(), longer, [bytes, b"GET / HTTP/1.1\r\n"].concat()];
+    others.extend((0..bytes.len()).map(|at| bytes[..at].to_vec()));
+    for (at, byte) in [(0, 1), (0, 0x20), (1, 0x0d), (2, 0x0a), (3, 0x80)] {
+        let changed = |at: usize| {
+            let mut other = bytes.to_vec();
+            other[at] ^= byte;
+            other
+        };
+        others.extend((at..bytes.len()).step_by(4).map(changed));
+    }
+    for other in others {
+        let mut before = Some(head.clone());
+        let read = HeadScan::new().request_after(&mut before, &other, limits);
+        assert_eq!(read, parse::request(&other, limits), "{:?} after {:?}", other.escape_ascii(), bytes.escape_ascii());
     }
 }
 
