@@ -2,13 +2,16 @@
 //!
 //! Those who speak are heard together: each one's request is read and, if the store has the answer at hand, answered into its
 //! outbox; then all the answers are written. So the processor does the same thing many times in a row, and a hit costs
-//! no turn of the runtime. What needs a wait (a fetch, a client that reads slowly, half a head) leaves with a task of its own and
-//! comes back when it is over; a connection whose socket had to join the runtime's poll meanwhile stays a task.
+//! no turn of the runtime (decision 019). What needs a wait (a fetch, a client that reads slowly, half a head) leaves with a
+//! task of its own and comes back when that is over; a connection whose socket had to join the runtime's poll stays a task.
+//!
+//! The descriptor tells of each socket once, when something comes (`EPOLLET`). So a read that takes all there is needs no
+//! second one to find that out; and what comes for somebody who is away is noted at its seat.
 
 use crate::journey::{self, First, Step};
 use crate::session::Session;
 use crate::socket::Socket;
-use crate::ticker::{Over, Wait};
+use crate::ticker::{Over, TICK, Wait};
 use crate::worker::Worker;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -26,14 +29,16 @@ use tokio::net::TcpStream;
 /// So many are heard before the first answer is written, and before others get a turn.
 const ROUND_CONNECTIONS: usize = 32;
 
+/// Who has more to say than so many reads take gets a task, so that others have their turn.
+const READS_MAX: u8 = 4;
+
 /// A worker's clients that wait.
 pub struct Lobby {
     poll: OwnedFd,
     seats: RefCell<Vec<Seat>>,
-    free: RefCell<Vec<u32>>,
-    /// Nobody has waited for longer than since this tick.
+    free: RefCell<Vec<usize>>,
     round: RefCell<Round>,
-    /// The last time of all.
+    /// Nobody waits here any more.
     closed: Cell<bool>,
 }
 
@@ -56,12 +61,14 @@ struct Round {
 struct Heard {
     session: Box<Session>,
     step: Step,
+    /// There may be more to read of which nothing will be told.
+    more: bool,
 }
 
 /// A connection's seat; it is free again when this goes.
 pub struct Place {
     lobby: Rc<Lobby>,
-    number: u32,
+    number: usize,
     registered: bool,
 }
 
@@ -79,7 +86,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.lobby.seats.borrow_mut()[self.number as usize] = Seat::Free;
+        self.lobby.seats.borrow_mut()[self.number] = Seat::Free;
         self.lobby.free.borrow_mut().push(self.number);
     }
 }
@@ -103,29 +110,27 @@ impl Lobby {
         let number = self.free.borrow_mut().pop().unwrap_or_else(|| {
             let mut seats = self.seats.borrow_mut();
             seats.push(Seat::Free);
-            u32::try_from(seats.len() - 1).expect("fewer connections than descriptors")
+            seats.len() - 1
         });
-        self.seats.borrow_mut()[number as usize] = Seat::Away { stirred: false };
+        self.seats.borrow_mut()[number] = Seat::Away { stirred: false };
         Place { lobby: Rc::clone(self), number, registered: false }
     }
 
     /// Lets somebody wait who has nothing under way. If the client has spoken meanwhile, it is heard at once.
     fn sit(&self, mut session: Box<Session>) {
-        let worker = Rc::clone(&session.worker);
         if !self.is_registered(&mut session) || self.closed.get() {
-            session.place = None;
-            return go(session, First::Rest);
+            return go_for_good(session, First::Rest);
         }
-        let Some(place) = &session.place else { return go(session, First::Rest) };
-        let seat = place.number as usize;
+        let Some(seat) = session.place.as_ref().map(|place| place.number) else { return go(session, First::Rest) };
         if let Seat::Away { stirred: stirred @ true } = &mut self.seats.borrow_mut()[seat] {
             *stirred = false;
         } else {
             session.rest();
-            self.seats.borrow_mut()[seat] = Seat::Here(session, worker.ticker.wait_begins());
+            let since = session.worker.ticker.wait_begins();
+            self.seats.borrow_mut()[seat] = Seat::Here(session, since);
             return;
         }
-        self.attend(session);
+        self.attend(session, READS_MAX);
     }
 
     fn is_registered(&self, session: &mut Session) -> bool {
@@ -133,7 +138,7 @@ impl Lobby {
         if place.registered {
             return true;
         }
-        let number = epoll::EventData::new_u64(place.number.into());
+        let number = epoll::EventData::new_u64(place.number as u64);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let added = session.free().is_some_and(|socket| {
             socket.free().is_ok_and(|socket| epoll::add(&self.poll, socket, number, flags).is_ok())
@@ -144,27 +149,30 @@ impl Lobby {
         added
     }
 
-    /// Hears one alone.
-    fn attend(&self, session: Box<Session>) {
-        if let Some(heard) = hear(session, false) {
-            self.answer(heard);
+    /// Hears one alone for whom more may have come than one read takes.
+    fn attend(&self, session: Box<Session>, reads_left: u8) {
+        if let Some(heard) = hear(session, true) {
+            self.answer(heard, reads_left);
         }
     }
 
     /// Writes what one is answered, and shows it its way.
-    fn answer(&self, Heard { mut session, step }: Heard) {
+    fn answer(&self, heard: Heard, reads_left: u8) {
+        let Heard { mut session, step, more } = heard;
         let first = match step {
             Step::Goes(first) => first,
             Step::Waits | Step::Closes => match session.flush_now() {
                 Err(_) => return session.leave(),
                 Ok(false) if step.closes() => First::Close,
-                Ok(false) => First::Rest,
-                Ok(true) if !step.closes() => return self.sit(session),
-                Ok(true) if session.is_over() => return session.leave(),
-                Ok(true) => First::Close,
+                Ok(true) if step.closes() && session.is_over() => return session.leave(),
+                Ok(true) if step.closes() => First::Close,
+                Ok(true) if !more => return self.sit(session),
+                Ok(true) if reads_left > 0 => return self.attend(session, reads_left - 1),
+                Ok(_) => First::Rest,
             },
         };
-        go(session, first);
+        // Of what is there to be read, nothing is told again here.
+        if more { go_for_good(session, first) } else { go(session, first) }
     }
 
     /// Hears all who have spoken and answers them; says whether there may be more.
@@ -185,9 +193,27 @@ impl Lobby {
             }
         }
         for one in heard.drain(..) {
-            self.answer(one);
+            self.answer(one, READS_MAX);
         }
         Ok(full)
+    }
+
+    /// Hears those who speak, until so many do at once that others should have a turn first.
+    async fn rounds(&self, poll: &TcpStream) -> io::Result<()> {
+        poll_fn(|cx| {
+            loop {
+                ready!(poll.poll_read_ready(cx))?;
+                let round = poll.try_io(Interest::READABLE, || match self.round()? {
+                    true => Ok(()),
+                    false => Err(io::ErrorKind::WouldBlock.into()),
+                });
+                match round {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    done => return Poll::Ready(done),
+                }
+            }
+        })
+        .await
     }
 
     /// Takes one from its seat.
@@ -214,7 +240,7 @@ impl Lobby {
             timeouts.idle.min(timeouts.head)
         };
         let mut over = Vec::new();
-        let mut next = shortest;
+        let mut next = shortest.max(TICK);
         for seat in self.seats.borrow_mut().iter_mut() {
             let Seat::Here(session, since) = seat else { continue };
             let left = session.silence_max().saturating_sub(worker.ticker.since(*since));
@@ -229,43 +255,48 @@ impl Lobby {
     }
 }
 
-/// Reads what a client said and answers what can be answered at once; nothing where there is nobody to answer.
-fn hear(mut session: Box<Session>, gone: bool) -> Option<Heard> {
+/// Reads what a client said and answers what can be answered at once; nothing where there is nobody to answer. After the
+/// bytes there may be `more` to read, such as the end of the connection.
+fn hear(mut session: Box<Session>, more: bool) -> Option<Heard> {
     let worker = Rc::clone(&session.worker);
     let mut room = worker.scratch.borrow_mut();
-    let step = match session.read_now(&mut room) {
+    let bytes = match session.read_now(&mut room) {
+        Ok(bytes @ 1..) => bytes,
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock => return Some(Heard { session, step: Step::Waits, more: false }),
+            io::ErrorKind::Interrupted => return Some(Heard { session, step: Step::Waits, more: true }),
+            _ => {
+                session.leave();
+                return None;
+            }
+        },
         Ok(0) => {
             session.leave();
             return None;
         }
-        Ok(bytes) => {
-            let more = gone || bytes == room.len();
-            session.borrow_outbox();
-            // A broken invariant ends one connection, not the worker (invariant 12).
-            match catch_unwind(AssertUnwindSafe(|| journey::at_once(&mut session, &room[..bytes]))) {
-                // What else there is to read is read by a task: the end of the connection, or a flood.
-                Ok(Step::Waits) if more => Step::Goes(First::Rest),
-                Ok(step) => step,
-                Err(_) => {
-                    worker.tally.panics.add(1);
-                    session.leave();
-                    return None;
-                }
-            }
-        }
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Step::Waits,
-        Err(_) => {
-            session.leave();
-            return None;
-        }
     };
-    Some(Heard { session, step })
+    session.borrow_outbox();
+    // A broken invariant ends one connection, not the worker (invariant 12).
+    match catch_unwind(AssertUnwindSafe(|| journey::at_once(&mut session, &room[..bytes]))) {
+        Ok(step) => Some(Heard { session, step, more: more || bytes == room.len() }),
+        Err(_) => {
+            worker.tally.panics.add(1);
+            session.leave();
+            None
+        }
+    }
 }
 
 /// Gives a connection a task until it can wait here again.
 fn go(session: Box<Session>, first: First) {
     // Boxed: the runtime moves a task's future three times from place to place.
     tokio::task::spawn_local(Box::pin(serve(session, first)));
+}
+
+/// The same for one that does not come back.
+fn go_for_good(mut session: Box<Session>, first: First) {
+    session.give_up_place();
+    go(session, first);
 }
 
 /// Serves a connection of which this came first, until it ends or waits in the lobby.
@@ -281,7 +312,9 @@ async fn serve(mut session: Box<Session>, first: First) {
 pub fn enter(mut session: Box<Session>) {
     let lobby = Rc::clone(&session.worker.lobby);
     session.place = Some(lobby.place());
-    lobby.attend(session);
+    if let Some(heard) = hear(session, false) {
+        lobby.answer(heard, READS_MAX);
+    }
 }
 
 /// Opens the lobby of a worker.
@@ -295,31 +328,23 @@ pub fn open(worker: &Rc<Worker>) -> io::Result<()> {
 }
 
 async fn keep(worker: Rc<Worker>, poll: TcpStream) {
-    let timer = worker.ticker.timer();
-    let lobby = &worker.lobby;
-    let mut limit = lobby.look_around(&worker, false);
+    let (timer, lobby) = (worker.ticker.timer(), &worker.lobby);
+    let (mut looked, mut limit) = (worker.ticker.wait_begins(), Duration::ZERO);
     loop {
-        let spoken = poll_fn(|cx| {
-            loop {
-                ready!(poll.poll_read_ready(cx))?;
-                let round = poll.try_io(Interest::READABLE, || match lobby.round()? {
-                    true => Ok(()),
-                    false => Err(io::ErrorKind::WouldBlock.into()),
-                });
-                match round {
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    done => return Poll::Ready(done),
-                }
-            }
-        });
-        match timer.limit(limit, Wait::Idle, spoken).await {
+        let left = limit.saturating_sub(worker.ticker.since(looked));
+        if left.is_zero() {
+            (looked, limit) = (worker.ticker.wait_begins(), lobby.look_around(&worker, false));
+            continue;
+        }
+        match timer.limit(left, Wait::Idle, lobby.rounds(&poll)).await {
+            // Others first: many have spoken.
             Ok(Ok(())) => tokio::task::yield_now().await,
+            Err(Over::Late) => {}
+            Err(Over::Draining) => break,
             Ok(Err(error)) => {
                 tracing::error!(%error, "cannot wait for clients");
                 break;
             }
-            Err(Over::Late) => limit = lobby.look_around(&worker, false),
-            Err(Over::Draining) => break,
         }
     }
     lobby.closed.set(true);

@@ -51,7 +51,7 @@ pub struct Session {
     /// How many of them the worker's list of clients knows of.
     noted: u64,
     uploaded: u64,
-    flushes: u64,
+    flushes: u8,
     /// The client said that its last request is the last one.
     last_said: bool,
     /// When the first bytes of the head that is being read came.
@@ -198,7 +198,8 @@ impl Session {
         }
     }
 
-    fn give_up_place(&mut self) {
+    /// It does not wait in the lobby any more.
+    pub fn give_up_place(&mut self) {
         if let (Some(place), Wire::Client(socket)) = (self.place.take(), &self.wire) {
             place.give_up(socket);
         }
@@ -426,7 +427,7 @@ impl Session {
     /// From the second write on, the kernel must not hold back a small one until the first is acknowledged; a
     /// connection that writes once is spared the call. TLS has made it for its handshake.
     fn send_at_once(&mut self) {
-        self.flushes += 1;
+        self.flushes = self.flushes.saturating_add(1);
         if self.flushes == 2
             && let Wire::Client(socket) = &self.wire
         {
