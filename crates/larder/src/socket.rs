@@ -2,11 +2,13 @@
 //! the time its connection is accepted is read from, answered and closed without ever being registered.
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
+use socket2::SockRef;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -75,6 +77,16 @@ impl Socket {
         let _ = match &self.0 {
             State::Free(stream, _) => stream.set_nodelay(true),
             State::Polled(stream) => stream.set_nodelay(true),
+            State::Lost => Ok(()),
+        };
+    }
+
+    /// When it is dropped, its peer sees a reset (`SO_LINGER` of zero) in place of an end.
+    pub fn end_by_reset(&self) {
+        // Where that fails the peer sees an end: the connection is gone all the same.
+        let _ = match &self.0 {
+            State::Free(stream, _) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            State::Polled(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
             State::Lost => Ok(()),
         };
     }
