@@ -245,7 +245,7 @@ async fn deliver(
     }
     let next = begin(session, &delivery, length, carriage);
     if others == Some(true) && first_bytes(session).await.is_err() {
-        return Next::Cut;
+        return cut(session, carriage, Broke::Client, record).await;
     }
     match stream(session, source, all, carriage, upload, record).await {
         Ok(()) => {
@@ -278,11 +278,13 @@ fn instead(session: &mut Session, delivery: &Delivery<'_>, failure: &Failure, re
 /// What was begun can't be completed. The client gets what is here of it, and an end that it can't take for a proper one
 /// (RFC 9112 section 8): where the end of the connection would end the body too, that is a reset.
 async fn cut(session: &mut Session, carriage: Carriage, broke: Broke, record: &mut Record) -> Next {
-    let Broke::Source(why) = broke else { return Next::Cut };
-    if let (Some(failure), Some(detail)) = (why, record.detail()) {
-        detail.trouble = Some(failure.detail);
+    if let Broke::Source(why) = broke {
+        if let (Some(failure), Some(detail)) = (why, record.detail()) {
+            detail.trouble = Some(failure.detail);
+        }
+        let _ = session.flush().await;
     }
-    if session.flush().await.is_ok() && carriage == Carriage::UntilClose {
+    if carriage == Carriage::UntilClose {
         session.end_by_reset();
     }
     Next::Cut
