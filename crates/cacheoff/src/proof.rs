@@ -1,12 +1,18 @@
 //! `cacheoff proof`: a workload is played without a proxy and through caches, each time with a seed of its own, and one
 //! table says what was declared, what follows from it and what was measured. What is published comes from here.
 
+mod spread;
+
 use crate::contest::{Discipline, EntrySpec, Event, Heat, Plan, Players, Post, contest};
+use crate::engine::Partner;
 use crate::ledger::{Class, Ledger, MissCause, Mode, Outcome, Target, Trouble};
 use crate::robot::Route;
 use crate::run::command::{facts, heat, read};
 use crate::run::{Row, Wanted, derive, logged, route, rows};
 use larder_wire::date::{Stamp, format_date};
+use spread::{ALARMS, Bounds, Rehearsed, SEEDS, Spread, by_formula, each};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -15,6 +21,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Hits may be missing without a known cause in so many of a hundred replies.
 const POINTS_MAX: f64 = 1.0;
+/// So far, in points or as a share of it, a figure may be from what the same seed draws in a rehearsal.
+const OWN_MAX: (f64, f64) = (1.0, 0.05);
+/// So far the mean of many rehearsals may be from the ideal, beside chance: pages that a robot repeats to itself slow it
+/// down, which the formulas leave out.
+const LAW_MAX: (f64, f64) = (1.0, 0.02);
 /// A miss may differ from think time and link by this share.
 const MISS_SHARE_MAX: f64 = 0.05;
 
@@ -144,31 +155,18 @@ impl ProofArgs {
             seed: 1,
             epoch: 0,
             route,
-            workers: 1,
+            workers: self.cores.len().max(1) as u16,
             cache_bytes: Some(self.memory_mb << 20),
             log: None,
             tls: None,
         };
         let (settings, _) = derive(&workload, &wanted)?;
+        let rehearsed = Rehearsed { workload: &workload, wanted };
+        let chances = Chances::of(&rehearsed, ledgers)?;
         let all: Vec<Vec<Row>> = ledgers.iter().map(|ledger| rows(ledger, &workload, &settings)).collect();
         let mut holds = ledgers.iter().all(|ledger| ledger.end.outcome == Outcome::Complete);
         let mut text = self.heading(discipline, ledgers);
-        let names: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.label.as_str()).collect();
-        let _ = writeln!(text, "| what | declared | ideal | {} |", names.join(" | "));
-        let _ = writeln!(text, "|---|---|---|{}", "---|".repeat(names.len()));
-        for (number, row) in all[0].iter().enumerate() {
-            let _ = write!(text, "| {} | {:.2} {} | {:.2} {} |", row.what, row.declared, row.unit, row.ideal, row.unit);
-            for run in &all {
-                let Row { measured, around, .. } = run[number];
-                let mark = if run[number].holds() { "" } else { " **outside**" };
-                holds &= run[number].holds();
-                let _ = write!(text, " {measured:.2} ± {around:.2}{mark} |");
-            }
-            text.push('\n');
-        }
-        text.push_str(
-            "\nThe intervals are of 99 % confidence; those of shares know that a page brings along what it embeds (Kish).\n",
-        );
+        holds &= chances.table(ledgers, &all, &mut text);
         for ledger in ledgers.iter().filter(|ledger| ledger.run.target.mode != Mode::NoProxy) {
             holds &= through(ledger, &mut text);
         }
@@ -199,6 +197,120 @@ impl ProofArgs {
             if machine.virtual_machine { ", virtual" } else { "" },
         )
     }
+}
+
+/// What chance makes of the figures.
+struct Chances {
+    /// Over many seeds, of what is drawn; empty if nothing was rehearsed.
+    drawn: Vec<Spread>,
+    /// The same for each run, of what is counted.
+    counted: Vec<Vec<Spread>>,
+    /// What the seed of each run gives.
+    own: Vec<Vec<Row>>,
+}
+
+impl Chances {
+    fn of(rehearsed: &Rehearsed<'_>, ledgers: &[Ledger]) -> Result<Self, String> {
+        let (mut counted, mut own) = (Vec::new(), Vec::new());
+        if !rehearsed.is_possible() {
+            return Ok(Self { drawn: Vec::new(), counted, own });
+        }
+        let mut known: BTreeMap<Partner, Vec<Spread>> = BTreeMap::new();
+        for ledger in ledgers {
+            let partner = match ledger.run.target.mode {
+                Mode::NoProxy => Partner::Origins,
+                Mode::Forward | Mode::Reverse => Partner::Cache,
+            };
+            let spreads = match known.entry(partner) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(rehearsed.spreads(partner)?),
+            };
+            counted.push(spreads.clone());
+            own.push(rehearsed.once(ledger.run.seed, partner)?);
+        }
+        Ok(Self { drawn: rehearsed.spreads(Partner::Nobody)?, counted, own })
+    }
+
+    /// Writes the table and what it means; says whether all of it holds.
+    fn table(&self, ledgers: &[Ledger], all: &[Vec<Row>], text: &mut String) -> bool {
+        let names: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.label.as_str()).collect();
+        let _ = writeln!(text, "| what | declared | ideal | drawn | {} |", names.join(" | "));
+        let _ = writeln!(text, "|---|---|---|---|{}", "---|".repeat(names.len()));
+        let outside = each(all.iter().map(Vec::len).sum());
+        let mut holds = true;
+        for (number, row) in all[0].iter().enumerate() {
+            let _ = write!(text, "| {} | {:.2} {} | {:.2} {} |", row.what, row.declared, row.unit, row.ideal, row.unit);
+            match self.drawn.get(number) {
+                Some(spread) => {
+                    let is_law = is_law(row, spread, outside);
+                    holds &= is_law;
+                    let _ = write!(text, " {:.2}{} |", spread.mean(), mark(is_law));
+                }
+                None => text.push_str(" |"),
+            }
+            for (run, rows) in all.iter().enumerate() {
+                holds &= self.cell(run, number, &rows[number], outside, text);
+            }
+            text.push('\n');
+        }
+        text.push_str(&self.meaning());
+        holds
+    }
+
+    fn cell(&self, run: usize, number: usize, row: &Row, outside: f64, text: &mut String) -> bool {
+        let spread = self.counted.get(run).and_then(|spreads| spreads.get(number));
+        let Bounds { low, high } = spread.map_or_else(|| by_formula(row, outside), |spread| spread.bounds(outside));
+        let within = Bounds { low, high }.hold(row.measured);
+        let _ = write!(text, " {:.2}{} in {low:.2} to {high:.2}", row.measured, mark(within));
+        let own = self.own.get(run).and_then(|rows| rows.get(number));
+        let is_own = own.is_none_or(|own| is_own(own, row.measured));
+        if let Some(own) = own {
+            let _ = write!(text, ", its seed {:.2}{}", own.measured, mark(is_own));
+        }
+        text.push_str(" |");
+        within && is_own
+    }
+
+    fn meaning(&self) -> String {
+        let all = format!(
+            "\nThe intervals are so wide that in {:.0} % of proofs not one figure of the whole table lies outside its own, if \
+             nothing is wrong (Bonferroni).",
+            100.0 * (1.0 - ALARMS)
+        );
+        if self.drawn.is_empty() {
+            return all + " They are by formula: the workload was not rehearsed.\n";
+        }
+        let ((own_points, own_share), (law_points, law_share)) = (OWN_MAX, LAW_MAX);
+        format!(
+            "{all} They are those of {SEEDS} rehearsals with other seeds: the same robots without a network, whose replies take \
+             think time and link, or, through a cache, nothing if an ideal one has them. \"Its seed\" is a rehearsal with the \
+             seed of the run: at most {own_points} point or {:.0} % from it. \"Drawn\" is the mean of {SEEDS} rehearsals that \
+             nothing delays: at most {law_points} point or {:.0} % from the ideal, beside chance.\n",
+            100.0 * own_share,
+            100.0 * law_share,
+        )
+    }
+}
+
+fn mark(holds: bool) -> &'static str {
+    if holds { "" } else { " **outside**" }
+}
+
+/// So many points of a percentage, or a share of any other figure.
+fn allowed(row: &Row, (points, share): (f64, f64)) -> f64 {
+    if row.unit == "%" { points } else { share * row.ideal }
+}
+
+/// Whether what was measured is what its seed gives.
+fn is_own(own: &Row, measured: f64) -> bool {
+    (measured - own.measured).abs() <= allowed(own, OWN_MAX)
+}
+
+/// Whether seeds draw what is declared, on the average.
+fn is_law(row: &Row, drawn: &Spread, outside: f64) -> bool {
+    let Bounds { low, high } = drawn.bounds_of_mean(outside);
+    let around = allowed(row, LAW_MAX);
+    (low - around..=high + around).contains(&row.ideal)
 }
 
 fn seed_of_now() -> u64 {

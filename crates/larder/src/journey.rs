@@ -303,18 +303,19 @@ async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Option<
             }
         });
         match limit {
-            None => caught.await,
+            None => Ok(caught.await),
             // A request that takes too long as a whole is cut where it is.
-            Some(limit) => match worker.ticker.timer().limit(limit, Wait::Busy, caught).await {
-                Ok(result) => result,
-                Err(_) => return Next::Cut,
-            },
+            Some(limit) => worker.ticker.timer().limit(limit, Wait::Busy, caught).await,
         }
     };
-    result.unwrap_or_else(|| {
-        session.worker.tally.panics.add(1);
-        Next::Cut
-    })
+    match result {
+        Ok(Some(next)) => return next,
+        Ok(None) => session.worker.tally.panics.add(1),
+        Err(_) => {}
+    }
+    // What was said so far may be of a body that ends with the connection.
+    session.end_by_reset();
+    Next::Cut
 }
 
 #[cfg(test)]

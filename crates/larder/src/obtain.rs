@@ -382,17 +382,7 @@ pub fn unasked(request: &RequestHead) -> Cause {
 }
 
 fn failed(failure: &Failure, record: &mut Record) -> Answer {
-    record.outcome = Outcome::Failed(failure.word);
-    if let Some(detail) = record.detail() {
-        detail.trouble = Some(Arc::clone(&failure.detail));
-    }
-    let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
-    Answer::Page(Page::new(
-        failure.status,
-        failure.word,
-        format!("The origin gave no usable answer: {}.", failure.detail),
-        remedy,
-    ))
+    Answer::Page(respond::failed(failure, record))
 }
 
 fn only_if_cached() -> Page {

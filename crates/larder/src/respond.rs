@@ -10,7 +10,7 @@ use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
 use larder_cache::cache::Whole;
-use larder_cache::entry::{Entry, Kept, Reader, Stop};
+use larder_cache::entry::{Failure, Kept, Reader, Stop};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
@@ -230,16 +230,24 @@ async fn deliver(
         }
     }
     let carriage = carriage(&delivery, length);
-    let next = begin(session, &delivery, length, carriage);
     if carriage == Carriage::None {
         record.complete = true;
-        return next;
+        return begin(session, &delivery, length, carriage);
     }
-    if !source.reader.entry().is_whole() && first_bytes(session, source.reader.entry()).await.is_err() {
-        return Next::Cut;
+    let all = 0..length.unwrap_or(u64::MAX);
+    let others = (!source.reader.entry().is_whole()).then(|| source.reader.entry().readers() > 1);
+    if others == Some(false) {
+        // The origin's next packet gets the next turn: most often it is here already, and head and body go out in one write.
+        tokio::task::yield_now().await;
     }
-    let end = length.unwrap_or(u64::MAX);
-    match stream(session, source, 0..end, carriage, upload, record).await {
+    if let Some(failure) = others.and_then(|_| source.reader.lost(&all)) {
+        return instead(session, &delivery, &failure, record);
+    }
+    let next = begin(session, &delivery, length, carriage);
+    if others == Some(true) && first_bytes(session).await.is_err() {
+        return cut(session, carriage, Broke::Client, record).await;
+    }
+    match stream(session, source, all, carriage, upload, record).await {
         Ok(()) => {
             if carriage == Carriage::Chunked {
                 let trailers = source.reader.trailers().unwrap_or_default();
@@ -248,19 +256,57 @@ async fn deliver(
             record.complete = true;
             next
         }
-        Err(()) => Next::Cut,
+        Err(broke) => cut(session, carriage, broke, record).await,
     }
 }
 
 /// The head of an answer whose body is still coming goes out by itself, and then it is another client's turn: when a
-/// thousand wait for one object, each has its first byte before anyone has the second piece. Where one alone waits, the
-/// origin's next packet gets that turn first: most often it is here already, and head and body go out in one write.
-async fn first_bytes(session: &mut Session, entry: &Entry) -> std::io::Result<()> {
-    if entry.readers() > 1 {
-        session.flush().await?;
-    }
+/// thousand wait for one object, each has its first byte before anyone has the second piece.
+async fn first_bytes(session: &mut Session) -> std::io::Result<()> {
+    session.flush().await?;
     tokio::task::yield_now().await;
     Ok(())
+}
+
+/// The answer is known to be broken before anything of it was said: the client is told that.
+fn instead(session: &mut Session, delivery: &Delivery<'_>, failure: &Failure, record: &mut Record) -> Next {
+    record.not_stored = None;
+    let page = failed(failure, record);
+    respond_page(session, delivery.request, &page, delivery.keep, record)
+}
+
+/// What was begun can't be completed. The client gets what is here of it, and an end that it can't take for a proper one
+/// (RFC 9112 section 8): where the end of the connection would end the body too, that is a reset.
+async fn cut(session: &mut Session, carriage: Carriage, broke: Broke, record: &mut Record) -> Next {
+    if let Broke::Source(why) = broke {
+        if let (Some(failure), Some(detail)) = (why, record.detail()) {
+            detail.trouble = Some(failure.detail);
+        }
+        let _ = session.flush().await;
+    }
+    if carriage == Carriage::UntilClose {
+        session.end_by_reset();
+    }
+    Next::Cut
+}
+
+/// Why an answer that was begun is not completed.
+enum Broke {
+    /// The client does not take it, or the rest of its request does not come.
+    Client,
+    /// The rest does not come, and why, where somebody knows.
+    Source(Option<Failure>),
+}
+
+/// What an origin's trouble is answered with, and noted as.
+pub fn failed(failure: &Failure, record: &mut Record) -> Page {
+    record.outcome = Outcome::Failed(failure.word);
+    if let Some(detail) = record.detail() {
+        detail.trouble = Some(Arc::clone(&failure.detail));
+    }
+    let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
+    let what = format!("The origin gave no usable answer: {}.", failure.detail);
+    Page::new(failure.status, failure.word, what, remedy)
 }
 
 fn has_conditions(fields: &Fields) -> bool {
@@ -361,7 +407,7 @@ fn what_was_done(out: &mut Vec<u8>, delivery: &Delivery<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Carries body bytes from the entry to the client. An error means that the answer cannot be completed.
+/// Carries body bytes from the entry to the client.
 async fn stream(
     session: &mut Session,
     source: &mut Source,
@@ -369,15 +415,16 @@ async fn stream(
     carriage: Carriage,
     upload: &mut Option<Upload>,
     record: &mut Record,
-) -> Result<(), ()> {
+) -> Result<(), Broke> {
     let (mut at, mut step) = (range.start, READ_BYTES);
     let mut pieces = session.worker.pieces.take();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(step));
         let read = match next_pieces(session, source, wanted, range.end, upload, &mut pieces).await {
             Ok(0) if range.end == u64::MAX => return Ok(()),
-            Ok(0) | Err(()) => return Err(()),
+            Ok(0) => return Err(Broke::Source(None)),
             Ok(read) => read,
+            Err(broke) => return Err(broke),
         };
         if carriage == Carriage::Chunked {
             session.outbox.own(|own| encode::chunk_head(own, usize::try_from(read).unwrap_or(usize::MAX)));
@@ -392,7 +439,7 @@ async fn stream(
         // What ends here may go out together with the answer to the next request, and a block with the next one.
         if at == range.end {
             session.worker.pieces.replace(pieces);
-            return session.flush_if_full().await.map_err(|_| ());
+            return session.flush_if_full().await.map_err(|_| Broke::Client);
         }
         if source.reader.gathers() && (session.outbox.len() as u64) < READ_BYTES {
             continue;
@@ -400,7 +447,7 @@ async fn stream(
         step = match session.flush_counting().await {
             Ok(1) => READ_BYTES_MAX,
             Ok(_) => READ_BYTES,
-            Err(_) => return Err(()),
+            Err(_) => return Err(Broke::Client),
         };
     }
     Ok(())
@@ -415,13 +462,13 @@ async fn next_pieces(
     end: u64,
     upload: &mut Option<Upload>,
     pieces: &mut Vec<Bytes>,
-) -> Result<u64, ()> {
+) -> Result<u64, Broke> {
     loop {
         let now = std::future::poll_fn(|cx| Poll::Ready(source.reader.poll_read(cx, range.clone(), pieces))).await;
         let read = match now {
             Poll::Ready(read) => read,
             Poll::Pending => {
-                session.flush().await.map_err(|_| ())?;
+                session.flush().await.map_err(|_| Broke::Client)?;
                 match upload {
                     None => source.reader.read(range.clone(), pieces).await,
                     Some(uploading) => tokio::select! {
@@ -431,7 +478,7 @@ async fn next_pieces(
                             match step {
                                 Ok(true) => {}
                                 Ok(false) => *upload = None,
-                                Err(_) => return Err(()),
+                                Err(_) => return Err(Broke::Client),
                             }
                             continue;
                         }
@@ -442,7 +489,8 @@ async fn next_pieces(
         match read {
             Ok(read) => return Ok(read),
             Err(Stop::Hole(hole)) if source.begin_fill(hole.clone(), &range, end) => {}
-            Err(_) => return Err(()),
+            Err(Stop::Hole(_)) => return Err(Broke::Source(None)),
+            Err(Stop::Failed(failure)) => return Err(Broke::Source(Some(failure))),
         }
     }
 }
@@ -455,6 +503,9 @@ async fn deliver_ranges(
     length: u64,
     record: &mut Record,
 ) -> Next {
+    if let Some(failure) = ranges.iter().find_map(|range| source.reader.lost(range)) {
+        return instead(session, &delivery, &failure, record);
+    }
     record.status = 206;
     let next = if delivery.keep { Next::Continue } else { Next::Close };
     let result = match ranges {
@@ -470,7 +521,7 @@ async fn deliver_ranges(
             record.complete = true;
             next
         }
-        Err(()) => Next::Cut,
+        Err(broke) => cut(session, Carriage::Length, broke, record).await,
     }
 }
 
@@ -483,7 +534,7 @@ async fn deliver_parts(
     length: u64,
     next: Next,
     record: &mut Record,
-) -> Result<(), ()> {
+) -> Result<(), Broke> {
     let boundary = session.worker.shared.boundary();
     let content_type = delivery.kept.head.fields.get("Content-Type");
     let part_head = |range: &Range<u64>| {

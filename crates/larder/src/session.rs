@@ -457,6 +457,16 @@ impl Session {
         if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
+    /// What was written is not whole and nothing in it says so: the connection ends by a reset in place of an orderly close,
+    /// which would mean that it is.
+    pub fn end_by_reset(&self) {
+        match &self.wire {
+            Wire::Client(socket) => socket.end_by_reset(),
+            Wire::TlsServer(stream) => stream.get_ref().0.socket().end_by_reset(),
+            Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => {}
+        }
+    }
+
     /// Whether the server is going down, so that this connection should not be kept.
     pub fn is_draining(&self) -> bool {
         self.worker.ticker.is_draining()

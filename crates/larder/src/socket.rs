@@ -2,11 +2,13 @@
 //! the time its connection is accepted is read from, answered and closed without ever being registered.
 
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
+use socket2::SockRef;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -119,6 +121,16 @@ impl Socket {
             [one] => send_one(self.free()?, one),
             _ => send_all(self.free()?, slices),
         }
+    }
+
+    /// When it is dropped, its peer sees a reset (`SO_LINGER` of zero) in place of an end.
+    pub fn end_by_reset(&self) {
+        // Where that fails the peer sees an end: the connection is gone all the same.
+        let _ = match &self.0 {
+            State::Free(stream, _) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            State::Polled(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            State::Lost => Ok(()),
+        };
     }
 
     /// Registers it if that was not done. What has come by now is told as if it came afterwards.

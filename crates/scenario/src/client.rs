@@ -74,6 +74,7 @@ impl Client {
             What::GotHead(statuses, checks) => self.got_head(statuses, checks),
             What::Refused { statuses, or_closed } => self.refused(statuses, *or_closed),
             What::Failed(statuses) => self.failed(statuses),
+            What::FailedAloud(statuses) => self.failed_aloud(statuses),
             What::Reconnect => {
                 self.leave();
                 self.talk().map(|_| ())
@@ -241,13 +242,21 @@ impl Client {
     }
 
     fn failed(&mut self, statuses: &Statuses) -> Result<(), Halt> {
-        let expected = format!("an answer with status {} or the end of the connection", statuses.show());
         self.finish_last()?;
         let talk = self.talk()?;
-        talk.fill(&format!("expected {expected}, neither came"))?;
+        let statuses_shown = statuses.show();
+        talk.fill(&format!(
+            "expected an answer with status {statuses_shown} or the end of the connection, neither came"
+        ))?;
         if talk.buffer.is_empty() && talk.end.is_some() {
             return Ok(());
         }
+        self.failed_aloud(statuses)
+    }
+
+    fn failed_aloud(&mut self, statuses: &Statuses) -> Result<(), Halt> {
+        let expected = format!("an answer with status {} or one that breaks off", statuses.show());
+        self.finish_last()?;
         self.next_head(false, &expected)?;
         let talk = self.talk()?;
         let is_whole = talk.whole_body()?;

@@ -136,6 +136,8 @@ pub enum What {
     Refused { statuses: Statuses, or_closed: bool },
     /// Client: a 5xx answer, or a connection that ends before the answer is whole.
     Failed(Statuses),
+    /// Client: the same, but an end of the connection before anything was said does not do.
+    FailedAloud(Statuses),
     /// Client: leave this connection and make a new one.
     Reconnect,
     /// Origin: the next request.

@@ -169,6 +169,7 @@ impl<'a> Reader<'a> {
                 What::Refused { statuses, or_closed: !or_closed.is_empty() }
             }
             "failed" => What::Failed(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
+            "failed-aloud" => What::FailedAloud(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
             "reconnect" => What::Reconnect,
             _ => return Ok(None),
         }))

@@ -2,11 +2,13 @@
 
 mod crowd;
 mod poll;
+mod rehearsal;
 mod slots;
 mod timers;
 mod worker;
 
 pub use poll::{Poll, Ready};
+pub use rehearsal::{Partner, rehearse};
 pub use slots::{Slot, Slots};
 pub use worker::{Piece, Worker, listeners};
 

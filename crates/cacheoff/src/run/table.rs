@@ -100,7 +100,8 @@ fn is_plain(settings: &Settings) -> bool {
 }
 
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
-/// intervals of shares are wider than those of independent draws.
+/// intervals of shares are wider than those of independent draws. These are formulas, good to a third or so; a proof
+/// rehearses instead (decision 019).
 pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Row> {
     // A log says nothing of itself beforehand.
     if !settings.log.is_empty() {

@@ -109,6 +109,13 @@ impl Reader {
         self.entry.state.lock().first_missing(range) != Some(range.start)
     }
 
+    /// Why some of this range will not come, once that is certain.
+    pub fn lost(&self, range: &Range<u64>) -> Option<Failure> {
+        let state = self.entry.state.lock();
+        let failure = self.failed(&state)?;
+        state.first_missing(range).map(|_| failure)
+    }
+
     /// Says what must be asked for before an answer with this range can begin, once that is certain.
     pub async fn gap(&mut self, range: Range<u64>) -> Gap {
         poll_fn(|cx| self.poll_gap(cx, &range)).await

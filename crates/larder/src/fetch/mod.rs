@@ -171,7 +171,8 @@ async fn run(mut order: Box<Order>) {
             part::Filled::By(fill) => {
                 order.writer.redirect(fill.entry(), Said::Unchanged);
                 let sink = Sink::Hole(fill, Arc::clone(&order.worker.shared.cache));
-                return pour(sink, answer.connection, None).await;
+                let poured = pour(sink, answer.connection, None).await;
+                return poured.unwrap_or_else(|word| order.notes.broke_off(word));
             }
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
@@ -194,12 +195,13 @@ async fn run(mut order: Box<Order>) {
     }
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
+    let notes = Rc::clone(&order.notes);
     let Some(sink) = publish(order, head, declared, times) else { return };
     if sink.readers() > 1 {
         // Everybody gets the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
-    pour(sink, connection, uplink).await;
+    pour(sink, connection, uplink).await.unwrap_or_else(|word| notes.broke_off(word));
 }
 
 impl Order {
@@ -470,5 +472,8 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     hop::strip(&mut head.fields);
     head.fields.remove("Content-Length");
     writer.pass(Kept::passing(head, None, received), declared);
-    tokio::task::spawn_local(pour(Sink::Entry(writer), connection, None));
+    tokio::task::spawn_local(async {
+        // Who reads it is told by the entry.
+        let _ = pour(Sink::Entry(writer), connection, None).await;
+    });
 }

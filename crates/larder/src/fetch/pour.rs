@@ -52,37 +52,45 @@ impl Sink {
         }
     }
 
-    fn fail(self, fault: &UpstreamFault) {
+    /// Gives the word for the fault.
+    fn fail(self, fault: &UpstreamFault) -> &'static str {
         match self {
             Sink::Entry(writer) => writer.fail(failure(fault)),
             Sink::Hole(fill, _) => fill.fail(failure(fault)),
         }
+        fault.kind.as_str()
     }
 }
 
-/// Carries the body; what is left of the request's body goes the other way meanwhile.
-pub(super) async fn pour(mut sink: Sink, mut connection: Connection, uplink: Option<Box<Uplink>>) {
+/// Carries the body; what is left of the request's body goes the other way meanwhile. The error is the word for what
+/// broke the answer off.
+pub(super) async fn pour(
+    mut sink: Sink,
+    mut connection: Connection,
+    uplink: Option<Box<Uplink>>,
+) -> Result<(), &'static str> {
     if let Some(uplink) = uplink {
         return Box::pin(pour_both(sink, connection, uplink)).await;
     }
     loop {
         if !sink.is_full() && sink.room().await == Room::Gone {
-            return;
+            return Ok(());
         }
         match connection.body().await {
-            Ok(Some(_)) if sink.is_full() => return,
+            Ok(Some(_)) if sink.is_full() => return Ok(()),
             Ok(Some(piece)) => sink.push(piece),
             Ok(None) => {
                 sink.finish(connection.trailers());
-                return connection.release();
+                connection.release();
+                return Ok(());
             }
-            Err(fault) => return sink.fail(&fault),
+            Err(fault) => return Err(sink.fail(&fault)),
         }
     }
 }
 
 /// The connection is not used again: whether the origin read the whole request, nobody knows.
-async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<Uplink>) {
+async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<Uplink>) -> Result<(), &'static str> {
     let (sender, mut receiver) = connection.split_mut();
     let mut sender = Some(sender);
     loop {
@@ -94,9 +102,12 @@ async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<U
             }
             piece = next_piece(&mut sink, &mut receiver) => match piece {
                 Ok(Some(piece)) => sink.push(piece),
-                Ok(None) => return sink.finish(receiver.trailers()),
-                Err(Some(fault)) => return sink.fail(&fault),
-                Err(None) => return,
+                Ok(None) => {
+                    sink.finish(receiver.trailers());
+                    return Ok(());
+                }
+                Err(Some(fault)) => return Err(sink.fail(&fault)),
+                Err(None) => return Ok(()),
             },
         }
     }

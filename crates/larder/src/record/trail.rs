@@ -249,6 +249,12 @@ impl Default for Notes {
 }
 
 impl Notes {
+    /// The answer broke off: nothing of it is kept as whole.
+    pub fn broke_off(&self, word: &'static str) {
+        self.trouble.set(Some(word));
+        self.keeping.replace(None);
+    }
+
     /// Microseconds since the fetch began.
     pub fn micros(&self) -> u64 {
         self.micros_at(Instant::now())

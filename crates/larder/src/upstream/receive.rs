@@ -140,11 +140,16 @@ impl Inbound {
         };
     }
 
-    /// The next piece that lies in the buffer already.
+    /// The next piece that lies in the buffer already. What came before a fault is given out before it; the decoder
+    /// repeats the fault.
     fn piece(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let mut small = BytesMut::new();
         while let State::Body(decoder) = &mut self.state {
-            let step = decoder.decode(&self.buffer).map_err(UpstreamFault::wire)?;
+            let step = match decoder.decode(&self.buffer) {
+                Ok(step) => step,
+                Err(_) if !small.is_empty() => break,
+                Err(fault) => return Err(UpstreamFault::wire(fault)),
+            };
             match step.event {
                 Event::NeedMore => {
                     self.buffer.advance(step.consumed);
