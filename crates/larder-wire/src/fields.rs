@@ -228,13 +228,13 @@ impl Fields {
         self.get(name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
-    /// The line of that name in a received head, if there is just one: where its value lies, and the value.
+    /// The value of that name in a received head, if there is just one.
     pub(crate) fn only(&self, name: &str) -> Only<'_> {
         let mut found = Only::None;
         for line in &self.lines {
             if is_named(&self.bytes, line, name.as_bytes()) {
                 match found {
-                    Only::None => found = Only::One(line.value_at, value_of(&self.bytes, line)),
+                    Only::None => found = Only::One(value_of(&self.bytes, line)),
                     _ => return Only::Several,
                 }
             }
@@ -245,11 +245,6 @@ impl Fields {
     /// The bytes of a received head with the empty line that ends it, if no line was changed since.
     pub(crate) fn block(&self) -> Option<&[u8]> {
         self.is_received.then_some(&self.bytes)
-    }
-
-    /// Bytes of a received head.
-    pub(crate) fn part(&self, at: u32, len: u16) -> Option<&[u8]> {
-        self.bytes.get(at as usize..)?.get(..usize::from(len))
     }
 
     /// The values of all lines of that name, in order.
@@ -377,7 +372,7 @@ impl Fields {
 /// What was found where one line is expected.
 pub(crate) enum Only<'a> {
     None,
-    One(u32, &'a [u8]),
+    One(&'a [u8]),
     Several,
 }
 

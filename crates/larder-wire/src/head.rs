@@ -1,6 +1,6 @@
 //! The two heads: what stands before a body.
 
-use crate::{Fields, Method, Target};
+use crate::{Fields, Host, Method, Target};
 use std::fmt;
 use std::ops::Deref;
 
@@ -35,21 +35,21 @@ pub struct RequestHead {
     /// The field lines in their order. Those of a head that was read are not changed any more.
     pub fields: Fields,
     /// What the parser found in `Host`.
-    pub(crate) host_at: HostAt,
+    pub(crate) said_host: SaidHost,
 }
 
-/// Where in its fields a request names its host, and the port there: looked at once when the head is read, and used when
+/// The host that a request names in its fields, and the port there: looked at once when the head is read, and used when
 /// its URL is made. It says nothing that the fields do not say, so all of them are equal.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HostAt(pub(crate) Option<(u32, u16, Option<u16>)>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SaidHost(pub(crate) Option<(Host, Option<u16>)>);
 
-impl PartialEq for HostAt {
-    fn eq(&self, _: &HostAt) -> bool {
+impl PartialEq for SaidHost {
+    fn eq(&self, _: &SaidHost) -> bool {
         true
     }
 }
 
-impl Eq for HostAt {}
+impl Eq for SaidHost {}
 
 /// A response without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +140,7 @@ pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
 impl RequestHead {
     /// A head of our own making.
     pub fn new(method: Method, target: Target, version: Version, fields: Fields) -> RequestHead {
-        RequestHead { method, target, version, fields, host_at: HostAt::default() }
+        RequestHead { method, target, version, fields, said_host: SaidHost::default() }
     }
 
     /// The client is willing to send another request on this connection.

@@ -15,9 +15,9 @@
 //! `Host` fields of the wrong form. Where a body ends is the business of [`crate::framing`].
 
 use crate::fields::{Only, is_token};
-use crate::head::HostAt;
+use crate::head::SaidHost;
 use crate::target::{self, authority_parts};
-use crate::{Fault, FaultKind, Fields, Method, Reason, RequestHead, ResponseHead, Side, Target, Version};
+use crate::{Fault, FaultKind, Fields, Host, Method, Reason, RequestHead, ResponseHead, Side, Target, Version};
 
 /// How large a head may be. The same limits hold for requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,10 @@ impl HeadScan {
 
     /// As the function [`request`]; `buf` begins with the bytes of the last call.
     pub fn request(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Parsed<RequestHead>, Fault> {
-        self.request_after(&mut None, buf, limits)
+        Ok(match self.request_after(&mut None, buf, limits)? {
+            Parsed::Complete { head, len } => Parsed::Complete { head: *head, len },
+            Parsed::Partial => Parsed::Partial,
+        })
     }
 
     /// The same for who has an earlier head at hand as it was read: a client's next request most often differs in
@@ -97,10 +100,10 @@ impl HeadScan {
     /// comes back with the new target.
     pub fn request_after(
         &mut self,
-        before: &mut Option<RequestHead>,
+        before: &mut Option<Box<RequestHead>>,
         buf: &[u8],
         limits: &HeadLimits,
-    ) -> Result<Parsed<RequestHead>, Fault> {
+    ) -> Result<Parsed<Box<RequestHead>>, Fault> {
         let mut start = None;
         if self.fields_at == 0 {
             self.skip_empty_lines(buf)?;
@@ -115,8 +118,8 @@ impl HeadScan {
             }
             let (method, target, version) = request_line(self.start_line(buf))?;
             if let Some(fields) = self.fields_at_once(buf, limits) {
-                let host_at = check_host(version, &fields)?;
-                let head = RequestHead { method, target, version, fields, host_at };
+                let said_host = check_host(version, &fields)?;
+                let head = Box::new(RequestHead { method, target, version, fields, said_host });
                 return Ok(Parsed::Complete { head, len: self.restart() });
             }
             start = Some((method, target, version));
@@ -129,8 +132,9 @@ impl HeadScan {
             None => request_line(self.start_line(buf))?,
         };
         let fields = self.fields(buf, Side::Client)?;
-        let host_at = check_host(version, &fields)?;
-        Ok(Parsed::Complete { head: RequestHead { method, target, version, fields, host_at }, len: self.restart() })
+        let said_host = check_host(version, &fields)?;
+        let head = Box::new(RequestHead { method, target, version, fields, said_host });
+        Ok(Parsed::Complete { head, len: self.restart() })
     }
 
     /// As the function [`response`]; `buf` begins with the bytes of the last call.
@@ -266,7 +270,12 @@ impl HeadScan {
 
     /// The head before, if all but the target is said again: the fields passed every check when they were read, and end with
     /// the same empty line.
-    fn as_before(&mut self, before: &mut Option<RequestHead>, buf: &[u8], limits: &HeadLimits) -> Option<RequestHead> {
+    fn as_before(
+        &mut self,
+        before: &mut Option<Box<RequestHead>>,
+        buf: &[u8],
+        limits: &HeadLimits,
+    ) -> Option<Box<RequestHead>> {
         let (head, rest) = (before.as_ref()?, buf.get(self.fields_at..)?);
         let block = head.fields.block()?;
         let len = self.fields_at + block.len();
@@ -423,16 +432,16 @@ fn read_version(text: &[u8], side: Side, malformed: FaultKind) -> Result<Version
 
 /// Exactly one `Host` in HTTP/1.1, at most one in HTTP/1.0, and a host with an optional port in it
 /// (RFC 9112 section 3.2). An empty one is refused too: no http URL has an empty host.
-fn check_host(version: Version, fields: &Fields) -> Result<HostAt, Fault> {
+fn check_host(version: Version, fields: &Fields) -> Result<SaidHost, Fault> {
     let refuse = |detail| Err(Fault::client(FaultKind::Host, detail));
-    let (at, value) = match fields.only("Host") {
-        Only::One(at, value) => (at, value),
-        Only::None if version == Version::Http10 => return Ok(HostAt::default()),
+    let value = match fields.only("Host") {
+        Only::One(value) => value,
+        Only::None if version == Version::Http10 => return Ok(SaidHost::default()),
         Only::None => return refuse("no Host field"),
         Only::Several => return refuse("two Host fields"),
     };
     match authority_parts(value) {
-        Some((host, port)) => Ok(HostAt(u16::try_from(host.len()).ok().map(|len| (at, len, port)))),
+        Some((host, port)) => Ok(SaidHost(Host::of_ascii(host).map(|host| (host, port)))),
         None => refuse("the Host field is no host with an optional port"),
     }
 }

@@ -9,6 +9,7 @@
 //! reader, a fragment is no part of a request, and of non-ASCII bytes nobody knows the charset: refused.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::encode::{Decimal, decimal};
 use crate::fields::byte_set;
@@ -50,8 +51,9 @@ impl Scheme {
 }
 
 /// A host as in a URL's authority: lower case; an IPv6 address keeps its brackets.
+/// A copy shares its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Host(Box<str>);
+pub struct Host(Arc<str>);
 
 impl Host {
     /// A registered name, IPv4 or bracketed IPv6 address; `None` for what RFC 3986 section 3.2.2 does not permit
@@ -62,7 +64,15 @@ impl Host {
 
     /// The same for what was found to be a host.
     fn lower(text: &str) -> Host {
-        Host(text.to_ascii_lowercase().into())
+        match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            false => Host(text.into()),
+            true => Host(text.to_ascii_lowercase().into()),
+        }
+    }
+
+    /// The same of bytes.
+    pub(crate) fn of_ascii(host: &[u8]) -> Option<Host> {
+        std::str::from_utf8(host).ok().map(Host::lower)
     }
 
     /// The host as it stands in a URL.
@@ -230,14 +240,14 @@ pub fn url_of(head: &RequestHead, scheme: Scheme) -> Result<Url, Fault> {
         Target::Origin(path) => path,
         Target::Asterisk => "*",
     };
-    let parts = match head.host_at.0 {
-        Some((at, len, port)) => head.fields.part(at, len).map(|host| (host, port)),
+    let said = match &head.said_host.0 {
+        Some(said) => Some(said.clone()),
         None => match head.fields.get("Host") {
-            Some(value) => authority_parts(value),
+            Some(value) => authority_parts(value).and_then(|(host, port)| Some((Host::of_ascii(host)?, port))),
             None => return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target")),
         },
     };
-    match parts.and_then(|(host, port)| Some((Host::lower(std::str::from_utf8(host).ok()?), port))) {
+    match said {
         Some((host, port)) => Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() }),
         None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
     }

@@ -49,11 +49,11 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
         let Some(request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
         if leaves_http(&request) {
-            break Step::Goes(First::Request(Box::new(request), None));
+            break Step::Goes(First::Request(request, None));
         }
         let next = match quick(session, &request) {
             Glanced::Answered(next) => next,
-            Glanced::Travels(begun) => break Step::Goes(First::Request(Box::new(request), begun)),
+            Glanced::Travels(begun) => break Step::Goes(First::Request(request, begun)),
         };
         session.worker.heads.keep(session.peer, request);
         match next {
@@ -61,7 +61,11 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
             // A client that sends requests and reads no answers must not fill the outbox with them.
             Next::Continue if session.is_full() => break Step::Goes(First::Rest),
             Next::Continue => {}
-            Next::Close | Next::Cut => break Step::Closes,
+            Next::Close => break Step::Closes,
+            Next::Cut => {
+                session.end_by_reset();
+                break Step::Closes;
+            }
         }
     };
     session.keep(heard);
@@ -89,7 +93,7 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
             None => match session.next_request().await {
                 Ok(request) if leaves_http(&request) => {
                     // Rare and large: boxed, so that every connection's task stays small.
-                    session = Box::pin(leave_http(session, request)).await?;
+                    session = Box::pin(leave_http(session, *request)).await?;
                     continue;
                 }
                 Ok(request) => match quick(&mut session, &request) {
@@ -97,7 +101,7 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
                         session.worker.heads.keep(session.peer, request);
                         next
                     }
-                    Glanced::Travels(begun) => caught(&mut session, Box::new(request), begun).await,
+                    Glanced::Travels(begun) => caught(&mut session, request, begun).await,
                 },
                 Err(End::Sits) => return Some(session),
                 Err(end) => {

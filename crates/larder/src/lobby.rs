@@ -2,7 +2,7 @@
 //!
 //! Those who speak are heard together: each one's request is read and, if the store has the answer at hand, answered into its
 //! outbox; then all the answers are written. So the processor does the same thing many times in a row, and a hit costs
-//! no turn of the runtime (decision 019). What needs a wait (a fetch, a client that reads slowly, half a head) leaves with a
+//! no turn of the runtime (decision 020). What needs a wait (a fetch, a client that reads slowly, half a head) leaves with a
 //! task of its own and comes back when that is over; a connection whose socket had to join the runtime's poll stays a task.
 //!
 //! The descriptor tells of each socket once, when something comes (`EPOLLET`). So a read that takes all there is needs no
