@@ -3,7 +3,7 @@
 //! that nothing differs but the generator, and how the CPU time of the process is read.
 
 use super::field;
-use super::generators_page::{self, Played};
+use super::generators_page::{self, BODY_BYTES, CONNECTIONS, Generator, Met, Played};
 use super::overheard::Ear;
 use super::table::turn;
 use super::tool::{Load, QUIET_CORES_MAX, Sample, Script, Tool};
@@ -16,11 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 /// Entries of the referee, each with the configuration it has there.
 const CACHES: [&str; 5] = ["larder", "nginx", "varnish", "trafficserver", "haproxy"];
-/// What `hammer` has, and its length at a scale of 1.
-pub const CONNECTIONS: usize = 15;
+/// The length of `hammer` at a scale of 1.
 const HAMMER_SECONDS: f64 = 20.0;
-/// The body of its objects.
-pub const BODY_BYTES: usize = 600;
 /// The shortest that it can be: it brings the objects into the cache.
 const FILL_SCALE: f64 = 0.005;
 /// The least that six digits of a share of 1 can say.
@@ -31,18 +28,14 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     field::build(root)?;
     shell::call(Command::new("cargo").current_dir(root).args(["build", "--release", "--quiet", "-p", "cacheoff"]))?;
     let lab = Lab::new()?;
+    println!("{}", plan(rounds, seconds));
     let mut all: Vec<Played> = CACHES.into_iter().map(Played::new).collect();
     for round in 0..rounds {
         let mut order: Vec<usize> = (0..all.len()).collect();
         turn(&mut order, round);
-        for (place, at) in order.into_iter().enumerate() {
-            let order = if (round + place) % 2 == 0 {
-                [Generator::Wrk, Generator::Hammer]
-            } else {
-                [Generator::Hammer, Generator::Wrk]
-            };
+        for at in order {
             let played = &mut all[at];
-            match meet(root, &lab, played.name, order, seconds) {
+            match meet(root, &lab, played.name, first_and_second(round, at), seconds) {
                 Ok(met) => played.keep(met),
                 Err(trouble) => played.miss(trouble),
             }
@@ -52,20 +45,20 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     Ok(generators_page::page(rounds, seconds, &all))
 }
 
-#[derive(Clone, Copy)]
-enum Generator {
-    Wrk,
-    Hammer,
+/// What a turn takes beyond the two measured phases: the start, the objects, and what `hammer` has around its phase.
+const TURN_EXTRA_SECONDS: u64 = 5;
+
+fn plan(rounds: usize, seconds: u64) -> String {
+    let turns = rounds * CACHES.len();
+    let minutes = (turns as u64 * (2 * seconds + TURN_EXTRA_SECONDS)).div_ceil(60);
+    format!("{}: {turns} turns, about {minutes} minutes, more where it is not quiet", CACHES.join(", "))
 }
 
-/// Both generators at one process of a cache.
-pub struct Met {
-    /// Name and version.
-    pub product: String,
-    /// By wrk.
-    pub wrk: Sample,
-    /// By `hammer`.
-    pub hammer: Sample,
+/// Each cache meets the other one first in the next round, and in each round some meet the one first and some the other.
+fn first_and_second(round: usize, cache: usize) -> [Generator; 2] {
+    let mut order = [Generator::Wrk, Generator::Hammer];
+    order.rotate_left((round + cache) % 2);
+    order
 }
 
 fn meet(root: &Path, lab: &Lab, name: &str, order: [Generator; 2], seconds: u64) -> Result<Met, Trouble> {
@@ -211,6 +204,16 @@ fn cacheoff(root: &Path) -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn either_generator_is_first_in_turn() {
+        for cache in 0..CACHES.len() {
+            let (first, second) = (first_and_second(0, cache), first_and_second(1, cache));
+            assert_eq!([first[1], first[0]], second);
+        }
+        assert_eq!(first_and_second(2, 0), [Generator::Wrk, Generator::Hammer]);
+        assert!(plan(7, 3).contains("35 turns, about 7 minutes"), "{}", plan(7, 3));
+    }
 
     #[test]
     fn what_a_held_cache_says_is_read() {

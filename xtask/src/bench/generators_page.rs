@@ -1,13 +1,44 @@
 //! What two generators said of the same caches, as a page: their figures, the ratio of them, and both rankings.
 
-use super::generators::{BODY_BYTES, CONNECTIONS, Met};
 use super::report::{figure, machine, median, median_of, ratio, ratios};
 use super::tool::{QUIET_CORES_MAX, Sample};
 use crate::shell::{self, Trouble};
 use std::fmt::Write;
 
+/// What `hammer` has, and wrk with it.
+pub const CONNECTIONS: usize = 15;
+/// The body of the objects of `hammer`.
+pub const BODY_BYTES: usize = 600;
 /// Two generators agree about a cache if the one says so much more or less than the other, or less than that.
 const APART_MAX: f64 = 0.10;
+
+/// Those that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    /// wrk, which fills the table.
+    Wrk,
+    /// The referee's.
+    Hammer,
+}
+
+impl Generator {
+    fn as_str(self) -> &'static str {
+        match self {
+            Generator::Wrk => "wrk",
+            Generator::Hammer => "hammer",
+        }
+    }
+}
+
+/// Both generators at one process of a cache.
+pub struct Met {
+    /// Name and version.
+    pub product: String,
+    /// By wrk.
+    pub wrk: Sample,
+    /// By `hammer`.
+    pub hammer: Sample,
+}
 
 /// A cache and what both said of it, in rounds; a round that failed is `None` for both.
 pub struct Played {
@@ -72,21 +103,6 @@ impl Played {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Generator {
-    Wrk,
-    Hammer,
-}
-
-impl Generator {
-    fn as_str(self) -> &'static str {
-        match self {
-            Generator::Wrk => "wrk",
-            Generator::Hammer => "hammer",
-        }
-    }
-}
-
 /// The whole page.
 pub fn page(rounds: usize, seconds: u64, all: &[Played]) -> String {
     let mut text = format!("# Two generators at the same caches\n\n{}\n\n", conditions(rounds, seconds));
@@ -120,7 +136,7 @@ fn conditions(rounds: usize, seconds: u64) -> String {
         "`cargo xtask bench generators`: a memory hit of {BODY_BYTES} B over {CONNECTIONS} kept connections, by wrk and by `cacheoff \
          contest --workload hammer`. In each of {rounds} rounds each cache is started anew as its entry in `crates/cacheoff/entries/` \
          says, alone on core 0; `hammer` brings its objects into it; then wrk and `hammer` ask this one process, {seconds} s each, one \
-         directly after the other, and another one is first each time. wrk asks for an object of `hammer`'s, so that the replies are the same. Figures are CPU \
+         directly after the other, the other one first in the next round. wrk asks for an object of `hammer`'s, so that the replies are the same. Figures are CPU \
          time of all processes of the cache, user and kernel, per reply, in µs, medians. The ratio is that of a round, the median of \
          the rounds, with the lowest and the highest. Noise: cores that other processes and the hypervisor took; a run \
          above {QUIET_CORES_MAX} is repeated once, and left out where two quiet ones are left. {}.",
@@ -129,7 +145,7 @@ fn conditions(rounds: usize, seconds: u64) -> String {
 }
 
 const DIFFERENCES: &str = "What differs: the request (wrk sends a request line and Host; a robot of `hammer` Accept and a field of its own too, \
-some 60 B more), the objects (wrk asks for one, `hammer` for ten), the pace (a robot looks at each reply, byte for byte, before it asks \
+some 40 B more), the objects (wrk asks for one, `hammer` for ten), the pace (a robot looks at each reply, byte for byte, before it asks \
 again; wrk counts it, and is faster), and the clock (wrk's figures are what the scheduler counted, between its start and its end; \
 `hammer`'s the ticks of all processes in its measured phase).";
 
