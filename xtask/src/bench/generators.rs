@@ -8,9 +8,11 @@ use super::overheard::Ear;
 use super::table::turn;
 use super::tool::{Load, QUIET_CORES_MAX, Sample, Script, Tool};
 use crate::http;
-use crate::lab::{self, Lab};
+use crate::lab::Lab;
 use crate::shell::{self, Trouble};
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -62,7 +64,7 @@ fn first_and_second(round: usize, cache: usize) -> [Generator; 2] {
 }
 
 fn meet(root: &Path, lab: &Lab, name: &str, order: [Generator; 2], seconds: u64) -> Result<Met, Trouble> {
-    let (port, way, origin) = (lab::free_port()?, lab::free_port()?, lab::free_port()?);
+    let [port, way, origin] = ports()?;
     let held = Held::start(root, name, port, way)?;
     let ear = Ear::start(way, origin)?;
     let hammer = Hammer { root, lab, name, port, origin };
@@ -85,6 +87,19 @@ fn meet(root: &Path, lab: &Lab, name: &str, order: [Generator; 2], seconds: u64)
     }
     let (wrk, hammer) = by_wrk.zip(by_hammer).ok_or("not both generators were played")?;
     Ok(Met { product: held.product.clone(), wrk, hammer })
+}
+
+/// Where the search for free ports begins: below those that the kernel gives to whoever connects. One of these may belong
+/// to a connection of wrk's when the origin of the next heat wants to listen there.
+const PORTS: Range<u16> = 20_000..32_000;
+
+/// Three free ones of 127.0.0.1: those that other processes of this command try first are others.
+fn ports() -> Result<[u16; 3], Trouble> {
+    let start = std::process::id() as usize * 3 % PORTS.len();
+    let tried = PORTS.cycle().skip(start).take(PORTS.len());
+    let mut free = tried.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let mut next = || free.next().ok_or("no free port between 20000 and 32000: end some of what listens there");
+    Ok([next()?, next()?, next()?])
 }
 
 /// The object that was overheard, from the cache: with its origin gone it can only be a hit.
@@ -165,9 +180,15 @@ impl Hammer<'_> {
         command.args(["--ask", &format!("{}=127.0.0.1:{}", self.name, self.port), "--cache-cores", "0"]);
         command.args(["--origin-port", &self.origin.to_string()]).arg("--prometheus").arg(&figures);
         command.arg("--folder").arg(self.lab.folder("ledgers")?);
-        shell::ask(&mut command)?;
+        // A contest of which a heat failed has gone well itself: the reason stands among what it says meanwhile.
+        let output =
+            command.stdin(Stdio::null()).output().map_err(|error| format!("cannot start cacheoff: {error}"))?;
         let text = std::fs::read_to_string(&figures);
-        read_figures(&text.map_err(|error| format!("reading {}: {error}", figures.display()))?)
+        let text = text.map_err(|error| format!("reading {}: {error}", figures.display()))?;
+        read_figures(&text).map_err(|trouble| {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            said.lines().rfind(|line| line.contains(" failed: ")).map_or(trouble, str::to_owned)
+        })
     }
 }
 
@@ -213,6 +234,13 @@ mod tests {
         }
         assert_eq!(first_and_second(2, 0), [Generator::Wrk, Generator::Hammer]);
         assert!(plan(7, 3).contains("35 turns, about 7 minutes"), "{}", plan(7, 3));
+    }
+
+    #[test]
+    fn ports_are_three_and_none_that_a_connection_gets() {
+        let [first, second, third] = ports().unwrap();
+        assert!(first != second && second != third && first != third);
+        assert!([first, second, third].iter().all(|port| PORTS.contains(port)));
     }
 
     #[test]
