@@ -15,6 +15,9 @@ enum Cli {
     Peak(crate::run::peak::PeakArgs),
     /// Proves that the referee plays what a workload declares, and adds nothing: one table for the tree
     Proof(crate::proof::ProofArgs),
+    /// An entry of a contest, held for another generator
+    #[command(hide = true)]
+    Hold(crate::contest::hold::HoldArgs),
     /// Makes reports of ledgers
     Report(crate::report::command::ReportArgs),
     /// Cuts the power of a cache and measures how long it takes to serve again
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         }
         Cli::Peak(args) => args.run(),
         Cli::Proof(args) => args.run(),
+        Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Downtime(args) => args.run(),
         Cli::Ceiling(args) => args.run(),

@@ -1,5 +1,5 @@
 //! Comparisons: of stores on disk in `disk`, of all that a request costs in `table`, of Larder with itself in `curves`,
-//! `features` and `workers`: the server alone on core 0, the load and the origin on core 1 (`workers` has both on both),
+//! `features` and `workers`, of load generators in `generators`: the server alone on core 0, the load and the origin on core 1 (`workers` has both on both),
 //! contestants taken in turn within each round so that a drift of the machine meets all of them.
 //!
 //! The figure to compare is the server's CPU time per request: requests per second measure the load
@@ -11,6 +11,9 @@ mod disk;
 mod disk_report;
 mod features;
 mod field;
+mod generators;
+mod generators_page;
+mod overheard;
 mod profile;
 mod proof;
 mod report;
@@ -34,7 +37,7 @@ pub struct Args {
     /// Alternated rounds: 7, for curves and profile 5, for features and workers 15, for stores on disk 3.
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of each run: 1 s, and 2 s for stores on disk.
+    /// Length of each run: 1 s, 2 s for stores on disk, 3 s for generators.
     #[arg(long)]
     seconds: Option<u64>,
     /// Rows of the table, by their keys; all without it.
@@ -61,6 +64,8 @@ enum What {
     Workers,
     /// Where the time of a hit of Larder goes, by `perf`.
     Profile,
+    /// Whether wrk and the referee's `hammer` say the same of Larder and packaged peers.
+    Generators,
     /// Fills and hits of stores on disk: Larder and packaged peers.
     Disk,
 }
@@ -75,6 +80,7 @@ impl What {
             What::Features => "features",
             What::Workers => "workers",
             What::Profile => "profile",
+            What::Generators => "generators",
             What::Disk => "disk",
         }
     }
@@ -88,6 +94,8 @@ const CURVE_ROUNDS: usize = 5;
 const FEATURE_ROUNDS: usize = 15;
 const DISK_ROUNDS: usize = 3;
 const DISK_SECONDS: u64 = 2;
+/// Of the referee's measured phase, whose clock has ticks of 10 ms.
+const GENERATOR_SECONDS: u64 = 3;
 
 /// What nginx wants to keep open, and ten thousand connections with room for as many to the origin.
 const DESCRIPTORS: u64 = 262_144;
@@ -117,6 +125,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         What::Features => draw(args, &root, FEATURE_ROUNDS, features::play),
         What::Workers => draw(args, &root, FEATURE_ROUNDS, workers::play),
         What::Profile => draw(args, &root, CURVE_ROUNDS, profile::play),
+        What::Generators => compare_generators(args, &root),
         What::Peers => fill_the_table(args, &args.cells, None, &root),
         What::Hits => fill_the_table(args, &HITS.map(str::to_owned), None, &root),
         What::Limit => fill_the_table(args, &HITS.map(str::to_owned), Some(&[Kind::Limit]), &root),
@@ -142,6 +151,15 @@ fn draw(
 ) -> Result<(), Trouble> {
     table::need_tools()?;
     let page = play(root, args.rounds.unwrap_or(rounds), args.seconds.unwrap_or(SECONDS))?;
+    println!("{page}");
+    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+}
+
+/// The same caches by two generators.
+fn compare_generators(args: &Args, root: &Path) -> Result<(), Trouble> {
+    ["wrk", "taskset"].into_iter().try_for_each(|tool| shell::need_program(tool).map(drop))?;
+    let (rounds, seconds) = (args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(GENERATOR_SECONDS));
+    let page = generators::play(root, rounds, seconds)?;
     println!("{page}");
     if args.dry { Ok(()) } else { publish(root, args.what, &page) }
 }

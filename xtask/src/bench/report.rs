@@ -136,13 +136,18 @@ fn best_peer(results: &Results, at: usize, cell: &Cell) -> Option<Kind> {
     with_median.filter(|(_, micros)| !micros.is_nan()).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(kind, _)| kind)
 }
 
-/// Round by round, so that a slow drift of the machine cancels; rounds that were quiet for both, where there are two.
+/// Round by round, so that a slow drift of the machine cancels: the median.
 pub fn ratio(own: &[Option<Sample>], its: &[Option<Sample>]) -> f64 {
+    median(ratios(own, its))
+}
+
+/// Of each round that was quiet for both, where there are two; else of each.
+pub fn ratios(own: &[Option<Sample>], its: &[Option<Sample>]) -> Vec<f64> {
     let pairs: Vec<(Sample, Sample)> = own.iter().zip(its).filter_map(|(a, b)| Some(((*a)?, (*b)?))).collect();
     let is_quiet = |pair: &&(Sample, Sample)| pair.0.noise_cores.max(pair.1.noise_cores) <= QUIET_CORES_MAX;
     let quiet: Vec<(Sample, Sample)> = pairs.iter().filter(is_quiet).copied().collect();
     let chosen = if quiet.len() > 1 { quiet } else { pairs };
-    median(chosen.iter().map(|(a, b)| a.cpu_micros / b.cpu_micros).collect())
+    chosen.iter().map(|(a, b)| a.cpu_micros / b.cpu_micros).collect()
 }
 
 /// The median of the rounds to trust.

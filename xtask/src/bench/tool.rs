@@ -85,32 +85,45 @@ pub const QUIET_CORES_MAX: f64 = 0.15;
 
 impl Load {
     /// Plays it, and once more where that was not quiet: the quieter one of the two counts.
-    pub fn sample(&self, lab: &Lab, server: u32, origin: u32, seconds: u64, seed: u64) -> Result<Sample, Trouble> {
+    /// `origin` is the process of one, where one runs.
+    pub fn sample(
+        &self,
+        lab: &Lab,
+        server: u32,
+        origin: impl Into<Option<u32>>,
+        seconds: u64,
+        seed: u64,
+    ) -> Result<Sample, Trouble> {
+        let origin = origin.into();
         let first = self.sample_once(lab, server, origin, seconds, seed)?;
         if first.noise_cores <= QUIET_CORES_MAX {
             return Ok(first);
         }
-        let second = self.sample_once(lab, server, origin, seconds, seed | SECOND_RUN)?;
-        // An error counts, whichever run it came in.
-        let errors = first.errors + second.errors;
-        let quieter = if second.noise_cores < first.noise_cores { second } else { first };
-        Ok(Sample { errors, ..quieter })
+        Ok(first.or_quieter(self.sample_once(lab, server, origin, seconds, seed | SECOND_RUN)?))
     }
 
     /// Plays it against a server whose first process is `server`.
-    fn sample_once(&self, lab: &Lab, server: u32, origin: u32, seconds: u64, seed: u64) -> Result<Sample, Trouble> {
+    fn sample_once(
+        &self,
+        lab: &Lab,
+        server: u32,
+        origin: Option<u32>,
+        seconds: u64,
+        seed: u64,
+    ) -> Result<Sample, Trouble> {
+        let cpu_of_origin = || origin.map_or(Ok(Cpu::default()), Cpu::of_tree);
         let awake = if self.tool == Tool::Ab { vec![Idler::start(0)?, Idler::start(1)?] } else { Vec::new() };
         let others = |awake: &[Idler]| -> Result<f64, Trouble> {
-            let mut seconds = Cpu::of_tree(origin)?.total() + Cpu::own_and_waited_for()?.total();
+            let mut seconds = cpu_of_origin()?.total() + Cpu::own_and_waited_for()?.total();
             for idler in awake {
                 seconds += Cpu::of_tree(idler.0.id())?.total();
             }
             Ok(seconds)
         };
         let (machine, known, began) = (Machine::now()?, others(&awake)?, Instant::now());
-        let (cpu, source) = (Cpu::of_tree(server)?, Cpu::of_tree(origin)?);
+        let (cpu, source) = (Cpu::of_tree(server)?, cpu_of_origin()?);
         let said = self.play(lab, seconds, seed)?;
-        let (cpu, source) = (Cpu::of_tree(server)?.since(cpu), Cpu::of_tree(origin)?.since(source));
+        let (cpu, source) = (Cpu::of_tree(server)?.since(cpu), cpu_of_origin()?.since(source));
         let (machine, known) = (Machine::now()?.since(machine), others(&awake)? - known);
         let wall = began.elapsed().as_secs_f64();
         if said.requests == 0 {
@@ -177,6 +190,15 @@ impl Load {
         sum.rate = sum.requests as f64 / (seconds + 1) as f64;
         sum.p99_millis = f64::NAN;
         Ok(sum)
+    }
+}
+
+impl Sample {
+    /// The quieter one of two runs. An error counts, whichever run it came in.
+    pub fn or_quieter(self, second: Sample) -> Sample {
+        let errors = self.errors + second.errors;
+        let quieter = if second.noise_cores < self.noise_cores { second } else { self };
+        Sample { errors, ..quieter }
     }
 }
 

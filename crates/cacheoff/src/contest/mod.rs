@@ -6,6 +6,7 @@
 pub mod command;
 mod discipline;
 mod entry;
+pub mod hold;
 mod process;
 mod stand_in;
 #[cfg(test)]
