@@ -26,8 +26,11 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// So many are heard before the first answer is written, and before others get a turn.
+/// So many are heard before the first answer is written.
 const ROUND_CONNECTIONS: usize = 32;
+
+/// So many are answered before other tasks get a turn, with those of the last round.
+const TURN_CONNECTIONS: usize = 64;
 
 /// Who has more to say than so many reads take gets a task, so that others have their turn.
 const READS_MAX: u8 = 4;
@@ -175,16 +178,16 @@ impl Lobby {
         if more { go_for_good(session, first) } else { go(session, first) }
     }
 
-    /// Hears all who have spoken and answers them; says whether there may be more.
-    fn round(&self) -> io::Result<bool> {
+    /// Hears those who have spoken and answers them; says how many they were.
+    fn round(&self) -> io::Result<usize> {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut round = self.round.borrow_mut();
         let Round { events, heard } = &mut *round;
         match epoll::wait(&self.poll, spare_capacity(events), Some(&AT_ONCE)) {
-            Err(rustix::io::Errno::INTR) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => return Ok(ROUND_CONNECTIONS),
             told => told?,
         };
-        let full = events.len() == events.capacity();
+        let many = events.len();
         for event in events.drain(..) {
             let (number, flags) = (event.data.u64(), event.flags);
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
@@ -195,25 +198,37 @@ impl Lobby {
         for one in heard.drain(..) {
             self.answer(one, READS_MAX);
         }
-        Ok(full)
+        Ok(many)
     }
 
-    /// Hears those who speak, until so many do at once that others should have a turn first.
+    /// Hears those who speak, until so many did that others should have a turn first.
     async fn rounds(&self, poll: &TcpStream) -> io::Result<()> {
         poll_fn(|cx| {
             loop {
                 ready!(poll.poll_read_ready(cx))?;
-                let round = poll.try_io(Interest::READABLE, || match self.round()? {
-                    true => Ok(()),
-                    false => Err(io::ErrorKind::WouldBlock.into()),
-                });
-                match round {
+                match poll.try_io(Interest::READABLE, || self.turn()) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     done => return Poll::Ready(done),
                 }
             }
         })
         .await
+    }
+
+    /// Rounds one after the other, as long as somebody speaks: while many are answered the next ones come, and to look for
+    /// them here again costs one call where the runtime needs two. Who is alone is not looked for again. `WouldBlock` once
+    /// nobody speaks: of the next one the runtime's poll will tell.
+    fn turn(&self) -> io::Result<()> {
+        let mut heard = 0;
+        loop {
+            let many = self.round()?;
+            heard += many;
+            match heard {
+                TURN_CONNECTIONS.. => return Ok(()),
+                _ if many == 0 || heard == 1 => return Err(io::ErrorKind::WouldBlock.into()),
+                _ => {}
+            }
+        }
     }
 
     /// Takes one from its seat.
