@@ -111,8 +111,8 @@ impl AccessLog {
         if length == 0 {
             return;
         }
-        // As many will come until the next time, most often.
-        let bytes = lines.bytes.replace(Vec::with_capacity(length));
+        // About as many will come until the next time: to grow for a few more would copy all of them.
+        let bytes = lines.bytes.replace(Vec::with_capacity(length + length / 8));
         let max = lines.setup.of(&self.setup).queue_bytes_max;
         let count = || line_count(&bytes);
         if self.waiting_bytes.load(Ordering::Relaxed).saturating_add(length) > max {
