@@ -13,17 +13,16 @@ use crate::session::Session;
 use crate::socket::Socket;
 use crate::ticker::{Over, TICK, Wait};
 use crate::worker::Worker;
-use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll as Descriptor, Registry, Token};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Poll, ready};
 use std::time::Duration;
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// So many are heard before the first answer is written.
@@ -37,7 +36,7 @@ const READS_MAX: u8 = 4;
 
 /// A worker's clients that wait.
 pub struct Lobby {
-    poll: OwnedFd,
+    registry: Registry,
     seats: RefCell<Vec<Seat>>,
     free: RefCell<Vec<usize>>,
     round: RefCell<Round>,
@@ -56,7 +55,8 @@ enum Seat {
 
 /// What is used again for each round.
 struct Round {
-    events: Vec<epoll::Event>,
+    descriptor: Descriptor,
+    events: Events,
     heard: Vec<Heard>,
 }
 
@@ -82,7 +82,7 @@ impl Place {
             && let Ok(socket) = socket.descriptor()
         {
             // It was added, so it is there.
-            let _ = epoll::delete(&self.lobby.poll, socket);
+            let _ = self.lobby.registry.deregister(&mut SourceFd(&socket.as_raw_fd()));
         }
     }
 }
@@ -97,13 +97,14 @@ impl Drop for Place {
 impl Lobby {
     /// An empty one.
     pub fn new() -> io::Result<Rc<Lobby>> {
-        let round =
-            Round { events: Vec::with_capacity(ROUND_CONNECTIONS), heard: Vec::with_capacity(ROUND_CONNECTIONS) };
+        let descriptor = Descriptor::new()?;
+        let registry = descriptor.registry().try_clone()?;
+        let (events, heard) = (Events::with_capacity(ROUND_CONNECTIONS), Vec::with_capacity(ROUND_CONNECTIONS));
         Ok(Rc::new(Lobby {
-            poll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            registry,
             seats: RefCell::default(),
             free: RefCell::default(),
-            round: RefCell::new(round),
+            round: RefCell::new(Round { descriptor, events, heard }),
             closed: Cell::new(false),
         }))
     }
@@ -141,10 +142,9 @@ impl Lobby {
         if place.registered {
             return true;
         }
-        let number = epoll::EventData::new_u64(place.number as u64);
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        let added = session.free().is_some_and(|socket| {
-            socket.free().is_ok_and(|socket| epoll::add(&self.poll, socket, number, flags).is_ok())
+        let number = Token(place.number);
+        let added = session.free().and_then(|socket| socket.free().ok()).is_some_and(|socket| {
+            self.registry.register(&mut SourceFd(&socket.as_raw_fd()), number, Interest::READABLE).is_ok()
         });
         if let Some(place) = &mut session.place {
             place.registered = added;
@@ -180,19 +180,17 @@ impl Lobby {
 
     /// Hears those who have spoken and answers them; says how many they were.
     fn round(&self) -> io::Result<usize> {
-        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut round = self.round.borrow_mut();
-        let Round { events, heard } = &mut *round;
-        match epoll::wait(&self.poll, spare_capacity(events), Some(&AT_ONCE)) {
-            Err(rustix::io::Errno::INTR) => return Ok(ROUND_CONNECTIONS),
+        let Round { descriptor, events, heard } = &mut *round;
+        match descriptor.poll(events, Some(Duration::ZERO)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(ROUND_CONNECTIONS),
             told => told?,
-        };
-        let many = events.len();
-        for event in events.drain(..) {
-            let (number, flags) = (event.data.u64(), event.flags);
-            let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            if let Some(session) = self.call(number) {
-                heard.extend(hear(session, gone));
+        }
+        let mut many = 0;
+        for event in events.iter() {
+            many += 1;
+            if let Some(session) = self.call(event.token().0) {
+                heard.extend(hear(session, event.is_read_closed() || event.is_error()));
             }
         }
         for one in heard.drain(..) {
@@ -206,7 +204,7 @@ impl Lobby {
         poll_fn(|cx| {
             loop {
                 ready!(poll.poll_read_ready(cx))?;
-                match poll.try_io(Interest::READABLE, || self.turn()) {
+                match poll.try_io(tokio::io::Interest::READABLE, || self.turn()) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     done => return Poll::Ready(done),
                 }
@@ -232,9 +230,9 @@ impl Lobby {
     }
 
     /// Takes one from its seat.
-    fn call(&self, number: u64) -> Option<Box<Session>> {
+    fn call(&self, number: usize) -> Option<Box<Session>> {
         let mut seats = self.seats.borrow_mut();
-        let seat = seats.get_mut(usize::try_from(number).ok()?)?;
+        let seat = seats.get_mut(number)?;
         match seat {
             Seat::Here(..) => match std::mem::replace(seat, Seat::Away { stirred: false }) {
                 Seat::Here(session, _) => Some(session),
@@ -335,7 +333,7 @@ pub fn enter(mut session: Box<Session>) {
 /// Opens the lobby of a worker.
 pub fn open(worker: &Rc<Worker>) -> io::Result<()> {
     // One of the runtime's streams tells of readiness alone, which is all that is asked of it here.
-    let poll = std::net::TcpStream::from(worker.lobby.poll.try_clone()?);
+    let poll = std::net::TcpStream::from(worker.lobby.registry.as_fd().try_clone_to_owned()?);
     poll.set_nonblocking(true)?;
     let poll = TcpStream::from_std(poll)?;
     tokio::task::spawn_local(keep(Rc::clone(worker), poll));
