@@ -39,7 +39,7 @@ pub struct Session {
     pub outbox: Outbox,
     /// It counts as an open connection for as long as this lives.
     pub guest: Option<Guest>,
-    /// Where it waits between two requests, once it has waited.
+    /// Its place in the lobby, for as long as it may wait there.
     pub place: Option<Place>,
     /// The current request's body, as far as it has not been read.
     pub upload: Option<Decoder>,
@@ -93,6 +93,9 @@ const LENT_BYTES_MAX: usize = 64 * 1024;
 
 /// So many small ones are kept: as many connections are answered before the first of them is written to.
 const LENT_MAX: usize = 32;
+
+/// What a small one has at most.
+const LENT_SMALL_BYTES_MAX: usize = 4 * 1024;
 
 /// After so many requests a connection that stays open is noted in between.
 const NOTED_REQUESTS: u64 = 32;
@@ -519,7 +522,8 @@ fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn
     }
     let buffer = std::mem::take(buffer);
     let mut lent = place.borrow_mut();
-    if lent.is_empty() && room <= LENT_BYTES_MAX || lent.len() < LENT_MAX && room <= LENT_BYTES_MAX / LENT_MAX {
+    let max = if lent.is_empty() { LENT_BYTES_MAX } else { LENT_SMALL_BYTES_MAX };
+    if room <= max && lent.len() < LENT_MAX {
         lent.push(buffer);
     }
 }
