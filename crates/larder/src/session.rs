@@ -507,11 +507,6 @@ impl Session {
         self.give_up_place();
         (self.wire, self.inbox)
     }
-
-    /// Bytes of the next request are here already.
-    pub fn has_pipelined(&self) -> bool {
-        !self.inbox.is_empty()
-    }
 }
 
 /// Puts a buffer where the next one is taken from, unless it is too large to be kept.
