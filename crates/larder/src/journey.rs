@@ -23,6 +23,8 @@ pub enum First {
     Rest,
     /// A request that the store had no answer for at once.
     Request(Box<RequestHead>, Option<Box<Begun>>),
+    /// A request that wants to leave HTTP.
+    Leaves(Box<RequestHead>),
     /// What is in the outbox, and then nothing more.
     Close,
 }
@@ -49,7 +51,7 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
         let Some(request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
         if leaves_http(&request) {
-            break Step::Goes(First::Request(request, None));
+            break Step::Goes(First::Leaves(request));
         }
         let next = match quick(session, &request) {
             Glanced::Answered(next) => next,
@@ -77,6 +79,10 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
     let mut given = match first {
         First::Rest => None,
         First::Request(request, begun) => Some((request, begun)),
+        First::Leaves(request) => {
+            session = Box::pin(leave_http(session, *request)).await?;
+            None
+        }
         First::Close => {
             session.close().await;
             return None;
@@ -84,11 +90,6 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
     };
     loop {
         let next = match given.take() {
-            Some((request, begun)) if leaves_http(&request) => {
-                drop(begun);
-                session = Box::pin(leave_http(session, *request)).await?;
-                continue;
-            }
             Some((request, begun)) => caught(&mut session, request, begun).await,
             None => match session.next_request().await {
                 Ok(request) if leaves_http(&request) => {

@@ -13,6 +13,7 @@ pub mod disk;
 pub mod doctor;
 pub mod explain;
 pub mod fetch;
+pub mod heads;
 pub mod journey;
 pub mod listen;
 pub mod live;

@@ -143,7 +143,7 @@ impl Lobby {
             return true;
         }
         let number = Token(place.number);
-        let added = session.free().and_then(|socket| socket.free().ok()).is_some_and(|socket| {
+        let added = session.free().and_then(|socket| socket.descriptor().ok()).is_some_and(|socket| {
             self.registry.register(&mut SourceFd(&socket.as_raw_fd()), number, Interest::READABLE).is_ok()
         });
         if let Some(place) = &mut session.place {

@@ -74,8 +74,8 @@ impl Outbox {
     /// Writes once; says how many bytes went. Call until [`Outbox::is_empty`].
     pub async fn write_some(&mut self, wire: &mut (impl AsyncWrite + Unpin)) -> io::Result<usize> {
         let written = poll_fn(|cx| {
-            if let [one] = &self.parts[self.next..] {
-                return Pin::new(&mut *wire).poll_write(cx, &one.bytes(&self.own)[self.written..]);
+            if let Some(bytes) = self.only_part() {
+                return Pin::new(&mut *wire).poll_write(cx, bytes);
             }
             // The vectors live for one poll only: a connection that waits to write does not carry them.
             let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
@@ -94,8 +94,8 @@ impl Outbox {
     pub fn write_now(&mut self, socket: &Socket) -> io::Result<bool> {
         while !self.is_empty() {
             let len = self.bytes;
-            let written = if let [one] = &self.parts[self.next..] {
-                socket.write_now(&[IoSlice::new(&one.bytes(&self.own)[self.written..])])
+            let written = if let Some(bytes) = self.only_part() {
+                socket.write_now(&[IoSlice::new(bytes)])
             } else {
                 let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
                 let count = self.vectors(&mut vectors);
@@ -115,6 +115,14 @@ impl Outbox {
             }
         }
         Ok(true)
+    }
+
+    /// What is left, where that is one part: nearly always.
+    fn only_part(&self) -> Option<&[u8]> {
+        match &self.parts[self.next..] {
+            [one] => Some(&one.bytes(&self.own)[self.written..]),
+            _ => None,
+        }
     }
 
     fn vectors<'a>(&'a self, vectors: &mut [IoSlice<'a>; VECTORS_MAX]) -> usize {

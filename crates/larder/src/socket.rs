@@ -53,7 +53,7 @@ fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
 /// An open socket to a client.
 pub struct Socket(State);
 
-/// Calls without the poll: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
+/// Calls without the poll in one visit to a task: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
 /// so a client that always has something to read or room to write must not stay outside.
 const FREE_CALLS_MAX: u8 = 4;
 
@@ -94,7 +94,7 @@ impl Socket {
     }
 
     /// The descriptor, while it is free.
-    pub fn free(&self) -> io::Result<BorrowedFd<'_>> {
+    fn free(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.0 {
             State::Free(stream, _) => Ok(stream.as_fd()),
             State::Polled(_) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
