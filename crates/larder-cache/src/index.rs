@@ -73,6 +73,14 @@ impl<V> Index<V> {
         table.find(hash, |slot| slot.is(hash, key_text)).map(|slot| slot.value.clone())
     }
 
+    /// What `look` makes of the value under this key. It runs under the shard's read lock: it must be short, must not call the
+    /// index, and must not wait for a lock under which somebody else calls it.
+    pub fn look<T>(&self, key_text: &[u8], look: impl FnOnce(&Arc<Named<V>>) -> T) -> Option<T> {
+        let hash = self.hash_of(key_text);
+        let table = self.shard(hash).table.read();
+        table.find(hash, |slot| slot.is(hash, key_text)).map(|slot| look(&slot.value))
+    }
+
     /// The value under this key, made now if there was none; the second part says whether it was made.
     /// Of any number of simultaneous callers exactly one makes it. `make` runs under the shard's write
     /// lock: it must be short and must not call the index.

@@ -4,7 +4,7 @@ mod heads;
 
 use bytes::Bytes;
 use heads::{request, response};
-use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings, Whole};
+use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings};
 use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
@@ -410,8 +410,8 @@ fn a_purge_by_key_takes_all_variants_and_says_how_many() {
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
 }
 
-fn glance(cache: &Cache, key: &[u8], asked: &Asked) -> Option<Whole> {
-    cache.fresh(&Glance { key, request: &request(""), asked, now: NOW }, u64::MAX, &mut Vec::new())
+fn glance(cache: &Cache, key: &[u8], asked: &Asked) -> Option<u64> {
+    cache.fresh(&Glance { key, request: &request(""), asked, now: NOW }, u64::MAX, |whole| whole.length)
 }
 
 #[test]
@@ -426,11 +426,15 @@ fn the_quick_look_gives_whole_fresh_bodies_that_fit() {
         ("Cache-Control: no-cache\r\n", NOW, 3, None),
         ("Accept: text/html\r\n", NOW, 3, None),
     ] {
-        let (request, mut pieces) = (request(fields), Vec::new());
+        let (request, mut body) = (request(fields), Vec::new());
         let asked = Asked::of(&request);
-        let found = cache.fresh(&Glance { key: KEY, request: &request, asked: &asked, now }, bytes_max, &mut pieces);
-        assert_eq!(found.map(|whole| whole.length), wanted, "{fields:?} {now:?} {bytes_max}");
-        assert_eq!(pieces.concat(), if wanted.is_some() { vec![1, 2, 3] } else { vec![] });
+        let glance = Glance { key: KEY, request: &request, asked: &asked, now };
+        let found = cache.fresh(&glance, bytes_max, |whole| {
+            whole.each(|bytes, part| body.extend_from_slice(&bytes[part]));
+            whole.length
+        });
+        assert_eq!(found, wanted, "{fields:?} {now:?} {bytes_max}");
+        assert_eq!(body, if wanted.is_some() { vec![1, 2, 3] } else { vec![] });
     }
 }
 

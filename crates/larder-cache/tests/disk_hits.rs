@@ -81,12 +81,15 @@ impl Lab {
     fn look_once(&self, request: &RequestHead, at: Stamp) -> Option<Bytes> {
         let asked = Asked::of(request);
         let glance = Glance { key: KEY, request, asked: &asked, now: at };
-        let mut pieces = Vec::new();
-        let whole = self.cache.fresh(&glance, BODY_BYTES as u64, &mut pieces)?;
-        assert_eq!(whole.tier, Tier::Disk);
+        let (length, pieces) = self.cache.fresh(&glance, BODY_BYTES as u64, |whole| {
+            assert_eq!(whole.tier(), Tier::Disk);
+            let mut pieces = Vec::new();
+            whole.each(|bytes, part| pieces.push(bytes.slice(part)));
+            (whole.length, pieces)
+        })?;
         assert_eq!(self.cache.count(&Scope::All), 0, "it takes no place in memory");
         let [body] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
-        assert_eq!(whole.length, body.len() as u64);
+        assert_eq!(length, body.len() as u64);
         Some(body.clone())
     }
 }

@@ -285,13 +285,18 @@ impl HeadScan {
             return None;
         }
         let target = self.start_line(buf).strip_prefix(BEFORE_TARGET)?.strip_suffix(BEHIND_TARGET)?;
-        let other = match &head.target {
-            Target::Origin(path) if path.as_bytes() == target => None,
-            _ => Some(target::of_method(&Method::Get, target).ok()?),
+        let said = match &head.target {
+            Target::Origin(path) if path.as_bytes() == target => Said::Again,
+            before => match before.path_in(target) {
+                Some(path) => Said::Path(path),
+                None => Said::Other(target::of_method(&Method::Get, target).ok()?),
+            },
         };
         let mut head = before.take()?;
-        if let Some(target) = other {
-            head.target = target;
+        match said {
+            Said::Again => {}
+            Said::Path(path) => head.target.set_path(path),
+            Said::Other(target) => head.target = target,
         }
         self.scanned = len;
         Some(head)
@@ -305,6 +310,14 @@ impl HeadScan {
     fn restart(&mut self) -> usize {
         std::mem::take(self).scanned
     }
+}
+
+/// A target after another one.
+enum Said<'a> {
+    Again,
+    /// All but the path.
+    Path(&'a str),
+    Other(Target),
 }
 
 /// Of nearly every request line.

@@ -202,6 +202,33 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    /// The path of another target of a GET that is in the same form and has the same scheme, host and port, each written as
+    /// usual. What is not found here need not be wrong.
+    pub(crate) fn path_in<'a>(&self, other: &'a [u8]) -> Option<&'a str> {
+        let rest = match self {
+            Target::Origin(_) => other,
+            Target::Absolute(url) => {
+                let start = other.strip_prefix(url.scheme.before_authority().as_bytes())?;
+                let rest = start.strip_prefix(url.host.as_str().as_bytes())?;
+                match url.port == url.scheme.default_port() {
+                    true => rest,
+                    false => rest.strip_prefix(b":")?.strip_prefix(Decimal::of(url.port.into()).as_bytes())?,
+                }
+            }
+            Target::Authority(..) | Target::Asterisk => return None,
+        };
+        let is_path = rest.starts_with(b"/") && is_target(rest);
+        std::str::from_utf8(rest).ok().filter(|_| is_path)
+    }
+
+    /// Asks for this path instead; see [`Target::path_in`].
+    pub(crate) fn set_path(&mut self, path: &str) {
+        match self {
+            Target::Origin(old) | Target::Absolute(Url { path: old, .. }) => *old = path.into(),
+            Target::Authority(..) | Target::Asterisk => {}
+        }
+    }
+
     /// Appends what [`Display`](fmt::Display) shows.
     pub fn write_to(&self, out: &mut String) {
         match self {

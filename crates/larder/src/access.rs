@@ -11,6 +11,10 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+mod precedent;
+
+pub use precedent::Precedent;
+
 /// A request that is served: what it is called, and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Ask {

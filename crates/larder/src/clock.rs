@@ -22,9 +22,47 @@ const CARRIED: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct Carried {
     last: Cell<Option<(Instant, Duration)>>,
+    row: Cell<Row>,
+}
+
+/// Whether requests come one directly behind the other.
+#[derive(Clone, Copy, Debug, Default)]
+enum Row {
+    #[default]
+    None,
+    /// They do; then the end of the one before is the beginning of the next.
+    Since(Option<Instant>),
 }
 
 impl Carried {
+    /// From here on requests come one directly behind the other, until [`Carried::row_ends`]: one reading serves for the end of
+    /// one and the beginning of the next, which has its reading in its time then.
+    pub fn row_begins(&self) {
+        self.row.set(Row::Since(None));
+    }
+
+    /// What comes next comes later.
+    pub fn row_ends(&self) {
+        self.row.set(Row::None);
+    }
+
+    /// The moment when a request begins.
+    pub fn begins(&self) -> Instant {
+        match self.row.get() {
+            Row::Since(Some(end)) => end,
+            Row::Since(None) | Row::None => Instant::now(),
+        }
+    }
+
+    /// The moment when one ends.
+    pub fn ends(&self) -> Instant {
+        let now = Instant::now();
+        if let Row::Since(_) = self.row.get() {
+            self.row.set(Row::Since(Some(now)));
+        }
+        now
+    }
+
     /// The wall clock at this moment, which is now.
     pub fn wall_at(&self, now: Instant) -> Duration {
         match self.last.get().map(|(then, wall)| (now.saturating_duration_since(then), wall)) {

@@ -1,6 +1,7 @@
 //! A request's way through the rooms, from the first byte to the record. Open this one first.
 
-use crate::access::{self, Ask, Verdict};
+use crate::access::{self, Ask, Precedent, Verdict};
+use crate::heads::Request;
 use crate::obtain;
 use crate::page::Page;
 use crate::purge;
@@ -49,13 +50,13 @@ impl Step {
 /// Answers what was heard on a connection on which nothing else is under way.
 pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
-        let Some(request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
+        let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
         if leaves_http(&request) {
-            break Step::Goes(First::Leaves(request));
+            break Step::Goes(First::Leaves(request.head));
         }
-        let next = match quick(session, &request) {
+        let next = match quick(session, &mut request) {
             Glanced::Answered(next) => next,
-            Glanced::Travels(begun) => break Step::Goes(First::Request(request, begun)),
+            Glanced::Travels(begun) => break Step::Goes(First::Request(request.head, begun)),
         };
         session.worker.heads.keep(session.peer, request);
         match next {
@@ -94,15 +95,15 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
             None => match session.next_request().await {
                 Ok(request) if leaves_http(&request) => {
                     // Rare and large: boxed, so that every connection's task stays small.
-                    session = Box::pin(leave_http(session, *request)).await?;
+                    session = Box::pin(leave_http(session, *request.head)).await?;
                     continue;
                 }
-                Ok(request) => match quick(&mut session, &request) {
+                Ok(mut request) => match quick(&mut session, &mut request) {
                     Glanced::Answered(next) => {
                         session.worker.heads.keep(session.peer, request);
                         next
                     }
-                    Glanced::Travels(begun) => caught(&mut session, request, begun).await,
+                    Glanced::Travels(begun) => caught(&mut session, request.head, begun).await,
                 },
                 Err(End::Sits) => return Some(session),
                 Err(end) => {
@@ -161,7 +162,27 @@ pub struct Begun {
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
-fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
+fn quick(session: &mut Session, request: &mut Request) -> Glanced {
+    let precedent = request.precedent.as_deref();
+    if let Some((precedent, path)) = precedent.and_then(|it| Some((it, it.path_of(session, &request.head)?))) {
+        let worker = Rc::clone(&session.worker);
+        let mut record = worker.begin_record(request, session.peer, &session.door);
+        (record.trail.rule, record.trail.edition) = (Some(precedent.rule()), precedent.edition());
+        if record.is_read() {
+            precedent.write_url(path, &mut record.url);
+        }
+        let mut key = worker.keys.borrow_mut();
+        key.clear();
+        precedent.write_key(path, &mut key);
+        worker.shared.cache.settle_key(&mut key);
+        return match look(session, request, precedent.asked(), &key, record) {
+            Ok(next) => Glanced::Answered(next),
+            Err(record) => {
+                let verdict = access::judge(session, request);
+                Glanced::Travels(Some(Box::new(Begun { verdict, looked: Some((record, key.clone())) })))
+            }
+        };
+    }
     // Framing first: what could be read in two ways is refused, hit or not.
     let bare = framing::of_request(request) == Ok(Framing::None);
     if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request) {
@@ -173,32 +194,52 @@ fn quick(session: &mut Session, request: &RequestHead) -> Glanced {
         verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, looked: None }))),
     };
     let worker = Rc::clone(&session.worker);
-    let shared = &worker.shared;
     let mut record = worker.begin_record(request, session.peer, &session.door);
     note(session, &ask, &mut record);
-    let (mut key, mut pieces) = (worker.keys.borrow_mut(), worker.pieces.borrow_mut());
+    let mut key = worker.keys.borrow_mut();
     key.clear();
-    ask.key_of_written(&record.url, &shared.cache, &mut key);
+    ask.key_of_written(&record.url, &worker.shared.cache, &mut key);
     let asked = Asked::of(request);
+    match look(session, request, asked, &key, record) {
+        Ok(next) => {
+            // Who says the same a second time will say it a third time.
+            let made = request.is_said_again.then(|| Precedent::of(session, request, &ask, asked)).flatten();
+            if let Some(precedent) = made {
+                request.precedent = Some(Box::new(precedent));
+            }
+            Glanced::Answered(next)
+        }
+        Err(record) => {
+            let begun = Begun { verdict: Verdict::Allow(ask), looked: Some((record, key.clone())) };
+            Glanced::Travels(Some(Box::new(begun)))
+        }
+    }
+}
+
+/// Answers a plain GET with what is stored under this key, if that is at hand; else its record comes back.
+fn look(
+    session: &mut Session,
+    request: &RequestHead,
+    asked: Asked,
+    key: &[u8],
+    mut record: Box<Record>,
+) -> Result<Next, Box<Record>> {
+    let worker = Rc::clone(&session.worker);
     let now = record.stamp();
-    let glance = Glance { key: &key, request, asked: &asked, now };
-    let found = shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, &mut pieces);
-    let next = found.map(|hit| {
+    let glance = Glance { key, request, asked: &asked, now };
+    let answered = worker.shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, |hit| {
         record.trail.asks(asked);
         record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
-        if hit.tier == Tier::Disk
+        if hit.tier() == Tier::Disk
             && let Some(detail) = record.detail()
         {
-            detail.read_from_disk(&key, &hit, now);
+            detail.read_from_disk(key, hit, now);
         }
-        respond::whole(session, request, &hit, pieces.drain(..), &mut record)
+        respond::whole(session, request, hit, &mut record)
     });
-    let Some(next) = next else {
-        let looked = Some((record, key.clone()));
-        return Glanced::Travels(Some(Box::new(Begun { verdict: Verdict::Allow(ask), looked })));
-    };
-    shared.tell(&worker.tally, session.door.run.as_deref(), record);
-    Glanced::Answered(next)
+    let Some(next) = answered else { return Err(record) };
+    worker.tell(session.door.run.as_deref(), record);
+    Ok(next)
 }
 
 /// A request without a body that gets a page: there is nothing to wait for either.
@@ -207,7 +248,7 @@ fn refused(session: &mut Session, request: &RequestHead, page: &Page) -> Next {
     let mut record = worker.begin_record(request, session.peer, &session.door);
     let keep = request.keeps_alive() && !session.is_draining();
     let next = respond::respond_page(session, request, page, keep, &mut record);
-    worker.shared.tell(&worker.tally, session.door.run.as_deref(), record);
+    worker.tell(session.door.run.as_deref(), record);
     next
 }
 
@@ -242,7 +283,7 @@ async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<B
     };
     let next = respond::respond(session, &request, answer, &mut upload, &mut record).await;
     let drained = next != Next::Continue || drain(session).await;
-    session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    session.worker.tell(session.door.run.as_deref(), record);
     if drained { next } else { Next::Close }
 }
 

@@ -179,7 +179,7 @@ impl Lobby {
     }
 
     /// Hears those who have spoken and answers them; says how many they were.
-    fn round(&self) -> io::Result<usize> {
+    fn round(&self, worker: &Worker) -> io::Result<usize> {
         let mut round = self.round.borrow_mut();
         let Round { descriptor, events, heard } = &mut *round;
         match descriptor.poll(events, Some(Duration::ZERO)) {
@@ -187,12 +187,14 @@ impl Lobby {
             told => told?,
         }
         let mut many = 0;
+        worker.clock.row_begins();
         for event in events.iter() {
             many += 1;
             if let Some(session) = self.call(event.token().0) {
                 heard.extend(hear(session, event.is_read_closed() || event.is_error()));
             }
         }
+        worker.clock.row_ends();
         for one in heard.drain(..) {
             self.answer(one, READS_MAX);
         }
@@ -200,11 +202,11 @@ impl Lobby {
     }
 
     /// Hears those who speak, until so many did that others should have a turn first.
-    async fn rounds(&self, poll: &TcpStream) -> io::Result<()> {
+    async fn rounds(&self, worker: &Worker, poll: &TcpStream) -> io::Result<()> {
         poll_fn(|cx| {
             loop {
                 ready!(poll.poll_read_ready(cx))?;
-                match poll.try_io(tokio::io::Interest::READABLE, || self.turn()) {
+                match poll.try_io(tokio::io::Interest::READABLE, || self.turn(worker)) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     done => return Poll::Ready(done),
                 }
@@ -216,10 +218,10 @@ impl Lobby {
     /// Rounds one after the other, as long as somebody speaks: while many are answered the next ones come, and to look for
     /// them here again costs one call where the runtime needs two. Who is alone is not looked for again. `WouldBlock` once
     /// nobody speaks: of the next one the runtime's poll will tell.
-    fn turn(&self) -> io::Result<()> {
+    fn turn(&self, worker: &Worker) -> io::Result<()> {
         let mut heard = 0;
         loop {
-            let many = self.round()?;
+            let many = self.round(worker)?;
             heard += many;
             match heard {
                 TURN_CONNECTIONS.. => return Ok(()),
@@ -349,7 +351,7 @@ async fn keep(worker: Rc<Worker>, poll: TcpStream) {
             (looked, limit) = (worker.ticker.wait_begins(), lobby.look_around(&worker, false));
             continue;
         }
-        match timer.limit(left, Wait::Idle, lobby.rounds(&poll)).await {
+        match timer.limit(left, Wait::Idle, lobby.rounds(&worker, &poll)).await {
             // Others first: many have spoken.
             Ok(Ok(())) => tokio::task::yield_now().await,
             Err(Over::Late) => {}

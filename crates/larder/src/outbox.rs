@@ -5,6 +5,7 @@ use crate::socket::Socket;
 use bytes::Bytes;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use tokio::io::AsyncWrite;
 
@@ -69,6 +70,14 @@ impl Outbox {
         }
         self.bytes += piece.len();
         self.parts.push(Part::Shared(piece));
+    }
+
+    /// Appends a part of a piece that somebody else has.
+    pub fn part_of(&mut self, piece: &Bytes, part: Range<usize>) {
+        match part.len() <= COPY_BYTES_MAX {
+            true => self.own(|own| own.extend_from_slice(&piece[part])),
+            false => self.shared(piece.slice(part)),
+        }
     }
 
     /// Writes once; says how many bytes went. Call until [`Outbox::is_empty`].

@@ -103,24 +103,18 @@ pub async fn respond(
 }
 
 /// Puts a whole stored response into the outbox, without a wait.
-pub fn whole(
-    session: &mut Session,
-    request: &RequestHead,
-    whole: &Whole,
-    pieces: impl Iterator<Item = Bytes>,
-    record: &mut Record,
-) -> Next {
-    let Whole { kept, length, .. } = whole;
+pub fn whole(session: &mut Session, request: &RequestHead, whole: &Whole<'_>, record: &mut Record) -> Next {
+    let &Whole { kept, length, .. } = whole;
     record.status = kept.head.status;
     record.outcome = Outcome::Hit;
-    record.bytes = *length;
+    record.bytes = length;
     record.complete = true;
     record.typed(&kept.head);
     let keep = request.keeps_alive() && !session.is_draining();
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(session, record));
     let delivery = Delivery { request, kept, outcome, verbatim: false, keep, now, name };
-    let next = begin(session, &delivery, Some(*length), Carriage::Length);
-    pieces.for_each(|piece| session.outbox.shared(piece));
+    let next = begin(session, &delivery, Some(length), Carriage::Length);
+    whole.each(|bytes, part| session.outbox.part_of(bytes, part));
     next
 }
 

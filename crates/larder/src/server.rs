@@ -423,7 +423,6 @@ impl Shared {
 
     /// Puts a finished record where its readers look.
     pub fn tell(&self, tally: &Tally, run: Option<&Run>, mut record: Box<Record>) {
-        record.ends();
         tally.count(&record);
         if let Some(run) = run {
             run.count(&record);
@@ -441,7 +440,7 @@ impl Shared {
     pub fn tell_refused(&self, session: &Session, page: &Page) {
         let mut record = Box::new(Record::refused(session.peer, page, session.worker.next_number()));
         record.trail.listener = session.door.address;
-        self.tell(&session.worker.tally, session.door.run.as_deref(), record);
+        session.worker.tell(session.door.run.as_deref(), record);
     }
 
     /// What `look` finds in the records of each worker, as far as these answer in time.

@@ -1,6 +1,7 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
 use crate::control;
+use crate::heads::Request;
 use crate::listen::{Door, Guest};
 use crate::lobby::Place;
 use crate::outbox::Outbox;
@@ -130,7 +131,7 @@ impl Session {
 
     /// The next request. What is in the outbox is written first, unless the next request is here already:
     /// pipelined requests are answered in one write.
-    pub async fn next_request(&mut self) -> Result<Box<RequestHead>, End> {
+    pub async fn next_request(&mut self) -> Result<Request, End> {
         loop {
             if !self.inbox.is_empty() {
                 let (worker, peer) = (&self.worker, self.peer);
@@ -178,7 +179,7 @@ impl Session {
 
     /// The next request of what was read just now, while nothing else waits to be read. What is no request, or none yet,
     /// is left to [`Session::next_request`].
-    pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<Box<RequestHead>> {
+    pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<Request> {
         let (worker, scan) = (&self.worker, &mut self.scan);
         match worker.heads.read(self.peer, |before| scan.request_after(before, heard, &worker.head_limits)) {
             Ok(Parsed::Complete { head, len }) => {

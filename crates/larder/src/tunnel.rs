@@ -238,7 +238,7 @@ async fn answer(mut session: Box<Session>, request: &RequestHead, page: Page, mu
 }
 
 fn tell(session: &Session, record: Box<Record>) {
-    session.worker.shared.tell(&session.worker.tally, session.door.run.as_deref(), record);
+    session.worker.tell(session.door.run.as_deref(), record);
 }
 
 async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, record: Box<Record>) {
@@ -287,7 +287,7 @@ async fn splice(
     if record.status == 0 {
         record.status = 200;
     }
-    worker.shared.tell(&worker.tally, run, record);
+    worker.tell(run, record);
 }
 
 /// How long the other direction goes on when one is broken: what was on its way may still arrive, but a peer that is

@@ -8,7 +8,7 @@ use crate::listen::{self, Door};
 use crate::live::{self, Held};
 use crate::lobby::{self, Lobby};
 use crate::outbox::Outbox;
-use crate::record::{Number, Query, Readers, Record, Tally};
+use crate::record::{Number, Query, Readers, Record, Run, Tally};
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
 use crate::upstream::{self, Upstreams};
@@ -36,7 +36,7 @@ pub struct Worker {
     /// Limits of a head, in the form the parser takes.
     pub head_limits: HeadLimits,
     /// The wall clock.
-    clock: Carried,
+    pub clock: Carried,
     /// What clients said last.
     pub heads: Heads,
     /// Where sockets are read into first.
@@ -121,6 +121,12 @@ impl Worker {
             record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);
         }
         record
+    }
+
+    /// Puts the record of a request that is over where its readers look.
+    pub fn tell(&self, run: Option<&Run>, mut record: Box<Record>) {
+        record.ends(self.clock.ends());
+        self.shared.tell(&self.tally, run, record);
     }
 
     /// The wall clock at a moment that is now.

@@ -8,12 +8,11 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, NotStored, StaleWhy, Terms, Usable, ValidateWhy, Vary};
+use crate::policy::{self, Asked, NotStored, StaleWhy, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
 use crate::zeros::zeros;
-use bytes::Bytes;
 use fates::Fates;
 use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
@@ -25,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod fates;
+mod glance;
 mod object;
 mod passes;
 mod peek;
@@ -33,6 +33,8 @@ mod tier;
 mod walk;
 
 pub use fates::Fate;
+pub(crate) use glance::{Body, Looked, Patience};
+pub use glance::{Glance, Tier, Whole};
 pub use peek::{Peek, Stored};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
@@ -140,37 +142,6 @@ pub struct Hit {
     pub kept: Arc<Kept>,
     /// The length of its body, when known.
     pub length: Option<u64>,
-}
-
-/// A stored response whose body was given out as a whole.
-pub struct Whole {
-    /// Its head.
-    pub kept: Arc<Kept>,
-    /// The length of its body.
-    pub length: u64,
-    /// Where it was.
-    pub tier: Tier,
-}
-
-/// Where a stored response lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// In memory.
-    Memory,
-    /// On disk alone.
-    Disk,
-}
-
-/// What is looked for, and when.
-pub struct Glance<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The request, which may choose among variants.
-    pub request: &'a RequestHead,
-    /// What it asks of a cache.
-    pub asked: &'a Asked,
-    /// The time of the look.
-    pub now: Stamp,
 }
 
 /// What a request may have.
@@ -347,35 +318,15 @@ impl Cache {
         self.with_object(key, |key, state| self.find_in(key, state, &look))
     }
 
-    /// A fresh response for this request whose body is at hand as a whole and not longer than that, or nothing: the look
-    /// that begins no fetch and waits for nobody. The body is appended to `pieces`.
-    pub fn fresh(&self, glance: &Glance<'_>, bytes_max: u64, pieces: &mut Vec<Bytes>) -> Option<Whole> {
-        let Some(object) = self.index.find(glance.key) else { return self.fresh_on_disk(glance, bytes_max, pieces) };
-        let state = object.lock();
-        let chosen;
-        let entry = match state.variants() {
-            [only] => only,
-            _ => {
-                (chosen, _) = choose(&state, glance.request)?;
-                &chosen
-            }
-        };
-        if !entry.is_judged(self.epoch()) {
-            return None;
-        }
-        let is_for_it = |terms: &Terms| {
-            terms.vary.matches(glance.request)
-                && policy::usable(terms, glance.asked, glance.now, &self.settings.policy) == Usable::Fresh
-        };
-        let whole = entry.whole(is_for_it, bytes_max, pieces)?;
-        entry.used();
-        Some(whole)
-    }
-
     /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path. `written` is what
     /// [`Url::write_to`] wrote of it, or nothing.
     pub fn key_of(&self, url: &Url, written: &str, key: &mut Vec<u8>) {
         url.key_text_of(written, key);
+        self.settle_key(key);
+    }
+
+    /// The same for who has written the key up to what `No-Vary-Search` says.
+    pub fn settle_key(&self, key: &mut Vec<u8>) {
         self.searches.apply(key);
     }
 

@@ -1,12 +1,10 @@
 //! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
 
-use super::{Cache, Disk, Fate, Glance, Look, Tier, Whole, vary_of};
+use super::{Cache, Disk, Fate, Look, vary_of};
 use crate::entry::{Entry, OnDisk};
 use crate::key::Key;
-use crate::policy::{self, Usable};
 use crate::store::rules::Verdict;
-use crate::store::{Fetching, StoredHead, meta};
-use bytes::Bytes;
+use crate::store::{Fetching, StoredHead};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,21 +63,6 @@ impl Cache {
         let voided = self.voided(key).load(Ordering::SeqCst);
         let (key, heads) = (Key::from_text(key.to_vec()), disk.heads(key));
         Some(Load { cache: Arc::clone(self), key, heads, voided })
-    }
-
-    /// The same as [`Cache::fresh`] of a key that memory knows nothing of and need not take up.
-    pub(super) fn fresh_on_disk(&self, glance: &Glance<'_>, bytes_max: u64, pieces: &mut Vec<Bytes>) -> Option<Whole> {
-        let disk = self.disk.as_ref().filter(|_| !self.budget.takes_up())?;
-        let head = disk.glance(glance.key)?;
-        let body = head.body.filter(|body| body.len() as u64 <= bytes_max)?;
-        let kept = meta::decode_tagged(&head.meta, head.tags).ok()?;
-        let terms = kept.terms.as_ref().filter(|terms| terms.vary.matches(glance.request))?;
-        if policy::usable(terms, glance.asked, glance.now, &self.settings.policy) != Usable::Fresh {
-            return None;
-        }
-        let length = body.len() as u64;
-        pieces.push(body);
-        Some(Whole { kept: Arc::new(kept), length, tier: Tier::Disk })
     }
 
     /// Remembers why a key goes that may lie on disk.

@@ -9,7 +9,7 @@
 //! depends on the length of a body. Waiting is done with plain [`std::task`] wakers: this crate knows
 //! no runtime.
 
-use crate::cache::{Budget, Hit, Tier, Whole};
+use crate::cache::{Body, Budget, Hit, Looked, Patience, Whole};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
 use crate::key::Key;
@@ -495,15 +495,28 @@ impl Entry {
         Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
     }
 
-    /// All of a stored response whose terms are as wanted and whose body is here and not longer than that; the body is
-    /// appended to `out`.
-    pub(crate) fn whole(&self, wanted: impl Fn(&Terms) -> bool, bytes_max: u64, out: &mut Vec<Bytes>) -> Option<Whole> {
-        let mut state = self.state.lock();
+    /// Has a stored response answered with whose terms are as wanted and whose body is here and not longer than that.
+    pub(crate) fn whole<T, F: FnOnce(&Whole<'_>) -> T>(
+        &self,
+        wanted: impl Fn(&Terms) -> bool,
+        bytes_max: u64,
+        patience: Patience,
+        answer: &mut Option<F>,
+    ) -> Looked<T> {
+        let state = match patience {
+            Patience::Waits => Some(self.state.lock()),
+            Patience::None => self.state.try_lock(),
+        };
+        let Some(mut state) = state else { return Looked::Busy };
         state.look_at_puts();
-        let length = state.length.filter(|&length| length <= bytes_max && state.is_whole())?;
-        let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
-        state.body.slices(0..length, out);
-        Some(Whole { kept: Arc::clone(kept), length, tier: Tier::Memory })
+        let whole = state.length.filter(|&length| length <= bytes_max && state.is_whole()).and_then(|length| {
+            let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
+            Some(Whole { kept, length, body: Body::Memory(&state.body) })
+        });
+        match whole.zip(answer.take()) {
+            Some((whole, answer)) => Looked::Answered(answer(&whole)),
+            None => Looked::Nothing,
+        }
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

@@ -74,16 +74,21 @@ impl Extents {
     /// Puts the contiguous present bytes from `range.start` on, not past `range.end`, into `out` as
     /// slices, and returns how many bytes that are.
     pub fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) -> u64 {
+        self.each(range, |bytes, part| out.push(bytes.slice(part)))
+    }
+
+    /// The same for who wants to see them only: each block of bytes, and which part of it.
+    pub fn each(&self, range: Range<u64>, mut show: impl FnMut(&Bytes, Range<usize>)) -> u64 {
         match &self.0 {
             Form::Whole(bytes) => {
                 let end = range.end.min(bytes.len() as u64);
                 if range.start >= end {
                     return 0;
                 }
-                out.push(bytes.slice(range.start as usize..end as usize));
+                show(bytes, range.start as usize..end as usize);
                 end - range.start
             }
-            Form::Pieces(pieces) => pieces.as_ref().map_or(0, |pieces| pieces.slices(range, out)),
+            Form::Pieces(pieces) => pieces.as_ref().map_or(0, |pieces| pieces.each(range, show)),
         }
     }
 

@@ -69,16 +69,16 @@ impl Pieces {
         Some(piece.bytes.slice(skip..end))
     }
 
-    /// Puts the contiguous present bytes from `range.start` on, not past `range.end`, into `out` as
-    /// slices, and returns how many bytes that are.
-    pub(super) fn slices(&self, range: Range<u64>, out: &mut Vec<Bytes>) -> u64 {
+    /// Shows the contiguous present bytes from `range.start` on, not past `range.end`: each piece, and which part of it. Returns
+    /// how many bytes that are.
+    pub(super) fn each(&self, range: Range<u64>, mut show: impl FnMut(&Bytes, Range<usize>)) -> u64 {
         let mut next = range.start;
         for piece in self.pieces.range(self.first_ending_after(range.start)..) {
             if piece.at > next || next >= range.end {
                 break;
             }
             let end = piece.end().min(range.end);
-            out.push(piece.bytes.slice((next - piece.at) as usize..(end - piece.at) as usize));
+            show(&piece.bytes, (next - piece.at) as usize..(end - piece.at) as usize);
             next = end;
         }
         next - range.start

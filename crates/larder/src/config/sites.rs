@@ -46,6 +46,12 @@ impl Sites {
         exact.or_else(|| self.below(host, url)).or_else(|| self.first_over(&self.any, url))
     }
 
+    /// Whether paths make a difference to [`Sites::find`].
+    pub fn look_at_paths(&self) -> bool {
+        // Those with the longest prefix are first.
+        self.list.first().is_some_and(|site| site.prefix != "/")
+    }
+
     /// From the longest ending to the shortest; an ending alone is no name below it.
     fn below(&self, host: &str, url: &Url) -> Option<(usize, &Site)> {
         if self.below.is_empty() {

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -114,16 +114,18 @@ impl AccessLog {
         // About as many will come until the next time: to grow for a few more would copy all of them.
         let bytes = lines.bytes.replace(Vec::with_capacity(length + length / 8));
         let max = lines.setup.of(&self.setup).queue_bytes_max;
-        let count = || line_count(&bytes);
         if self.waiting_bytes.load(Ordering::Relaxed).saturating_add(length) > max {
-            self.dropped.fetch_add(count(), Ordering::Relaxed);
+            self.dropped.fetch_add(line_count(&bytes), Ordering::Relaxed);
             return;
         }
-        let count = count();
         self.waiting_bytes.fetch_add(length, Ordering::Relaxed);
-        if self.orders.try_send(Order::Write(bytes)).is_err() {
+        if let Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) =
+            self.orders.try_send(Order::Write(bytes))
+        {
             self.waiting_bytes.fetch_sub(length, Ordering::Relaxed);
-            self.dropped.fetch_add(count, Ordering::Relaxed);
+            if let Order::Write(bytes) = order {
+                self.dropped.fetch_add(line_count(&bytes), Ordering::Relaxed);
+            }
         }
     }
 

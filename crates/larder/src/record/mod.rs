@@ -26,7 +26,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How an answer came about. Each answer has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,7 +112,7 @@ pub struct Record {
     /// Its number in this process.
     pub number: Number,
     /// When its head was read.
-    pub at: std::time::Duration,
+    pub at: Duration,
     /// The client.
     pub peer: IpAddr,
     /// Its method; `None` for what was no request.
@@ -166,7 +166,7 @@ impl Record {
         let mut place = spare;
         let mut url = place.as_mut().map(|over| std::mem::take(&mut over.url)).unwrap_or_default();
         url.clear();
-        let started = Instant::now();
+        let started = clock.begins();
         let begun = Record {
             number,
             at: clock.wall_at(started),
@@ -250,14 +250,16 @@ impl Record {
     /// Microseconds since its head was read, or that all of it took.
     pub fn micros(&self) -> u64 {
         match self.time {
-            Time::Since(started) => u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+            Time::Since(started) => micros(started.elapsed()),
             Time::Took(micros) => micros,
         }
     }
 
     /// It is over now.
-    pub fn ends(&mut self) {
-        self.time = Time::Took(self.micros());
+    pub fn ends(&mut self, now: Instant) {
+        if let Time::Since(started) = self.time {
+            self.time = Time::Took(micros(now.saturating_duration_since(started)));
+        }
     }
 
     /// Whether somebody will read what it asked for.
@@ -286,6 +288,10 @@ impl Record {
     pub fn text(&self, which: impl FnOnce(&LogTexts) -> Option<&str>) -> Option<&str> {
         self.texts.as_deref().and_then(which)
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into())
 }
 
 /// A counter of one worker; no other thread touches it.

@@ -102,7 +102,7 @@ impl Fetches {
 
 impl Detail {
     /// A response was read from disk and sent, without a place in memory.
-    pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole, now: Stamp) {
+    pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole<'_>, now: Stamp) {
         let terms = whole.kept.terms.as_ref();
         self.key = Some(Key::from_text(key.to_vec()));
         self.looks = 1;

@@ -9,6 +9,7 @@ mod metrics;
 mod papers;
 mod process;
 mod reload;
+mod said_again;
 mod squid;
 mod stand;
 mod traces;

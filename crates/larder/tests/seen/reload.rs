@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A server that reads `larder.toml` of a folder.
-struct Steered {
+pub struct Steered {
     server: Server,
     file: PathBuf,
 }
 
 impl Steered {
-    fn start(folder: &Path, text: &str) -> Steered {
+    pub fn start(folder: &Path, text: &str) -> Steered {
         let file = folder.join("larder.toml");
         fs::write(&file, text).unwrap();
         let read = {
@@ -29,13 +29,13 @@ impl Steered {
         Steered { server, file }
     }
 
-    fn reload(&self, text: &str) -> Result<(Vec<String>, Vec<String>), String> {
+    pub fn reload(&self, text: &str) -> Result<(Vec<String>, Vec<String>), String> {
         fs::write(&self.file, text).unwrap();
         self.server.shared().reload().map(|reloaded| (reloaded.changed, reloaded.needs_restart))
     }
 }
 
-fn base(folder: &Path) -> String {
+pub fn base(folder: &Path) -> String {
     format!("store = \"{}\"\nadmin = \"none\"\nworkers = 2\n", folder.join("store").display())
 }
 

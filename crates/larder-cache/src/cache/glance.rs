@@ -1,0 +1,157 @@
+//! The quick look: a stored response that answers at once, without a reader, a fetch or a wait.
+
+use super::object::ObjectState;
+use super::{Cache, choose};
+use crate::entry::Kept;
+use crate::extents::Extents;
+use crate::policy::{self, Asked, Terms, Usable};
+use crate::store::meta;
+use bytes::Bytes;
+use larder_wire::RequestHead;
+use larder_wire::date::Stamp;
+use std::ops::Range;
+
+/// What is looked for, and when.
+pub struct Glance<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The request, which may choose among variants.
+    pub request: &'a RequestHead,
+    /// What it asks of a cache.
+    pub asked: &'a Asked,
+    /// The time of the look.
+    pub now: Stamp,
+}
+
+/// A stored response whose body is at hand as a whole.
+pub struct Whole<'a> {
+    /// Its head.
+    pub kept: &'a Kept,
+    /// The length of its body.
+    pub length: u64,
+    pub(crate) body: Body<'a>,
+}
+
+/// What became of a look at a stored response.
+pub(crate) enum Looked<T> {
+    Answered(T),
+    /// There is no answer at hand.
+    Nothing,
+    /// Somebody else has its lock.
+    Busy,
+}
+
+/// Whether a lock is waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    None,
+    Waits,
+}
+
+/// Where it lies.
+pub(crate) enum Body<'a> {
+    Memory(&'a Extents),
+    Disk(Bytes),
+}
+
+impl Whole<'_> {
+    /// Where it was.
+    pub fn tier(&self) -> Tier {
+        match self.body {
+            Body::Memory(_) => Tier::Memory,
+            Body::Disk(_) => Tier::Disk,
+        }
+    }
+
+    /// Shows its body: each block of bytes, and which part of it.
+    pub fn each(&self, mut show: impl FnMut(&Bytes, Range<usize>)) {
+        match &self.body {
+            Body::Memory(body) => {
+                body.each(0..self.length, show);
+            }
+            Body::Disk(body) => show(body, 0..body.len()),
+        }
+    }
+}
+
+/// Where a stored response lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In memory.
+    Memory,
+    /// On disk alone.
+    Disk,
+}
+
+impl Cache {
+    /// Has a fresh response for this request answered with whose body is at hand as a whole and not longer than that; or
+    /// nothing: the look that begins no fetch and waits for nobody. `answer` runs under the locks of the response, so that
+    /// nothing of it must be shared first: it must be short, and must not call the cache.
+    pub fn fresh<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: impl FnOnce(&Whole<'_>) -> T) -> Option<T> {
+        let mut answer = Some(answer);
+        // Most often nobody else is there, and the object need not be taken out of the index to be looked at.
+        let looked = self.index.look(glance.key, |object| match object.try_lock() {
+            Some(state) => self.fresh_in(&state, glance, bytes_max, Patience::None, &mut answer),
+            None => Looked::Busy,
+        });
+        match looked {
+            None => self.fresh_on_disk(glance, bytes_max, answer?),
+            Some(Looked::Answered(answered)) => Some(answered),
+            Some(Looked::Nothing) => None,
+            Some(Looked::Busy) => {
+                let object = self.index.find(glance.key)?;
+                let state = object.lock();
+                match self.fresh_in(&state, glance, bytes_max, Patience::Waits, &mut answer) {
+                    Looked::Answered(answered) => Some(answered),
+                    Looked::Nothing | Looked::Busy => None,
+                }
+            }
+        }
+    }
+
+    fn fresh_in<T, F: FnOnce(&Whole<'_>) -> T>(
+        &self,
+        state: &ObjectState,
+        glance: &Glance<'_>,
+        bytes_max: u64,
+        patience: Patience,
+        answer: &mut Option<F>,
+    ) -> Looked<T> {
+        let chosen;
+        let entry = match state.variants() {
+            [only] => only,
+            _ => match choose(state, glance.request) {
+                Some((entry, _)) => {
+                    chosen = entry;
+                    &chosen
+                }
+                None => return Looked::Nothing,
+            },
+        };
+        if !entry.is_judged(self.epoch()) {
+            return Looked::Nothing;
+        }
+        let is_for_it = |terms: &Terms| {
+            terms.vary.matches(glance.request)
+                && policy::usable(terms, glance.asked, glance.now, &self.settings.policy) == Usable::Fresh
+        };
+        let looked = entry.whole(is_for_it, bytes_max, patience, answer);
+        if let Looked::Answered(_) = looked {
+            entry.used();
+        }
+        looked
+    }
+
+    /// The same as [`Cache::fresh`] of a key that memory knows nothing of and need not take up.
+    fn fresh_on_disk<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: impl FnOnce(&Whole<'_>) -> T) -> Option<T> {
+        let disk = self.disk.as_ref().filter(|_| !self.budget.takes_up())?;
+        let head = disk.glance(glance.key)?;
+        let body = head.body.filter(|body| body.len() as u64 <= bytes_max)?;
+        let kept = meta::decode_tagged(&head.meta, head.tags).ok()?;
+        let terms = kept.terms.as_ref().filter(|terms| terms.vary.matches(glance.request))?;
+        if policy::usable(terms, glance.asked, glance.now, &self.settings.policy) != Usable::Fresh {
+            return None;
+        }
+        Some(answer(&Whole { kept: &kept, length: body.len() as u64, body: Body::Disk(body) }))
+    }
+}

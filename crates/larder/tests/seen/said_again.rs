@@ -1,0 +1,166 @@
+//! What was found out about a request holds for the next one with the same fields only as far as nothing else differs:
+//! the listener, the client, the host of an absolute target, the settings, the kind of path.
+
+use crate::reload::{Steered, base};
+use crate::stand;
+use socket2::{Domain, Socket, Type};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+/// An origin that answers with its own address and the path.
+fn origin_at(address: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || tells(&stream));
+        }
+    });
+    address
+}
+
+fn tells(stream: &TcpStream) -> Option<()> {
+    let here = stream.local_addr().ok()?;
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
+        }
+        let body = format!("{here} {}", first.split(' ').nth(1)?);
+        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n", body.len());
+        (&*stream).write_all((head + &body).as_bytes()).ok()?;
+    }
+}
+
+/// A connection that stays.
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn of(address: [u8; 4], to: SocketAddr) -> Client {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+        socket.connect(&to.into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    /// The body of an answer with status 200, or else the status.
+    fn ask(&mut self, target: &str) -> String {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: same.example\r\n\r\n");
+        self.0.get_mut().write_all(request.as_bytes()).unwrap();
+        let (mut status, mut length, mut line) = (String::new(), 0, String::new());
+        while line != "\r\n" {
+            line.clear();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
+            match line.split_once(": ") {
+                None if status.is_empty() => status = line.split(' ').nth(1).unwrap().to_owned(),
+                Some((name, value)) if name.eq_ignore_ascii_case("Content-Length") => {
+                    length = value.trim().parse().unwrap()
+                }
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        self.0.read_exact(&mut body).unwrap();
+        if status == "200" { String::from_utf8(body).unwrap() } else { status }
+    }
+}
+
+/// As many as there are places for heads, and some more: so some share a place with one at another listener.
+const CLIENTS: usize = 20;
+
+/// What is asked, and what is to be answered.
+struct Asked {
+    door: SocketAddr,
+    client: [u8; 4],
+    target: String,
+    wanted: String,
+}
+
+fn clients_of(asked: &[Asked]) -> Vec<Client> {
+    (0..CLIENTS).flat_map(|_| asked.iter().map(|asked| Client::of(asked.client, asked.door))).collect()
+}
+
+/// Each client asks several times in a row; the fields are the same everywhere.
+fn each_gets_its_own(what: &str, clients: &mut [Client], asked: &[Asked]) {
+    let mut wrong = String::new();
+    for round in 0..2 {
+        for (client, Asked { target, wanted, .. }) in clients.iter_mut().zip(asked.iter().cycle()) {
+            for time in 0..3 {
+                let got = client.ask(target);
+                if got != *wanted {
+                    writeln!(wrong, "{what}, round {round}, time {time}: {target} got {got}, not {wanted}").unwrap();
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, "");
+}
+
+const HERE: [u8; 4] = [127, 0, 0, 1];
+const THERE: [u8; 4] = [127, 0, 0, 2];
+
+#[test]
+fn the_same_fields_mean_what_they_mean_here_and_now() {
+    let folder = tempfile::tempdir().unwrap();
+    // Two hosts with one port.
+    let x = origin_at(SocketAddr::from((HERE, 0)));
+    let y = origin_at(SocketAddr::from((THERE, x.port())));
+    let base = base(folder.path()).replace("workers = 2", "workers = 1");
+    let free: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let doors: Vec<_> = free.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    drop(free);
+    let settings = |of_site: SocketAddr, other: &str, client: &str| {
+        format!(
+            "{base}[[listen]]\naddress = \"{}\"\norigin = \"http://{x}\"\n[[listen]]\naddress = \"{}\"\norigin = \"http://{y}\"\n\
+             [[listen]]\naddress = \"{}\"\n[access]\nclients = [\"{client}\"]\n[[site]]\nhosts = [\"same.example\"]\norigin = \"http://{of_site}\"\n{other}",
+            doors[0], doors[1], doors[2]
+        )
+    };
+    let origin = |of: SocketAddr, path: &str| format!("{of} {path}");
+    let at_sites = |of_site: SocketAddr, other: SocketAddr| {
+        let mut asked = Vec::new();
+        // The same twice in other words: one is kept, and both have it.
+        for path in ["/a", "/b?c", "/~d", "/%7Ed", "/squid-internal-mgr", "/other/e"] {
+            let said = if path == "/%7Ed" { "/~d" } else { path };
+            asked.push(Asked { door: doors[0], client: HERE, target: path.to_owned(), wanted: origin(x, said) });
+            asked.push(Asked { door: doors[1], client: THERE, target: path.to_owned(), wanted: origin(y, said) });
+            let of = if path.starts_with("/other") { other } else { of_site };
+            asked.push(Asked { door: doors[2], client: THERE, target: path.to_owned(), wanted: origin(of, said) });
+        }
+        asked
+    };
+    let forward = |client: [u8; 4], wanted: Option<&str>| {
+        let all = [(x, "/a"), (y, "/a"), (x, "/b")];
+        let each = |(of, path): (SocketAddr, &str)| {
+            let wanted = wanted.map_or_else(|| origin(of, path), str::to_owned);
+            Asked { door: doors[2], client, target: format!("http://{of}{path}"), wanted }
+        };
+        all.map(each)
+    };
+    let together = |sites: Vec<Asked>, here, there| -> Vec<Asked> {
+        sites.into_iter().chain(forward(HERE, here)).chain(forward(THERE, there)).collect()
+    };
+    let steered = Steered::start(folder.path(), &settings(y, "", "127.0.0.1"));
+    let mut alone = Client::of(HERE, doors[2]);
+    (0..3).for_each(|_| assert_eq!(alone.ask("/a"), origin(y, "/a")));
+    steered.reload(&settings(x, "", "127.0.0.1")).unwrap();
+    assert_eq!(alone.ask("/a"), origin(x, "/a"), "the settings of now hold for a connection of before");
+    let asked = together(at_sites(x, x), None, Some("403"));
+    let mut clients = clients_of(&asked);
+    each_gets_its_own("at first", &mut clients, &asked);
+    steered.reload(&settings(y, "", "127.0.0.2")).unwrap();
+    let asked = together(at_sites(y, y), Some("403"), None);
+    each_gets_its_own("after a reload", &mut clients, &asked);
+    each_gets_its_own("new clients", &mut clients_of(&asked), &asked);
+    let other = format!("[[site]]\nhosts = [\"same.example\"]\nprefix = \"/other\"\norigin = \"http://{x}\"\n");
+    steered.reload(&settings(y, &other, "127.0.0.0/8")).unwrap();
+    let asked = together(at_sites(y, x), None, None);
+    each_gets_its_own("with two sites of one host", &mut clients, &asked);
+}
