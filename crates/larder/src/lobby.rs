@@ -190,8 +190,13 @@ impl Lobby {
         worker.clock.row_begins();
         for event in events.iter() {
             many += 1;
-            if let Some(session) = self.call(event.token().0) {
-                heard.extend(hear(session, event.is_read_closed() || event.is_error()));
+            let Some(session) = self.call(event.token().0) else { continue };
+            let Some(one) = hear(session, event.is_read_closed() || event.is_error()) else { continue };
+            if one.session.outbox.is_urgent() {
+                self.answer(one, READS_MAX);
+                worker.clock.row_begins();
+            } else {
+                heard.push(one);
             }
         }
         worker.clock.row_ends();

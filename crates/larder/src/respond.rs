@@ -9,7 +9,7 @@ use crate::record::{Id, Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
-use larder_cache::cache::Whole;
+use larder_cache::cache::{Tier, Whole};
 use larder_cache::entry::{Failure, Kept, Reader, Stop};
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
@@ -115,6 +115,9 @@ pub fn whole(session: &mut Session, request: &RequestHead, whole: &Whole<'_>, re
     let delivery = Delivery { request, kept, outcome, verbatim: false, keep, now, name };
     let next = begin(session, &delivery, Some(length), Carriage::Length);
     whole.each(|bytes, part| session.outbox.part_of(bytes, part));
+    if whole.tier() == Tier::Disk {
+        session.outbox.hurry();
+    }
     next
 }
 
