@@ -1,9 +1,10 @@
 //! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
 
-use super::{Number, Record};
+use super::{Detail, Number, Record};
 use larder_cache::key::Key;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::hint::black_box;
 
 /// A longer text is cut: what is kept of a request has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
@@ -75,6 +76,9 @@ impl Ring {
             self.shorten(key);
         }
         let mut held = self.held.borrow_mut();
+        if held.len() >= requests_max {
+            look_ahead(&held);
+        }
         while held.len() >= requests_max {
             self.spare.set(held.pop_front());
         }
@@ -115,6 +119,15 @@ impl Ring {
     }
 }
 
+/// Reads what will be read when the oldest ones go, some requests before that. By then it lies in no cache, and each piece is
+/// found by way of the one before; a read on which nothing depends is not waited for (decision 021).
+fn look_ahead(held: &VecDeque<Box<Record>>) {
+    let detail = |ahead: usize| held.get(ahead).and_then(|record| record.detail.as_deref());
+    black_box(held.get(6).map(|record| (record.url.capacity(), record.detail.is_some())));
+    black_box(detail(4).map(Detail::refers));
+    black_box(detail(2).and_then(Detail::look));
+}
+
 fn cut(text: &mut String) {
     if text.capacity() > TEXT_BYTES_MAX {
         let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
@@ -145,7 +158,6 @@ fn without_values(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::page::Page;
-    use crate::record::Detail;
 
     fn record(ring: &Ring, url: &str) -> Box<Record> {
         let page = Page::new(400, "w", "x", "y");

@@ -101,6 +101,17 @@ impl Fetches {
 }
 
 impl Detail {
+    /// Whether it refers to a key, to fetches, and to a text.
+    pub(super) fn refers(&self) -> (bool, bool, bool) {
+        (self.key.is_some(), self.fetches.first.is_some(), self.trouble.is_some())
+    }
+
+    /// A look at what it refers to.
+    pub(super) fn look(&self) -> Option<(usize, Option<u8>)> {
+        let (_, notes) = self.fetches.first.as_ref()?;
+        Some((Rc::strong_count(notes), self.key.as_ref()?.text().first().copied()))
+    }
+
     /// A response was read from disk and sent, without a place in memory.
     pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole<'_>, now: Stamp) {
         let terms = whole.kept.terms.as_ref();
