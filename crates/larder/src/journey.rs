@@ -51,7 +51,8 @@ impl Step {
 pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
         let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
-        if leaves_http(&request) {
+        // What was answered like this before did not leave either.
+        if request.precedent.is_none() && leaves_http(&request) {
             break Step::Goes(First::Leaves(request.head));
         }
         let next = match quick(session, &mut request) {
