@@ -411,7 +411,7 @@ fn a_purge_by_key_takes_all_variants_and_says_how_many() {
 }
 
 fn glance(cache: &Cache, key: &[u8], asked: &Asked) -> Option<u64> {
-    cache.fresh(&Glance { key, request: &request(""), asked, now: NOW }, u64::MAX, |whole| whole.length)
+    cache.fresh(&Glance { key, request: &request(""), asked, now: NOW }, u64::MAX, &mut |whole| whole.length)
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn the_quick_look_gives_whole_fresh_bodies_that_fit() {
         let (request, mut body) = (request(fields), Vec::new());
         let asked = Asked::of(&request);
         let glance = Glance { key: KEY, request: &request, asked: &asked, now };
-        let found = cache.fresh(&glance, bytes_max, |whole| {
+        let found = cache.fresh(&glance, bytes_max, &mut |whole| {
             whole.each(|bytes, part| body.extend_from_slice(&bytes[part]));
             whole.length
         });

@@ -81,7 +81,7 @@ impl Lab {
     fn look_once(&self, request: &RequestHead, at: Stamp) -> Option<Bytes> {
         let asked = Asked::of(request);
         let glance = Glance { key: KEY, request, asked: &asked, now: at };
-        let (length, pieces) = self.cache.fresh(&glance, BODY_BYTES as u64, |whole| {
+        let (length, pieces) = self.cache.fresh(&glance, BODY_BYTES as u64, &mut |whole| {
             assert_eq!(whole.tier(), Tier::Disk);
             let mut pieces = Vec::new();
             whole.each(|bytes, part| pieces.push(bytes.slice(part)));

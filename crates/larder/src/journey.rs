@@ -37,7 +37,7 @@ pub enum Step {
     /// It is closed, once the outbox is written.
     Closes,
     /// It goes on by itself.
-    Goes(First),
+    Goes(Box<First>),
 }
 
 impl Step {
@@ -50,20 +50,20 @@ impl Step {
 /// Answers what was heard on a connection on which nothing else is under way.
 pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
-        let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(First::Rest) };
+        let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(Box::new(First::Rest)) };
         // What was answered like this before did not leave either.
         if request.precedent.is_none() && leaves_http(&request) {
-            break Step::Goes(First::Leaves(request.head));
+            break Step::Goes(Box::new(First::Leaves(request.head)));
         }
         let next = match quick(session, &mut request) {
             Glanced::Answered(next) => next,
-            Glanced::Travels(begun) => break Step::Goes(First::Request(request.head, begun)),
+            Glanced::Travels(begun) => break Step::Goes(Box::new(First::Request(request.head, begun))),
         };
         session.worker.heads.keep(session.peer, request);
         match next {
             Next::Continue if heard.is_empty() => return Step::Waits,
             // A client that sends requests and reads no answers must not fill the outbox with them.
-            Next::Continue if session.is_full() => break Step::Goes(First::Rest),
+            Next::Continue if session.is_full() => break Step::Goes(Box::new(First::Rest)),
             Next::Continue => {}
             Next::Close => break Step::Closes,
             Next::Cut => {
@@ -228,7 +228,7 @@ fn look(
     let worker = Rc::clone(&session.worker);
     let now = record.stamp();
     let glance = Glance { key, request, asked: &asked, now };
-    let answered = worker.shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, |hit| {
+    let answered = worker.shared.cache.fresh(&glance, respond::WHOLE_BYTES_MAX, &mut |hit| {
         record.trail.asks(asked);
         record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
         if hit.tier() == Tier::Disk

@@ -163,7 +163,7 @@ impl Lobby {
     fn answer(&self, heard: Heard, reads_left: u8) {
         let Heard { mut session, step, more } = heard;
         let first = match step {
-            Step::Goes(first) => first,
+            Step::Goes(first) => *first,
             Step::Waits | Step::Closes => match session.flush_now() {
                 Err(_) => return session.leave(),
                 Ok(false) if step.closes() => First::Close,
@@ -191,8 +191,8 @@ impl Lobby {
         for event in events.iter() {
             many += 1;
             let Some(session) = self.call(event.token().0) else { continue };
-            let Some(one) = hear(session, event.is_read_closed() || event.is_error()) else { continue };
-            if one.session.outbox.is_urgent() {
+            let Some(mut one) = hear(session, event.is_read_closed() || event.is_error()) else { continue };
+            if std::mem::take(&mut one.session.hurries) {
                 self.answer(one, READS_MAX);
                 worker.clock.row_begins();
             } else {

@@ -20,7 +20,6 @@ pub struct Outbox {
     /// Parts before this one are written.
     next: usize,
     bytes: usize,
-    urgent: bool,
 }
 
 enum Part {
@@ -48,16 +47,6 @@ impl Outbox {
     /// Nothing waits to be written.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
-    }
-
-    /// What is in it lies in a buffer of which there are few: it is the next one's as soon as this is written.
-    pub fn hurry(&mut self) {
-        self.urgent = true;
-    }
-
-    /// It is to be written before others are heard.
-    pub fn is_urgent(&self) -> bool {
-        self.urgent
     }
 
     /// Lets `write` append bytes of our own.
@@ -173,7 +162,7 @@ impl Outbox {
     fn clear(&mut self) {
         self.own.clear();
         self.parts.clear();
-        (self.written, self.next, self.bytes, self.urgent) = (0, 0, 0, false);
+        (self.written, self.next, self.bytes) = (0, 0, 0);
     }
 
     /// Nothing was ever put into it.

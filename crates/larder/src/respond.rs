@@ -115,9 +115,7 @@ pub fn whole(session: &mut Session, request: &RequestHead, whole: &Whole<'_>, re
     let delivery = Delivery { request, kept, outcome, verbatim: false, keep, now, name };
     let next = begin(session, &delivery, Some(length), Carriage::Length);
     whole.each(|bytes, part| session.outbox.part_of(bytes, part));
-    if whole.tier() == Tier::Disk {
-        session.outbox.hurry();
-    }
+    session.hurries |= whole.tier() == Tier::Disk;
     next
 }
 

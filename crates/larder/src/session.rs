@@ -53,6 +53,8 @@ pub struct Session {
     noted: u64,
     uploaded: u64,
     flushes: u8,
+    /// An answer lies in a buffer of which there are few: it is the next one's as soon as this is written.
+    pub hurries: bool,
     /// The client said that its last request is the last one.
     last_said: bool,
     /// When the first bytes of the head that is being read came.
@@ -124,6 +126,7 @@ impl Session {
             noted: 0,
             uploaded: 0,
             flushes: 0,
+            hurries: false,
             last_said: false,
             head_began: None,
         })

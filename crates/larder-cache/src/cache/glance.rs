@@ -87,21 +87,20 @@ impl Cache {
     /// Has a fresh response for this request answered with whose body is at hand as a whole and not longer than that; or
     /// nothing: the look that begins no fetch and waits for nobody. `answer` runs under the locks of the response, so that
     /// nothing of it must be shared first: it must be short, and must not call the cache.
-    pub fn fresh<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: impl FnOnce(&Whole<'_>) -> T) -> Option<T> {
-        let mut answer = Some(answer);
+    pub fn fresh<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: &mut impl FnMut(&Whole<'_>) -> T) -> Option<T> {
         // Most often nobody else is there, and the object need not be taken out of the index to be looked at.
         let looked = self.index.look(glance.key, |object| match object.try_lock() {
-            Some(state) => self.fresh_in(&state, glance, bytes_max, Patience::None, &mut answer),
+            Some(state) => self.fresh_in(&state, glance, bytes_max, Patience::None, answer),
             None => Looked::Busy,
         });
         match looked {
-            None => self.fresh_on_disk(glance, bytes_max, answer?),
+            None => self.fresh_on_disk(glance, bytes_max, answer),
             Some(Looked::Answered(answered)) => Some(answered),
             Some(Looked::Nothing) => None,
             Some(Looked::Busy) => {
                 let object = self.index.find(glance.key)?;
                 let state = object.lock();
-                match self.fresh_in(&state, glance, bytes_max, Patience::Waits, &mut answer) {
+                match self.fresh_in(&state, glance, bytes_max, Patience::Waits, answer) {
                     Looked::Answered(answered) => Some(answered),
                     Looked::Nothing | Looked::Busy => None,
                 }
@@ -109,13 +108,13 @@ impl Cache {
         }
     }
 
-    fn fresh_in<T, F: FnOnce(&Whole<'_>) -> T>(
+    fn fresh_in<T>(
         &self,
         state: &ObjectState,
         glance: &Glance<'_>,
         bytes_max: u64,
         patience: Patience,
-        answer: &mut Option<F>,
+        answer: &mut impl FnMut(&Whole<'_>) -> T,
     ) -> Looked<T> {
         let chosen;
         let entry = match state.variants() {
@@ -143,7 +142,12 @@ impl Cache {
     }
 
     /// The same as [`Cache::fresh`] of a key that memory knows nothing of and need not take up.
-    fn fresh_on_disk<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: impl FnOnce(&Whole<'_>) -> T) -> Option<T> {
+    fn fresh_on_disk<T>(
+        &self,
+        glance: &Glance<'_>,
+        bytes_max: u64,
+        answer: &mut impl FnMut(&Whole<'_>) -> T,
+    ) -> Option<T> {
         let disk = self.disk.as_ref().filter(|_| !self.budget.takes_up())?;
         let head = disk.glance(glance.key)?;
         let body = head.body.filter(|body| body.len() as u64 <= bytes_max)?;

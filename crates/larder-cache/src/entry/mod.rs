@@ -496,12 +496,12 @@ impl Entry {
     }
 
     /// Has a stored response answered with whose terms are as wanted and whose body is here and not longer than that.
-    pub(crate) fn whole<T, F: FnOnce(&Whole<'_>) -> T>(
+    pub(crate) fn whole<T>(
         &self,
         wanted: impl Fn(&Terms) -> bool,
         bytes_max: u64,
         patience: Patience,
-        answer: &mut Option<F>,
+        answer: &mut impl FnMut(&Whole<'_>) -> T,
     ) -> Looked<T> {
         let state = match patience {
             Patience::Waits => Some(self.state.lock()),
@@ -513,10 +513,7 @@ impl Entry {
             let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
             Some(Whole { kept, length, body: Body::Memory(&state.body) })
         });
-        match whole.zip(answer.take()) {
-            Some((whole, answer)) => Looked::Answered(answer(&whole)),
-            None => Looked::Nothing,
-        }
+        whole.map_or(Looked::Nothing, |whole| Looked::Answered(answer(&whole)))
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

@@ -76,7 +76,8 @@ impl Ring {
             self.shorten(key);
         }
         let mut held = self.held.borrow_mut();
-        if held.len() >= requests_max {
+        // Where others like this one are about to go.
+        if held.len() >= requests_max && record.detail.is_some() {
             look_ahead(&held);
         }
         while held.len() >= requests_max {
