@@ -15,18 +15,22 @@ pub struct Heads([RefCell<Kept>; HEADS]);
 #[derive(Default)]
 struct Kept {
     head: Option<Box<RequestHead>>,
-    /// Of that head.
+    /// Of that head, or of one before it.
     precedent: Option<Box<Precedent>>,
+    /// The precedent holds for all that the fields of that head say.
+    is_settled: bool,
 }
 
 /// A request's head, with what is known of it from the one before.
 pub struct Request {
     /// The head.
     pub head: Box<RequestHead>,
-    /// All but its target was said before.
-    pub is_said_again: bool,
-    /// What was found out then.
+    /// The one before it named the same host.
+    pub is_host_named_again: bool,
+    /// What was found out before, about this host or another.
     pub precedent: Option<Box<Precedent>>,
+    /// That holds for all that the fields of this head say.
+    pub is_settled: bool,
 }
 
 impl Deref for Request {
@@ -57,8 +61,10 @@ impl Heads {
             Parsed::Complete { head, len } => {
                 // A head that serves is taken out.
                 let is_said_again = had && kept.head.is_none();
-                let precedent = kept.precedent.take_if(|_| is_said_again);
-                Parsed::Complete { head: Request { head, is_said_again, precedent }, len }
+                let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
+                let is_host_named_again = is_said_again || kept.head.as_deref().is_some_and(named);
+                let (precedent, is_settled) = (kept.precedent.take(), kept.is_settled && is_said_again);
+                Parsed::Complete { head: Request { head, is_host_named_again, precedent, is_settled }, len }
             }
         })
     }
@@ -66,7 +72,8 @@ impl Heads {
     /// Keeps a head that was served.
     pub fn keep(&self, peer: SocketAddr, request: Request) {
         if request.head.fields.heap_bytes() <= HEAD_BYTES_MAX {
-            *self.place(peer).borrow_mut() = Kept { head: Some(request.head), precedent: request.precedent };
+            let Request { head, precedent, is_settled, .. } = request;
+            *self.place(peer).borrow_mut() = Kept { head: Some(head), precedent, is_settled };
         }
     }
 

@@ -52,7 +52,7 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
     let step = loop {
         let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(Box::new(First::Rest)) };
         // What was answered like this before did not leave either.
-        if request.precedent.is_none() && leaves_http(&request) {
+        if !request.is_settled && leaves_http(&request) {
             break Step::Goes(Box::new(First::Leaves(request.head)));
         }
         let next = match quick(session, &mut request) {
@@ -164,8 +164,19 @@ pub struct Begun {
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
 fn quick(session: &mut Session, request: &mut Request) -> Glanced {
-    let precedent = request.precedent.as_deref();
-    if let Some((precedent, path)) = precedent.and_then(|it| Some((it, it.path_of(session, &request.head)?))) {
+    if !request.is_settled {
+        // Framing first: what could be read in two ways is refused, hit or not.
+        let bare = framing::of_request(request) == Ok(Framing::None);
+        if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request)
+        {
+            return Glanced::Travels(None);
+        }
+    }
+    if let Some(precedent) = request.precedent.as_deref().filter(|it| request.is_settled || it.covers(&request.head))
+        && let Some(path) = precedent.path_of(session, &request.head)
+    {
+        let asked = if request.is_settled { precedent.asked() } else { Asked::of(request) };
+        let is_settled = asked == precedent.asked();
         let worker = Rc::clone(&session.worker);
         let mut record = worker.begin_record(request, session.peer, &session.door);
         (record.trail.rule, record.trail.edition) = (Some(precedent.rule()), precedent.edition());
@@ -176,19 +187,18 @@ fn quick(session: &mut Session, request: &mut Request) -> Glanced {
         key.clear();
         precedent.write_key(path, &mut key);
         worker.shared.cache.settle_key(&mut key);
-        return match look(session, request, precedent.asked(), &key, record) {
-            Ok(next) => Glanced::Answered(next),
+        return match look(session, request, asked, &key, record) {
+            Ok(next) => {
+                request.is_settled = is_settled;
+                Glanced::Answered(next)
+            }
             Err(record) => {
                 let verdict = access::judge(session, request);
                 Glanced::Travels(Some(Box::new(Begun { verdict, looked: Some((record, key.clone())) })))
             }
         };
     }
-    // Framing first: what could be read in two ways is refused, hit or not.
-    let bare = framing::of_request(request) == Ok(Framing::None);
-    if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request) {
-        return Glanced::Travels(None);
-    }
+    request.is_settled = false;
     let ask = match access::judge(session, request) {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => return Glanced::Answered(refused(session, request, &page)),
@@ -203,10 +213,11 @@ fn quick(session: &mut Session, request: &mut Request) -> Glanced {
     let asked = Asked::of(request);
     match look(session, request, asked, &key, record) {
         Ok(next) => {
-            // Who says the same a second time will say it a third time.
-            let made = request.is_said_again.then(|| Precedent::of(session, request, &ask, asked)).flatten();
-            if let Some(precedent) = made {
-                request.precedent = Some(Box::new(precedent));
+            // Whose host is named a second time is named a third time.
+            if request.is_host_named_again
+                && let Some(precedent) = Precedent::of(session, request, &ask, asked)
+            {
+                (request.precedent, request.is_settled) = (Some(Box::new(precedent)), true);
             }
             Glanced::Answered(next)
         }

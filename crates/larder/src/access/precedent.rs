@@ -1,4 +1,4 @@
-//! What was found out about a request and holds for the next one that differs in its path only.
+//! What was found out about a request and holds for the next one to the same host.
 
 use super::{Ask, Rule};
 use crate::control;
@@ -9,10 +9,12 @@ use larder_wire::{Host, Method, RequestHead, Scheme, Target};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How an earlier request was judged and what it asked for. Clients send the same fields again and again; who has judged
-/// them once need not make a URL, walk the rules and read the directives each time.
+/// How an earlier request was judged and what it asked for. Clients ask the same host again and again, mostly with the same
+/// fields; who has judged that once need not make a URL and walk the rules each time, nor read the same directives again.
 pub struct Precedent {
     door: Arc<Door>,
+    /// The field `Host`.
+    host: Box<[u8]>,
     inside: Option<(Host, u16)>,
     scheme: Scheme,
     edition: u64,
@@ -38,7 +40,7 @@ impl Precedent {
             Rule::Forward | Rule::Site(_) => config.sites.look_at_paths(),
             Rule::Question => true,
         };
-        if by_path || request.method != Method::Get || !is_usual(&ask.url.path) {
+        if by_path || request.method != Method::Get || !is_usual(&ask.url.path) || has_hops(request) {
             return None;
         }
         let mut start = String::new();
@@ -49,6 +51,7 @@ impl Precedent {
         key_start.extend_from_slice(start.as_bytes());
         Some(Precedent {
             door: Arc::clone(&session.door),
+            host: host(request).into(),
             inside: session.inside.clone(),
             scheme: session.scheme,
             edition: session.worker.edition(),
@@ -64,7 +67,12 @@ impl Precedent {
         })
     }
 
-    /// The path of a request with the same fields, where all that was found out holds for it too.
+    /// Whether a request with other fields is judged like this one, as far as it is judged by its fields.
+    pub fn covers(&self, request: &RequestHead) -> bool {
+        host(request) == &*self.host && !has_hops(request)
+    }
+
+    /// The path of a request whose fields are covered, where all that was found out holds for it too.
     pub fn path_of<'a>(&self, session: &Session, request: &'a RequestHead) -> Option<&'a str> {
         let path = match (&request.target, &self.named) {
             (Target::Origin(path), None) => path,
@@ -95,7 +103,7 @@ impl Precedent {
         self.edition
     }
 
-    /// What it asks of a cache.
+    /// What it asked of a cache.
     pub fn asked(&self) -> Asked {
         self.asked
     }
@@ -113,6 +121,15 @@ impl Precedent {
         out.extend_from_slice(&self.key_start);
         out.extend_from_slice(path.as_bytes());
     }
+}
+
+fn host(request: &RequestHead) -> &[u8] {
+    request.fields.get("Host").unwrap_or_default()
+}
+
+/// Whether it says who has passed it on: it may go round in a loop.
+fn has_hops(request: &RequestHead) -> bool {
+    request.fields.contains("Via")
 }
 
 /// The path stands in the key as it stands in the URL, and is none of those that are judged by themselves.

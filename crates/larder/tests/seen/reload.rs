@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A server that reads `larder.toml` of a folder.
 pub struct Steered {
-    server: Server,
+    pub server: Server,
     file: PathBuf,
 }
 

@@ -50,11 +50,15 @@ impl Client {
         Client(BufReader::new(stream))
     }
 
-    /// The body of an answer with status 200, or else the status.
     fn ask(&mut self, target: &str) -> String {
-        let request = format!("GET {target} HTTP/1.1\r\nHost: same.example\r\n\r\n");
+        self.ask_with("same.example", "", target).0
+    }
+
+    /// The body of an answer with status 200, or else the status; and whether it was a hit.
+    fn ask_with(&mut self, host: &str, more: &str, target: &str) -> (String, bool) {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
-        let (mut status, mut length, mut line) = (String::new(), 0, String::new());
+        let (mut status, mut length, mut line, mut hit) = (String::new(), 0, String::new(), false);
         while line != "\r\n" {
             line.clear();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the connection ended");
@@ -63,12 +67,13 @@ impl Client {
                 Some((name, value)) if name.eq_ignore_ascii_case("Content-Length") => {
                     length = value.trim().parse().unwrap()
                 }
+                Some(("Cache-Status", value)) => hit = value.contains("; hit"),
                 _ => {}
             }
         }
         let mut body = vec![0; length];
         self.0.read_exact(&mut body).unwrap();
-        if status == "200" { String::from_utf8(body).unwrap() } else { status }
+        (if status == "200" { String::from_utf8(body).unwrap() } else { status }, hit)
     }
 }
 
@@ -163,4 +168,53 @@ fn the_same_fields_mean_what_they_mean_here_and_now() {
     steered.reload(&settings(y, &other, "127.0.0.0/8")).unwrap();
     let asked = together(at_sites(y, x), None, None);
     each_gets_its_own("with two sites of one host", &mut clients, &asked);
+}
+
+/// One client alone, whose head is always the one that is remembered: what came before must not make a difference.
+#[test]
+fn other_fields_are_judged_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = origin_at(SocketAddr::from((HERE, 0)));
+    let site = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"same.example\"]\norigin = \"http://{origin}\"\n"
+    );
+    let steered = Steered::start(folder.path(), &(base(folder.path()).replace("workers = 2", "workers = 1") + &site));
+    let mut client = Client::of(HERE, steered.server.addresses()[0]);
+    let looped = format!("Via: 1.1 {}\r\n", steered.server.shared().via_name);
+    let (no_cache, cached) = ("Cache-Control: no-cache\r\n", "Cache-Control: only-if-cached\r\n");
+    let (same, other) = ("same.example", "other.example");
+    let steps = [
+        (3, same, "", "/a", "200"),
+        (2, same, "X-Number: 1\r\n", "/a", "200 hit"),
+        (1, same, "X-Number: 2\r\n", "/a", "200 hit"),
+        (2, same, "", "/a", "200 hit"),
+        // A host of which nothing is known, and one that is.
+        (2, other, "", "/a", "404"),
+        (1, same, "", "/a", "200 hit"),
+        (2, other, "X-Number: 1\r\n", "/a", "404"),
+        (2, same, "", "/a", "200 hit"),
+        // What has been here before.
+        (2, same, &looped, "/a", "508"),
+        (2, same, "Via: 1.1 elsewhere\r\n", "/a", "200 hit"),
+        (2, same, &looped, "/a", "508"),
+        (2, same, "", "/a", "200 hit"),
+        // Directives hold for who says them.
+        (2, same, no_cache, "/a", "200"),
+        (3, same, cached, "/a", "200 hit"),
+        (2, same, "", "/a", "200 hit"),
+        (1, same, "", "/b", "200"),
+        (3, same, "", "/b", "200 hit"),
+        (1, same, cached, "/c", "504"),
+        (3, same, "", "/b", "200 hit"),
+        (2, same, no_cache, "/b", "200"),
+    ];
+    for (number, (times, host, more, path, wanted)) in steps.into_iter().enumerate() {
+        for time in 0..times {
+            let (got, hit) = client.ask_with(host, more, path);
+            let status = if got.len() == 3 { got.as_str() } else { "200" };
+            let wanted = if number == 0 && time > 0 { "200 hit" } else { wanted };
+            let got = if hit { format!("{status} hit") } else { status.to_owned() };
+            assert_eq!(got, wanted, "step {number}, time {time}: {host} {more:?} {path}");
+        }
+    }
 }
