@@ -63,7 +63,8 @@ impl Heads {
                 let is_said_again = had && kept.head.is_none();
                 let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
                 let is_host_named_again = is_said_again || kept.head.as_deref().is_some_and(named);
-                let (precedent, is_settled) = (kept.precedent.take(), kept.is_settled && is_said_again);
+                let was_settled = std::mem::take(&mut kept.is_settled);
+                let (precedent, is_settled) = (kept.precedent.take(), was_settled && is_said_again);
                 Parsed::Complete { head: Request { head, is_host_named_again, precedent, is_settled }, len }
             }
         })

@@ -6,20 +6,9 @@ use crate::stand;
 use socket2::{Domain, Socket, Type};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
-/// An origin that answers with its own address and the path.
-fn origin_at(address: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind(address).unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || tells(&stream));
-        }
-    });
-    address
-}
-
+/// An origin's part: it answers with its own address and the path.
 fn tells(stream: &TcpStream) -> Option<()> {
     let here = stream.local_addr().ok()?;
     let mut lines = BufReader::new(stream);
@@ -115,8 +104,8 @@ const THERE: [u8; 4] = [127, 0, 0, 2];
 fn the_same_fields_mean_what_they_mean_here_and_now() {
     let folder = tempfile::tempdir().unwrap();
     // Two hosts with one port.
-    let x = origin_at(SocketAddr::from((HERE, 0)));
-    let y = origin_at(SocketAddr::from((THERE, x.port())));
+    let x = stand::origin_at((HERE, 0).into(), tells);
+    let y = stand::origin_at((THERE, x.port()).into(), tells);
     let base = base(folder.path()).replace("workers = 2", "workers = 1");
     let free: Vec<_> = (0..3).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let doors: Vec<_> = free.iter().map(|listener| listener.local_addr().unwrap()).collect();
@@ -174,7 +163,7 @@ fn the_same_fields_mean_what_they_mean_here_and_now() {
 #[test]
 fn other_fields_are_judged_by_themselves() {
     let folder = tempfile::tempdir().unwrap();
-    let origin = origin_at(SocketAddr::from((HERE, 0)));
+    let origin = stand::origin_at((HERE, 0).into(), tells);
     let site = format!(
         "[[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"same.example\"]\norigin = \"http://{origin}\"\n"
     );

@@ -18,7 +18,12 @@ pub fn origin() -> SocketAddr {
 
 /// An origin that does this with each connection, on a thread of its own.
 pub fn origin_that(serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    origin_at(([127, 0, 0, 1], 0).into(), serve)
+}
+
+/// The same at this address.
+pub fn origin_at(address: SocketAddr, serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
+    let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
