@@ -89,4 +89,17 @@ mod tests {
         // Read anew: the wall clock itself has hardly moved.
         assert!(carried.wall_at(start + Duration::from_millis(100)) < first + Duration::from_millis(99));
     }
+
+    #[test]
+    fn in_a_row_the_end_of_one_is_the_beginning_of_the_next() {
+        let carried = Carried::default();
+        let alone = carried.ends();
+        assert!(carried.begins() >= alone);
+        carried.row_begins();
+        let end = carried.ends();
+        assert_eq!(carried.begins(), end);
+        carried.row_ends();
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(carried.begins() > end);
+    }
 }

@@ -191,8 +191,8 @@ impl Lobby {
         for event in events.iter() {
             many += 1;
             let Some(session) = self.call(event.token().0) else { continue };
-            let Some(mut one) = hear(session, event.is_read_closed() || event.is_error()) else { continue };
-            if std::mem::take(&mut one.session.hurries) {
+            let Some(one) = hear(session, event.is_read_closed() || event.is_error()) else { continue };
+            if one.session.hurries {
                 self.answer(one, READS_MAX);
                 worker.clock.row_begins();
             } else {

@@ -231,6 +231,7 @@ impl Session {
 
     /// Holds nothing more than it must while it waits.
     pub fn rest(&mut self) {
+        self.hurries = false;
         self.lend_buffers();
         if let Some(socket) = self.wire.free() {
             socket.refresh();
