@@ -4,6 +4,7 @@ use crate::access::{self, Ask, Precedent, Verdict};
 use crate::heads::Request;
 use crate::obtain;
 use crate::page::Page;
+use crate::place;
 use crate::purge;
 use crate::record::Record;
 use crate::respond::{self, Answer, Next};
@@ -352,7 +353,7 @@ async fn refuse(mut session: Box<Session>, end: &End) {
 async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Option<Box<Begun>>) -> Next {
     let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
-        let mut travelling = Box::pin(travel(session, *request, begun));
+        let mut travelling = place::boxed(|| travel(session, *request, begun));
         let caught = std::future::poll_fn(|cx| {
             match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
                 Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),

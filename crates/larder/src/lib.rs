@@ -3,6 +3,7 @@
 //! `journey` is the request's way through the rooms and the module to open first.
 
 pub mod access;
+mod ahead;
 mod allocator;
 pub mod cli;
 pub mod clock;
@@ -22,6 +23,7 @@ pub mod log;
 pub mod obtain;
 pub mod outbox;
 pub mod page;
+mod place;
 pub mod purge;
 pub mod record;
 pub mod rehearse;

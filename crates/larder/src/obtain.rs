@@ -3,7 +3,7 @@
 use crate::access::Ask;
 use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
 use crate::page::Page;
-use crate::record::{Cause, Outcome, Record};
+use crate::record::{Cause, Notes, Outcome, Record};
 use crate::respond::{self, Answer};
 use crate::session::{End, Session};
 use crate::upload::Upload;
@@ -248,8 +248,8 @@ impl Visit<'_> {
         }
     }
 
-    fn order(&self, errand: Errand, writer: Writer) -> Box<Order> {
-        order(self.session, self.request, self.ask.clone(), errand, writer)
+    fn order(&mut self, errand: Errand, writer: Writer) -> Box<Order> {
+        order(self.session, self.request, self.ask.clone(), errand, writer, self.record.notes())
     }
 }
 
@@ -298,7 +298,7 @@ impl Relay<'_> {
         upload: &mut Option<Upload>,
         record: &mut Record,
     ) -> Answer {
-        let mut order = order(session, self.request, self.ask, Errand::Relay, writer);
+        let mut order = order(session, self.request, self.ask, Errand::Relay, writer, record.notes());
         let interim = take_interim(&mut order);
         why::begins(record, self.cause, &order.notes);
         if self.framing != Framing::None {
@@ -355,7 +355,14 @@ async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool
     }
 }
 
-fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand, writer: Writer) -> Box<Order> {
+fn order(
+    session: &Session,
+    request: &Rc<RequestHead>,
+    ask: Ask,
+    errand: Errand,
+    writer: Writer,
+    notes: Rc<Notes>,
+) -> Box<Order> {
     Box::new(Order {
         worker: Rc::clone(&session.worker),
         ask,
@@ -368,7 +375,7 @@ fn order(session: &Session, request: &Rc<RequestHead>, ask: Ask, errand: Errand,
         fill: None,
         body: None,
         interim: None,
-        notes: Rc::default(),
+        notes,
     })
 }
 

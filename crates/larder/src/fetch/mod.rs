@@ -6,6 +6,7 @@
 
 use crate::access::{Ask, Route};
 use crate::clock;
+use crate::place;
 use crate::record::{Keeping, Notes};
 use crate::session::Piece;
 use crate::upstream::{Connection, UpstreamFault};
@@ -121,7 +122,7 @@ impl Errand {
 pub fn begin(order: Box<Order>) -> Led {
     let worker = Rc::clone(&order.worker);
     match order.notes.sampled.get() {
-        None => Led::new(Box::pin(run(order)), worker),
+        None => Led::new(place::boxed(|| run(order)), worker),
         Some(_) => Led::new(Box::pin(run_traced(order)), worker),
     }
 }

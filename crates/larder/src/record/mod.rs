@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,8 @@ pub struct Record {
     pub detail: Option<Box<Detail>>,
     /// Its place in a trace, when it is sampled.
     pub sampled: Option<Box<Sampled>>,
+    /// The detail of a request before it, to be written over.
+    blank: Option<Box<Detail>>,
     readers: Readers,
     time: Time,
 }
@@ -166,6 +169,7 @@ impl Record {
         let mut place = spare;
         let mut url = place.as_mut().map(|over| std::mem::take(&mut over.url)).unwrap_or_default();
         url.clear();
+        let blank = place.as_mut().and_then(|over| over.detail.take().or_else(|| over.blank.take()));
         let started = clock.begins();
         let begun = Record {
             number,
@@ -183,6 +187,7 @@ impl Record {
             trail: Trail::default(),
             detail: None,
             sampled: None,
+            blank,
             readers,
             time: Time::Since(started),
         };
@@ -221,6 +226,7 @@ impl Record {
             trail: Trail::default(),
             detail: None,
             sampled: None,
+            blank: None,
             readers: Readers { logged: None, kept: true },
             time: Time::Since(Instant::now()),
         }
@@ -274,7 +280,14 @@ impl Record {
 
     /// The notes in detail, where somebody may ask for them.
     pub fn detail(&mut self) -> Option<&mut Detail> {
-        self.readers.kept.then(|| &mut **self.detail.get_or_insert_with(Box::default))
+        let blank = &mut self.blank;
+        let begun = || blank.take().map(Detail::anew).unwrap_or_default();
+        self.readers.kept.then(|| &mut **self.detail.get_or_insert_with(begun))
+    }
+
+    /// Notes for a fetch that begins.
+    pub fn notes(&mut self) -> Rc<Notes> {
+        self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default()
     }
 
     /// A fetch begins for it: a part of its trace.

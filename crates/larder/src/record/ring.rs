@@ -1,10 +1,10 @@
 //! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
 
-use super::{Detail, Number, Record};
+use super::{Number, Record};
+use crate::ahead::ahead;
 use larder_cache::key::Key;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::hint::black_box;
 
 /// A longer text is cut: what is kept of a request has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
@@ -76,8 +76,7 @@ impl Ring {
             self.shorten(key);
         }
         let mut held = self.held.borrow_mut();
-        // Where others like this one are about to go.
-        if held.len() >= requests_max && record.detail.is_some() {
+        if held.len() >= requests_max {
             look_ahead(&held);
         }
         while held.len() >= requests_max {
@@ -120,13 +119,23 @@ impl Ring {
     }
 }
 
-/// Reads what will be read when the oldest ones go, some requests before that. By then it lies in no cache, and each piece is
-/// found by way of the one before; a read on which nothing depends is not waited for (decision 021).
+/// Asks for what will be read when the oldest ones go, some requests before that. By then it lies in no cache, and each piece is
+/// found by way of the one before (decision 022).
 fn look_ahead(held: &VecDeque<Box<Record>>) {
-    let detail = |ahead: usize| held.get(ahead).and_then(|record| record.detail.as_deref());
-    black_box(held.get(6).map(|record| (record.url.capacity(), record.detail.is_some())));
-    black_box(detail(4).map(Detail::refers));
-    black_box(detail(2).and_then(Detail::look));
+    if let Some(record) = held.get(8) {
+        ahead(&**record);
+    }
+    if let Some(record) = held.get(5) {
+        if let Some(start) = record.url.as_bytes().first() {
+            ahead(start);
+        }
+        if let Some(detail) = &record.detail {
+            ahead(&**detail);
+        }
+    }
+    if let Some(detail) = held.get(2).and_then(|record| record.detail.as_ref()) {
+        detail.ahead();
+    }
 }
 
 fn cut(text: &mut String) {

@@ -3,6 +3,7 @@
 
 use super::Cause;
 use crate::access::Rule;
+use crate::ahead::ahead;
 use crate::trace::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
@@ -83,6 +84,8 @@ pub struct Detail {
 pub struct Fetches {
     first: Option<(Cause, Rc<Notes>)>,
     others: Vec<(Cause, Rc<Notes>)>,
+    /// Notes of a request before it, to be written over.
+    blank: Option<Rc<Notes>>,
 }
 
 impl Fetches {
@@ -94,6 +97,19 @@ impl Fetches {
         }
     }
 
+    /// Notes for the next one.
+    pub(super) fn notes(&mut self) -> Rc<Notes> {
+        let Some(mut notes) = self.blank.take() else { return Rc::default() };
+        match Rc::get_mut(&mut notes) {
+            Some(over) => {
+                *over = Notes::default();
+                notes
+            }
+            // Its fetch goes on.
+            None => Rc::default(),
+        }
+    }
+
     /// In the order in which they began.
     pub fn iter(&self) -> impl Iterator<Item = &(Cause, Rc<Notes>)> {
         self.first.iter().chain(&self.others)
@@ -101,15 +117,23 @@ impl Fetches {
 }
 
 impl Detail {
-    /// Whether it refers to a key, to fetches, and to a text.
-    pub(super) fn refers(&self) -> (bool, bool, bool) {
-        (self.key.is_some(), self.fetches.first.is_some(), self.trouble.is_some())
+    /// An empty one, in the place of one that is over.
+    pub(super) fn anew(mut self: Box<Detail>) -> Box<Detail> {
+        let mut variants = std::mem::take(&mut self.variants);
+        variants.clear();
+        let blank = self.fetches.first.take().map(|(_, notes)| notes).or_else(|| self.fetches.blank.take());
+        *self = Detail { variants, fetches: Fetches { blank, ..Fetches::default() }, ..Detail::default() };
+        self
     }
 
-    /// A look at what it refers to.
-    pub(super) fn look(&self) -> Option<(usize, Option<u8>)> {
-        let (_, notes) = self.fetches.first.as_ref()?;
-        Some((Rc::strong_count(notes), self.key.as_ref()?.text().first().copied()))
+    /// Asks for what it refers to, because it will be read soon.
+    pub(super) fn ahead(&self) {
+        if let Some((_, notes)) = &self.fetches.first {
+            ahead(&**notes);
+        }
+        if let Some(key) = &self.key {
+            ahead(key.text());
+        }
     }
 
     /// A response was read from disk and sent, without a place in memory.
