@@ -9,6 +9,9 @@ use std::collections::VecDeque;
 /// A longer text is cut: what is kept of a request has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
 
+/// So many requests may be under way at once and still find the place of one that is over.
+const SPARE_MAX: usize = 64;
+
 /// The last requests of one worker.
 #[derive(Default)]
 pub struct Ring {
@@ -17,8 +20,8 @@ pub struct Ring {
     query: Cell<Query>,
     /// Numbers that were given.
     last: Cell<Number>,
-    /// The last record that went, for the next request.
-    spare: Cell<Option<Box<Record>>>,
+    /// The last records that went, for the next requests.
+    spare: RefCell<Vec<Box<Record>>>,
 }
 
 impl std::fmt::Debug for Ring {
@@ -58,14 +61,14 @@ impl Ring {
 
     /// The place of a record that is no longer kept, to write another into.
     pub fn spare(&self) -> Option<Box<Record>> {
-        self.spare.take()
+        self.spare.borrow_mut().pop()
     }
 
     /// Keeps a finished request; the oldest goes.
     pub fn keep(&self, mut record: Box<Record>) {
         let requests_max = self.requests_max.get();
         if requests_max == 0 {
-            return self.spare.set(Some(record));
+            return self.put_by(record);
         }
         record.texts = None;
         if self.query.get() == Query::Hidden {
@@ -80,9 +83,18 @@ impl Ring {
             look_ahead(&held);
         }
         while held.len() >= requests_max {
-            self.spare.set(held.pop_front());
+            if let Some(oldest) = held.pop_front() {
+                self.put_by(oldest);
+            }
         }
         held.push_back(record);
+    }
+
+    fn put_by(&self, over: Box<Record>) {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_MAX {
+            spare.push(over);
+        }
     }
 
     /// A key is shared with what is stored under it, unless some of it is not to be kept here.
