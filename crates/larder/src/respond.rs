@@ -436,7 +436,7 @@ async fn stream(
             session.worker.pieces.replace(pieces);
             return session.flush_if_full().await.map_err(|_| Broke::Client);
         }
-        if source.reader.gathers() && (session.outbox.len() as u64) < READ_BYTES {
+        if source.reader.gathers() && (session.outbox.len() as u64) < step {
             continue;
         }
         step = match session.flush_counting().await {

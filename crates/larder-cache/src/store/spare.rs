@@ -19,8 +19,8 @@ pub(super) struct Spares {
     lent_max: usize,
 }
 
-/// Of as many as may be lent, this part is kept when nobody has them.
-const IDLE_PART: usize = 4;
+/// No more are kept when nobody has them: what one client may have at a time.
+const IDLE_MAX: usize = 16;
 
 /// Where bytes are read into.
 #[derive(Clone, Copy)]
@@ -51,7 +51,11 @@ impl Spares {
 
     /// Whether there are so many that one client may have several.
     pub(super) fn has_plenty(&self) -> bool {
-        self.lent.load(Ordering::Relaxed) < self.lent_max / 2
+        self.lent.load(Ordering::Relaxed) < self.plenty()
+    }
+
+    fn plenty(&self) -> usize {
+        self.lent_max * 3 / 4
     }
 
     fn take(self: &Arc<Spares>) -> Option<Lent> {
@@ -65,7 +69,7 @@ impl Spares {
     fn give_back(&self, bytes: Box<[u8]>) {
         self.lent.fetch_sub(1, Ordering::Relaxed);
         let mut free = self.free.lock();
-        if free.len() < self.lent_max.div_ceil(IDLE_PART) {
+        if free.len() < self.plenty().min(IDLE_MAX) {
             free.push(bytes);
         }
     }
@@ -143,12 +147,12 @@ mod tests {
         assert!(matches!(Room::Spare(&spares).buffer(SPARE_BYTES + 1), Buffer::Own(_)), "too long for one");
         assert!(matches!(Room::Own.buffer(1), Buffer::Own(_)));
         let many = Spares::new(8);
-        let mut held: Vec<_> = (0..4).map(|_| Room::Spare(&many).buffer(1)).collect();
+        let mut held: Vec<_> = (0..6).map(|_| Room::Spare(&many).buffer(1)).collect();
         assert!(!many.has_plenty());
         held.pop();
         assert!(many.has_plenty());
-        held.extend((0..5).map(|_| Room::Spare(&many).buffer(1)));
+        held.extend((0..3).map(|_| Room::Spare(&many).buffer(1)));
         drop(held);
-        assert_eq!(many.free.lock().len(), 2, "most of what nobody has is given back");
+        assert_eq!(many.free.lock().len(), 6, "what is more than plenty is given back");
     }
 }
