@@ -5,6 +5,7 @@
 //! a lifetime that is no number is 0, so the response is stale at once; names that cannot be read mean
 //! all fields. Quoted and unquoted arguments are both taken (section 5.2).
 
+use memchr::memchr;
 use std::borrow::Cow;
 
 use crate::Fields;
@@ -96,7 +97,8 @@ impl CacheControl {
     /// A quote that nothing closes would hide all that follows it, `no-store` perhaps; such a value is read
     /// as if quotes were ordinary.
     fn take_value(&mut self, value: &[u8]) {
-        if quotes_close(value) {
+        // Most have no quotes: then members end where commas are.
+        if memchr(b'"', value).is_some() && quotes_close(value) {
             Members::new(value).for_each(|member| self.take_member(member));
         } else {
             value.split(|&byte| byte == b',').map(trim).for_each(|member| self.take_member(member));

@@ -195,12 +195,14 @@ impl Fields {
 
     fn take_away(&mut self, name: &str) -> usize {
         self.open();
-        let mut taken = 0;
-        while let Some(at) = self.position(name) {
-            self.lines.remove(at);
-            taken += 1;
-        }
-        taken
+        let Some(first) = self.position(name) else { return 0 };
+        let (bytes, before) = (&self.bytes, self.lines.len());
+        let mut at = 0;
+        self.lines.retain(|line| {
+            at += 1;
+            at <= first || !is_named(bytes, line, name.as_bytes())
+        });
+        before - self.lines.len()
     }
 
     /// Keeps the lines for which `keep(name, value)` holds.
