@@ -18,3 +18,19 @@ pub fn ahead<T: ?Sized>(value: &T) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It takes any value, of any length, and changes none.
+    #[test]
+    fn nothing_is_changed() {
+        let long = vec![7_u8; 1_000];
+        ahead(&());
+        ahead(&long[..0]);
+        ahead(&long[1..]);
+        ahead("text");
+        assert!(long.iter().all(|&byte| byte == 7));
+    }
+}

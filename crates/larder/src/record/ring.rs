@@ -21,6 +21,7 @@ pub struct Ring {
     /// Numbers that were given.
     last: Cell<Number>,
     /// The last records that went, for the next requests.
+    #[expect(clippy::vec_box, reason = "a box is taken out as it is: its memory is what is kept")]
     spare: RefCell<Vec<Box<Record>>>,
 }
 
@@ -180,6 +181,7 @@ fn without_values(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::page::Page;
+    use crate::record::Detail;
 
     fn record(ring: &Ring, url: &str) -> Box<Record> {
         let page = Page::new(400, "w", "x", "y");
@@ -207,6 +209,16 @@ mod tests {
         let off = Ring::default();
         off.keep(record(&off, "a"));
         assert!(off.is_empty() && !off.is_on());
+    }
+
+    #[test]
+    fn places_of_those_that_went_are_for_the_next_ones_and_bounded() {
+        let ring = Ring::default();
+        ring.begin(0, 1, Query::Kept);
+        for _ in 0..2 * SPARE_MAX {
+            ring.keep(record(&ring, "a"));
+        }
+        assert_eq!(std::iter::from_fn(|| ring.spare()).count(), SPARE_MAX);
     }
 
     #[test]

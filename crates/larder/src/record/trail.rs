@@ -318,3 +318,69 @@ impl Notes {
         self.status.set(Some(status));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Box<Detail> {
+        let notes = Rc::new(Notes::default());
+        notes.broke_off("reset");
+        notes.attempt();
+        notes.answered(Instant::now(), 200);
+        notes.conditional.set(true);
+        notes.errand.set("part");
+        let mut fetches = Fetches::default();
+        fetches.push(Cause::NotStored, notes);
+        fetches.push(Cause::Stale, Rc::default());
+        let variant = Variant {
+            by: vec!["accept: a".to_owned()],
+            matches: true,
+            chosen: true,
+            in_memory: true,
+            on_disk: true,
+            remaining: 1,
+            length: Some(2),
+        };
+        Box::new(Detail {
+            key: Some(Key::from_text(b"http://a.example/secret".to_vec())),
+            looks: 2,
+            found: "fresh",
+            disk_asked: true,
+            variants: vec![variant],
+            variants_more: 3,
+            fate: Some((Fate::Expired, Stamp(4))),
+            not_stored_before: Some(NotStored::Method),
+            followed: true,
+            fetches,
+            trouble: Some("b".into()),
+        })
+    }
+
+    /// A place is used again; what was noted in it belonged to somebody else.
+    #[test]
+    fn in_the_place_of_a_detail_nothing_of_it_is_left() {
+        let mut anew = full().anew();
+        assert_eq!(anew.fetches.iter().count(), 0);
+        let notes = anew.fetches.notes();
+        assert_eq!(format!("{anew:?}"), format!("{:?}", Detail::default()));
+        let fresh = Notes { began: notes.began, ..Notes::default() };
+        assert_eq!(format!("{notes:?}"), format!("{fresh:?}"));
+    }
+
+    #[test]
+    fn notes_are_written_over_unless_their_fetch_goes_on() {
+        let over = |held: bool| {
+            let detail = full();
+            let before = Rc::clone(&detail.fetches.iter().next().unwrap().1);
+            let place = Rc::as_ptr(&before);
+            let fetch = held.then(|| Rc::clone(&before));
+            drop(before);
+            let notes = detail.anew().fetches.notes();
+            let kept = fetch.map(|fetch| fetch.status.get());
+            (Rc::as_ptr(&notes) == place, kept)
+        };
+        assert_eq!(over(false), (true, None));
+        assert_eq!(over(true), (false, Some(Some(200))));
+    }
+}
