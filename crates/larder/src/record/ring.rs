@@ -69,6 +69,8 @@ impl Ring {
     pub fn keep(&self, mut record: Box<Record>) {
         let requests_max = self.requests_max.get();
         if requests_max == 0 {
+            // Its URL may be as long as a head.
+            cut(&mut record.url);
             return self.put_by(record);
         }
         record.texts = None;
@@ -219,6 +221,9 @@ mod tests {
             ring.keep(record(&ring, "a"));
         }
         assert_eq!(std::iter::from_fn(|| ring.spare()).count(), SPARE_MAX);
+        let off = Ring::default();
+        off.keep(record(&off, &"a".repeat(60_000)));
+        assert!(off.spare().is_some_and(|over| over.url.capacity() <= TEXT_BYTES_MAX));
     }
 
     #[test]
