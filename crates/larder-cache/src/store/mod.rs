@@ -318,7 +318,7 @@ pub enum Stay {
 }
 
 /// So many buffers are lent to bytes that pass: as many bytes as may wait for being written, and at least what keeps one
-/// client going while others are slow. A quarter of them is kept when nobody has them.
+/// client going while others are slow. Up to 16 of them are kept when nobody has them, three quarters of those of a small store.
 const SPARES_MIN: u64 = 16;
 const SPARES_MAX: u64 = 64;
 
