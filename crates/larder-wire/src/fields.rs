@@ -177,12 +177,7 @@ impl Fields {
             Some(at) => {
                 let line = self.append(name.as_bytes(), value.as_ref());
                 self.lines[at] = line;
-                let mut place = 0;
-                let bytes = &self.bytes;
-                self.lines.retain(|line| {
-                    place += 1;
-                    place - 1 <= at || !is_named(bytes, line, name.as_bytes())
-                });
+                self.take_from(at + 1, name);
             }
         }
     }
@@ -195,12 +190,16 @@ impl Fields {
 
     fn take_away(&mut self, name: &str) -> usize {
         self.open();
-        let Some(first) = self.position(name) else { return 0 };
+        self.position(name).map_or(0, |first| self.take_from(first, name))
+    }
+
+    /// Takes away the lines of that name at this place and behind it; says how many there were.
+    fn take_from(&mut self, first: usize, name: &str) -> usize {
         let (bytes, before) = (&self.bytes, self.lines.len());
-        let mut at = 0;
+        let mut place = 0;
         self.lines.retain(|line| {
-            at += 1;
-            at <= first || !is_named(bytes, line, name.as_bytes())
+            place += 1;
+            place <= first || !is_named(bytes, line, name.as_bytes())
         });
         before - self.lines.len()
     }
