@@ -156,6 +156,8 @@ pub struct Scene<'a> {
     pub config: &'a Config,
     /// The origin of the listener, when it serves one site.
     pub origin: Option<&'a Arc<SiteOrigin>>,
+    /// Whether the listener is a forward proxy.
+    pub forwards: bool,
     /// The host and port of the opened tunnel through which it came.
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
@@ -172,13 +174,16 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
     let scene = Scene {
         config: &config,
         origin: session.door.origin.as_ref(),
+        forwards: session.door.in_force().forwarding.beside(&config.sites),
         inside: session.inside.as_ref(),
         client: session.peer.ip(),
         scheme: session.scheme,
         via_name: &session.worker.shared.via_name,
     };
     match scene.judge(request) {
-        Verdict::Answer(page) if page.word == NO_SITE => Verdict::Answer(manager(session, request).unwrap_or(page)),
+        Verdict::Answer(page) if page.word == NO_SITE && scene.forwards => {
+            Verdict::Answer(manager(session, request).unwrap_or(page))
+        }
         Verdict::Allow(ask) if is_for_manager(&ask) => Verdict::Answer(manager_page(session, &ask.url.path)),
         verdict => verdict,
     }
@@ -271,6 +276,9 @@ impl Scene<'_> {
             let page = denied("connect-at-site", "This address serves one site and opens no tunnels.");
             return Verdict::Answer(page.closing());
         }
+        if !self.forwards {
+            return Verdict::Answer(forward_off().closing());
+        }
         if !access.may_proxy(self.client) {
             return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
         }
@@ -295,8 +303,16 @@ impl Scene<'_> {
                 404,
                 NO_SITE,
                 format!("This is a web cache. It has no site {}.", url.host),
-                "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
+                match self.forwards {
+                    true => {
+                        "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host."
+                    }
+                    false => "The administrator of this cache can configure a [[site]] for the host.",
+                },
             ));
+        }
+        if !self.forwards {
+            return Verdict::Answer(forward_off());
         }
         if !self.config.access.may_proxy(self.client) {
             return Verdict::Answer(denied("client", "This client may not use the proxy."));
@@ -337,6 +353,12 @@ fn judge_max_forwards(request: &RequestHead) -> Option<Verdict> {
         }
         _ => None,
     }
+}
+
+fn forward_off() -> Page {
+    let what = "This address serves sites and is no forward proxy.";
+    let remedy = "The administrator of this cache can change that: `forward = true` in its [[listen]].";
+    Page::new(403, "forward-off", what, remedy)
 }
 
 fn denied(word: &'static str, what: &str) -> Page {

@@ -1,6 +1,6 @@
 //! Sockets on which clients are served, and what becomes of a connection before its first request.
 
-use crate::config::{Listen, SiteOrigin};
+use crate::config::{Forwarding, Listen, SiteOrigin};
 use crate::deferred;
 use crate::journey::{self, First};
 use crate::lobby;
@@ -35,6 +35,8 @@ pub struct Door {
     pub tls: Option<Arc<rustls::ServerConfig>>,
     /// Opens CONNECT tunnels with certificates of the local CA.
     pub intercept: bool,
+    /// Whether clients may use it as a forward proxy.
+    pub forwarding: Forwarding,
     /// Everything asked here goes to this origin.
     pub origin: Option<Arc<SiteOrigin>>,
     /// The `larder run` that this listener belongs to.
@@ -47,13 +49,19 @@ pub struct Door {
 impl Door {
     /// A door with the settings of a listener, except its certificates.
     pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Door {
-        let address = Some(listen.address);
-        Door { address, tls, intercept: listen.intercept, origin: listen.origin.clone(), ..Door::default() }
+        Door {
+            address: Some(listen.address),
+            tls,
+            intercept: listen.intercept,
+            forwarding: listen.forwarding(),
+            origin: listen.origin.clone(),
+            ..Door::default()
+        }
     }
 
     /// The door of one `larder run`.
     pub fn of_run(run: Arc<Run>) -> Door {
-        Door { intercept: true, run: Some(run), ..Door::default() }
+        Door { intercept: true, forwarding: Forwarding::On, run: Some(run), ..Door::default() }
     }
 
     /// Lets nobody in any more, on any worker.
@@ -66,6 +74,15 @@ impl Door {
     pub fn give_way_to(&self, other: Arc<Door>) {
         let _ = self.successor.set(other);
         self.changing.notify_waiters();
+    }
+
+    /// This door, or the last one to which it gave way: what a reload forbids ends on open connections too.
+    pub fn in_force(&self) -> &Door {
+        let mut door = self;
+        while let Some(successor) = door.successor.get() {
+            door = successor;
+        }
+        door
     }
 
     /// Waits until this door closes (`None`) or gives way to another one.

@@ -70,17 +70,21 @@ impl Shared {
             NewLog::Off => self.log.change(None),
             NewLog::Of(log, sink) => self.log.change(Some((&log, sink))),
         }
+        let mut old: Vec<Option<OpenDoor>> = doors.drain(..).map(Some).collect();
+        // What is judged by an old door and the new settings together would be remembered as judged by the new ones: first
+        // the doors change, then the settings, then the new doors open.
+        for entrance in &entrances {
+            if let Way::Replaces(number) = entrance.way
+                && let Some(old) = old[number].take()
+            {
+                old.door.give_way_to(Arc::clone(&entrance.open.door));
+            }
+        }
         self.live.replace(config);
         *self.said.lock() = said;
-        let mut old: Vec<Option<OpenDoor>> = doors.drain(..).map(Some).collect();
         for entrance in entrances {
-            match entrance.way {
-                Way::Replaces(number) => {
-                    if let Some(old) = old[number].take() {
-                        old.door.give_way_to(Arc::clone(&entrance.open.door));
-                    }
-                }
-                Way::Opens(sockets) => self.open_on_workers(sockets, &entrance.open.door),
+            if let Way::Opens(sockets) = entrance.way {
+                self.open_on_workers(sockets, &entrance.open.door);
             }
             doors.push(entrance.open);
         }

@@ -92,6 +92,10 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
     let mut config = Config { admin: None, store: Some(store.path().to_owned()), workers: 2, ..loaded.config };
     for listen in &mut config.listens {
         listen.address = free;
+        if way == Way::Forward {
+            // The sites of the reverse way are there too, and beside sites this has to be said.
+            listen.forward.get_or_insert(true);
+        }
     }
     // A script that says how much memory there is is about that.
     if let (Tier::Disk, false) = (tier, text.contains("memory") || text.contains("object_bytes_max")) {

@@ -277,6 +277,8 @@ pub struct Listen {
     pub tls: Vec<CertificateFiles>,
     /// Whether CONNECT tunnels are opened with certificates of the local CA.
     pub intercept: bool,
+    /// Whether it is a forward proxy; `None`: [`Listen::forwarding`] decides.
+    pub forward: Option<bool>,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
     pub origin: Option<Arc<SiteOrigin>>,
     /// Where it stands.
@@ -284,9 +286,49 @@ pub struct Listen {
 }
 
 impl Listen {
-    /// A plain listener: forward proxy, and the configured sites.
+    /// A plain listener: the configured sites, or a forward proxy where there are none.
     pub fn at(address: SocketAddr) -> Listen {
-        Listen { address, tls: Vec::new(), intercept: false, origin: None, place: Place::default() }
+        Listen { address, tls: Vec::new(), intercept: false, forward: None, origin: None, place: Place::default() }
+    }
+
+    /// Whether clients may use it as a forward proxy.
+    pub fn forwarding(&self) -> Forwarding {
+        match self.forward {
+            _ if self.origin.is_some() => Forwarding::Off,
+            Some(true) => Forwarding::On,
+            Some(false) => Forwarding::Off,
+            None if self.intercept => Forwarding::On,
+            None => Forwarding::WithoutSites,
+        }
+    }
+
+    /// Whether only programs of this machine can connect to it.
+    pub fn is_of_this_machine(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
+    }
+}
+
+/// Whether a listener is a forward proxy. One that serves sites is none unless that is said: whoever reaches the site
+/// would otherwise reach through it what only this machine and its network can reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forwarding {
+    /// It is.
+    On,
+    /// It is not.
+    #[default]
+    Off,
+    /// It is, as long as no site is configured.
+    WithoutSites,
+}
+
+impl Forwarding {
+    /// Whether it is one beside these sites.
+    pub fn beside(self, sites: &Sites) -> bool {
+        match self {
+            Forwarding::On => true,
+            Forwarding::Off => false,
+            Forwarding::WithoutSites => sites.is_empty(),
+        }
     }
 }
 

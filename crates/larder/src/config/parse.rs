@@ -216,6 +216,14 @@ impl Parser {
             let message = "a listener with an origin has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `origin`".to_owned()));
         }
+        if listen.forward == Some(true) && listen.origin.is_some() {
+            let message = "a listener with an origin is no forward proxy".to_owned();
+            self.problem(span.clone(), message, Some("give the forward proxy a listener of its own".to_owned()));
+        }
+        if listen.forward == Some(false) && listen.intercept {
+            let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
+            self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
+        }
     }
 
     fn sites(&mut self, value: &Spanned<DeValue<'_>>) {
@@ -337,6 +345,7 @@ impl Parser {
                 for listen in &mut self.loaded.config.listens {
                     listen.origin = Some(Arc::clone(&origin));
                     listen.intercept = false;
+                    listen.forward = None;
                 }
             }
         }

@@ -76,6 +76,8 @@ pub enum Field<T> {
     Secret(fn(&mut T) -> &mut Option<Secret>),
     /// true or false.
     Flag(fn(&mut T) -> &mut bool),
+    /// true or false, or `auto` where other settings decide.
+    FlagOrAuto(fn(&mut T) -> &mut Option<bool>),
     /// A text with a form of its own; `write` says whether it had that form.
     Text {
         /// The form in a few words.
@@ -158,6 +160,7 @@ impl<T: Clone> Setting<T> {
             Field::PathIfAny(_) => "folder",
             Field::Secret(_) => "secret or none",
             Field::Flag(_) => "true or false",
+            Field::FlagOrAuto(_) => "true, false or auto",
             Field::Text { form, .. } | Field::Texts { form, .. } => form,
         }
     }
@@ -196,6 +199,7 @@ impl<T: Clone> Setting<T> {
             }
             Field::Secret(slot) => quoted(slot(&mut of).as_ref().map_or("none", |_| "(hidden)")),
             Field::Flag(slot) => slot(&mut of).to_string(),
+            Field::FlagOrAuto(slot) => slot(&mut of).map_or(quoted("auto"), |flag| flag.to_string()),
             Field::Text { read, .. } => quoted(read(&of)),
             Field::Texts { read, .. } => {
                 format!("[{}]", read(&of).iter().map(quoted).collect::<Vec<_>>().join(", "))
@@ -207,6 +211,7 @@ impl<T: Clone> Setting<T> {
     pub(super) fn take(&self, to: &mut T, value: &DeValue<'_>) -> Result<(), Refusal> {
         match (value, &self.field) {
             (DeValue::Boolean(value), Field::Flag(slot)) => *slot(to) = *value,
+            (DeValue::Boolean(value), Field::FlagOrAuto(slot)) => *slot(to) = Some(*value),
             (DeValue::String(text), _) => return self.take_text(to, text),
             (DeValue::Integer(number), _) if self.takes_integers() => {
                 let number = number.to_string().replace('_', "");
@@ -257,6 +262,7 @@ impl<T: Clone> Setting<T> {
                     text => Some(Secret::new(self.resolve(text)?)),
                 };
             }
+            (Field::FlagOrAuto(slot), _) if text == "auto" => *slot(to) = None,
             (Field::Share(slot), _) => *slot(to) = share(text).ok_or_else(|| self.refuse(text))?,
             (Field::Path(slot), _) if !text.is_empty() => *slot(to) = PathBuf::from(text),
             (Field::PathIfAny(slot), _) if !text.is_empty() => *slot(to) = Some(PathBuf::from(text)),
@@ -286,7 +292,9 @@ impl<T: Clone> Setting<T> {
             Field::Count(_) | Field::CountOrNone(_) => text.parse().ok()?,
             Field::Percent(_) => text.strip_suffix('%').unwrap_or(text).trim().parse().ok()?,
             Field::Time(_) | Field::TimeOrNone(_) => u64::try_from(parse_duration(text)?.as_millis()).ok()?,
-            Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) => return None,
+            Field::Path(_) | Field::PathIfAny(_) | Field::Secret(_) | Field::Flag(_) | Field::FlagOrAuto(_) => {
+                return None;
+            }
             Field::Share(_) => return None,
             Field::Text { .. } | Field::Texts { .. } => return None,
         };
@@ -319,6 +327,7 @@ impl<T: Clone> Setting<T> {
             Field::PathIfAny(slot) => slot(to).clone_from(slot(&mut from)),
             Field::Secret(slot) => slot(to).clone_from(slot(&mut from)),
             Field::Flag(slot) => *slot(to) = *slot(&mut from),
+            Field::FlagOrAuto(slot) => *slot(to) = *slot(&mut from),
             Field::Text { read, write, .. } => {
                 write(to, &read(&from));
             }

@@ -333,6 +333,9 @@ pub static LISTEN: &[Setting<Listen>] = &[
     OfListen::new("listen.intercept", Field::Flag(|l| &mut l.intercept)).about(
         "Whether CONNECT tunnels are opened with certificates of the local CA (`larder ca`), which clients must trust.",
     ),
+    OfListen::new("listen.forward", Field::FlagOrAuto(|l| &mut l.forward)).about(
+        "Whether clients may use this listener as a forward proxy. `auto`: yes where no site is configured or `intercept` is set. A listener with an `origin` never is.",
+    ),
     OfListen::new(
         "listen.origin",
         Field::Text {

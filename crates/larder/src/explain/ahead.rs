@@ -78,6 +78,7 @@ pub async fn ahead(
     let scene = Scene {
         config: &places.config,
         origin: listen.origin.as_ref(),
+        forwards: listen.forwarding().beside(&places.config.sites),
         inside: None,
         client: asking.client,
         scheme: Scheme::Http,

@@ -92,9 +92,11 @@ impl<'a> Side<'a> {
     }
 
     fn play(&mut self, line: &Line<'_>, request: &RequestHead, client: IpAddr) -> Fate {
+        let listen = self.config.listens.first();
         let scene = Scene {
             config: self.config,
-            origin: self.config.listens.first().and_then(|listen| listen.origin.as_ref()),
+            origin: listen.and_then(|listen| listen.origin.as_ref()),
+            forwards: listen.is_some_and(|listen| listen.forwarding().beside(&self.config.sites)),
             inside: None,
             client,
             scheme: Scheme::Http,

@@ -21,6 +21,7 @@ fn rehearsed(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
 const SITES: &str = r#"
 [[listen]]
 address = "127.0.0.1:3128"
+forward = true
 
 [[listen]]
 address = "127.0.0.1:3130"
@@ -54,7 +55,7 @@ fn each_decision_about_a_request_is_said() {
             0,
             &[
                 "listener   127.0.0.1:3128 (larder.toml:2)",
-                "rule       [[site]] www.example.org / from http://10.0.0.5:9000/ (larder.toml:9)",
+                "rule       [[site]] www.example.org / from http://10.0.0.5:9000/ (larder.toml:10)",
                 "key        http://10.0.0.5:9000/ http://www.example.org/a?b",
                 "stored     nothing under this key",
                 "At http://10.0.0.5:9000, for /a?b of www.example.org.",
@@ -69,7 +70,7 @@ fn each_decision_about_a_request_is_said() {
             0,
             &["[[site]] *.example.org /images/", "for /static/images/1 of 10.0.0.6."],
         ),
-        ("GET", "http://other.example/", &[], 0, &["rule       forward proxy, by access.clients (larder.toml:20)"]),
+        ("GET", "http://other.example/", &[], 0, &["rule       forward proxy, by access.clients (larder.toml:21)"]),
         ("POST", "http://other.example/", &[], 0, &["asked because method", "kept       no: only answers to GET"]),
         ("GET", "http://other.example/", &["Cache-Control: no-cache"], 0, &["asks       no-cache"]),
         ("GET", "http://other.example/", &["Cache-Control: only-if-cached"], 504, &["504 only-if-cached"]),
@@ -161,7 +162,9 @@ fn a_replay_finds_the_changes_that_were_made() {
     assert!(text.contains("hits       20000 of 40000 look-ups (50.00 %)"), "{text}");
     assert!(text.contains("no request is treated differently"), "{text}");
 
-    let site = loaded("memory = \"64MB\"\n[[site]]\nhosts = [\"b.example\"]\norigin = \"http://10.0.0.5\"");
+    let site = loaded(
+        "memory = \"64MB\"\n[[listen]]\naddress = \"127.0.0.1:3128\"\nforward = true\n[[site]]\nhosts = [\"b.example\"]\norigin = \"http://10.0.0.5\"",
+    );
     let moved = play(&log, &plain, &site);
     let found = ["verdict", "upstream", "key", "hit or miss"].map(|what| moved.differing(what));
     assert_eq!(found, [20_000, 20_000, 20_000, 0], "{moved}");

@@ -8,6 +8,7 @@ mod logs;
 mod metrics;
 mod papers;
 mod process;
+mod reach;
 mod reload;
 mod said_again;
 mod squid;

@@ -113,7 +113,7 @@ fn the_same_fields_mean_what_they_mean_here_and_now() {
     let settings = |of_site: SocketAddr, other: &str, client: &str| {
         format!(
             "{base}[[listen]]\naddress = \"{}\"\norigin = \"http://{x}\"\n[[listen]]\naddress = \"{}\"\norigin = \"http://{y}\"\n\
-             [[listen]]\naddress = \"{}\"\n[access]\nclients = [\"{client}\"]\n[[site]]\nhosts = [\"same.example\"]\norigin = \"http://{of_site}\"\n{other}",
+             [[listen]]\naddress = \"{}\"\nforward = true\n[access]\nclients = [\"{client}\"]\n[[site]]\nhosts = [\"same.example\"]\norigin = \"http://{of_site}\"\n{other}",
             doors[0], doors[1], doors[2]
         )
     };
