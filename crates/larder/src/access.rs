@@ -162,7 +162,7 @@ pub struct Scene<'a> {
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
     pub client: IpAddr,
-    /// What URLs of origin-form requests begin with.
+    /// The scheme of the connection: TLS or clear text.
     pub scheme: Scheme,
     /// The name of this server in `Via`.
     pub via_name: &'a str,
@@ -253,17 +253,36 @@ impl Scene<'_> {
             None => self.judge_url(request, url),
         };
         match verdict {
-            Verdict::Allow(ask) if request.method.as_str() == "PURGE" => self.judge_purge(ask),
+            Verdict::Allow(ask) => self.judge_ask(request, ask),
             verdict => verdict,
         }
     }
 
-    fn judge_purge(&self, ask: Ask) -> Verdict {
-        match self.config.access.may_purge(self.client) {
-            None => Verdict::Allow(ask),
+    fn judge_ask(&self, request: &RequestHead, ask: Ask) -> Verdict {
+        let purges = request.method.as_str() == "PURGE";
+        match purges.then(|| self.config.access.may_purge(self.client)).flatten() {
+            // A purge names what is stored, whichever listener it was stored by.
             Some(true) => Verdict::Purge(ask),
             Some(false) => Verdict::Answer(denied("purge", "This client may not purge.")),
+            None if self.is_of_another_scheme(&ask) => Verdict::Answer(Page::new(
+                421,
+                "misdirected",
+                format!(
+                    "The URL begins with {}://, this connection is {}.",
+                    ask.url.scheme.as_str(),
+                    self.scheme.as_str()
+                ),
+                "Ask for it on a connection of its own scheme, or send the path alone.",
+            )),
+            None => Verdict::Allow(ask),
         }
+    }
+
+    /// The scheme of a site, and of what an opened tunnel leads to, is that of the connection (RFC 9110 section 7.4): a
+    /// client that could choose it would store what the origin says to one scheme under the key of the other. A forward
+    /// proxy is asked for either scheme on any connection, and speaks to the origin by the scheme of the URL.
+    fn is_of_another_scheme(&self, ask: &Ask) -> bool {
+        ask.url.scheme != self.scheme && ask.rule != Rule::Forward
     }
 
     fn judge_connect(&self, host: &Host, port: u16) -> Verdict {

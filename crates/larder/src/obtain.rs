@@ -244,7 +244,6 @@ impl Visit<'_> {
             request: Rc::clone(self.request),
             peer: self.session.peer,
             for_run: self.session.door.run.is_some(),
-            scheme: self.session.scheme,
         }
     }
 
@@ -369,7 +368,6 @@ fn order(
         request: Rc::clone(request),
         peer: session.peer,
         for_run: session.door.run.is_some(),
-        scheme: session.scheme,
         errand,
         writer,
         fill: None,

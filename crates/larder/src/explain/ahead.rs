@@ -81,16 +81,19 @@ pub async fn ahead(
         forwards: listen.forwarding().beside(&places.config.sites),
         inside: None,
         client: asking.client,
-        scheme: Scheme::Http,
+        scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
         via_name,
     };
     let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
         Some(end) => end,
         None => {
-            let form = if listen.origin.is_some() || opened { Form::Origin } else { Form::Absolute };
+            let scheme = if opened { Scheme::Https } else { scene.scheme };
+            // Only an absolute target can have another scheme than its connection.
+            let is_path = (listen.origin.is_some() || opened) && scheme == url.scheme;
+            let form = if is_path { Form::Origin } else { Form::Absolute };
             let request = rehearse::request(&asking.method, &url, form, &asking.fields)?;
-            let scene = Scene { inside: opened.then_some(&tunnel), scheme: url.scheme, ..scene };
+            let scene = Scene { inside: opened.then_some(&tunnel), scheme, ..scene };
             judge(&scene, &request, listen, cache, (places, answer.as_ref()), &mut steps).await
         }
     };

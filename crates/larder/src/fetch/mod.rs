@@ -17,7 +17,7 @@ use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Ti
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fields, Method, RequestHead, ResponseHead, Scheme, encode, hop};
+use larder_wire::{Fields, Method, RequestHead, ResponseHead, encode, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -46,8 +46,6 @@ pub struct Order {
     pub peer: SocketAddr,
     /// It came through the listener of a `larder run`.
     pub for_run: bool,
-    /// On which scheme it was sent.
-    pub scheme: Scheme,
     /// How it is changed on the way.
     pub errand: Errand,
     /// Where the answer goes.
@@ -230,7 +228,7 @@ impl Order {
             let mut peer = Vec::with_capacity(40);
             encode::address(&mut peer, self.peer.ip().to_canonical());
             fields.push("X-Forwarded-For", peer);
-            fields.set("X-Forwarded-Proto", self.scheme.as_str());
+            fields.set("X-Forwarded-Proto", self.ask.url.scheme.as_str());
         }
         fields.push("Via", self.worker.shared.via(self.request.version));
         if let Some(sampled) = self.notes.sampled.get() {

@@ -12,7 +12,7 @@ use larder_cache::entry::{Entry, Fill, Kept};
 use larder_cache::policy::{self, Storable, Times};
 use larder_wire::date::format_date;
 use larder_wire::range::{self, ContentRange, RangeSpec};
-use larder_wire::{Fields, RequestHead, ResponseHead, Scheme};
+use larder_wire::{Fields, RequestHead, ResponseHead};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
@@ -154,8 +154,6 @@ pub struct Refill {
     pub peer: SocketAddr,
     /// It came through the listener of a `larder run`.
     pub for_run: bool,
-    /// On which scheme it was sent.
-    pub scheme: Scheme,
 }
 
 impl Refill {
@@ -194,7 +192,6 @@ impl Refill {
             request: Rc::clone(&self.request),
             peer: self.peer,
             for_run: self.for_run,
-            scheme: self.scheme,
             errand: Errand::Hole,
             writer,
             fill: Some(fill),

@@ -99,7 +99,11 @@ impl<'a> Side<'a> {
             forwards: listen.is_some_and(|listen| listen.forwarding().beside(&self.config.sites)),
             inside: None,
             client,
-            scheme: Scheme::Http,
+            // A log says nothing of connections but what its URLs say.
+            scheme: match &request.target {
+                Target::Absolute(url) => url.scheme,
+                _ => Scheme::Http,
+            },
             via_name: "",
         };
         let verdict = scene.judge(request);

@@ -11,6 +11,7 @@ mod process;
 mod reach;
 mod reload;
 mod said_again;
+mod schemes;
 mod squid;
 mod stand;
 mod traces;
