@@ -47,7 +47,8 @@ pub async fn connect(mut session: Box<Session>, request: RequestHead) {
         let page = Page::new(400, "connect-body", "A CONNECT has no body.", "Send the bytes once the tunnel is open.");
         return answer(session, &request, page.closing(), record).await;
     }
-    let opens = session.door.intercept && session.worker.shared.pass.find(&host, clock::now()).is_none();
+    let opens =
+        session.door.intercept && session.worker.shared.pass.find(session.peer.ip(), &host, clock::now()).is_none();
     if opens {
         return Box::pin(open(session, host, port, record)).await;
     }
@@ -92,8 +93,8 @@ async fn open(mut session: Box<Session>, host: Host, port: u16, record: Box<Reco
             journey::serve(session, First::Rest).await;
         }
         Err(HandshakeTrouble::ClientRejectsCa) => {
-            tracing::info!(%host, "the client does not trust the local CA: its tunnels to this host stay closed for an hour");
-            worker.shared.pass.learn(&host, clock::now());
+            tracing::info!(%host, client = %peer.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
+            worker.shared.pass.learn(peer.ip(), &host, clock::now());
         }
         Err(trouble) => tracing::debug!(%host, trouble = trouble.as_str(), "no TLS inside the tunnel"),
     }

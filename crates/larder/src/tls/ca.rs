@@ -53,7 +53,7 @@ pub struct Authority {
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
     tickets: Arc<dyn ProducesTickets>,
-    leaves: Mutex<Recent<Leaf>>,
+    leaves: Mutex<Recent<Host, Leaf>>,
 }
 
 #[derive(Clone)]
@@ -150,7 +150,7 @@ impl Authority {
     }
 
     fn leaf(&self, host: &Host, now: Stamp) -> Result<Leaf, TlsError> {
-        if let Some(leaf) = self.leaves.lock().find(host).filter(|leaf| now < leaf.fresh_until) {
+        if let Some(leaf) = self.leaves.lock().find(host).filter(|leaf| now < leaf.fresh_until).cloned() {
             return Ok(leaf);
         }
         // Signing is done outside of the lock; two that do it at once for a host do no harm.

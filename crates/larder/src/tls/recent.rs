@@ -1,45 +1,49 @@
 //! A bounded map that keeps what was used lately, in constant time for each operation.
 
-use larder_wire::Host;
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// Two generations of entries: what is used moves into the young one; when that is half of `max`, the old
 /// one is dropped and the young one becomes old. Nothing is ever scanned.
-pub(super) struct Recent<V> {
-    young: HashMap<Host, V>,
-    old: HashMap<Host, V>,
+pub(super) struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
     max: usize,
 }
 
-impl<V: Clone> Recent<V> {
+impl<K: Eq + Hash, V> Recent<K, V> {
     /// Keeps at most `max` entries.
-    pub(super) fn new(max: usize) -> Recent<V> {
+    pub(super) fn new(max: usize) -> Recent<K, V> {
         Recent { young: HashMap::new(), old: HashMap::new(), max: max.max(2) }
     }
 
-    /// What is known of `host`.
-    pub(super) fn find(&mut self, host: &Host) -> Option<V> {
-        if let Some(value) = self.young.get(host) {
-            return Some(value.clone());
+    /// What is known of `key`.
+    pub(super) fn find(&mut self, key: &K) -> Option<&mut V> {
+        if !self.young.contains_key(key) {
+            let (key, value) = self.old.remove_entry(key)?;
+            self.insert(key, value);
         }
-        let (host, value) = self.old.remove_entry(host)?;
-        self.insert(host, value.clone());
-        Some(value)
+        self.young.get_mut(key)
     }
 
-    /// Remembers `value` for `host`.
-    pub(super) fn insert(&mut self, host: Host, value: V) {
-        self.old.remove(&host);
-        if self.young.len() >= self.max / 2 && !self.young.contains_key(&host) {
+    /// Remembers `value` for `key`.
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        self.old.remove(&key);
+        if self.young.len() >= self.max / 2 && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(host, value);
+        self.young.insert(key, value);
     }
 
-    /// Forgets `host`.
-    pub(super) fn remove(&mut self, host: &Host) {
-        self.young.remove(host);
-        self.old.remove(host);
+    /// Forgets `key`.
+    pub(super) fn remove(&mut self, key: &K) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
+    /// What is known, of each.
+    pub(super) fn values(&self) -> impl Iterator<Item = &V> {
+        self.young.values().chain(self.old.values())
     }
 
     /// Entries kept now.
@@ -51,6 +55,7 @@ impl<V: Clone> Recent<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use larder_wire::Host;
 
     #[test]
     fn the_bound_holds_and_what_is_used_stays() {
@@ -59,7 +64,7 @@ mod tests {
         recent.insert(host(0), 0);
         for n in 1..1_000 {
             recent.insert(host(n), n);
-            assert_eq!(recent.find(&host(0)), Some(0), "after {n}");
+            assert_eq!(recent.find(&host(0)), Some(&mut 0), "after {n}");
             assert!(recent.len() <= 8, "{} entries", recent.len());
         }
         assert_eq!(recent.find(&host(500)), None);
