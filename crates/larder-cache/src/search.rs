@@ -11,12 +11,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Paths whose rule is remembered; more are not, and keep their full queries.
 const PATHS_MAX: usize = 4_096;
 
+/// What all remembered paths and rules may take, beside the budget: origins choose how long both are.
+const RULES_BYTES_MAX: usize = 1024 * 1024;
+
 /// The rules, by key text up to the query.
 #[derive(Default)]
 pub struct Searches {
     /// Nobody pays for this before the first rule is learned.
     any: AtomicBool,
-    rules: RwLock<HashMap<Box<[u8]>, NoVarySearch>>,
+    rules: RwLock<Rules>,
+}
+
+#[derive(Default)]
+struct Rules {
+    by_path: HashMap<Box<[u8]>, NoVarySearch>,
+    bytes: usize,
+}
+
+impl Rules {
+    fn forget(&mut self, path: &[u8]) {
+        if let Some(rule) = self.by_path.remove(path) {
+            self.bytes -= rule_bytes(path, &rule);
+        }
+    }
+
+    /// Says whether it is remembered.
+    fn remember(&mut self, path: &[u8], rule: NoVarySearch) -> bool {
+        self.forget(path);
+        let bytes = rule_bytes(path, &rule);
+        let fits = self.by_path.len() < PATHS_MAX && self.bytes + bytes <= RULES_BYTES_MAX;
+        if fits {
+            self.bytes += bytes;
+            self.by_path.insert(path.into(), rule);
+        }
+        fits
+    }
+}
+
+fn rule_bytes(path: &[u8], rule: &NoVarySearch) -> usize {
+    path.len() + rule.heap_bytes() + 2 * size_of::<(Box<[u8]>, NoVarySearch)>()
 }
 
 impl Searches {
@@ -25,15 +58,11 @@ impl Searches {
         let (path, _) = split(key);
         match rule {
             Some(rule) => {
-                let mut rules = self.rules.write();
-                if rules.len() < PATHS_MAX || rules.contains_key(path) {
-                    rules.insert(path.into(), rule);
+                if self.rules.write().remember(path, rule) {
                     self.any.store(true, Ordering::Relaxed);
                 }
             }
-            None if self.any.load(Ordering::Relaxed) => {
-                self.rules.write().remove(path);
-            }
+            None if self.any.load(Ordering::Relaxed) => self.rules.write().forget(path),
             None => {}
         }
     }
@@ -44,7 +73,7 @@ impl Searches {
             return;
         }
         let (path, query) = split(key);
-        let normal = match (self.rules.read().get(path), query.map(std::str::from_utf8)) {
+        let normal = match (self.rules.read().by_path.get(path), query.map(std::str::from_utf8)) {
             (Some(rule), Some(Ok(query))) => rule.normalise(query),
             _ => return,
         };
@@ -99,6 +128,22 @@ mod tests {
         for path in 0..PATHS_MAX + 10 {
             searches.learn(format!("http://a/{path}?q").as_bytes(), rule("params"));
         }
-        assert_eq!(searches.rules.read().len(), PATHS_MAX);
+        assert_eq!(searches.rules.read().by_path.len(), PATHS_MAX);
+        let before = searches.rules.read().bytes;
+        searches.learn(b"http://a/0?q", None);
+        searches.learn(b"http://a/0?q", None);
+        assert!(searches.rules.read().bytes < before);
+    }
+
+    #[test]
+    fn long_paths_are_bounded_by_bytes() {
+        let searches = Searches::default();
+        for path in 0..PATHS_MAX {
+            let key = format!("http://a/{}{path}?q", "x".repeat(8_000));
+            searches.learn(key.as_bytes(), rule("params"));
+            searches.learn(key.as_bytes(), rule("params=(\"a\")"));
+        }
+        let rules = searches.rules.read();
+        assert!(rules.bytes <= RULES_BYTES_MAX && rules.by_path.len() > 100, "{}", rules.bytes);
     }
 }

@@ -2,6 +2,7 @@
 
 mod policy_words;
 
+use larder_cache::policy::vary::VARY_NAMES_MAX;
 use larder_cache::policy::{self, Vary};
 use larder_wire::date::Stamp;
 use policy_words::{Rows, T0, request, response, terms};
@@ -119,4 +120,16 @@ fn of_several_matches_the_newest_counts() {
     let mut later = old.clone();
     later.received = Stamp(T0 + 1);
     assert_eq!(chosen(&[(&later, "later"), (&old, "old")], "GET"), Some("later"));
+}
+
+#[test]
+fn a_response_that_varies_by_more_than_32_names_varies_by_anything() {
+    let names = |many: usize| (0..many).map(|name| format!("X-{name}")).collect::<Vec<_>>().join(", ");
+    let of = |vary: &str| Vary::of(&request("GET | X-1: a"), &response(&format!("200 | Vary: {vary}")));
+    assert_eq!(of(&names(VARY_NAMES_MAX)).map(|vary| vary.names().count()), Some(VARY_NAMES_MAX));
+    assert!(of(&names(VARY_NAMES_MAX + 1)).is_none());
+    // Names that come again count once, however many they are.
+    let repeated = format!("{}, {}", names(VARY_NAMES_MAX), vec!["x-1"; 5_000].join(","));
+    assert_eq!(of(&repeated).map(|vary| vary.names().count()), Some(VARY_NAMES_MAX));
+    assert!(of(&names(15_500)).is_none());
 }

@@ -1,6 +1,7 @@
 //! Fields that belong to one connection and not to the message (RFC 9110 section 7.6.1).
 
 use crate::Fields;
+use crate::names::NameSet;
 
 /// Takes away what an intermediary must not pass on: `Connection`, the fields it names, and the known fields of
 /// that kind. `Trailer` stays, because trailers are passed on too; who sends the body with a length
@@ -10,8 +11,9 @@ use crate::Fields;
 /// strip `Authorization`, `Cookie` or `X-Forwarded-For` on the way to an origin, or `Cache-Control` on the way to
 /// another cache. RFC 9110 forbids to send that; such a name is ignored and its field stays.
 pub fn strip(fields: &mut Fields) {
-    for name in named_by_connection(fields) {
-        fields.remove(&name);
+    let named = named_by_connection(fields);
+    if !named.is_empty() {
+        fields.retain(|name, _| !named.contains(name));
     }
     for name in PER_CONNECTION {
         fields.remove(name);
@@ -89,18 +91,16 @@ const END_TO_END: [&str; 47] = [
     "X-Real-IP",
 ];
 
-fn named_by_connection(fields: &Fields) -> Vec<Box<str>> {
+/// The names that `Connection` has and that may be removed for it. A set: a `Connection` of thousands of names in a head
+/// of many fields must not cost their product.
+fn named_by_connection(fields: &Fields) -> NameSet {
     // Nearly all say just this, which names nothing.
     let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
     if fields.get_all("Connection").all(plain) {
-        return Vec::new();
+        return NameSet::default();
     }
-    fields
-        .members("Connection")
-        .filter_map(|member| std::str::from_utf8(member).ok())
-        .filter(|name| fields.contains(name) && !is_end_to_end(name) && !PER_CONNECTION.contains(name))
-        .map(Box::from)
-        .collect()
+    let is_removed = |name: &&[u8]| std::str::from_utf8(name).is_ok_and(|name| !is_end_to_end(name));
+    fields.members("Connection").filter(is_removed).collect()
 }
 
 fn is_end_to_end(name: &str) -> bool {

@@ -20,6 +20,7 @@ pub mod framing;
 pub mod head;
 pub mod hop;
 pub mod method;
+pub mod names;
 pub mod parse;
 pub mod range;
 pub mod structured;

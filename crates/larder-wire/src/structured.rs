@@ -75,6 +75,23 @@ enum Ignored {
     AllBut(Vec<String>),
 }
 
+/// Every name is compared with every parameter of a query, and rules are remembered: a response that lists more names or
+/// more bytes of them than this is read as if the field were not there, which makes more keys and never a wrong answer.
+const NAMES_MAX: usize = 64;
+const NAMES_BYTES_MAX: usize = 2 * 1024;
+
+impl Ignored {
+    fn names(&self) -> &[String] {
+        match self {
+            Ignored::These(names) | Ignored::AllBut(names) => names,
+        }
+    }
+
+    fn is_bounded(&self) -> bool {
+        self.names().len() <= NAMES_MAX && self.names().iter().map(String::len).sum::<usize>() <= NAMES_BYTES_MAX
+    }
+}
+
 /// Reads `No-Vary-Search`; `None` when it is absent, malformed, or says no more than what holds anyway.
 pub fn no_vary_search(fields: &Fields) -> Option<NoVarySearch> {
     let members = dictionary(fields, "No-Vary-Search")?;
@@ -92,12 +109,21 @@ pub fn no_vary_search(fields: &Fields) -> Option<NoVarySearch> {
         (Some(params), Some(except)) if boolean(params) == Some(true) => Ignored::AllBut(strings(except)?),
         (_, Some(_)) => return None,
     };
+    if !ignored.is_bounded() {
+        return None;
+    }
     let said = NoVarySearch { ignored, order_matters };
     let nothing = order_matters && said.ignored == Ignored::These(Vec::new());
     (!nothing).then_some(said)
 }
 
 impl NoVarySearch {
+    /// Bytes on the heap, for exact budgets.
+    pub fn heap_bytes(&self) -> usize {
+        let names = self.ignored.names();
+        size_of_val(names) + names.iter().map(String::capacity).sum::<usize>()
+    }
+
     /// True when two queries (without their `?`) ask for the same.
     pub fn same(&self, query_a: &str, query_b: &str) -> bool {
         self.significant(query_a) == self.significant(query_b)
@@ -353,6 +379,21 @@ mod tests {
             };
             assert_eq!(said, expected, "{value}: {a} and {b}");
         }
+    }
+
+    #[test]
+    fn a_flood_of_names_in_no_vary_search_is_no_rule() {
+        let read = |many: usize, name: &str| {
+            no_vary_search(&fields(
+                "No-Vary-Search",
+                &format!("params=({})", vec![format!("\"{name}\""); many].join(" ")),
+            ))
+        };
+        assert!(read(NAMES_MAX, "a").is_some() && read(NAMES_MAX + 1, "a").is_none());
+        assert!(read(2, &"n".repeat(NAMES_BYTES_MAX / 2)).is_some());
+        assert!(read(2, &"n".repeat(NAMES_BYTES_MAX / 2 + 1)).is_none());
+        let most = read(NAMES_MAX, &"n".repeat(NAMES_BYTES_MAX / NAMES_MAX)).map(|rule| rule.heap_bytes());
+        assert!(most.is_some_and(|bytes| bytes <= 8 * 1024), "{most:?}");
     }
 
     #[test]

@@ -231,6 +231,14 @@ fn what_belongs_to_one_connection_goes_and_the_rest_stays() {
 }
 
 #[test]
+fn a_connection_field_of_thousands_of_names_takes_away_what_it_names_once() {
+    let listed: Vec<String> = (0..20_000).map(|name| format!("x-{}", name % 10_000)).collect();
+    let mut message = fields(&[("Connection", &listed.join(",")), ("X-9999", "1"), ("X-10000", "2"), ("x-0", "3")]);
+    hop::strip(&mut message);
+    assert_eq!(message.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["X-10000"]);
+}
+
+#[test]
 fn an_upgrade_counts_when_connection_names_it_and_http_and_tls_are_left_out() {
     for (connection, upgrade, wanted) in [
         ("Upgrade", "websocket", Some("websocket")),

@@ -2,6 +2,7 @@
 
 use larder_wire::date::{Stamp, format_date, parse_date};
 use larder_wire::directives::{CacheControl, Names};
+use larder_wire::names::NameSet;
 use larder_wire::{Fields, ResponseHead};
 
 use super::freshness::Said;
@@ -35,18 +36,16 @@ pub fn kept_head(response: &ResponseHead, settings: &Settings) -> ResponseHead {
     kept
 }
 
-/// Takes out what is never kept and what the qualified directives name.
+/// Takes out what is never kept and what the qualified directives name. The names are a set: thousands of them in a head of
+/// many fields must not cost their product.
 fn strip(fields: &mut Fields, named: [Option<&Names>; 2]) {
-    let hop: Vec<String> =
-        fields.members("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    fields.retain(|name, _| {
-        let is = |other: &str| other.eq_ignore_ascii_case(name);
-        !NEVER_KEPT.iter().any(|other| is(other)) && !hop.iter().any(|other| is(other)) && !is_named(&named, name)
+    let directives = named.into_iter().flatten().flat_map(|names| match names {
+        Names::All => &[][..],
+        Names::Fields(names) => names,
     });
-}
-
-fn is_named(named: &[Option<&Names>; 2], field: &str) -> bool {
-    named.iter().flatten().any(|names| matches!(names, Names::Fields(_)) && names.names(field))
+    let dropped: NameSet = fields.members("Connection").chain(directives.map(|name| name.as_bytes())).collect();
+    fields
+        .retain(|name, _| !NEVER_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name)) && !dropped.contains(name));
 }
 
 /// Takes from a 304 what must not reach a stored head: the same as [`kept_head`], for either mode.

@@ -20,9 +20,13 @@ pub struct Vary {
     lines: Box<[u8]>,
 }
 
+/// A response that names more fields than this in `Vary` counts as `Vary: *`. A variant of so many fields is hardly ever
+/// asked for again, and each name costs memory with the variant and time at each look-up.
+pub const VARY_NAMES_MAX: usize = 32;
+
 impl Vary {
-    /// What the response varies by, with the request's values; `None` for `*`, which no request matches, and
-    /// for a member that is no field name.
+    /// What the response varies by, with the request's values; `None` for `*`, which no request matches, for a member
+    /// that is no field name, and for more than [`VARY_NAMES_MAX`] names.
     pub fn of(request: &RequestHead, response: &ResponseHead) -> Option<Vary> {
         let mut names: Vec<Box<str>> = Vec::new();
         for member in response.fields.members("Vary") {
@@ -30,10 +34,13 @@ impl Vary {
             if member == b"*" || !is_token(member) {
                 return None;
             }
-            let name = String::from_utf8_lossy(member).to_ascii_lowercase().into_boxed_str();
-            if !names.contains(&name) {
-                names.push(name);
+            if names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(member)) {
+                continue;
             }
+            if names.len() == VARY_NAMES_MAX {
+                return None;
+            }
+            names.push(String::from_utf8_lossy(member).to_ascii_lowercase().into_boxed_str());
         }
         names.sort_unstable();
         let mut lines = Vec::new();

@@ -218,7 +218,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("records.requests_max", Field::Count(|c| &mut c.records.requests_max))
         .between(0, 1_000_000)
         .at_restart()
-        .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 8 kB; with a `memory` of less than 80 MB one for each 20 kB of it, `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
+        .about("How many of the last requests are kept to be explained (`larder explain`, the page), in memory, a few hundred bytes each and never more than 8 kB; all together never more than 1500 bytes for each that may be kept: of longer ones fewer are. With a `memory` of less than 80 MB one for each 20 kB of it; `0` keeps none. No field of a request or an answer is kept that may hold a secret."),
     Whole::new("records.hide_query", Field::Flag(|c| &mut c.records.hide_query))
         .at_restart()
         .about("Whether the values of queries are left out of what is kept: `?q=…`."),

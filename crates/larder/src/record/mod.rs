@@ -10,7 +10,7 @@ mod trail;
 pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
-pub use ring::{Query, Ring, shortened};
+pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
 pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Trail, Variant};
 
 use crate::clock::{self, Carried};
@@ -140,7 +140,7 @@ pub struct Record {
     pub detail: Option<Box<Detail>>,
     /// Its place in a trace, when it is sampled.
     pub sampled: Option<Box<Sampled>>,
-    /// The detail of a request before it, to be written over.
+    /// The emptied detail of a request before it, to be written over.
     blank: Option<Box<Detail>>,
     readers: Readers,
     time: Time,
@@ -169,7 +169,7 @@ impl Record {
         let mut place = spare;
         let mut url = place.as_mut().map(|over| std::mem::take(&mut over.url)).unwrap_or_default();
         url.clear();
-        let blank = place.as_mut().and_then(|over| over.detail.take().or_else(|| over.blank.take()));
+        let blank = place.as_mut().and_then(|over| over.blank.take());
         let started = clock.begins();
         let begun = Record {
             number,
@@ -281,8 +281,15 @@ impl Record {
     /// The notes in detail, where somebody may ask for them.
     pub fn detail(&mut self) -> Option<&mut Detail> {
         let blank = &mut self.blank;
-        let begun = || blank.take().map(Detail::anew).unwrap_or_default();
+        let begun = || blank.take().unwrap_or_default();
         self.readers.kept.then(|| &mut **self.detail.get_or_insert_with(begun))
+    }
+
+    /// Empties its detail, so that the record which is written in this place holds nothing of a long one.
+    fn forget_detail(&mut self) {
+        if let Some(detail) = self.detail.take() {
+            self.blank = Some(detail.anew());
+        }
     }
 
     /// Notes for a fetch that begins.
@@ -295,6 +302,18 @@ impl Record {
         if let Some(sampled) = &mut self.sampled {
             let _ = notes.sampled.set(sampled.fetch());
         }
+    }
+
+    /// Bytes that it takes, all that it refers to included. Cheap for a hit, which has no detail.
+    pub fn count_bytes(&self) -> usize {
+        let method = self.method.as_ref().filter(|method| method.known().is_none());
+        size_of::<Record>()
+            + self.url.capacity()
+            + method.map_or(0, |method| method.as_str().len())
+            + self.sampled.as_ref().map_or(0, |_| size_of::<Sampled>())
+            + self.trail.count_bytes()
+            + self.detail.as_ref().map_or(0, |detail| detail.count_bytes())
+            + self.blank.as_ref().map_or(0, |_| Detail::BLANK_BYTES)
     }
 
     /// A text for the log, where it was taken down.

@@ -3,11 +3,19 @@
 use super::{Number, Record};
 use crate::ahead::ahead;
 use larder_cache::key::Key;
+use larder_wire::Method;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// A longer text is cut: what is kept of a request has a bound.
+/// A longer URL or key is cut: what is kept of a request has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
+
+/// What a kept record takes at most, whatever clients and origins send. docs/settings.md promises it.
+pub const RECORD_BYTES_MAX: usize = 8_000;
+
+/// What all records take together, per record that may be kept: where records are longer, fewer are kept. A usual one has
+/// a few hundred bytes.
+const RECORD_BYTES_MEAN_MAX: usize = 1_500;
 
 /// So many requests may be under way at once and still find the place of one that is over.
 const SPARE_MAX: usize = 64;
@@ -17,6 +25,8 @@ const SPARE_MAX: usize = 64;
 pub struct Ring {
     held: RefCell<VecDeque<Box<Record>>>,
     requests_max: Cell<usize>,
+    /// What the records that are held take together. A record that is held takes the same until it goes.
+    bytes: Cell<usize>,
     query: Cell<Query>,
     /// Numbers that were given.
     last: Cell<Number>,
@@ -67,35 +77,51 @@ impl Ring {
 
     /// Keeps a finished request; the oldest goes.
     pub fn keep(&self, mut record: Box<Record>) {
+        self.bound(&mut record);
         let requests_max = self.requests_max.get();
         if requests_max == 0 {
-            // Its URL may be as long as a head.
-            cut(&mut record.url);
             return self.put_by(record);
-        }
-        record.texts = None;
-        if self.query.get() == Query::Hidden {
-            record.url = without_values(&record.url);
-        }
-        cut(&mut record.url);
-        if let Some(key) = record.detail.as_mut().and_then(|detail| detail.key.as_mut()) {
-            self.shorten(key);
         }
         let mut held = self.held.borrow_mut();
         if held.len() >= requests_max {
             look_ahead(&held);
         }
-        while held.len() >= requests_max {
-            if let Some(oldest) = held.pop_front() {
-                self.put_by(oldest);
-            }
+        let bytes_max = requests_max.saturating_mul(RECORD_BYTES_MEAN_MAX).max(RECORD_BYTES_MAX);
+        let mut bytes = self.bytes.get() + record.count_bytes();
+        while held.len() >= requests_max || bytes > bytes_max {
+            let Some(oldest) = held.pop_front() else { break };
+            bytes -= oldest.count_bytes();
+            self.put_by(oldest);
         }
+        self.bytes.set(bytes);
         held.push_back(record);
     }
 
-    fn put_by(&self, over: Box<Record>) {
+    /// Cuts every text of a record whose length a client or an origin chose, so that a record takes at most
+    /// [`RECORD_BYTES_MAX`]. The only place where that is done: a new text in a record is cut here too.
+    fn bound(&self, record: &mut Record) {
+        record.texts = None;
+        if self.query.get() == Query::Hidden {
+            record.url = without_values(&record.url);
+        }
+        cut(&mut record.url, TEXT_BYTES_MAX);
+        if let Some(Method::Other(token)) = &mut record.method
+            && token.len() > METHOD_BYTES_MAX
+        {
+            *token = token[..METHOD_BYTES_MAX].into();
+        }
+        if let Some(detail) = &mut record.detail {
+            if let Some(key) = &mut detail.key {
+                self.shorten(key);
+            }
+            detail.bound();
+        }
+    }
+
+    fn put_by(&self, mut over: Box<Record>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE_MAX {
+            over.forget_detail();
             spare.push(over);
         }
     }
@@ -153,17 +179,25 @@ fn look_ahead(held: &VecDeque<Box<Record>>) {
     }
 }
 
-fn cut(text: &mut String) {
-    if text.capacity() > TEXT_BYTES_MAX {
-        let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
-        *text = text[..end].to_owned();
+/// A method is a token, so it may be cut anywhere; a client may send one of a whole request line.
+const METHOD_BYTES_MAX: usize = 64;
+
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.capacity() > bytes_max {
+        *text = beginning(text, bytes_max).to_owned();
     }
+}
+
+/// The first so many bytes of a text, or fewer where a character would be torn.
+pub(super) fn beginning(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// A URL as it may be kept or told elsewhere: with a bound, and without the values of its query where these are hidden.
 pub fn shortened(url: &str, query: Query) -> String {
     let mut text = if query == Query::Hidden { without_values(url) } else { url.to_owned() };
-    cut(&mut text);
+    cut(&mut text, TEXT_BYTES_MAX);
     text
 }
 
@@ -183,7 +217,8 @@ fn without_values(url: &str) -> String {
 mod tests {
     use super::*;
     use crate::page::Page;
-    use crate::record::Detail;
+    use crate::record::{Cause, Detail, Fetches, Variant};
+    use std::rc::Rc;
 
     fn record(ring: &Ring, url: &str) -> Box<Record> {
         let page = Page::new(400, "w", "x", "y");
@@ -235,6 +270,80 @@ mod tests {
         let urls = urls(&ring);
         assert_eq!(urls[0], "http://a/x?token=…&empty=&…");
         assert!(urls[1].len() <= TEXT_BYTES_MAX && urls[1].ends_with('ü'));
+    }
+
+    /// Every text as long as a head may make it, and as many of everything as can be noted.
+    fn largest(ring: &Ring) -> Box<Record> {
+        let long = "ü".repeat(32_000);
+        let mut record = record(ring, &long);
+        record.method = Some(Method::from_token(&"M".repeat(16_000)));
+        let variant = Variant {
+            by: (0..15_500).map(|name| format!("x-{name}: {long}", long = &long[..8])).chain([long.clone()]).collect(),
+            matches: true,
+            chosen: true,
+            in_memory: true,
+            on_disk: true,
+            remaining: 1,
+            length: Some(1),
+        };
+        let mut fetches = Fetches::default();
+        for _ in 0..100 {
+            fetches.push(Cause::Stale, Rc::default());
+        }
+        record.detail = Some(Box::new(Detail {
+            key: Some(Key::from_text(long.clone().into_bytes())),
+            variants: vec![variant; 16],
+            fetches,
+            trouble: Some(long.as_str().into()),
+            ..Detail::default()
+        }));
+        record
+    }
+
+    #[test]
+    fn a_record_takes_no_more_than_was_promised() {
+        let ring = Ring::default();
+        ring.begin(0, 1, Query::Kept);
+        ring.keep(largest(&ring));
+        let taken = ring.pick(1, |record| Some(record.count_bytes())).remove(0);
+        assert!(taken <= RECORD_BYTES_MAX, "{taken}");
+        let off = Ring::default();
+        off.keep(largest(&off));
+        assert!(off.spare().is_some_and(|over| over.count_bytes() <= RECORD_BYTES_MAX));
+    }
+
+    #[test]
+    fn of_long_records_fewer_are_kept() {
+        let ring = Ring::default();
+        ring.begin(0, 100, Query::Kept);
+        for _ in 0..100 {
+            ring.keep(record(&ring, "http://a.example/usual"));
+        }
+        assert_eq!(ring.len(), 100);
+        for _ in 0..300 {
+            ring.keep(largest(&ring));
+        }
+        let taken: usize = ring.pick(100, |record| Some(record.count_bytes())).iter().sum();
+        assert!(ring.len() > 10 && taken <= 100 * RECORD_BYTES_MEAN_MAX, "{} take {taken}", ring.len());
+        for _ in 0..200 {
+            ring.keep(record(&ring, "http://a.example/usual"));
+        }
+        assert_eq!(ring.len(), 100);
+    }
+
+    #[test]
+    fn what_is_usual_is_kept_as_it_was() {
+        let ring = Ring::default();
+        ring.begin(0, 1, Query::Kept);
+        let mut usual = record(&ring, "http://a.example/");
+        usual.method = Some(Method::from_token("PROPFIND"));
+        let by = vec!["accept-encoding: gzip".to_owned(), "x-user: …".to_owned()];
+        let variant = Variant { by, ..Variant::default() };
+        let trouble = Some("no route to host".into());
+        usual.detail = Some(Box::new(Detail { variants: vec![variant.clone()], trouble, ..Detail::default() }));
+        let shown = format!("{usual:?}");
+        ring.keep(usual);
+        assert_eq!(ring.pick(1, |record| Some(format!("{record:?}"))), [shown]);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //! origin is asked anyway.
 
 use super::Cause;
+use super::ring::beginning;
 use crate::access::Rule;
 use crate::ahead::ahead;
 use crate::trace::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
-use larder_cache::policy::{Asked, NotStored, Terms, Usable, Weighed};
+use larder_cache::policy::vary::VARY_NAMES_MAX;
+use larder_cache::policy::{Asked, Grace, NotStored, Terms, Usable, Weighed};
 use larder_wire::date::Stamp;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
@@ -44,6 +46,13 @@ impl Trail {
     /// What it asked of a cache, if that was looked at.
     pub fn asked(&self) -> Option<Asked> {
         self.asked.as_ref().map(|Wishes(asked)| asked.as_deref().copied().unwrap_or_default())
+    }
+
+    /// Bytes that it refers to.
+    pub(super) fn count_bytes(&self) -> usize {
+        let asked = matches!(self.asked, Some(Wishes(Some(_))));
+        let grace = self.weighed.as_ref().is_some_and(|(weighed, _)| weighed.grace.is_some());
+        usize::from(asked) * size_of::<Asked>() + usize::from(grace) * size_of::<Grace>()
     }
 
     /// Notes how a stored response was judged.
@@ -117,13 +126,60 @@ impl Fetches {
 }
 
 impl Detail {
+    /// What an empty one takes at most that is to be written over.
+    pub(super) const BLANK_BYTES: usize = size_of::<Detail>() + BLANK_VARIANTS_MAX * size_of::<Variant>() + NOTES_BYTES;
+
     /// An empty one, in the place of one that is over.
     pub(super) fn anew(mut self: Box<Detail>) -> Box<Detail> {
         let mut variants = std::mem::take(&mut self.variants);
         variants.clear();
+        variants.shrink_to(BLANK_VARIANTS_MAX);
         let blank = self.fetches.first.take().map(|(_, notes)| notes).or_else(|| self.fetches.blank.take());
         *self = Detail { variants, fetches: Fetches { blank, ..Fetches::default() }, ..Detail::default() };
         self
+    }
+
+    /// Cuts what has a length that others chose; see [`super::Ring::keep`].
+    pub(super) fn bound(&mut self) {
+        let mut left = VARIANTS_BYTES_MAX;
+        self.variants.truncate(VARIANTS_MAX);
+        for variant in &mut self.variants {
+            let taken: usize = variant.by.iter().map(text_bytes).sum();
+            left = match left.checked_sub(taken) {
+                Some(left) => left,
+                None => {
+                    let fits = |text: &&String| {
+                        left = left.saturating_sub(text_bytes(text));
+                        left > 0
+                    };
+                    variant.by = variant.by.iter().take_while(fits).cloned().chain(["…".to_owned()]).collect();
+                    variant.by.shrink_to_fit();
+                    0
+                }
+            };
+        }
+        if self.trouble.as_ref().is_some_and(|trouble| trouble.len() > TROUBLE_BYTES_MAX) {
+            self.trouble = self.trouble.take().map(|trouble| beginning(&trouble, TROUBLE_BYTES_MAX).into());
+        }
+        self.fetches.others.truncate(OTHER_FETCHES_MAX);
+        self.fetches.others.shrink_to(OTHER_FETCHES_MAX);
+    }
+
+    /// Bytes that it holds, all it refers to included. A key counts as if nobody shared it.
+    pub(super) fn count_bytes(&self) -> usize {
+        let by = self.variants.iter().map(|variant| {
+            variant.by.iter().map(text_bytes).sum::<usize>()
+                + (variant.by.capacity() - variant.by.len()) * size_of::<String>()
+        });
+        let fetches = self.fetches.iter().map(|_| NOTES_BYTES).sum::<usize>()
+            + self.fetches.others.capacity() * size_of::<(Cause, Rc<Notes>)>()
+            + self.fetches.blank.as_ref().map_or(0, |_| NOTES_BYTES);
+        size_of::<Detail>()
+            + self.key.as_ref().map_or(0, Key::heap_bytes)
+            + self.variants.capacity() * size_of::<Variant>()
+            + by.sum::<usize>()
+            + fetches
+            + self.trouble.as_ref().map_or(0, |trouble| trouble.len())
     }
 
     /// Asks for what it refers to, because it will be read soon.
@@ -155,8 +211,24 @@ impl Detail {
     }
 }
 
+/// With its counts, and with the terms that it may refer to.
+const NOTES_BYTES: usize = size_of::<Notes>() + 2 * size_of::<usize>() + size_of::<Grace>();
+
+/// Room for so many is kept for the next record in the same place; most have one.
+const BLANK_VARIANTS_MAX: usize = 2;
+/// The texts of all variants of one record.
+const VARIANTS_BYTES_MAX: usize = 1_500;
+/// A longer sentence about an origin's trouble is cut.
+const TROUBLE_BYTES_MAX: usize = 512;
+/// Fetches of one request beyond the first that are noted.
+const OTHER_FETCHES_MAX: usize = 3;
+
+fn text_bytes(text: &String) -> usize {
+    size_of::<String>() + text.capacity()
+}
+
 /// A stored response that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {
     /// The fields by which it was chosen, with their values where these are no secrets.
     pub by: Vec<String>,
@@ -201,12 +273,13 @@ impl Variant {
 /// `name: value` for fields of content negotiation, `name: …` for all others: they may say who somebody is.
 fn by(terms: &Terms) -> Vec<String> {
     let lines = terms.vary.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let lines = lines.take(VARY_NAMES_MAX);
     let shown = |line: &[u8]| {
         let text = String::from_utf8_lossy(line);
         match text.split_once(':') {
-            None => format!("{text}: none"),
+            None => format!("{}: none", beginning(&text, VALUE_CHARS_MAX)),
             Some((name, value)) if is_open(name) && value.len() <= VALUE_CHARS_MAX => format!("{name}: {value}"),
-            Some((name, _)) => format!("{name}: …"),
+            Some((name, _)) => format!("{}: …", beginning(name, VALUE_CHARS_MAX)),
         }
     };
     lines.map(shown).collect()
