@@ -17,7 +17,7 @@ use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Ti
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fields, Method, RequestHead, ResponseHead, encode, hop};
+use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,10 +27,12 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 mod ask;
+mod forward;
 mod led;
 mod part;
 mod pour;
 
+pub use forward::forwarded;
 pub use led::Led;
 pub use part::{Refill, asks_part};
 
@@ -206,12 +208,7 @@ async fn run(mut order: Box<Order>) {
 impl Order {
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
-        let mut fields = self.request.fields.with_room(ADDED_BYTES, ADDED_LINES);
-        hop::strip(&mut fields);
-        fields.remove("Proxy-Authorization");
-        if !fields.get("Host").is_some_and(|said| self.ask.is_host(said)) {
-            fields.set("Host", self.ask.host());
-        }
+        let mut fields = forwarded(&self.worker, &self.request, &self.ask, self.peer, &self.notes);
         if self.body.is_some() && framing::of_request(&self.request) == Ok(Framing::Chunked) {
             fields.push("Transfer-Encoding", "chunked");
         }
@@ -222,17 +219,6 @@ impl Order {
         }
         if let Some(fill) = &self.fill {
             part::ask_hole(&mut fields, fill);
-        }
-        lower_max_forwards(&self.request.method, &mut fields);
-        if let Route::Site { .. } = self.ask.route {
-            let mut peer = Vec::with_capacity(40);
-            encode::address(&mut peer, self.peer.ip().to_canonical());
-            fields.push("X-Forwarded-For", peer);
-            fields.set("X-Forwarded-Proto", self.ask.url.scheme.as_str());
-        }
-        fields.push("Via", self.worker.shared.via(self.request.version));
-        if let Some(sampled) = self.notes.sampled.get() {
-            sampled.tell(&mut fields);
         }
         fields
     }
@@ -444,23 +430,9 @@ fn declared_length(head: &ResponseHead, asked: &Method, framing: Framing) -> Opt
     }
 }
 
-/// What is added to most requests on their way: where they come from, and by whom.
-const ADDED_BYTES: usize = 192;
-const ADDED_LINES: usize = 4;
-
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
-}
-
-/// RFC 9110 section 7.6.2.
-fn lower_max_forwards(method: &Method, fields: &mut Fields) {
-    if !matches!(method, Method::Trace | Method::Options) {
-        return;
-    }
-    if let Some(left) = fields.text("Max-Forwards").and_then(|text| text.parse::<u64>().ok()) {
-        fields.set("Max-Forwards", left.saturating_sub(1).to_string());
-    }
 }
 
 /// Takes over an answer that somebody else asked for, to be passed on to the one reader of `writer`.
