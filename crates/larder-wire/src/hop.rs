@@ -35,6 +35,28 @@ pub fn upgrade(fields: &Fields) -> Option<String> {
     (!protocols.is_empty()).then(|| protocols.join(", "))
 }
 
+/// The protocols that a 101 switches to, if its fields say so as they must and each of them was in the `offer` ([`upgrade`]
+/// of the request). A server must not switch to anything else (RFC 9110 section 7.8).
+pub fn switched(fields: &Fields, offer: &str) -> Option<String> {
+    if !fields.has_member("Connection", "upgrade") {
+        return None;
+    }
+    let taken = |protocol: &str| offer.split(',').any(|offered| is_same_protocol(offered.trim(), protocol));
+    let mut protocols = Vec::new();
+    for member in fields.members("Upgrade") {
+        protocols.push(std::str::from_utf8(member).ok().filter(|protocol| taken(protocol))?);
+    }
+    (!protocols.is_empty()).then(|| protocols.join(", "))
+}
+
+/// Names without regard to case; versions where both say one.
+fn is_same_protocol(offered: &str, taken: &str) -> bool {
+    let parts =
+        |protocol| str::split_once(protocol, '/').map_or((protocol, None), |(name, version)| (name, Some(version)));
+    let ((offered, of), (taken, version)) = (parts(offered), parts(taken));
+    offered.eq_ignore_ascii_case(taken) && (of.is_none() || version.is_none() || of == version)
+}
+
 /// Removed whether `Connection` names them or not.
 const PER_CONNECTION: [&str; 7] =
     ["Connection", "Keep-Alive", "Proxy-Connection", "TE", "Transfer-Encoding", "Upgrade", "HTTP2-Settings"];
@@ -111,4 +133,34 @@ fn is_end_to_end(name: &str) -> bool {
 fn passes_through(protocol: &str) -> bool {
     let name = protocol.split('/').next().unwrap_or_default();
     !["h2c", "h2", "HTTP", "TLS"].iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_to_what_was_offered() {
+        let switch = |lines: &[(&str, &str)]| {
+            let mut fields = Fields::new();
+            lines.iter().for_each(|(name, value)| fields.push(name, value));
+            switched(&fields, "websocket, IRC/6.9")
+        };
+        let upgrade = ("Connection", "Upgrade");
+        assert_eq!(switch(&[upgrade, ("Upgrade", "WebSocket")]).as_deref(), Some("WebSocket"));
+        assert_eq!(switch(&[upgrade, ("Upgrade", "irc/6.9, websocket/13")]).as_deref(), Some("irc/6.9, websocket/13"));
+        for wrong in [
+            &[][..],
+            &[upgrade],
+            &[("Upgrade", "websocket")],
+            &[upgrade, ("Upgrade", "h2c")],
+            &[upgrade, ("Upgrade", "websocket, h2c")],
+            &[upgrade, ("Upgrade", "websocket"), ("Upgrade", "h2c")],
+            &[upgrade, ("Upgrade", "irc/7")],
+            &[upgrade, ("Upgrade", "web")],
+            &[upgrade, ("Upgrade", "")],
+        ] {
+            assert_eq!(switch(wrong), None, "{wrong:?}");
+        }
+    }
 }

@@ -7,25 +7,25 @@ use crate::fetch;
 use crate::journey::{self, First};
 use crate::listen;
 use crate::page::Page;
-use crate::record::{Cause, Outcome, Record};
+use crate::record::{Cause, Notes, Outcome, Record, Reuse};
 use crate::respond::{self, Answer};
 use crate::session::Session;
 use crate::socket::Socket;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::tls::hello::{self, Peek};
-use crate::upstream::{Fresh, UpstreamFault};
+use crate::upstream::{Connection, Fresh, UpstreamFault, UpstreamFaultKind};
 use crate::wire::{Rewound, Wire};
 use crate::worker::Worker;
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
 use larder_wire::framing::{self, Framing};
-use larder_wire::{Fields, Host, RequestHead, ResponseHead, Version, encode, hop};
+use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
 use std::cell::Cell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// How long a client may stay silent in a fresh tunnel before it is taken for one whose server speaks first.
@@ -150,53 +150,82 @@ pub async fn upgrade(mut session: Box<Session>, request: RequestHead) -> Option<
     record.trail.rule = Some(ask.rule);
     record.trail.edition = session.worker.edition();
     let _ = session.flush().await;
-    match ask_upgrade(&session, &request, &ask).await {
+    let notes = record.notes();
+    record.leads(&notes);
+    let asked = ask_upgrade(&session, &request, &ask, &notes).await;
+    if let Some(traces) = &session.worker.shared.traces {
+        traces.end_fetch(&request.method, &ask.url_at_origin(), &notes, &session.worker.tally.spans);
+    }
+    match asked {
         Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
-        Ok((head, connection)) if head.status == 101 => switch(session, head, connection, record).await,
-        Ok((head, connection)) => return stay(session, request, ask, head, connection, record).await,
+        Ok((Switch::To(protocols), head, connection)) => switch(session, protocols, head, connection, record).await,
+        Ok((Switch::No, head, connection)) => return stay(session, request, ask, head, connection, record).await,
     }
     None
 }
 
+/// What an origin does that was offered other protocols.
+enum Switch {
+    /// It goes on in these.
+    To(String),
+    /// It stays with HTTP.
+    No,
+}
+
 async fn switch(
     mut session: Box<Session>,
+    protocols: String,
     mut head: ResponseHead,
-    connection: crate::upstream::Connection,
+    connection: Connection,
     mut record: Box<Record>,
 ) {
-    let protocols = hop::upgrade(&head.fields).unwrap_or_default();
     hop::strip(&mut head.fields);
     head.fields.push("Connection", "upgrade");
     head.fields.push("Upgrade", protocols);
     session.outbox.own(|out| encode::response_head(out, &head));
     record.status = 101;
-    let (wire, read) = connection.into_tunnel();
+    // One of the origin's connections until the tunnel ends, as any other.
+    let (wire, read, held) = connection.into_tunnel();
     pass(session, wire, read, record).await;
+    drop(held);
 }
 
+/// Asks as a fetch asks, and offers the client's protocols.
 async fn ask_upgrade(
     session: &Session,
     request: &RequestHead,
     ask: &Ask,
-) -> Result<(ResponseHead, crate::upstream::Connection), UpstreamFault> {
-    let mut connection = session.worker.upstreams.connection(ask.connects_to(), Fresh::NewOnly).await?;
-    let mut fields: Fields = request.fields.clone();
-    let protocols = hop::upgrade(&fields).unwrap_or_default();
-    hop::strip(&mut fields);
-    fields.remove("Proxy-Authorization");
-    fields.set("Host", ask.host());
-    fields.push("Via", session.worker.shared.via(request.version));
+    notes: &Notes,
+) -> Result<(Switch, ResponseHead, Connection), UpstreamFault> {
+    let now = notes.attempt();
+    let mut connection = session.worker.upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, now.into()).await?;
+    notes.connected(connection.leased_at().into_std(), connection.peer(), Reuse::New);
+    let offer = hop::upgrade(&request.fields).unwrap_or_default();
+    let mut fields = fetch::forwarded(&session.worker, request, ask, session.peer, notes);
     fields.push("Connection", "upgrade");
-    fields.push("Upgrade", protocols);
+    fields.push("Upgrade", &offer);
     let mut bytes = Vec::new();
     encode::request_head(&mut bytes, &request.method, &ask.target(), Version::Http11, &fields);
     connection.send(&bytes).await?;
     loop {
         let head = connection.response(&request.method).await?;
-        if !head.is_interim() {
-            return Ok((head, connection));
+        if head.is_interim() {
+            continue;
         }
+        notes.answered(Instant::now(), head.status);
+        if head.status != 101 {
+            return Ok((Switch::No, head, connection));
+        }
+        return match hop::switched(&head.fields, &offer) {
+            Some(protocols) => Ok((Switch::To(protocols), head, connection)),
+            None => Err(unasked_switch()),
+        };
     }
+}
+
+fn unasked_switch() -> UpstreamFault {
+    let fault = Fault::origin(FaultKind::StatusLine, "101 without a protocol that was offered");
+    UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched to a protocol that nobody offered")
 }
 
 /// The origin stays with HTTP: its answer is passed on, and so may be the next request.
@@ -205,7 +234,7 @@ async fn stay(
     request: RequestHead,
     ask: Ask,
     head: ResponseHead,
-    connection: crate::upstream::Connection,
+    connection: Connection,
     mut record: Box<Record>,
 ) -> Option<Box<Session>> {
     let mut key = Vec::new();

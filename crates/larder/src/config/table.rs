@@ -260,7 +260,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
         .between(1, 1_000_000)
         .at_restart()
-    .about("Connections to one origin; requests beyond wait, up to `limits.waiting_per_origin_max`."),
+    .about("Connections to one origin, those that left HTTP by `Upgrade` among them; requests beyond wait, up to `limits.waiting_per_origin_max`."),
     Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
         .between(0, 1_000_000)
         .at_restart()

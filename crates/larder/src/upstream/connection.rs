@@ -169,17 +169,23 @@ impl Connection {
         link.shared.pool.put(idle, permit);
     }
 
-    /// The bare stream, and what was read from it behind the last head: after a 101, what follows is no HTTP.
-    /// It no longer counts among the origin's connections.
-    pub fn into_tunnel(self) -> (Wire, BytesMut) {
-        let Lease { link, inbound, .. } = *self.0;
-        (link.wire.into_inner(), inbound.into_unread())
+    /// The bare stream, and what was read from it behind the last head: after a 101, what follows is no HTTP. It counts
+    /// among the origin's connections for as long as the last part is held.
+    pub fn into_tunnel(self) -> (Wire, BytesMut, HeldConnection) {
+        let Lease { link, inbound, permit } = *self.0;
+        (link.wire.into_inner(), inbound.into_unread(), HeldConnection { _permit: permit })
     }
 
     fn receiver(&mut self) -> Receiver<'_> {
         let Lease { link, inbound, .. } = &mut *self.0;
         Receiver::new(link, inbound)
     }
+}
+
+/// The share of a connection that left HTTP in what its origin may have; given back when it is dropped.
+#[must_use]
+pub struct HeldConnection {
+    _permit: Permit,
 }
 
 /// The outgoing half of a [`Connection`].

@@ -12,7 +12,7 @@ mod patience;
 mod pool;
 mod receive;
 
-pub use connection::{Connection, Sender};
+pub use connection::{Connection, HeldConnection, Sender};
 pub use dns::ResolverChoice;
 pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 pub use receive::Receiver;

@@ -15,3 +15,4 @@ mod schemes;
 mod squid;
 mod stand;
 mod traces;
+mod upgrades;

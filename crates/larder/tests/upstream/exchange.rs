@@ -222,8 +222,10 @@ async fn a_switched_connection_becomes_a_tunnel() {
     let upstreams = upstreams(|_| ());
     let mut connection = lease(&upstreams, &origin).await.unwrap();
     assert_eq!(ask(&mut connection, GET).await.unwrap().status, 101);
-    let (wire, read) = connection.into_tunnel();
+    let (wire, read, held) = connection.into_tunnel();
     assert!(matches!(wire, Wire::Tcp(_)));
     assert!(b"first".starts_with(&read[..]));
+    assert_eq!(upstreams.stats().origins[0].open, 1, "it is the origin's until its tunnel ends");
+    drop(held);
     assert_eq!(upstreams.stats().origins[0].open, 0);
 }
