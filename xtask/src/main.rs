@@ -11,6 +11,7 @@ mod http;
 mod lab;
 mod law;
 mod load;
+mod model;
 mod parts;
 mod peers;
 mod processes;
@@ -48,6 +49,8 @@ enum Chore {
     SameBytes(same_bytes::Args),
     /// A mixed load: each miss has one cause, the same in the log, the metrics and `Cache-Status`, and one that fits.
     Causes(causes::Args),
+    /// Random conversations, each answer judged by a model of the RFCs: who gets which bytes and fields, and how old.
+    Model(model::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
         Chore::CrashChild(args) => crash::child(&args),
         Chore::Causes(args) => causes::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
+        Chore::Model(args) => model::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::SmallMemory(args) => small_memory::run(&args),
         Chore::Stall(args) => stall::run(&args),
