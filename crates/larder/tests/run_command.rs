@@ -43,7 +43,7 @@ impl Stage {
         let started = self.started.clone();
         let start = move |config: Config| {
             assert!(config.listens.len() == 1 && config.listens[0].intercept && config.admin.is_none());
-            Ok(Own { started, finish: Box::new(RunStats::default) })
+            Ok(Own { started, keeps: true, finish: Box::new(RunStats::default) })
         };
         run(&command, self.config(), start).unwrap()
     }

@@ -15,23 +15,22 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Reads `larder: 12 requests, 9 hits (75 %), 1.23 MB from the store, 999 B fetched, 2.5 s`.
+    /// Reads `larder: 1.23 MB came from the store (99 % of all bytes), 999 B from origins, in 2.5 s`, the line
+    /// `larder: 9 of 12 requests answered from the store` behind it, and the reasons after that.
     pub fn read(said: &str) -> Option<Saved> {
-        let lines: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("larder: ")).collect();
-        let line = lines.iter().find(|line| line.contains(" from the store, "))?;
-        let mut saved = Saved::default();
-        for part in line.split(", ") {
-            let value = part.split(' ').next()?;
-            match () {
-                () if part.ends_with(" requests") => saved.requests = value.parse().ok()?,
-                () if part.contains(" hits (") => saved.hits = value.parse().ok()?,
-                () if part.ends_with(" from the store") => saved.bytes_from_store = bytes(part)?,
-                () if part.ends_with(" fetched") => saved.bytes_fetched = bytes(part)?,
-                () => {}
-            }
-        }
-        saved.misses = lines.iter().find_map(|line| line.strip_prefix("misses: ")).map(str::to_owned);
-        Some(saved)
+        let lines = said.lines().filter_map(|line| line.strip_prefix("larder: "));
+        let mut lines = lines.skip_while(|line| !line.contains(" came from the store"));
+        let (bytes_line, requests_line) = (lines.next()?, lines.next()?);
+        let from_origins = bytes_line.split(", ").find(|part| part.ends_with(" from origins"))?;
+        let (hits, rest) = requests_line.split_once(" of ")?;
+        let misses: Vec<&str> = lines.collect();
+        Some(Saved {
+            requests: rest.split(' ').next()?.parse().ok()?,
+            hits: hits.parse().ok()?,
+            bytes_from_store: bytes(bytes_line)?,
+            bytes_fetched: bytes(from_origins)?,
+            misses: (!misses.is_empty()).then(|| misses.join("; ")),
+        })
     }
 
     /// Of all bytes that came from the store or were fetched; nothing at all is nothing from the store.
@@ -69,12 +68,13 @@ mod tests {
 
     #[test]
     fn a_summary_is_read() {
-        let said = "noise\nlarder: 12 requests, 9 hits (75 %), 1.23 MB from the store, 999 B fetched, 2.5 s\n\
-                    larder: misses: 2 first, 1 no-store\n";
+        let said = "noise\nlarder: 1.23 MB came from the store (over 99 % of all bytes), 999 B from origins, in 2.5 s\n\
+                    larder: 9 of 12 requests answered from the store\n\
+                    larder: 2 requests: asked for the first time\nlarder: 1 request: could not be kept\n";
         let saved = Saved::read(said).unwrap();
         assert_eq!((saved.requests, saved.hits), (12, 9));
         assert_eq!((saved.bytes_from_store, saved.bytes_fetched), (1_230_000.0, 999.0));
-        assert_eq!(saved.misses.as_deref(), Some("2 first, 1 no-store"));
+        assert_eq!(saved.misses.as_deref(), Some("2 requests: asked for the first time; 1 request: could not be kept"));
         assert!(saved.share_from_store() > 0.999);
         assert_eq!(Saved::read("larder: no request came\n"), None);
         assert_eq!(Saved::default().share_from_store(), 0.0);

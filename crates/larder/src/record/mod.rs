@@ -17,7 +17,7 @@ use crate::clock::{self, Carried};
 use crate::config::TextsLogged;
 use crate::log::Lines;
 use crate::page::Page;
-use crate::run::control::RunStats;
+use crate::run::control::{RunMiss, RunStats};
 use crate::trace::{Sampled, Spans};
 use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
@@ -432,7 +432,9 @@ pub struct Run {
 #[derive(Debug, Default)]
 struct Sums {
     stats: RunStats,
-    misses: BTreeMap<String, u64>,
+    misses: BTreeMap<(&'static str, Option<&'static str>), u64>,
+    refused: BTreeMap<&'static str, u64>,
+    failed: BTreeMap<&'static str, u64>,
 }
 
 impl Run {
@@ -444,28 +446,37 @@ impl Run {
     /// Counts one request.
     pub fn count(&self, record: &Record) {
         let mut sums = self.sums.lock();
-        let from_store = record.outcome.is_from_store();
         sums.stats.requests += 1;
-        if from_store {
-            sums.stats.hits += 1;
-            sums.stats.bytes_from_store += record.bytes;
-            return;
+        match record.outcome {
+            Outcome::Miss(cause) => {
+                sums.stats.bytes_fetched += record.bytes;
+                *sums.misses.entry((cause.as_str(), record.not_stored)).or_default() += 1;
+            }
+            Outcome::Tunnel => {
+                sums.stats.tunnels += 1;
+                sums.stats.bytes_tunnelled += record.bytes;
+            }
+            Outcome::Own(word) => *sums.refused.entry(word).or_default() += 1,
+            Outcome::Failed(word) => *sums.failed.entry(word).or_default() += 1,
+            _ => {
+                sums.stats.hits += 1;
+                sums.stats.bytes_from_store += record.bytes;
+            }
         }
-        sums.stats.bytes_fetched += record.bytes;
-        let reason = match record.not_stored {
-            Some(why) => format!("{}, not stored: {why}", record.outcome.as_str()),
-            None => record.outcome.as_str().to_owned(),
-        };
-        *sums.misses.entry(reason).or_default() += 1;
     }
 
     /// All that came.
     pub fn stats(&self) -> RunStats {
         let sums = self.sums.lock();
-        let mut stats = sums.stats.clone();
-        stats.misses = sums.misses.iter().map(|(reason, many)| (reason.clone(), *many)).collect();
-        stats.misses.sort_by_key(|(_, many)| std::cmp::Reverse(*many));
-        stats
+        let misses = sums.misses.iter().map(|(&(cause, not_stored), &requests)| RunMiss {
+            cause: cause.to_owned(),
+            not_stored: not_stored.map(str::to_owned),
+            requests,
+        });
+        let mut misses: Vec<RunMiss> = misses.collect();
+        misses.sort_by_key(|miss| std::cmp::Reverse(miss.requests));
+        let words = |of: &BTreeMap<&str, u64>| of.iter().map(|(word, many)| ((*word).to_owned(), *many)).collect();
+        RunStats { misses, refused: words(&sums.refused), failed: words(&sums.failed), ..sums.stats.clone() }
     }
 }
 

@@ -43,6 +43,7 @@ pub struct Reloaded {
 
 /// What came through a run's listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunStats {
     /// Requests answered.
     pub requests: u64,
@@ -50,10 +51,29 @@ pub struct RunStats {
     pub hits: u64,
     /// Body bytes sent to the command that came from the store.
     pub bytes_from_store: u64,
-    /// Body bytes that origins sent.
+    /// Body bytes sent to the command that origins had sent for it.
     pub bytes_fetched: u64,
-    /// How many requests missed, by reason, the most frequent first.
-    pub misses: Vec<(String, u64)>,
+    /// Requests for which origins were asked, by reason, the most frequent first.
+    pub misses: Vec<RunMiss>,
+    /// Tunnels that were not opened.
+    pub tunnels: u64,
+    /// Bytes that went through them, towards the command.
+    pub bytes_tunnelled: u64,
+    /// Requests that Larder answered by itself (a refusal, a limit), by the word of the log.
+    pub refused: Vec<(String, u64)>,
+    /// Requests whose origin could not be had, by the word of the log.
+    pub failed: Vec<(String, u64)>,
+}
+
+/// Requests of a run for which origins were asked for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunMiss {
+    /// Why the store had no answer: the word of the log.
+    pub cause: String,
+    /// Why the origin's answer was not kept, if it was not.
+    pub not_stored: Option<String>,
+    /// How many.
+    pub requests: u64,
 }
 
 /// Talks to the server behind a socket, one connection a request.

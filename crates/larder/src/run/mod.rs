@@ -7,16 +7,16 @@
 mod child;
 pub mod control;
 pub mod environment;
-mod folder;
+pub(crate) mod folder;
+mod summary;
 
-use crate::config::{Config, Listen, Sites, units};
+use crate::config::{Config, Listen, Sites};
 use crate::tls::{TlsError, bundle};
 use control::{RunStarted, RunStats};
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What the shell answers for a command that is not found.
 const NOT_FOUND: u8 = 127;
@@ -36,6 +36,8 @@ pub struct Command {
 pub struct Own {
     /// What the child needs to know.
     pub started: RunStarted,
+    /// Whether what it fetches is there for the next run.
+    pub keeps: bool,
     /// Stops it, and counts.
     pub finish: Box<dyn FnOnce() -> RunStats>,
 }
@@ -90,7 +92,7 @@ pub fn run(
     let took = begin.elapsed();
     let stats = larder.finish();
     if !command.quiet && status.is_ok() {
-        eprint!("{}", summary(stats.as_ref(), took));
+        eprint!("{}", summary::summary(stats.as_ref(), took));
     }
     status
 }
@@ -118,7 +120,7 @@ fn join(config: &Config) -> Option<(control::Client, RunStarted)> {
 }
 
 /// One intercepting listener on a free port, for this machine only.
-fn config_of_own(config: Config) -> Config {
+pub(crate) fn config_of_own(config: Config) -> Config {
     let listen = Listen { intercept: true, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
     Config { listens: vec![listen], admin: None, sites: Sites::default(), ..config }
 }
@@ -153,61 +155,4 @@ fn complain(command: &Command, what: &str, status: u8) -> u8 {
     let program = command.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     eprintln!("larder: {program}: {what}");
     status
-}
-
-/// What is said at the end.
-fn summary(stats: Option<&RunStats>, took: Duration) -> String {
-    let Some(stats) = stats else {
-        return "larder: the server that was joined went away, its numbers are lost\n".to_owned();
-    };
-    if stats.requests == 0 {
-        return "larder: no request came: the command downloaded nothing, or does not heed proxy variables\n"
-            .to_owned();
-    }
-    let percent = (stats.hits * 100).checked_div(stats.requests).unwrap_or(0);
-    let mut text = format!(
-        "larder: {} requests, {} hits ({percent} %), {} from the store, {} fetched, {:.1} s\n",
-        stats.requests,
-        stats.hits,
-        rough_size(stats.bytes_from_store),
-        rough_size(stats.bytes_fetched),
-        took.as_secs_f64()
-    );
-    if !stats.misses.is_empty() {
-        let misses: Vec<String> = stats.misses.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        let _ = writeln!(text, "larder: misses: {}", misses.join(", "));
-    }
-    text
-}
-
-/// Three digits are enough at the end of a run.
-fn rough_size(bytes: u64) -> String {
-    let unit = [("TB", 1_000_000_000_000u64), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
-    match unit.iter().find(|(_, factor)| bytes >= *factor) {
-        Some((name, factor)) => {
-            let value = bytes as f64 / *factor as f64;
-            let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-            format!("{value:.digits$} {name}")
-        }
-        None => units::show_size(bytes).replace('B', " B"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_says_what_was_saved() {
-        let misses = vec![("first".to_owned(), 2), ("no-store".to_owned(), 1)];
-        let stats = RunStats { requests: 12, hits: 9, bytes_from_store: 1_234_567, bytes_fetched: 999, misses };
-        let expected = "larder: 12 requests, 9 hits (75 %), 1.23 MB from the store, 999 B fetched, 2.5 s\n\
-                        larder: misses: 2 first, 1 no-store\n";
-        assert_eq!(summary(Some(&stats), Duration::from_millis(2_500)), expected);
-        assert!(summary(Some(&RunStats::default()), Duration::ZERO).contains("no request came"));
-        assert!(summary(None, Duration::ZERO).contains("went away"));
-        assert_eq!(rough_size(45_600_000), "45.6 MB");
-        assert_eq!(rough_size(456_000_000_000), "456 GB");
-        assert_eq!(rough_size(0), "0 B");
-    }
 }
