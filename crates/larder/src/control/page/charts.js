@@ -35,14 +35,31 @@ export class Spark {
     place.replaceChildren(svg("svg", box, this.area, this.line));
   }
 
-  /** Draws the last values; `top` fixes the scale, otherwise the largest one sets it. */
+  /**
+   * Draws the last values; `top` fixes the scale, otherwise the largest one sets it. `null` stands for a second without
+   * a value, as a share of no requests: the line has a gap there, for a fall to nothing would read as an outage.
+   */
   draw(values, top) {
     const shown = values.slice(-this.slots);
     if (shown.length < 2) return;
-    const path = line(shown, this.slots, top ?? Math.max(...shown, 1) * 1.15, 38);
-    this.line.setAttribute("d", path);
-    this.area.setAttribute("d", `${path}L${this.slots - 1} 40L${this.slots - shown.length} 40Z`);
+    const scale = top ?? Math.max(...shown.map((value) => value ?? 0), 1) * 1.15;
+    const paths = runs(shown).map(([from, run]) => [from, line(run, this.slots - shown.length + from + run.length, scale, 38), run.length]);
+    const first = this.slots - shown.length;
+    this.line.setAttribute("d", paths.map(([, path]) => path).join(""));
+    this.area.setAttribute("d", paths.map(([from, path, length]) => `${path}L${first + from + length - 1} 40L${first + from} 40Z`).join(""));
   }
+}
+
+/** Each run of values between gaps, with its place; a single value is a run of two, so that it is seen. */
+function runs(values) {
+  const all = [];
+  let from = 0;
+  for (let at = 0; at <= values.length; at++) {
+    if (at < values.length && values[at] !== null) continue;
+    if (at > from) all.push([from, values.slice(from, at)]);
+    from = at + 1;
+  }
+  return all.map(([at, run]) => (run.length === 1 ? [Math.max(at - 1, 0), [run[0], run[0]]] : [at, run]));
 }
 
 const HEIGHT = 200;

@@ -87,16 +87,17 @@ export class Now {
     figure(byId("median"), within(window.median_micros));
     say(byId("median-beside"), `median · 90\u00a0% ${within(window.p90_micros).join("\u00a0")} · 99\u00a0% ${within(window.p99_micros).join("\u00a0")}`);
     this.sparks.rate.draw(this.seconds.map(all));
-    this.sparks.ratio.draw(this.smooth((second) => second.from_store, all).map((part) => part * 100), 104);
+    this.sparks.ratio.draw(this.smooth((second) => second.from_store, all).map((part) => part === null ? null : part * 100), 104);
     this.sparks.saved.draw(this.seconds.map((second) => second.bytes_from_store));
-    this.sparks.median.draw(this.seconds.map((second) => second.median_micros));
+    this.sparks.median.draw(this.seconds.map((second) => all(second) ? second.median_micros : null));
   }
 
-  /** A share over the last seconds before each second, so that a quiet second does not fall to nothing. */
+  /** A share over the last seconds before each second, so that a quiet second does not fall to nothing; `null` without any. */
   smooth(part, whole) {
     return this.seconds.map((_, at) => {
       const near = this.seconds.slice(Math.max(0, at - 9), at + 1);
-      return sum(near, part) / Math.max(sum(near, whole), 1);
+      const requests = sum(near, whole);
+      return requests ? sum(near, part) / requests : null;
     });
   }
 

@@ -21,6 +21,7 @@ export class Requests {
   constructor(house) {
     this.house = house;
     this.recent = [];
+    this.known = false;
     this.form = byId("filter");
     byId("requests").className = byId("latest").className = "cards";
     const options = (words) => Object.entries(words).map(([word, about]) => make("option", { value: word, title: about }, word));
@@ -70,11 +71,12 @@ export class Requests {
   /** The short list of the first view. */
   async begin() {
     this.recent = (await get(`/requests?limit=${LISTED}`)).requests;
+    this.known = true;
     this.latest();
   }
 
   latest() {
-    draw(byId("latest"), "Latest requests", this.recent.slice(0, LATEST), "No requests yet.", (request) => this.explain(request));
+    draw(byId("latest"), "Latest requests", this.recent.slice(0, LATEST), this.known ? "No requests yet." : "Loading …", (request) => this.explain(request));
   }
 
   /** Shows how a request was decided. */

@@ -40,7 +40,7 @@ export class Settings {
 
   show() {
     const word = this.form.word.value.trim().toLowerCase();
-    const kept = this.all.filter((each) => each.name.includes(word) && (!this.form.changed.checked || each.said !== "default"));
+    const kept = this.all.filter((each) => each.name.includes(word) && (!this.form.changed.checked || !(each.said === "default" || each.said.startsWith("computed: "))));
     byId("settings").className = "cards";
     fill(byId("settings"), kept.length ? table("Settings in force", [
       { title: "setting", kind: "wrap" }, { title: "value", kind: "wrap mono" }, { title: "said at", kind: "wrap" }, { title: "changes at a", kind: "s" },
