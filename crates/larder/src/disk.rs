@@ -2,7 +2,6 @@
 
 use crate::config::{Config, DiskAdmission};
 use larder_cache::store::{self, Admission, OpenFault, Store};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Opens the disk store; `None` when there is to be none.
@@ -39,19 +38,3 @@ const INDEX_BYTES_MIN: u64 = 8_000_000;
 
 /// Threads that wait for a device; one object is read by one of them at a time.
 const READERS: usize = 4;
-
-/// The size of the disk store when nobody said it.
-const DISK_BYTES_DEFAULT: u64 = 20_000_000_000;
-
-/// The budget when nothing is said: `DISK_BYTES_DEFAULT`, at most half of what is free; 0 without a folder.
-pub fn bytes_by_default(config: &Config) -> u64 {
-    let free = config.disk_folders().iter().filter_map(|folder| free_bytes(folder)).min();
-    free.map_or(0, |free| DISK_BYTES_DEFAULT.min(free / 2))
-}
-
-/// What is free on the file system of a folder, which need not exist yet.
-fn free_bytes(folder: &Path) -> Option<u64> {
-    let existing = folder.ancestors().find(|each| each.is_dir())?;
-    let system = rustix::fs::statvfs(existing).ok()?;
-    Some(system.f_bavail.saturating_mul(system.f_frsize))
-}

@@ -32,6 +32,7 @@ pub mod respond;
 pub mod run;
 pub mod server;
 pub mod session;
+pub mod settle;
 pub mod socket;
 pub mod store;
 pub mod ticker;

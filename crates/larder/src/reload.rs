@@ -5,7 +5,7 @@
 //! by each request. What only a restart can change keeps its value, and the answer names it.
 
 use crate::config::setting::ChangesAt;
-use crate::config::{Config, Listen, Loaded, Log, LogTo, manual};
+use crate::config::{Config, Listen, Loaded, Log, LogTo, Said, manual};
 use crate::listen::{self, Door};
 use crate::log::Sink;
 use crate::run::control::Reloaded;
@@ -42,7 +42,10 @@ impl Shared {
         let old = self.live.value();
         let mut reloaded = Reloaded::default();
         for setting in manual::differences(&old, &wanted) {
+            // A value that is computed anew from what is free today is no change that a person asked for.
+            let is_computed = matches!(said.get(setting.name), Some(Said::Computed(_)));
             match setting.changes_at {
+                ChangesAt::Restart if is_computed => setting.copy(&old, &mut wanted),
                 ChangesAt::Reload => reloaded.changed.push(setting.name.to_owned()),
                 ChangesAt::Restart => {
                     setting.copy(&old, &mut wanted);

@@ -12,6 +12,7 @@ use crate::page::Page;
 use crate::record::{Counters, Names, Record, Ring, Run, Tally};
 use crate::reload::{self, Again};
 use crate::run::control::{RunStarted, RunStats};
+use crate::run::folder::Temporary;
 use crate::session::Session;
 use crate::tls::ca::Authority;
 use crate::tls::pass::PassList;
@@ -32,7 +33,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -104,7 +105,7 @@ pub struct Shared {
     runs_opened: AtomicU64,
     pub(crate) commands: Mutex<Vec<UnboundedSender<Command>>>,
     /// Held for as long as the server lives, so that no other takes the same folder.
-    _folder: Option<StoreFolder>,
+    folder_taken: StoreFolder,
 }
 
 /// Where settings were said, by name.
@@ -213,9 +214,9 @@ impl std::error::Error for StartError {
 impl Server {
     /// Opens everything that can fail, then starts the workers.
     pub fn start(plan: impl Into<Plan>) -> Result<Server, StartError> {
-        let plan: Plan = plan.into();
+        let mut plan: Plan = plan.into();
+        let folder = StoreFolder::of(&mut plan.config)?;
         let config = &plan.config;
-        let folder = config.store_folder().map(StoreFolder::take).transpose()?;
         let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
         let doors = config.listens.iter().map(door).collect::<Result<Vec<_>, _>>()?;
@@ -229,7 +230,7 @@ impl Server {
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         // Its thread ends with the last of its senders.
         let (log, _writer) = open_log(config)?;
-        let disk = disk::open(config).map_err(StartError::Disk)?;
+        let disk = open_disk(config)?;
         let upstream = upstream_settings(config, Arc::clone(&client_tls));
         let mut shared = Shared::new(plan, roots, log, folder, disk);
         shared.traces = Traces::open(&shared.config, &shared.via_name, client_tls).map_err(StartError::Traces)?;
@@ -263,7 +264,7 @@ impl Server {
     }
 
     fn start_control(&mut self, admin: Option<TcpListener>) -> Result<(), StartError> {
-        let socket = self.shared._folder.as_ref().map(StoreFolder::control_socket).transpose()?;
+        let socket = Some(self.shared.folder_taken.control_socket()?);
         let shared = Arc::clone(&self.shared);
         let (tell, told) = unbounded_channel();
         self.shared.commands.lock().push(tell);
@@ -331,7 +332,7 @@ fn start_worker(
 }
 
 impl Shared {
-    fn new(plan: Plan, roots: Roots, log: AccessLog, folder: Option<StoreFolder>, disk: Option<Arc<Store>>) -> Shared {
+    fn new(plan: Plan, roots: Roots, log: AccessLog, folder: StoreFolder, disk: Option<Arc<Store>>) -> Shared {
         let Plan { config, said, again } = plan;
         let seed = RandomState::new().hash_one("larder");
         let via_name = format!("larder-{:06x}", seed & 0xff_ffff);
@@ -368,7 +369,7 @@ impl Shared {
             runs: Mutex::default(),
             runs_opened: AtomicU64::new(0),
             commands: Mutex::default(),
-            _folder: folder,
+            folder_taken: folder,
             live: Live::new(config.clone()),
             said: Mutex::new(said),
             reloads: reload::Counts::default(),
@@ -491,17 +492,21 @@ impl Shared {
         if let Some(authority) = &*place {
             return Ok(Arc::clone(authority));
         }
-        let folder = self.config.authority_folder().unwrap_or_else(|| PathBuf::from("larder-ca"));
+        let folder = self.config.authority_folder().unwrap_or_else(|| self.folder().join("ca"));
         let authority = Arc::new(Authority::open(&folder, clock::now())?);
         *place = Some(Arc::clone(&authority));
         Ok(authority)
     }
 
+    /// The folder of the control socket and of what is written for runs; nobody else's while the server lives.
+    fn folder(&self) -> &Path {
+        &self.folder_taken.path
+    }
+
     /// Opens an intercepting listener for one `larder run`.
     pub fn open_run(&self) -> Result<RunStarted, StartError> {
         let authority = self.authority().map_err(StartError::Tls)?;
-        let folder = self.config.store_folder().unwrap_or_else(std::env::temp_dir);
-        let ca_bundle = folder.join("ca-bundle.pem");
+        let ca_bundle = self.folder().join("ca-bundle.pem");
         let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
         tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -564,6 +569,17 @@ pub(crate) fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {
     Ok(Arc::new(Door::of(listen, tls)))
 }
 
+/// A device that fails at the start must not keep the server from serving.
+fn open_disk(config: &Config) -> Result<Option<Arc<Store>>, StartError> {
+    match disk::open(config) {
+        Err(OpenFault::Io(folder, error)) => {
+            tracing::warn!("the disk store in {} does not open: {error}. Nothing is kept on disk", folder.display());
+            Ok(None)
+        }
+        opened => opened.map_err(StartError::Disk),
+    }
+}
+
 fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartError> {
     let mut sockets = listen::bind_for(address, 1).map_err(|error| StartError::Listen(address, error))?;
     Ok(sockets.remove(0))
@@ -623,16 +639,43 @@ pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
 pub struct StoreFolder {
     path: PathBuf,
     _lock: File,
+    /// What stands in for a folder that can't be used; it goes with the server.
+    _temporary: Option<Temporary>,
 }
 
 impl StoreFolder {
+    /// The configured one. Where there is none, or where it can't be written, a temporary one stands in and nothing is kept
+    /// on disk: a cache without a store serves, one that does not start serves nobody.
+    fn of(config: &mut Config) -> Result<StoreFolder, StartError> {
+        let trouble = match config.store_folder().map(StoreFolder::take) {
+            Some(Err(StartError::File(path, error))) => {
+                format!("{} cannot be used: {error}; choose another folder with --store", path.display())
+            }
+            Some(taken) => return taken,
+            None => {
+                "neither HOME nor XDG_CACHE_HOME is set, so there is no folder for the store; name one with --store"
+                    .to_owned()
+            }
+        };
+        let temporary = Temporary::new().map_err(|error| StartError::File(std::env::temp_dir(), error))?;
+        let path = temporary.path().join("store");
+        tracing::warn!("{trouble}. Until then nothing is kept on disk, and {} stands in", path.display());
+        config.store = Some(path.clone());
+        if config.disk.folders.is_empty() {
+            config.disk_bytes = Some(0);
+        }
+        let mut folder = StoreFolder::take(path)?;
+        folder._temporary = Some(temporary);
+        Ok(folder)
+    }
+
     fn take(path: PathBuf) -> Result<StoreFolder, StartError> {
         let wrong = |error| StartError::File(path.clone(), error);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(wrong)?;
         let lock = File::create(path.join("larder.lock")).map_err(wrong)?;
         let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&lock, operation).map_err(|_| StartError::InUse(path.clone()))?;
-        Ok(StoreFolder { path, _lock: lock })
+        Ok(StoreFolder { path, _lock: lock, _temporary: None })
     }
 
     fn control_socket(&self) -> Result<std::os::unix::net::UnixListener, StartError> {

@@ -1,7 +1,8 @@
 //! `larder check`: what is wrong with a configuration, and what it would do.
 
 use super::{Flags, TROUBLE, WRONG, print};
-use crate::config::{Loaded, LogTo, Said};
+use crate::config::places::Here;
+use crate::config::{Loaded, LogTo, Report, Said};
 use crate::explain::{self, Asking};
 use crate::rehearse::{self, Side};
 use crate::tls::server::Certificates;
@@ -42,24 +43,25 @@ pub(super) struct CheckFlags {
 }
 
 pub(super) fn check(flags: &CheckFlags) -> u8 {
+    if flags.request.is_none() && flags.replay.is_none() {
+        return verify(&flags.flags);
+    }
     let loaded = match flags.flags.load() {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
     match (&flags.request, &flags.replay) {
         (Some(request), _) => ask(flags, request, &loaded),
-        (None, Some(log)) => replay(flags, log, &loaded),
-        (None, None) => verify(&loaded),
+        (None, replay_of) => replay_of.as_ref().map_or(0, |log| replay(flags, log, &loaded)),
     }
 }
 
-/// Also looks at the files that it names.
-fn verify(loaded: &Loaded) -> u8 {
-    let troubles = troubles(loaded);
-    for trouble in &troubles {
-        eprintln!("error: {trouble}");
-    }
-    if !troubles.is_empty() {
+/// Also looks at the files that it names, whatever else is wrong: a person gets everything at once.
+fn verify(flags: &Flags) -> u8 {
+    let (loaded, report) = flags.examine(Here::Looked);
+    let troubles = troubles(&loaded);
+    if let Some(report) = Report::and(report, troubles) {
+        eprint!("{report}");
         return WRONG;
     }
     let config = &loaded.config;
@@ -111,6 +113,7 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
         client: flags.client,
         listener: flags.at,
         answer: Some(flags.answer.clone()),
+        of_run: false,
     };
     let runtime = match tokio::runtime::Builder::new_current_thread().build() {
         Ok(runtime) => runtime,

@@ -4,7 +4,7 @@ use super::{Flags, TROUBLE, WRONG};
 use crate::explain::{self, Asking, Explanation, Places};
 use crate::purge::encoded;
 use crate::record::Id;
-use crate::run::control;
+use crate::run::{self, control};
 use crate::{disk, server};
 use clap::Args;
 use larder_cache::cache::Cache;
@@ -47,6 +47,7 @@ impl ExplainFlags {
             client: self.client.unwrap_or(asking.client),
             listener: self.at,
             answer: None,
+            of_run: false,
         }
     }
 
@@ -113,7 +114,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
         );
         return TROUBLE;
     }
-    let (said, config) = (loaded.said.clone(), super::prepared(loaded));
+    let crate::config::Loaded { config, said, .. } = super::prepared(loaded, super::Notes::Silent);
     let disk = match disk::open(&config) {
         Ok(disk) => disk,
         Err(error) => {
@@ -121,11 +122,21 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
             return TROUBLE;
         }
     };
-    eprintln!("no larder runs in {place}: this is from its disk and the configuration; what memory held is gone");
+    // Without a server the next one to use this store is `larder run`, unless listeners or sites are configured.
+    let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| said.contains_key(name));
+    let (config, way) = match of_run {
+        true => (run::config_of_own(config), "as `larder run` would be answered"),
+        false => (config, "as the configured listeners would answer"),
+    };
+    eprintln!(
+        "no larder runs in {place}: this is from its disk and the configuration, {way}; what memory held is gone"
+    );
     let cache = Cache::over(server::cache_settings(&config, 0), disk.clone());
     let places = Places { config: Arc::new(config), edition: 0, said };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let answered = answered.map(|runtime| runtime.block_on(explain::ahead(&flags.asking(), &cache, "larder", &places)));
+    let answered = answered.map(|runtime| {
+        runtime.block_on(explain::ahead(&Asking { of_run, ..flags.asking() }, &cache, "larder", &places))
+    });
     if let Some(disk) = disk {
         disk.close();
     }

@@ -16,12 +16,12 @@ mod top;
 use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
-use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, container, descriptors, manual};
-use crate::disk;
+use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
 use crate::doctor::{self, State};
 use crate::reload::Again;
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
+use crate::settle::settle;
 use crate::tls::ca::Authority;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
@@ -166,7 +166,7 @@ struct RunFlags {
     #[arg(long, short)]
     quiet: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
 }
 
@@ -204,6 +204,12 @@ impl Flags {
     }
 
     fn read(&self, here: Here) -> Result<Loaded, Report> {
+        let (loaded, report) = self.examine(here);
+        report.map_or(Ok(loaded), Err)
+    }
+
+    /// Also what could be read where something is wrong.
+    fn examine(&self, here: Here) -> (Loaded, Option<Report>) {
         let settings = [
             ("store", &self.store),
             ("memory", &self.memory),
@@ -220,7 +226,7 @@ impl Flags {
             Some(file) => Some(file),
             None => places::first(&usual),
         };
-        Loaded::read(file, &flags)
+        Loaded::examine(file, &flags)
     }
 }
 
@@ -229,13 +235,13 @@ fn serve(flags: &Flags) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    let (file, said, again) = (loaded.file.clone(), loaded.said.clone(), flags.clone());
+    let again = flags.clone();
     let again: Again = Box::new(move || {
-        let mut loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
-        descriptors::fit(&mut loaded.config);
-        Ok(loaded)
+        let loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
+        Ok(prepared(loaded, Notes::Silent))
     });
-    let plan = Plan { config: prepared(loaded), said, again: Some(again) };
+    let Loaded { config, said, file } = prepared(loaded, Notes::Told);
+    let plan = Plan { config, said, again: Some(again) };
     allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
@@ -252,11 +258,21 @@ fn run(flags: RunFlags) -> u8 {
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
     let keeps_all = !loaded.said.contains_key("disk_admission");
-    let mut config = prepared(loaded);
-    if keeps_all {
-        config.disk.admission = DiskAdmission::All;
-    }
-    status(&run::run(&command, config, start_for_a_run).map_err(|error| explain(&error)))
+    let config = loaded.config.clone();
+    let notes = if flags.quiet { Notes::Silent } else { Notes::Told };
+    let start = |config| {
+        // Only a Larder of this process's own keeps by these settings; one that is joined has its own.
+        let mut config = prepared(Loaded { config, ..loaded }, notes).config;
+        if keeps_all {
+            config.disk.admission = DiskAdmission::All;
+        }
+        let own = start_for_a_run(config)?;
+        if !own.keeps && notes == Notes::Told {
+            eprintln!("larder: what this command downloads is not kept for the next run");
+        }
+        Ok(own)
+    };
+    status(&run::run(&command, config, start).map_err(|error| explain(&error)))
 }
 
 fn config(flags: &ConfigFlags) -> u8 {
@@ -268,7 +284,7 @@ fn config(flags: &ConfigFlags) -> u8 {
         return print(help_of("config"));
     }
     let loaded = match flags.flags.load() {
-        Ok(loaded) => loaded,
+        Ok(loaded) => prepared(loaded, Notes::Silent),
         Err(status) => return status,
     };
     if names.is_empty() {
@@ -301,7 +317,7 @@ fn doctor(flags: &Flags) -> u8 {
         Err(status) => return status,
     };
     let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
-    let findings = doctor::examine(&loaded.config);
+    let findings = doctor::examine(&loaded);
     let text: String = findings.iter().map(ToString::to_string).collect();
     let status = print(format!("ok    configuration          {file}\n{text}"));
     match doctor::worst(&findings) {
@@ -336,37 +352,31 @@ fn ca(flags: &CaFlags) -> u8 {
 fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
     let started = server.shared().open_run()?;
+    let keeps = server.shared().cache.disk().is_some();
     let id = started.id.clone();
     let finish = move || {
         let stats = server.shared().close_run(&id).unwrap_or_default();
         server.stop();
         stats
     };
-    Ok(Own { started, finish: Box::new(finish) })
+    Ok(Own { started, keeps, finish: Box::new(finish) })
 }
 
-/// Below this many connections a lowered default is worth a word.
-const FEW_CONNECTIONS: usize = 1_000;
-
-/// What depends on this process and machine is settled here; what was cut is said.
-fn prepared(loaded: Loaded) -> Config {
-    let Loaded { mut config, said, .. } = loaded;
-    if config.disk_bytes.is_none() {
-        let bytes = disk::bytes_by_default(&config);
-        config.disk_bytes = Some(bytes);
-        if !said.contains_key("object_bytes_max") {
-            config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
+/// What depends on this process and machine is computed here; what a person should know is told.
+fn prepared(mut loaded: Loaded, notes: Notes) -> Loaded {
+    for note in settle(&mut loaded) {
+        if notes == Notes::Told {
+            eprintln!("larder: {note}");
         }
     }
-    if let Some(note) = container::fit(&mut config, said.contains_key("memory")) {
-        eprintln!("larder: {note}");
-    }
-    let note = descriptors::fit(&mut config);
-    let matters = said.contains_key("limits.connections_max") || config.limits.connections_max < FEW_CONNECTIONS;
-    if let Some(note) = note.filter(|_| matters) {
-        eprintln!("larder: {note}");
-    }
-    config
+    loaded
+}
+
+/// Whether a start says what it had to cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Notes {
+    Told,
+    Silent,
 }
 
 fn status(outcome: &Result<u8, String>) -> u8 {
@@ -452,7 +462,14 @@ mod tests {
 
     #[test]
     fn wrong_command_lines_are_status_2() {
-        for words in [&["run"][..], &["nonsense"], &["--listen"], &["--origin", "a", "serve"]] {
+        for words in [
+            &["run"][..],
+            &["run", "--offline", "--", "true"],
+            &["run", "-x", "true"],
+            &["nonsense"],
+            &["--listen"],
+            &["--origin", "a", "serve"],
+        ] {
             assert_eq!(parse(words).err().map(|error| error.exit_code()), Some(2), "{words:?}");
         }
         let flags = Flags { memory: Some("lots".to_owned()), ..Flags::default() };

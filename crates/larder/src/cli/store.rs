@@ -71,7 +71,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    let config = super::prepared(loaded);
+    let config = super::prepared(loaded, super::Notes::Told).config;
     let opened = match disk::open(&config) {
         Ok(Some(opened)) => opened,
         Ok(None) => {

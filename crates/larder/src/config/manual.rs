@@ -80,7 +80,10 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     for setting in SETTINGS.iter().filter(|setting| asked(setting.name)) {
         entry(&mut out, setting, &default);
         let place = place(loaded.said.get(setting.name));
-        let _ = writeln!(out, "  now      {} ({place})", setting.show(&loaded.config));
+        let is_computed = matches!(loaded.said.get(setting.name), Some(Said::Computed(_)));
+        let value = setting.show(&loaded.config);
+        let value = if is_computed && value == NO_LIMIT { "no limit" } else { &value };
+        let _ = writeln!(out, "  now      {value} ({place})");
     }
     let files = CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() };
     let listen = Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 3128)));
@@ -173,6 +176,9 @@ pub fn dump(loaded: &Loaded) -> String {
     out
 }
 
+/// How the largest size is shown, which a computed setting has where nothing limits it.
+const NO_LIMIT: &str = "\"1024TiB\"";
+
 /// What has no value to write, as an unnamed store, stands as a comment.
 fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let value = setting.show(&loaded.config);
@@ -181,7 +187,10 @@ fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
         || setting.is_secret()
         || setting.name == "include"
         || setting.name.starts_with("log.") && loaded.config.log.is_none();
-    let comment = if silent { "# " } else { "" };
+    // A computed value is computed anew where this is read again.
+    let is_computed = matches!(loaded.said.get(setting.name), Some(Said::Computed(_)));
+    let comment = if silent || is_computed { "# " } else { "" };
+    let value = if is_computed && value == NO_LIMIT { "no limit" } else { &value };
     let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
 }
 
@@ -196,5 +205,6 @@ fn place(said: Option<&Said>) -> String {
         None => "default".to_owned(),
         Some(Said::Line(file, line)) => format!("{file}:{line}"),
         Some(Said::Flag(flag)) => format!("--{flag}"),
+        Some(Said::Computed(reason)) => format!("computed: {reason}"),
     }
 }

@@ -34,6 +34,8 @@ pub enum Said {
     Line(Arc<str>, usize),
     /// From this flag.
     Flag(&'static str),
+    /// Nobody gave it: it follows from this machine or another setting, for this reason.
+    Computed(Arc<str>),
 }
 
 /// A flag of the command line that is a setting.
@@ -50,24 +52,35 @@ pub enum Flag {
 impl Loaded {
     /// Reads `file`, if any, with what it includes, and puts `flags` over it. `Err` has everything that is wrong.
     pub fn read(file: Option<&Path>, flags: &[Flag]) -> Result<Loaded, Report> {
-        let Some(path) = file else {
-            return Loaded::parse("", "", flags);
-        };
-        let name = path.display().to_string();
-        let unreadable = |error| {
-            let message = format!("cannot read the configuration {name}: {error}");
-            Report::of(message, "give the file with --config FILE")
-        };
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
-        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let mut loaded = Parser::new(Some(folder)).parse(&name, text, flags)?;
-        loaded.file = Some(path.to_owned());
-        Ok(loaded)
+        let (loaded, report) = Loaded::examine(file, flags);
+        report.map_or(Ok(loaded), Err)
     }
 
-    /// The same for the text of a file that is called `name` and includes nothing.
+    /// The same, with what could be read also where something is wrong: for a check that goes on to look at the files that
+    /// the configuration names. Such values are not to be used.
+    pub fn examine(file: Option<&Path>, flags: &[Flag]) -> (Loaded, Option<Report>) {
+        let Some(path) = file else {
+            return Parser::new(None).parse("", String::new(), flags);
+        };
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                let message = format!("cannot read the configuration {name}: {error}");
+                let report = Report::of(message, "give the file with --config FILE");
+                return (Parser::new(None).loaded, Some(report));
+            }
+        };
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let (mut loaded, report) = Parser::new(Some(folder)).parse(&name, text, flags);
+        loaded.file = Some(path.to_owned());
+        (loaded, report)
+    }
+
+    /// Reads the text of a file that is called `name` and includes nothing.
     pub fn parse(name: &str, text: &str, flags: &[Flag]) -> Result<Loaded, Report> {
-        Parser::new(None).parse(name, text.to_owned(), flags)
+        let (loaded, report) = Parser::new(None).parse(name, text.to_owned(), flags);
+        report.map_or(Ok(loaded), Err)
     }
 }
 
@@ -89,15 +102,13 @@ impl Parser {
         Parser { sources: Vec::new(), current: 0, folder, problems: Vec::new(), loaded, spans: BTreeMap::new() }
     }
 
-    fn parse(mut self, name: &str, text: String, flags: &[Flag]) -> Result<Loaded, Report> {
+    fn parse(mut self, name: &str, text: String, flags: &[Flag]) -> (Loaded, Option<Report>) {
         self.file(name, text);
         self.included();
         flags.iter().for_each(|flag| self.flag(flag));
         self.finish();
-        match self.problems.is_empty() {
-            true => Ok(self.loaded),
-            false => Err(Report::new(self.sources, self.problems)),
-        }
+        let report = (!self.problems.is_empty()).then(|| Report::new(self.sources, self.problems));
+        (self.loaded, report)
     }
 
     fn file(&mut self, name: &str, text: String) {

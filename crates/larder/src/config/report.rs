@@ -51,6 +51,17 @@ impl Report {
         Report::new(Vec::new(), vec![Problem { source: 0, at: None, message, hint: Some(hint.to_owned()) }])
     }
 
+    /// With further things that are wrong, which stand in no file.
+    pub fn and(report: Option<Report>, messages: Vec<String>) -> Option<Report> {
+        if messages.is_empty() {
+            return report;
+        }
+        let further = messages.into_iter().map(|message| Problem { source: 0, at: None, message, hint: None });
+        let (sources, mut problems) = report.map_or_else(Default::default, |report| (report.sources, report.problems));
+        problems.extend(further);
+        Some(Report { sources, problems })
+    }
+
     /// The problems; at least one.
     pub fn problems(&self) -> &[Problem] {
         &self.problems

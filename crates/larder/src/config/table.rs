@@ -31,7 +31,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Budget of the memory store, its bookkeeping included."),
     Whole::new("disk", Field::SizeIfAny(|c| &mut c.disk_bytes))
         .between(0, PB)
-        .default_words("`20GB`, at most half of what is free")
+        .default_words("`20GB`, at most half of what is free or held by the store; none below 16 MB")
         .at_restart()
         .about("Budget of the disk store, all folders together; `0` keeps everything in memory."),
     Whole::new("disk_folders", Field::Texts {
@@ -48,6 +48,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Folders of the disk store, best each on a disk of its own: an object lies on one of them, `disk` is divided evenly, and one that fails is left out."),
     Whole::new("disk_free_min", Field::Size(|c| &mut c.disk.free_bytes_min))
         .between(0, PB)
+        .default_words("`1GB`, at most a quarter of what is free or held by the store")
         .at_restart()
         .about("What stays free on the file system of the disk store: its files stop growing there."),
     Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))

@@ -1,8 +1,8 @@
 //! The store folder: may it be written, is there room, how fast is it.
 
 use super::Finding;
-use crate::config::Config;
-use crate::config::units::show_size;
+use crate::config::{Loaded, Said};
+use crate::settle::{free_bytes, held_bytes, rounded};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,7 +14,8 @@ const PROBE_BYTES: usize = 16 << 20;
 /// Slower than this, misses wait for the disk.
 const POOR_BYTES_PER_SECOND: f64 = 20e6;
 
-pub(super) fn store(config: &Config) -> Vec<Finding> {
+pub(super) fn store(loaded: &Loaded) -> Vec<Finding> {
+    let config = &loaded.config;
     let Some(folder) = config.store_folder() else {
         return vec![Finding::poor(
             "store",
@@ -31,8 +32,18 @@ pub(super) fn store(config: &Config) -> Vec<Finding> {
         )],
         Ok(speed) => {
             let folders = config.disk_folders();
-            let share = config.disk_bytes.unwrap_or(0) / folders.len().max(1) as u64;
-            [pace(speed)].into_iter().chain(folders.iter().map(|folder| room(folder, share))).collect()
+            let share = match (config.disk_bytes.unwrap_or(0), loaded.said.get("disk")) {
+                (0, Some(Said::Computed(reason))) => {
+                    return vec![
+                        pace(speed),
+                        Finding::poor("disk space", format!("nothing is kept on disk: {reason}"), REMEDY),
+                    ];
+                }
+                (0, _) => return vec![pace(speed), Finding::well("disk space", "no disk store, as `disk = 0` says")],
+                (bytes, _) => bytes / folders.len().max(1) as u64,
+            };
+            let rooms = folders.iter().map(|folder| room(folder, share, config.disk.free_bytes_min));
+            [pace(speed)].into_iter().chain(rooms).collect()
         }
     }
 }
@@ -68,29 +79,25 @@ fn pace(bytes_per_second: f64) -> Finding {
     }
 }
 
-/// Whether the budget fits beside what is there; the folder may be one that is yet to be made.
-fn room(folder: &Path, budget: u64) -> Finding {
-    let existing = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("."));
-    let stat = match rustix::fs::statvfs(existing) {
-        Ok(stat) => stat,
-        Err(error) => return Finding::poor("disk space", format!("not known: {error}"), "look at `df`"),
-    };
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let held: u64 = fs::read_dir(folder)
-        .map_or(0, |entries| entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|data| data.len()).sum());
-    let says = format!("{} free at {}, the budget is {}", rounded(free), folder.display(), show_size(budget));
-    match budget > free.saturating_add(held) {
-        true => {
-            Finding::bad("disk space", says, format!("set `disk` to {} or less, or make room", rounded(free / 10 * 9)))
-        }
-        false => Finding::well("disk space", says),
-    }
-}
+/// What helps where there is no room for a disk store.
+const REMEDY: &str = "make room, name another folder with `store`, or say `disk = 0` if memory is enough";
 
-/// Whole gigabytes or megabytes are enough for people.
-fn rounded(bytes: u64) -> String {
-    let unit = if bytes >= 10_000_000_000 { 1_000_000_000 } else { 1_000_000 };
-    show_size(bytes / unit * unit)
+/// Whether the budget fits beside what is there and what is to stay free; the folder may be one that is yet to be made.
+fn room(folder: &Path, budget: u64, free_min: u64) -> Finding {
+    let Some(free) = free_bytes(folder) else {
+        return Finding::poor("disk space", "it is not known how much is free", "look at `df`");
+    };
+    let usable = free.saturating_add(held_bytes(folder));
+    let says = format!("{} free at {}, the budget is {}", rounded(free), folder.display(), rounded(budget));
+    if budget > usable {
+        let fits = rounded(usable.saturating_sub(free_min) / 10 * 9);
+        return Finding::bad("disk space", says, format!("set `disk` to {fits} or less, or make room"));
+    }
+    if budget.saturating_add(free_min) > usable {
+        let says = format!("{says}, and `disk_free_min` keeps {} free", rounded(free_min));
+        return Finding::poor("disk space", says, "make room, or lower `disk` or `disk_free_min`");
+    }
+    Finding::well("disk space", says)
 }
 
 #[cfg(test)]
@@ -101,15 +108,30 @@ mod tests {
     #[test]
     fn a_budget_beyond_the_disk_is_bad_and_the_probe_goes_away() {
         let folder = tempfile::tempdir().unwrap();
-        let mut config = Config { store: Some(folder.path().to_owned()), ..Config::default() };
-        assert!(store(&config).iter().all(|finding| finding.state < State::Bad));
+        let mut loaded = Loaded::parse("larder.toml", "disk = \"16MB\"", &[]).unwrap();
+        loaded.config.store = Some(folder.path().to_owned());
+        assert!(store(&loaded).iter().all(|finding| finding.state < State::Bad));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        config.disk_bytes = Some(1 << 60);
-        assert_eq!(super::super::worst(&store(&config)), State::Bad);
+        loaded.config.disk_bytes = Some(1 << 60);
+        assert_eq!(super::super::worst(&store(&loaded)), State::Bad);
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        config.store = Some(file);
-        assert_eq!(super::super::worst(&store(&config)), State::Bad, "a file is no folder");
+        loaded.config.store = Some(file);
+        assert_eq!(super::super::worst(&store(&loaded)), State::Bad, "a file is no folder");
+    }
+
+    #[test]
+    fn a_disk_store_that_is_off_for_want_of_room_is_not_called_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut loaded = Loaded::parse("larder.toml", "disk = 0", &[]).unwrap();
+        loaded.config.store = Some(folder.path().to_owned());
+        assert_eq!(super::super::worst(&store(&loaded)), State::Well, "as it was asked for");
+        loaded.said.insert("disk", Said::Computed("there are only 3MB free".into()));
+        let findings = store(&loaded);
+        assert!(
+            findings.iter().any(|each| each.state == State::Poor && each.says.contains("only 3MB")),
+            "{findings:?}"
+        );
     }
 
     #[test]

@@ -5,7 +5,8 @@
 mod disk;
 mod system;
 
-use crate::config::Config;
+use crate::config::Loaded;
+use crate::settle::settle;
 use std::fmt;
 
 /// What was found of one thing.
@@ -67,13 +68,16 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at everything.
-pub fn examine(config: &Config) -> Vec<Finding> {
+/// Looks at everything. `loaded` is not settled yet, so that what had to be cut is found.
+pub fn examine(loaded: &Loaded) -> Vec<Finding> {
+    let config = &loaded.config;
+    let mut settled = loaded.clone();
+    settle(&mut settled);
     let mut findings = system::ports(config);
     findings.push(system::open_files(config));
     findings.push(system::backlog());
     findings.push(system::memory(config));
-    findings.extend(disk::store(config));
+    findings.extend(disk::store(&settled));
     findings.push(system::clock());
     findings.extend(system::names(config));
     findings.extend(system::trust(config));

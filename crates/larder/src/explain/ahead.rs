@@ -36,6 +36,8 @@ pub struct Asking {
     pub listener: Option<SocketAddr>,
     /// Fields of the answer that the origin is taken to give, or its status; `None`: nothing is foretold of it.
     pub answer: Option<Vec<String>>,
+    /// Whether it would come by the listener that each `larder run` has for itself.
+    pub of_run: bool,
 }
 
 impl Default for Asking {
@@ -48,6 +50,7 @@ impl Default for Asking {
             client,
             listener: None,
             answer: None,
+            of_run: false,
         }
     }
 }
@@ -70,8 +73,11 @@ pub async fn ahead(
         .ok_or_else(|| format!("\"{}\" is not an http or https URL: write http://host/path", asking.url))?;
     let listen = listener(asking, &url, places)?;
     let answer = asking.answer.as_deref().map(rehearse::response).transpose()?;
-    let mut steps =
-        vec![Decision::Listener { address: listen.address.to_string(), place: places.listener(listen.address) }];
+    let (address, place) = match asking.of_run {
+        true => ("larder run".to_owned(), "each run has a listener of its own".to_owned()),
+        false => (listen.address.to_string(), places.listener(listen.address)),
+    };
+    let mut steps = vec![Decision::Listener { address, place }];
     let is_site = listen.origin.is_some() || places.config.sites.find(&url).is_some();
     let opened = url.scheme == Scheme::Https && !is_site;
     let tunnel = (url.host.clone(), url.port);
@@ -113,7 +119,9 @@ fn at_tunnel(
     }
     let passed = || scene.config.intercept.pass.iter().any(|pattern| pattern.matches(host));
     let closed = match listen.intercept {
-        false => Some("a tunnel, which stays closed here (`intercept = true` would open it)"),
+        false => {
+            Some("a tunnel, which stays closed here (`intercept = true` would open it; `larder run` opens its own)")
+        }
         true if passed() => Some("a tunnel, which stays closed by intercept.pass"),
         true => None,
     };

@@ -26,6 +26,7 @@ impl Places {
         match self.said.get(name) {
             Some(Said::Line(file, line)) => format!("{file}:{line}"),
             Some(Said::Flag(flag)) => format!("--{flag}"),
+            Some(Said::Computed(reason)) => format!("computed: {reason}"),
             None => "default".to_owned(),
         }
     }

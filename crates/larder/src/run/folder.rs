@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 const TRIES_MAX: u32 = 16;
 
 /// Removed with all that is in it when dropped.
-pub(super) struct Temporary(PathBuf);
+pub(crate) struct Temporary(PathBuf);
 
 impl Temporary {
     /// Mode 0711: others cannot list it, but can read the bundle, as apt must that downloads as a user of
     /// its own. Files with anything of the user's are 0600.
-    pub(super) fn new() -> io::Result<Temporary> {
+    pub(crate) fn new() -> io::Result<Temporary> {
         let mut trouble = io::Error::from(io::ErrorKind::AlreadyExists);
         for _ in 0..TRIES_MAX {
             let name = format!("larder-run-{}-{}", std::process::id(), crate::clock::wall().as_nanos());
@@ -29,7 +29,7 @@ impl Temporary {
         Err(trouble)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

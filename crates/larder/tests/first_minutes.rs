@@ -1,0 +1,94 @@
+//! The program as a person meets it first: a missing folder, a wrong flag, a wrong file, a question without a server.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the program with a home of its own and no configuration of this machine's.
+fn larder(home: Option<&Path>, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.args(words).env_remove("XDG_CACHE_HOME").env_remove("XDG_DATA_HOME").env_remove("XDG_CONFIG_HOME");
+    match home {
+        Some(home) => command.env("HOME", home).current_dir(home),
+        // An empty HOME counts as none; without the variable the system's list of users would be asked.
+        None => command.env("HOME", ""),
+    };
+    command.output().expect("the program can be run")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn an_option_that_run_does_not_know_is_not_taken_for_the_command() {
+    let home = tempfile::tempdir().unwrap();
+    let output = larder(Some(home.path()), &["run", "--no-such-option", "--", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("--no-such-option"), "{}", said(&output));
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_told_and_the_command_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let output = larder(Some(home.path()), &["run", "--store", "/dev/null/store", "--", "true"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("/dev/null/store"), "{}", said(&output));
+    assert!(said(&output).contains("is not kept for the next run"), "{}", said(&output));
+}
+
+#[test]
+fn without_a_home_the_command_runs_and_nothing_is_left_in_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    command.args(["run", "--", "true"]).env_clear().env("HOME", "relative").env("PATH", "/usr/bin:/bin");
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("--store"), "{}", said(&output));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn check_shows_wrong_settings_and_missing_files_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("larder.toml");
+    let text = "memory = \"lots\"\n[[listen]]\naddress = \"127.0.0.1:8443\"\n\
+                tls = [{ chain = \"/nowhere/chain.pem\", key = \"/nowhere/key.pem\" }]\n\
+                [log]\nto = \"/nowhere/access.log\"\n";
+    std::fs::write(&file, text).unwrap();
+    let output = larder(Some(home.path()), &["check"]);
+    assert_eq!(output.status.code(), Some(2));
+    for wanted in ["memory", "/nowhere/chain.pem", "/nowhere:", "3 errors"] {
+        assert!(said(&output).contains(wanted), "{wanted} is missing in:\n{}", said(&output));
+    }
+}
+
+#[test]
+fn explain_without_a_server_says_what_a_run_would_do() {
+    let home = tempfile::tempdir().unwrap();
+    let output = larder(Some(home.path()), &["explain", "https://www.example.org/a.tar.gz"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(text.contains("opened with a certificate of the local CA"), "{text}");
+    assert!(text.contains("nothing under this key"), "{text}");
+    assert!(said(&output).contains("`larder run`"), "{}", said(&output));
+}
+
+#[test]
+fn explain_without_a_server_follows_listeners_that_are_configured() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("larder.toml"), "[[listen]]\naddress = \"127.0.0.1:3128\"\n").unwrap();
+    let output = larder(Some(home.path()), &["explain", "https://www.example.org/a.tar.gz"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("stays closed"), "{text}");
+}
+
+#[test]
+fn computed_values_are_shown_as_computed_with_their_reason() {
+    let home = tempfile::tempdir().unwrap();
+    let output = larder(Some(home.path()), &["config"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = |name: &str| text.lines().find(|line| line.contains(&format!("{name} = "))).unwrap_or_default();
+    assert!(line("disk").contains("# computed: ") && line("disk").contains("free or used"), "{text}");
+    assert!(line("object_bytes_max").contains("computed"), "{text}");
+    assert!(!text.contains("1024TiB"), "{text}");
+}
