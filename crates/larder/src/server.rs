@@ -612,6 +612,7 @@ fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstrea
             ResolverKind::Dns => ResolverChoice::Dns,
             ResolverKind::System => ResolverChoice::System,
         },
+        memory: Arc::new(upstream::Memory::new(settings.dns_bytes_max)),
         ..upstream::Settings::new(tls)
     }
 }

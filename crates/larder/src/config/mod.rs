@@ -535,6 +535,8 @@ pub struct UpstreamSettings {
     pub idle: Duration,
     /// Who resolves names.
     pub resolver: ResolverKind,
+    /// Memory for what name servers said.
+    pub dns_bytes_max: usize,
     /// PEM files with certificates to trust besides those of the system.
     pub extra_roots: Vec<PathBuf>,
 }
@@ -546,6 +548,7 @@ impl Default for UpstreamSettings {
             idle_per_origin_max: 64,
             idle: Duration::from_secs(30),
             resolver: ResolverKind::Dns,
+            dns_bytes_max: 1 << 20,
             extra_roots: Vec::new(),
         }
     }

@@ -280,6 +280,10 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
     .at_restart()
     .about("Who resolves names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
+    Whole::new("upstream.dns_bytes_max", Field::Buffer(|c| &mut c.upstream.dns_bytes_max))
+        .between(4 * KB, 1024 * MB)
+        .at_restart()
+    .about("Memory for what name servers said, all workers together; the oldest answer makes room. Of one answer 16 addresses are used."),
     Whole::new("upstream.extra_roots", Field::Texts {
         form: "files",
         read: |c| c.upstream.extra_roots.iter().map(|path| path.display().to_string()).collect(),

@@ -3,6 +3,7 @@
 
 use super::dns::{Answer, Answers, Dns};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
+use super::unreachable::{Attempt, Target, Unreachable};
 use super::{Origin, Settings};
 use crate::wire::Wire;
 use larder_wire::{Host, Scheme};
@@ -13,6 +14,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -23,7 +25,8 @@ use tokio_rustls::TlsConnector;
 const STAGGER: Duration = Duration::from_millis(250);
 /// When the less liked family is resolved first, the other gets this long (RFC 8305 section 3).
 const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
-/// Addresses of a name that are tried; a name with more is served by its first ones.
+/// Addresses of a name that are tried, of each family; a name with more is served by its first ones. Families are counted
+/// apart, so that many addresses of one don't keep the other from its turn.
 const ADDRESSES_MAX: usize = 16;
 
 /// An open stream and whom it leads to.
@@ -40,13 +43,22 @@ pub(super) async fn open(
     origin: &Origin,
     favourite: Option<IpAddr>,
 ) -> Result<Opened, UpstreamFault> {
-    within(settings.connect_timeout, &origin.host, async |phase| {
-        let (stream, peer) = dial(dns, &origin.host, origin.port, favourite, phase).await?;
+    let limit = settings.connect_timeout;
+    let unreachable = &settings.memory.unreachable;
+    within(limit, &origin.host, async |phase| {
+        let race = Race::new(origin.port, favourite, unreachable, limit);
+        let (stream, peer) = dial(dns, &origin.host, race, phase).await?;
         let wire = match origin.scheme {
             Scheme::Http => Wire::Tcp(stream),
             Scheme::Https => {
                 phase.set(Phase::Tls);
-                Wire::TlsClient(Box::new(handshake(tls, stream, &origin.host).await?))
+                let attempt = unreachable.attempt(Target::Tls(peer), limit, Instant::now()).map_err(|avoided| {
+                    let detail = format!("no tls handshake with {} at {peer}: {avoided}", origin.host);
+                    UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
+                })?;
+                let session = handshake(tls, stream, &origin.host).await;
+                attempt.answered();
+                Wire::TlsClient(Box::new(session?))
             }
         };
         Ok(Opened { wire, peer })
@@ -57,11 +69,13 @@ pub(super) async fn open(
 /// Connects to a host without TLS within `connect_timeout`: the far end of a tunnel.
 pub(super) async fn open_plain(
     dns: &Dns,
-    connect_timeout: Duration,
+    settings: &Settings,
     host: &Host,
     port: u16,
 ) -> Result<TcpStream, UpstreamFault> {
-    within(connect_timeout, host, async |phase| Ok(dial(dns, host, port, None, phase).await?.0)).await
+    let limit = settings.connect_timeout;
+    let race = Race::new(port, None, &settings.memory.unreachable, limit);
+    within(limit, host, async |phase| Ok(dial(dns, host, race, phase).await?.0)).await
 }
 
 /// How far a connection has come, for naming what a timeout hit.
@@ -118,12 +132,10 @@ fn server_name(host: &Host) -> Option<ServerName<'static>> {
 async fn dial(
     dns: &Dns,
     host: &Host,
-    port: u16,
-    favourite: Option<IpAddr>,
+    mut race: Race,
     phase: &Cell<Phase>,
 ) -> Result<(TcpStream, SocketAddr), UpstreamFault> {
     let mut answers = dns.ask(host);
-    let mut race = Race::new(port, favourite);
     loop {
         if race.may_start() {
             phase.set(Phase::Address);
@@ -142,30 +154,35 @@ async fn dial(
     }
 }
 
-type Attempt = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<TcpStream>)>>>;
+type Connecting = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<TcpStream>)>>>;
 
 /// Attempts to connect that run side by side; the first to succeed wins, dropping the race ends the others.
 struct Race {
     port: u16,
     favourite: Option<IpAddr>,
+    unreachable: Arc<Unreachable>,
+    /// How long an attempt may take.
+    limit: Duration,
     /// Addresses not tried yet: the liked family and the other.
     candidates: [VecDeque<IpAddr>; 2],
     liked_next: bool,
-    known: usize,
-    attempts: Vec<Attempt>,
+    known: [usize; 2],
+    attempts: Vec<Connecting>,
     started: bool,
     start_at: Instant,
     faults: Vec<UpstreamFault>,
 }
 
 impl Race {
-    fn new(port: u16, favourite: Option<IpAddr>) -> Race {
+    fn new(port: u16, favourite: Option<IpAddr>, unreachable: &Arc<Unreachable>, limit: Duration) -> Race {
         Race {
             port,
             favourite,
+            unreachable: Arc::clone(unreachable),
+            limit,
             candidates: Default::default(),
             liked_next: true,
-            known: 0,
+            known: [0; 2],
             attempts: Vec::new(),
             started: false,
             start_at: Instant::now(),
@@ -191,11 +208,12 @@ impl Race {
     }
 
     fn add(&mut self, ip: IpAddr) {
-        if self.known == ADDRESSES_MAX {
+        let place = usize::from(!self.likes(ip));
+        if self.known[place] == ADDRESSES_MAX {
             return;
         }
-        self.known += 1;
-        let family = &mut self.candidates[usize::from(!self.likes(ip))];
+        self.known[place] += 1;
+        let family = &mut self.candidates[place];
         if self.favourite == Some(ip) { family.push_front(ip) } else { family.push_back(ip) }
     }
 
@@ -211,20 +229,36 @@ impl Race {
         self.has_candidates() && Instant::now() >= self.start_at
     }
 
-    /// Starts the next attempt, the families taking turns (RFC 8305 section 4).
+    /// Starts the next attempt, the families taking turns (RFC 8305 section 4). Addresses that did not answer of late are
+    /// passed over.
     fn start_next(&mut self) {
+        while let Some(ip) = self.next_candidate() {
+            let to = SocketAddr::new(ip, self.port);
+            let now = Instant::now();
+            match self.unreachable.attempt(Target::Address(to), self.limit, now) {
+                Ok(attempt) => {
+                    self.attempts.push(Box::pin(async move { (to, connect(to, attempt).await) }));
+                    self.started = true;
+                    self.start_at = now + STAGGER;
+                    return;
+                }
+                Err(avoided) => {
+                    let detail = format!("{to}: {avoided}");
+                    self.faults.push(UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail));
+                }
+            }
+        }
+    }
+
+    fn next_candidate(&mut self) -> Option<IpAddr> {
         let [liked, other] = &mut self.candidates;
         let next = if self.liked_next {
             liked.pop_front().or_else(|| other.pop_front())
         } else {
             other.pop_front().or_else(|| liked.pop_front())
         };
-        let Some(ip) = next else { return };
         self.liked_next = !self.liked_next;
-        let to = SocketAddr::new(ip, self.port);
-        self.attempts.push(Box::pin(async move { (to, connect(to).await) }));
-        self.started = true;
-        self.start_at = Instant::now() + STAGGER;
+        next
     }
 
     /// Waits for one attempt to end. A failure lets the next one start at once.
@@ -273,8 +307,16 @@ impl Race {
     }
 }
 
-async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(to).await?;
+async fn connect(to: SocketAddr, attempt: Attempt) -> io::Result<TcpStream> {
+    let result = TcpStream::connect(to).await;
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
+    match result.as_ref().map_err(io::Error::kind) {
+        Ok(_) | Err(ConnectionRefused | ConnectionReset | ConnectionAborted) => attempt.answered(),
+        Err(TimedOut) => attempt.failed(Instant::now()),
+        // No route, no port left: what the system says at once costs nobody time, so only its delay is remembered.
+        Err(_) => drop(attempt),
+    }
+    let stream = result?;
     // On loopback a free port can be given to ourselves as the source: the socket then talks to itself.
     if stream.local_addr()? == to {
         return Err(io::ErrorKind::ConnectionRefused.into());
@@ -287,17 +329,18 @@ async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
+    fn race(favourite: Option<IpAddr>) -> Race {
+        Race::new(80, favourite, &Arc::default(), Duration::from_secs(1))
+    }
+
     fn order(favourite: Option<&str>, answers: &[&[&str]]) -> Vec<String> {
-        let mut race = Race::new(80, favourite.map(|ip| ip.parse().unwrap()));
+        let mut race = race(favourite.map(|ip| ip.parse().unwrap()));
         for (at, answer) in answers.iter().enumerate() {
             race.take(Ok(answer.iter().map(|ip| ip.parse().unwrap()).collect()), at + 1 == answers.len());
         }
         let mut order = Vec::new();
-        while race.has_candidates() {
-            let [liked, other] = &race.candidates;
-            let next = if race.liked_next { liked.front().or(other.front()) } else { other.front().or(liked.front()) };
-            order.push(next.unwrap().to_string());
-            race.start_next();
+        while let Some(next) = race.next_candidate() {
+            order.push(next.to_string());
         }
         order
     }
@@ -315,11 +358,13 @@ mod tests {
         let many: Vec<String> = (0..40).map(|n| format!("10.0.0.{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(order(None, &[&many]).len(), ADDRESSES_MAX);
+        let with_other = order(None, &[&many, &["::1"]]);
+        assert_eq!((with_other.len(), with_other[0].as_str()), (ADDRESSES_MAX + 1, "::1"), "each family has its turn");
     }
 
     #[test]
     fn the_less_liked_family_waits_a_little() {
-        let mut race = Race::new(80, None);
+        let mut race = race(None);
         race.take(Ok(vec!["10.0.0.1".parse().unwrap()]), false);
         assert!(!race.may_start());
         race.take(Ok(vec!["::1".parse().unwrap()]), true);

@@ -1,21 +1,27 @@
 //! Names to addresses: literal addresses, `localhost`, the hosts file, and then either name servers that
 //! we ask ourselves (answers kept for their TTL) or the system's own resolver. No connection is made here.
+//!
+//! The resolver library keeps nothing: its cache counts answers, whatever their length. See [`super::answers`].
 
+use super::answers::{ADDRESSES_PER_ANSWER_MAX, Told};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
+use super::memory::Memory;
+use super::unreachable::{Addresses, Target};
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError, NoRecords};
 use hickory_resolver::proto::op::Query;
-use hickory_resolver::proto::rr::{IntoName, Name, RecordType};
+use hickory_resolver::proto::rr::{IntoName, Name, Record, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 use larder_wire::Host;
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
@@ -34,16 +40,15 @@ pub enum ResolverChoice {
 }
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// Answers kept, per worker.
-const ANSWERS_MAX: u64 = 4096;
 /// An answer is kept at least and at most this long, whatever its TTL says.
 const POSITIVE_TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
 /// The same for "there is no such name".
 const NEGATIVE_TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// The system's answers carry no TTL: kept this long, and so many.
+/// The system's answers carry no TTL: kept this long.
 const SYSTEM_KEEP: Duration = Duration::from_secs(30);
 const SYSTEM_KEEP_NEGATIVE: Duration = Duration::from_secs(2);
-const SYSTEM_ANSWERS_MAX: usize = 256;
+/// Questions to name servers at once, per worker: an answer may have 64 kB while it arrives.
+const LOOKUPS_MAX: usize = 256;
 /// Calls of `getaddrinfo` at once; each blocks a thread.
 const SYSTEM_CALLS_MAX: usize = 8;
 /// How often a file is looked at for changes.
@@ -51,6 +56,9 @@ const FILE_CHECK: Duration = Duration::from_secs(5);
 
 /// The way from names to addresses, one per worker.
 pub(super) struct Dns {
+    memory: Arc<Memory>,
+    /// How long an answer is waited for; the caller ends the wait.
+    limit: Duration,
     asker: RefCell<Asker>,
     resolv_conf: Option<RefCell<Watched>>,
     hosts: RefCell<Hosts>,
@@ -59,8 +67,8 @@ pub(super) struct Dns {
 
 #[derive(Clone)]
 enum Asker {
-    Direct(Box<TokioResolver>),
-    System(Rc<System>),
+    Direct(Box<TokioResolver>, Rc<Semaphore>),
+    System(Rc<Semaphore>),
 }
 
 /// Addresses, or why there are none.
@@ -68,21 +76,24 @@ pub(super) type Answer = Result<Vec<IpAddr>, UpstreamFault>;
 type Asked = Pin<Box<dyn Future<Output = Answer>>>;
 
 /// The answers to one question as they come in: IPv6 and IPv4 are asked at once and answered apart.
+#[derive(Default)]
 pub(super) struct Answers {
-    ready: Option<Answer>,
+    ready: Vec<Answer>,
     asked: Vec<Asked>,
 }
 
 impl Dns {
     /// A resolver of that kind. When `resolv.conf` can't be used, the system's resolver takes its place.
-    pub fn new(choice: &ResolverChoice, hosts_file: &Path) -> Dns {
+    pub fn new(choice: &ResolverChoice, hosts_file: &Path, memory: &Arc<Memory>, limit: Duration) -> Dns {
         let asker = match choice {
             ResolverChoice::Dns => direct_or_system(),
             ResolverChoice::Servers(servers) => with_servers(servers),
-            ResolverChoice::System => Asker::System(Rc::new(System::new())),
+            ResolverChoice::System => system(),
         };
         let watched = matches!(choice, ResolverChoice::Dns).then(|| RefCell::new(Watched::new(RESOLV_CONF.as_ref())));
         Dns {
+            memory: Arc::clone(memory),
+            limit,
             asker: RefCell::new(asker),
             resolv_conf: watched,
             hosts: RefCell::new(read_hosts(hosts_file)),
@@ -106,14 +117,48 @@ impl Dns {
         if !known.is_empty() {
             return Answers::ready(Ok(known));
         }
-        match &*self.asker.borrow() {
-            Asker::Direct(resolver) => Answers::waiting(
-                [RecordType::AAAA, RecordType::A]
-                    .map(|kind| Box::pin(ask_servers((**resolver).clone(), name.clone(), kind)) as Asked)
-                    .into(),
-            ),
-            Asker::System(system) => Answers::waiting(vec![Box::pin(ask_system(system.clone(), host.as_str().into()))]),
+        self.ask_for(&name, host.as_str().into())
+    }
+
+    /// What is known is told at once; what was not answered of late is not asked for again so soon.
+    fn ask_for(&self, name: &Name, text: Arc<str>) -> Answers {
+        let asker = self.asker.borrow();
+        let questions: &[Addresses] = match &*asker {
+            Asker::Direct(..) => &[Addresses::V6, Addresses::V4],
+            Asker::System(_) => &[Addresses::All],
+        };
+        let (mut answers, now) = (Answers::default(), Instant::now());
+        for &which in questions {
+            if let Some(told) = self.memory.answers.recall(&text, which, now) {
+                answers.ready.push(told.map_err(|trouble| fault(trouble, &text, said_by(trouble))));
+                continue;
+            }
+            let target = Target::Name(Arc::clone(&text), which);
+            let attempt = match self.memory.unreachable.attempt(target, self.limit, now) {
+                Ok(attempt) => attempt,
+                Err(avoided) => {
+                    answers.ready.push(Err(fault(DnsTrouble::Timeout, &text, &avoided.to_string())));
+                    continue;
+                }
+            };
+            let (asker, name, text, memory) =
+                (asker.clone(), name.clone(), Arc::clone(&text), Arc::clone(&self.memory));
+            answers.asked.push(Box::pin(async move {
+                let found = match asker {
+                    Asker::Direct(resolver, lookups) => ask_servers(&resolver, &lookups, name, which).await,
+                    Asker::System(calls) => ask_system(&calls, &memory, &text).await,
+                };
+                match &found.told {
+                    Err(DnsTrouble::Failed | DnsTrouble::Timeout) => attempt.failed(Instant::now()),
+                    Ok(_) | Err(DnsTrouble::NotFound) => attempt.answered(),
+                }
+                if let Some(time) = found.holds {
+                    memory.answers.keep(&text, which, &found.told, Instant::now() + time);
+                }
+                found.told.map_err(|trouble| fault(trouble, &text, &found.said))
+            }));
         }
+        answers
     }
 
     /// A name that stands in the hosts file has the addresses of that file and no others, as with `getaddrinfo`.
@@ -122,7 +167,7 @@ impl Dns {
         [RecordType::AAAA, RecordType::A]
             .into_iter()
             .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.to_lowercase(), kind)))
-            .flat_map(|lookup| lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect::<Vec<_>>())
+            .flat_map(|lookup| addresses_of(lookup.answers()))
             .collect()
     }
 
@@ -133,28 +178,25 @@ impl Dns {
         }
         if self.resolv_conf.as_ref().is_some_and(|file| file.borrow_mut().changed()) {
             self.asker.replace(direct_or_system());
+            self.memory.answers.clear();
         }
     }
 }
 
 impl Answers {
     fn ready(answer: Answer) -> Answers {
-        Answers { ready: Some(answer), asked: Vec::new() }
-    }
-
-    fn waiting(asked: Vec<Asked>) -> Answers {
-        Answers { ready: None, asked }
+        Answers { ready: vec![answer], asked: Vec::new() }
     }
 
     /// True when no further answer will come.
     pub fn is_done(&self) -> bool {
-        self.ready.is_none() && self.asked.is_empty()
+        self.ready.is_empty() && self.asked.is_empty()
     }
 
     /// The next answer, in the order of arrival; pends for ever when all were taken. Cancel-safe.
     pub async fn next(&mut self) -> Answer {
-        if let Some(answer) = self.ready.take() {
-            return answer;
+        if !self.ready.is_empty() {
+            return self.ready.remove(0);
         }
         poll_fn(|cx| {
             for at in 0..self.asked.len() {
@@ -175,22 +217,59 @@ fn is_localhost(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-async fn ask_servers(resolver: TokioResolver, name: Name, kind: RecordType) -> Answer {
-    let lookup = resolver.lookup(name.clone(), kind).await.map_err(|error| from_servers(&error, &name))?;
-    Ok(lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect())
+/// What an answer came to.
+struct Found {
+    told: Told,
+    /// One fact about a failure.
+    said: Cow<'static, str>,
+    /// How long it may be kept; `None` for what says nothing about the name.
+    holds: Option<Duration>,
 }
 
-fn from_servers(error: &NetError, name: &Name) -> UpstreamFault {
-    let trouble = match error {
-        _ if error.is_nx_domain() || error.is_no_records_found() => DnsTrouble::NotFound,
-        NetError::Timeout => DnsTrouble::Timeout,
-        _ => DnsTrouble::Failed,
-    };
-    let said = match trouble {
-        DnsTrouble::NotFound => "the name does not exist or has no address".to_owned(),
-        _ => error.to_string(),
-    };
-    fault(trouble, &name.to_string(), &said)
+impl Found {
+    fn addresses(addresses: Vec<IpAddr>, holds: Duration) -> Found {
+        Found { told: Ok(addresses), said: Cow::Borrowed(""), holds: Some(holds) }
+    }
+
+    fn not_found(holds: Duration) -> Found {
+        let said = Cow::Borrowed(said_by(DnsTrouble::NotFound));
+        Found { told: Err(DnsTrouble::NotFound), said, holds: Some(holds) }
+    }
+
+    fn trouble(trouble: DnsTrouble, said: String) -> Found {
+        Found { told: Err(trouble), said: Cow::Owned(said), holds: None }
+    }
+}
+
+fn said_by(trouble: DnsTrouble) -> &'static str {
+    match trouble {
+        DnsTrouble::NotFound => "the name does not exist or has no address",
+        DnsTrouble::Failed => "no name server gave a usable answer",
+        DnsTrouble::Timeout => "no name server answered in time",
+    }
+}
+
+async fn ask_servers(resolver: &TokioResolver, lookups: &Semaphore, name: Name, which: Addresses) -> Found {
+    let _lookup = lookups.acquire().await;
+    let kind = if which == Addresses::V6 { RecordType::AAAA } else { RecordType::A };
+    match resolver.lookup(name, kind).await {
+        Ok(lookup) => {
+            let time = lookup.valid_until().saturating_duration_since(std::time::Instant::now());
+            Found::addresses(addresses_of(lookup.answers()), time.clamp(POSITIVE_TTL.0, POSITIVE_TTL.1))
+        }
+        Err(NetError::Dns(DnsError::NoRecordsFound(NoRecords { negative_ttl, .. }))) => {
+            let time = Duration::from_secs(negative_ttl.unwrap_or(0).into());
+            Found::not_found(time.clamp(NEGATIVE_TTL.0, NEGATIVE_TTL.1))
+        }
+        Err(error) if error.is_nx_domain() => Found::not_found(NEGATIVE_TTL.0),
+        Err(error @ NetError::Timeout) => Found::trouble(DnsTrouble::Timeout, error.to_string()),
+        Err(error) => Found::trouble(DnsTrouble::Failed, error.to_string()),
+    }
+}
+
+/// The addresses of an answer that are used.
+fn addresses_of(records: &[Record]) -> Vec<IpAddr> {
+    records.iter().filter_map(|record| record.data.ip_addr()).take(ADDRESSES_PER_ANSWER_MAX).collect()
 }
 
 fn fault(trouble: DnsTrouble, name: &str, said: &str) -> UpstreamFault {
@@ -202,10 +281,10 @@ fn direct_or_system() -> Asker {
         TokioResolver::builder_with_config(config, provider()).with_options(bounded(options)).build()
     });
     match built {
-        Ok(resolver) => Asker::Direct(Box::new(resolver)),
+        Ok(resolver) => Asker::Direct(Box::new(resolver), Rc::new(Semaphore::new(LOOKUPS_MAX))),
         Err(error) => {
             tracing::warn!(%error, "{RESOLV_CONF} can't be used; names are looked up by the system's resolver");
-            Asker::System(Rc::new(System::new()))
+            system()
         }
     }
 }
@@ -222,24 +301,26 @@ fn with_servers(servers: &[SocketAddr]) -> Asker {
     let config = ResolverConfig::from_parts(None, Vec::new(), servers.collect());
     match TokioResolver::builder_with_config(config, provider()).with_options(bounded(ResolverOpts::default())).build()
     {
-        Ok(resolver) => Asker::Direct(Box::new(resolver)),
+        Ok(resolver) => Asker::Direct(Box::new(resolver), Rc::new(Semaphore::new(LOOKUPS_MAX))),
         Err(error) => {
             tracing::warn!(%error, "the configured name servers can't be used; names are looked up by the system's resolver");
-            Asker::System(Rc::new(System::new()))
+            system()
         }
     }
+}
+
+fn system() -> Asker {
+    Asker::System(Rc::new(Semaphore::new(SYSTEM_CALLS_MAX)))
 }
 
 fn provider() -> TokioRuntimeProvider {
     TokioRuntimeProvider::default()
 }
 
-/// Keeps TTLs within our bounds; the hosts file is our own business.
+/// Answers and the hosts file are our own business.
 fn bounded(mut options: ResolverOpts) -> ResolverOpts {
-    options.cache_size = ANSWERS_MAX;
+    options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
-    (options.positive_min_ttl, options.positive_max_ttl) = (Some(POSITIVE_TTL.0), Some(POSITIVE_TTL.1));
-    (options.negative_min_ttl, options.negative_max_ttl) = (Some(NEGATIVE_TTL.0), Some(NEGATIVE_TTL.1));
     options
 }
 
@@ -281,69 +362,39 @@ fn modified(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-/// `getaddrinfo` on the blocking pool, with a small memory.
-struct System {
-    kept: RefCell<HashMap<Box<str>, (Instant, Answer)>>,
-    calls: Semaphore,
-}
-
-impl System {
-    fn new() -> System {
-        System { kept: RefCell::default(), calls: Semaphore::new(SYSTEM_CALLS_MAX) }
-    }
-
-    fn recall(&self, name: &str) -> Option<Answer> {
-        let kept = self.kept.borrow();
-        kept.get(name).filter(|(until, _)| Instant::now() < *until).map(|(_, answer)| answer.clone())
-    }
-
-    fn keep(&self, name: Box<str>, answer: &Answer) {
-        let now = Instant::now();
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() >= SYSTEM_ANSWERS_MAX {
-            kept.retain(|_, (until, _)| now < *until);
-        }
-        if kept.len() >= SYSTEM_ANSWERS_MAX {
-            kept.clear();
-        }
-        let time = if answer.is_ok() { SYSTEM_KEEP } else { SYSTEM_KEEP_NEGATIVE };
-        kept.insert(name, (now + time, answer.clone()));
-    }
-}
-
-async fn ask_system(system: Rc<System>, name: Box<str>) -> Answer {
-    if let Some(answer) = system.recall(&name) {
-        return answer;
-    }
-    let _call = system.calls.acquire().await;
+/// `getaddrinfo` on the blocking pool.
+async fn ask_system(calls: &Semaphore, memory: &Memory, name: &Arc<str>) -> Found {
+    let _call = calls.acquire().await;
     // Another call may have brought the answer while this one waited for its turn.
-    if let Some(answer) = system.recall(&name) {
-        return answer;
+    if let Some(told) = memory.answers.recall(name, Addresses::All, Instant::now()) {
+        let said = Cow::Borrowed(told.as_ref().map_or_else(|trouble| said_by(*trouble), |_| ""));
+        return Found { told, said, holds: None };
     }
-    let asked = name.clone();
-    let answer = match tokio::task::spawn_blocking(move || (&*asked, 0u16).to_socket_addrs()).await {
+    let asked = Arc::clone(name);
+    match tokio::task::spawn_blocking(move || (&*asked, 0u16).to_socket_addrs()).await {
         Ok(Ok(addresses)) => {
             let mut unique: Vec<IpAddr> = Vec::new();
-            addresses.map(|address| address.ip()).for_each(|ip| {
-                if !unique.contains(&ip) {
+            for ip in addresses.map(|address| address.ip()) {
+                if unique.len() < 2 * ADDRESSES_PER_ANSWER_MAX && !unique.contains(&ip) {
                     unique.push(ip);
                 }
-            });
-            Ok(unique)
+            }
+            Found::addresses(unique, SYSTEM_KEEP)
         }
-        Ok(Err(error)) => Err(from_system(&error, &name)),
-        Err(error) => Err(fault(DnsTrouble::Failed, &name, &error.to_string())),
-    };
-    system.keep(name, &answer);
-    answer
+        Ok(Err(error)) => from_system(&error),
+        Err(error) => Found::trouble(DnsTrouble::Failed, error.to_string()),
+    }
 }
 
-fn from_system(error: &std::io::Error, name: &str) -> UpstreamFault {
+fn from_system(error: &std::io::Error) -> Found {
     // The library tells the two apart only in its text (EAI_AGAIN, EAI_FAIL against EAI_NONAME, EAI_NODATA).
     let text = error.to_string();
     let passing =
         text.contains("Temporary failure") || text.contains("Non-recoverable") || text.contains("System error");
-    fault(if passing { DnsTrouble::Failed } else { DnsTrouble::NotFound }, name, &text)
+    match passing {
+        true => Found::trouble(DnsTrouble::Failed, text),
+        false => Found { said: Cow::Owned(text), ..Found::not_found(SYSTEM_KEEP_NEGATIVE) },
+    }
 }
 
 #[cfg(test)]
@@ -358,7 +409,7 @@ mod tests {
     fn a_changed_hosts_file_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("hosts");
-        let dns = Dns::new(&ResolverChoice::System, &path);
+        let dns = Dns::new(&ResolverChoice::System, &path, &Arc::default(), Duration::from_secs(1));
         assert!(addresses(&dns, "a.example").is_empty(), "a file that is not there counts as empty");
         std::fs::write(&path, "10.0.0.1 a.example\n::9 a.example\n").unwrap();
         dns.reread_changed_files();
@@ -367,16 +418,6 @@ mod tests {
         dns.reread_changed_files();
         let wanted: [IpAddr; 2] = ["::9".parse().unwrap(), "10.0.0.1".parse().unwrap()];
         assert_eq!(addresses(&dns, "A.Example."), wanted);
-    }
-
-    #[test]
-    fn the_systems_answers_are_few() {
-        let system = System::new();
-        for number in 0..3 * SYSTEM_ANSWERS_MAX {
-            system.keep(number.to_string().into(), &Ok(Vec::new()));
-            assert!(system.kept.borrow().len() <= SYSTEM_ANSWERS_MAX);
-            assert!(system.recall(&number.to_string()).is_some());
-        }
     }
 
     #[test]

@@ -4,17 +4,21 @@
 //! One [`Upstreams`] per worker; nothing in here is shared between threads. Take a [`Connection`], send on it,
 //! read the answer to its end and [`release`](Connection::release) it; whatever is dropped before is closed.
 
+mod answers;
 mod connect;
 mod connection;
 mod dns;
 mod fault;
+mod memory;
 mod patience;
 mod pool;
 mod receive;
+mod unreachable;
 
 pub use connection::{Connection, HeldConnection, Sender};
 pub use dns::ResolverChoice;
 pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
+pub use memory::Memory;
 pub use receive::Receiver;
 
 use crate::ticker::Ticker;
@@ -62,6 +66,8 @@ pub struct Settings {
     pub resolver: ResolverChoice,
     /// Names that are known without asking; `/etc/hosts`.
     pub hosts_file: PathBuf,
+    /// What the workers of a server know together: give all of them the same.
+    pub memory: Arc<Memory>,
     /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
     pub tls: Arc<rustls::ClientConfig>,
 }
@@ -82,6 +88,7 @@ impl Settings {
             head_limits: HeadLimits::default(),
             resolver: ResolverChoice::default(),
             hosts_file: "/etc/hosts".into(),
+            memory: Arc::default(),
             tls,
         }
     }
@@ -241,7 +248,7 @@ impl Upstreams {
             pool: Pool::new(&settings),
             clock,
             spare: Cell::default(),
-            dns: Dns::new(&settings.resolver, &settings.hosts_file),
+            dns: Dns::new(&settings.resolver, &settings.hosts_file, &settings.memory, settings.connect_timeout),
             tls: TlsConnector::from(Arc::new(tls)),
             settings,
         };
@@ -292,7 +299,7 @@ impl Upstreams {
 
     /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.
     pub async fn tunnel(&self, host: &Host, port: u16) -> Result<TcpStream, UpstreamFault> {
-        connect::open_plain(&self.shared.dns, self.shared.settings.connect_timeout, host, port).await
+        connect::open_plain(&self.shared.dns, &self.shared.settings, host, port).await
     }
 
     /// Counts of connections and events.

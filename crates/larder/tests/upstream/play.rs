@@ -56,7 +56,16 @@ where
     F: Fn(Peer) -> P + Send + 'static,
     P: Future<Output = ()> + Send + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    origin_at("127.0.0.1:0".parse().unwrap(), script).await
+}
+
+/// The same at this address.
+async fn origin_at<F, P>(address: SocketAddr, script: F) -> SocketAddr
+where
+    F: Fn(Peer) -> P + Send + 'static,
+    P: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         for number in 0.. {
@@ -66,6 +75,11 @@ where
         }
     });
     address
+}
+
+/// An origin at this address that answers every request with these bytes.
+pub async fn answers_at(address: SocketAddr, bytes: &'static str) -> SocketAddr {
+    origin_at(address, move |mut peer| async move { peer.answer_all(bytes).await }).await
 }
 
 /// An origin that says these bytes to every request and then closes.
