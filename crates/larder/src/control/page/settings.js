@@ -43,7 +43,7 @@ export class Settings {
     const kept = this.all.filter((each) => each.name.includes(word) && (!this.form.changed.checked || !(each.said === "default" || each.said.startsWith("computed: "))));
     byId("settings").className = "cards";
     fill(byId("settings"), kept.length ? table("Settings in force", [
-      { title: "setting", kind: "wrap" }, { title: "value", kind: "wrap mono" }, { title: "said at", kind: "wrap" }, { title: "changes at a", kind: "s" },
+      { title: "setting", kind: "name" }, { title: "value", kind: "wrap mono" }, { title: "said at", kind: "wrap" }, { title: "changes at a", kind: "s" },
     ], kept.map((each) => [
       make("b", {}, each.name), each.value, each.said === "default" ? make("span", { class: "note" }, "default") : each.said, each.changes_at,
     ])) : nothing("No setting fits."));
