@@ -9,24 +9,26 @@ use crate::purge;
 use crate::record::Record;
 use crate::respond::{self, Answer, Next};
 use crate::session::{End, Session};
-use crate::ticker::Wait;
-use crate::tunnel;
+use crate::ticker::{Over, Wait};
+use crate::tunnel::{self, Left};
+use crate::worker::RecordGuard;
 use larder_cache::cache::{Glance, Tier};
 use larder_cache::policy::{self, Asked, Usable};
 use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 /// What a connection is served first.
 pub enum First {
     /// What is yet to be read or written.
     Rest,
     /// A request that the store had no answer for at once.
-    Request(Box<RequestHead>, Option<Box<Begun>>),
+    Request(Box<RequestHead>, Box<Begun>),
     /// A request that wants to leave HTTP.
-    Leaves(Box<RequestHead>),
+    Leaves(Box<RequestHead>, RecordGuard),
     /// What is in the outbox, and then nothing more.
     Close,
 }
@@ -54,7 +56,8 @@ pub fn at_once(session: &mut Session, mut heard: &[u8]) -> Step {
         let Some(mut request) = session.request_of(&mut heard) else { break Step::Goes(Box::new(First::Rest)) };
         // What was answered like this before did not leave either.
         if !request.is_settled && leaves_http(&request) {
-            break Step::Goes(Box::new(First::Leaves(request.head)));
+            let record = begin(session, &request);
+            break Step::Goes(Box::new(First::Leaves(request.head, record)));
         }
         let next = match quick(session, &mut request) {
             Glanced::Answered(next) => next,
@@ -82,8 +85,8 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
     let mut given = match first {
         First::Rest => None,
         First::Request(request, begun) => Some((request, begun)),
-        First::Leaves(request) => {
-            session = Box::pin(leave_http(session, *request)).await?;
+        First::Leaves(request, record) => {
+            session = Box::pin(leave_http(session, *request, record)).await?;
             None
         }
         First::Close => {
@@ -96,16 +99,18 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
             Some((request, begun)) => caught(&mut session, request, begun).await,
             None => match session.next_request().await {
                 Ok(request) if leaves_http(&request) => {
+                    let record = begin(&session, &request);
                     // Rare and large: boxed, so that every connection's task stays small.
-                    session = Box::pin(leave_http(session, *request.head)).await?;
+                    session = Box::pin(leave_http(session, *request.head, record)).await?;
                     continue;
                 }
-                Ok(mut request) => match quick(&mut session, &mut request) {
-                    Glanced::Answered(next) => {
+                Ok(mut request) => match catch_unwind(AssertUnwindSafe(|| quick(&mut session, &mut request))) {
+                    Ok(Glanced::Answered(next)) => {
                         session.worker.heads.keep(session.peer, request);
                         next
                     }
-                    Glanced::Travels(begun) => caught(&mut session, request.head, begun).await,
+                    Ok(Glanced::Travels(begun)) => caught(&mut session, request.head, begun).await,
+                    Err(_) => broken(&mut session),
                 },
                 Err(End::Sits) => return Some(session),
                 Err(end) => {
@@ -130,14 +135,51 @@ fn leaves_http(request: &RequestHead) -> bool {
     request.method == Method::Connect || upgrades(request)
 }
 
-async fn leave_http(session: Box<Session>, request: RequestHead) -> Option<Box<Session>> {
-    match request.method {
-        Method::Connect => {
-            tunnel::connect(session, request).await;
+/// Serves a request that wants to leave HTTP; the session comes back when it stays. As long as its client can be answered, a
+/// limit or a broken invariant ends it as it ends any other request.
+async fn leave_http(mut session: Box<Session>, request: RequestHead, mut record: RecordGuard) -> Option<Box<Session>> {
+    let request = Rc::new(request);
+    let verdict = access::judge(&session, &request);
+    if request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
+        // The offer is not taken: the request is answered as if it had made none (RFC 9110 section 7.8).
+        let begun = Box::new(Begun { verdict: Some(verdict), record, key: None });
+        let next = caught(&mut session, Box::new(Rc::unwrap_or_clone(request)), begun).await;
+        return go_on(session, next).await;
+    }
+    let way = async |session: &mut Session, record: &mut Record| {
+        #[cfg(test)]
+        tests::may_break("leave", &request);
+        match request.method {
+            Method::Connect => tunnel::connect(session, &request, verdict, record).await,
+            _ => tunnel::upgrade(session, &request, verdict, record).await,
+        }
+    };
+    let left = within_limits(&mut session, &request, &mut record, way).await;
+    match left {
+        Left::Stays(next) => {
+            record.tell();
+            go_on(session, next).await
+        }
+        Left::Passes { origin, read, held } => {
+            tunnel::pass(session, origin, read, record).await;
+            drop(held);
             None
         }
-        _ => tunnel::upgrade(session, request).await,
+        Left::Opens(host, port) => {
+            tunnel::open(session, host, port, record).await;
+            None
+        }
     }
+}
+
+/// The connection after an answer: it is here for the next request, or closed, or cut.
+async fn go_on(session: Box<Session>, next: Next) -> Option<Box<Session>> {
+    match next {
+        Next::Continue => return Some(session),
+        Next::Close => session.close().await,
+        Next::Cut => {}
+    }
+    None
 }
 
 /// A request that wants to leave HTTP. One of HTTP/1.0 can't, and one with a body would have to be read by two protocols:
@@ -154,23 +196,42 @@ enum Glanced {
     /// The answer is in the outbox.
     Answered(Next),
     /// There is none at hand. What was found out about the request by then need not be found out again.
-    Travels(Option<Box<Begun>>),
+    Travels(Box<Begun>),
 }
 
-/// What the rules say of a request, and its record and key where they let it through.
+/// A request that is not answered at once: its record, and what was found out about it.
 pub struct Begun {
-    verdict: Verdict,
-    looked: Option<(Box<Record>, Vec<u8>)>,
+    /// What the rules say, where they were asked.
+    verdict: Option<Verdict>,
+    record: RecordGuard,
+    /// Its key, where it was looked for.
+    key: Option<Vec<u8>>,
+}
+
+/// The record of a request that is not answered on the spot.
+fn begin(session: &Session, request: &RequestHead) -> RecordGuard {
+    session.worker.begin_guarded(request, session.peer, &session.door)
+}
+
+/// In charge of the record of a request that was looked for in vain.
+fn guard(session: &Session, record: Box<Record>) -> RecordGuard {
+    RecordGuard::new(&session.worker, session.door.run.as_ref(), record)
+}
+
+fn travels(record: RecordGuard, verdict: Option<Verdict>, key: Option<Vec<u8>>) -> Glanced {
+    Glanced::Travels(Box::new(Begun { verdict, record, key }))
 }
 
 /// The same way for a request that the store answers on the spot: no wait, so no task state.
 fn quick(session: &mut Session, request: &mut Request) -> Glanced {
+    #[cfg(test)]
+    tests::may_break("quick", request);
     if !request.is_settled {
         // Framing first: what could be read in two ways is refused, hit or not.
         let bare = framing::of_request(request) == Ok(Framing::None);
         if request.method != Method::Get || !bare || !respond::is_plain(&request.fields) || !policy::answerable(request)
         {
-            return Glanced::Travels(None);
+            return travels(begin(session, request), None, None);
         }
     }
     if let Some(precedent) = request.precedent.as_deref().filter(|it| request.is_settled || it.covers(&request.head))
@@ -194,8 +255,8 @@ fn quick(session: &mut Session, request: &mut Request) -> Glanced {
                 Glanced::Answered(next)
             }
             Err(record) => {
-                let verdict = access::judge(session, request);
-                Glanced::Travels(Some(Box::new(Begun { verdict, looked: Some((record, key.clone())) })))
+                let record = guard(session, record);
+                travels(record, Some(access::judge(session, request)), Some(key.clone()))
             }
         };
     }
@@ -203,7 +264,7 @@ fn quick(session: &mut Session, request: &mut Request) -> Glanced {
     let ask = match access::judge(session, request) {
         Verdict::Allow(ask) => ask,
         Verdict::Answer(page) => return Glanced::Answered(refused(session, request, &page)),
-        verdict => return Glanced::Travels(Some(Box::new(Begun { verdict, looked: None }))),
+        verdict => return travels(begin(session, request), Some(verdict), None),
     };
     let worker = Rc::clone(&session.worker);
     let mut record = worker.begin_record(request, session.peer, &session.door);
@@ -222,10 +283,7 @@ fn quick(session: &mut Session, request: &mut Request) -> Glanced {
             }
             Glanced::Answered(next)
         }
-        Err(record) => {
-            let begun = Begun { verdict: Verdict::Allow(ask), looked: Some((record, key.clone())) };
-            Glanced::Travels(Some(Box::new(begun)))
-        }
+        Err(record) => travels(guard(session, record), Some(Verdict::Allow(ask)), Some(key.clone())),
     }
 }
 
@@ -265,14 +323,18 @@ fn refused(session: &mut Session, request: &RequestHead, page: &Page) -> Next {
     next
 }
 
-/// One request, from its head to its record.
-async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<Begun>>) -> Next {
-    let request = Rc::new(request);
-    let (verdict, looked) = begun.map_or((None, None), |begun| (Some(begun.verdict), begun.looked));
-    let (noted, key) = looked.unzip();
-    let mut record = noted.unwrap_or_else(|| session.worker.begin_record(&request, session.peer, &session.door));
+/// One request, from its head to the end of its answer.
+async fn travel(
+    session: &mut Session,
+    request: &Rc<RequestHead>,
+    verdict: Option<Verdict>,
+    key: Option<Vec<u8>>,
+    record: &mut Record,
+) -> Next {
+    #[cfg(test)]
+    tests::may_break("travel", request);
     let mut upload = None;
-    let answer = match framing::of_request(&request) {
+    let answer = match framing::of_request(request) {
         Err(fault) => Answer::Page(access::fault_page(fault.kind, fault.detail)),
         Ok(Framing::Length(length)) if too_long(session, length) => {
             session.begin_upload(Framing::Length(length));
@@ -280,23 +342,22 @@ async fn travel(session: &mut Session, request: RequestHead, begun: Option<Box<B
         }
         Ok(framing) => {
             session.begin_upload(framing);
-            match verdict.unwrap_or_else(|| access::judge(session, &request)) {
+            match verdict.unwrap_or_else(|| access::judge(session, request)) {
                 Verdict::Allow(ask) => {
                     if key.is_none() {
-                        note(session, &ask, &mut record);
+                        note(session, &ask, record);
                     }
-                    obtain::obtain(session, &request, ask, key, framing, &mut upload, &mut record).await
+                    obtain::obtain(session, request, ask, key, framing, &mut upload, record).await
                 }
                 Verdict::Answer(page) => Answer::Page(page),
-                Verdict::Purge(ask) => Answer::Page(purge::of_request(&session.worker.shared, &request, &ask).await),
-                Verdict::Echo => Answer::Page(echo(&request)),
+                Verdict::Purge(ask) => Answer::Page(purge::of_request(&session.worker.shared, request, &ask).await),
+                Verdict::Echo => Answer::Page(echo(request)),
                 Verdict::Tunnel(..) => Answer::Page(access::fault_page(FaultKind::Target, "not a CONNECT")),
             }
         }
     };
-    let next = respond::respond(session, &request, answer, &mut upload, &mut record).await;
+    let next = respond::respond(session, request, answer, &mut upload, record).await;
     let drained = next != Next::Continue || drain(session).await;
-    session.worker.tell(session.door.run.as_deref(), record);
     if drained { next } else { Next::Close }
 }
 
@@ -340,55 +401,104 @@ async fn refuse(mut session: Box<Session>, end: &End) {
     match respond::page_for_end(end) {
         Some(page) => {
             respond::page_without_request(&mut session, &page);
-            session.worker.shared.tell_refused(&session, &page);
+            session.worker.tell_refused(&session.door, session.peer, &page);
             session.close().await;
         }
         None => {
+            if session.is_in_head() {
+                session.worker.tell_unanswered(&session.door, session.peer, "client-gone");
+            }
             let _ = session.flush().await;
         }
     }
 }
 
-/// A broken invariant ends one request, not the worker: it is answered 500 and counted (invariant 12).
-async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Option<Box<Begun>>) -> Next {
+/// Serves a request that is not answered at once, and tells its record.
+async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Box<Begun>) -> Next {
+    let request = Rc::new(*request);
+    let Begun { verdict, mut record, key } = *begun;
+    let way = async |session: &mut Session, record: &mut Record| {
+        Left::Stays(travel(session, &request, verdict, key, record).await)
+    };
+    let left = within_limits(session, &request, &mut record, way).await;
+    record.tell();
+    match left {
+        Left::Stays(next) => next,
+        Left::Passes { .. } | Left::Opens(..) => Next::Cut,
+    }
+}
+
+/// Goes this way with a request. A broken invariant ends one request, not the worker (invariant 12), and one that takes too
+/// long as a whole is cut where it is: where nothing was answered yet, the client is told.
+async fn within_limits(
+    session: &mut Session,
+    request: &RequestHead,
+    record: &mut Record,
+    way: impl AsyncFnOnce(&mut Session, &mut Record) -> Left,
+) -> Left {
     let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
-        let mut travelling = place::boxed(|| travel(session, *request, begun));
-        let caught = std::future::poll_fn(|cx| {
-            match std::panic::catch_unwind(AssertUnwindSafe(|| travelling.as_mut().poll(cx))) {
-                Ok(Poll::Ready(next)) => Poll::Ready(Some(next)),
-                Ok(Poll::Pending) => Poll::Pending,
-                Err(_) => Poll::Ready(None),
-            }
+        let mut going = place::boxed(|| way(session, record));
+        let caught = std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| going.as_mut().poll(cx))) {
+            Ok(Poll::Ready(left)) => Poll::Ready(Some(left)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(_) => Poll::Ready(None),
         });
-        match limit {
-            None => Ok(caught.await),
-            // A request that takes too long as a whole is cut where it is.
-            Some(limit) => worker.ticker.timer().limit(limit, Wait::Busy, caught).await,
-        }
+        worker.ticker.timer().limit(limit.unwrap_or(Duration::MAX), Wait::Request, caught).await
     };
-    match result {
-        Ok(Some(next)) => return next,
-        Ok(None) => session.worker.tally.panics.add(1),
-        Err(_) => {}
+    let page = match result {
+        Ok(Some(left)) => return left,
+        Ok(None) => {
+            worker.tally.panics.add(1);
+            broken_page()
+        }
+        Err(Over::Ending | Over::Draining) => {
+            let what = "This cache is going down, and does not wait for the request any longer.";
+            Page::new(503, "going-down", what, "Send it again in a moment.").closing().with("Retry-After", "5")
+        }
+        // Whose turn it was when the time was up.
+        Err(Over::Late) if !session.upload_is_over() => {
+            out_of_time(408, "The request did not come to its end in time.")
+        }
+        Err(Over::Late) => out_of_time(504, "There was no answer within the time that a request may take as a whole."),
+    };
+    Left::Stays(end_early(session, request, &page, record))
+}
+
+/// Ends a request before its answer is whole: by this page, if the client has seen nothing of an answer yet.
+fn end_early(session: &mut Session, request: &RequestHead, page: &Page, record: &mut Record) -> Next {
+    if !session.answer_began {
+        return respond::respond_page(session, request, page, false, record);
     }
+    record.breaks_off(page.word, &page.what);
     // What was said so far may be of a body that ends with the connection.
     session.end_by_reset();
     Next::Cut
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn task_bytes<F>(_: impl Fn(Box<Session>, First) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    /// It is copied when a connection begins, and held for as long as one is idle.
-    #[test]
-    fn a_connection_s_task_is_small() {
-        assert!(task_bytes(serve) <= 1024, "{}", task_bytes(serve));
-        assert!(size_of::<Session>() <= 480, "{}", size_of::<Session>());
-    }
+fn out_of_time(status: u16, what: &str) -> Page {
+    Page::new(status, "request-time", what, "Try again; the administrator can raise timeouts.request.").closing()
 }
+
+fn broken_page() -> Page {
+    let what = "This cache met a mistake of its own while it served the request.";
+    Page::new(500, "panic", what, "Try again, and tell the administrator: the diagnostics say more.").closing()
+}
+
+/// What becomes of a connection on which a request met a broken invariant before it got a task. Its record is lost with it,
+/// so it has another one.
+pub fn broken(session: &mut Session) -> Next {
+    session.worker.tally.panics.add(1);
+    let page = broken_page();
+    if session.answer_began {
+        session.worker.tell_unanswered(&session.door, session.peer, page.word);
+        session.end_by_reset();
+        return Next::Cut;
+    }
+    respond::page_without_request(session, &page);
+    session.worker.tell_refused(&session.door, session.peer, &page);
+    Next::Close
+}
+
+#[cfg(test)]
+mod tests;

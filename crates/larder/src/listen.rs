@@ -255,8 +255,13 @@ fn welcome(worker: &Rc<Worker>, door: &Arc<Door>, socket: Socket, peer: SocketAd
     tokio::task::spawn_local(async move {
         let _guest = guest;
         let stream = Rewound::new(Vec::new(), socket);
-        if let Ok(wire) = Box::pin(shake_hands(&worker, config, stream)).await {
-            journey::serve(Session::new(worker, door, peer, wire, BytesMut::new()), First::Rest).await;
+        match Box::pin(shake_hands(&worker, config, stream)).await {
+            Ok(wire) => {
+                journey::serve(Session::new(worker, door, peer, wire, BytesMut::new()), First::Rest).await;
+            }
+            // Who came and went asked for nothing; those who look whether somebody listens do so all the time.
+            Err(HandshakeTrouble::Closed) => {}
+            Err(trouble) => worker.tell_unanswered(&door, peer, trouble.as_str()),
         }
     });
 }
@@ -278,15 +283,15 @@ pub async fn shake_hands(
             worker.tally.handshakes_failed.add(1);
             Err(HandshakeTrouble::of(&error))
         }
-        Err(_) => Err(HandshakeTrouble::Closed),
+        Err(_) => {
+            worker.tally.handshakes_failed.add(1);
+            Err(HandshakeTrouble::Late)
+        }
     }
 }
 
 /// Overload refuses early and says so, instead of growing.
 fn refuse(guest: Guest, full: Full, door: &Arc<Door>, socket: Socket, peer: SocketAddr) {
-    if door.tls.is_some() {
-        return;
-    }
     let (word, what, remedy) = match full {
         Full::Server => (
             "connections-max",
@@ -299,12 +304,17 @@ fn refuse(guest: Guest, full: Full, door: &Arc<Door>, socket: Socket, peer: Sock
             "Close some; the administrator can raise limits.connections_per_client_max.",
         ),
     };
+    if door.tls.is_some() {
+        // A handshake is what there is no room for.
+        return guest.worker.tell_unanswered(door, peer, word);
+    }
     let page = Page::new(503, word, what, remedy).closing().with("Retry-After", "5");
     let wire = Wire::Client(socket);
     let mut session = Session::new(Rc::clone(&guest.worker), Arc::clone(door), peer, wire, BytesMut::new());
     tokio::task::spawn_local(async move {
         let _guest = guest;
         respond::page_without_request(&mut session, &page);
+        session.worker.tell_refused(&session.door, peer, &page);
         session.close().await;
     });
 }

@@ -300,9 +300,8 @@ fn hear(mut session: Box<Session>, more: bool) -> Option<Heard> {
     match catch_unwind(AssertUnwindSafe(|| journey::at_once(&mut session, &room[..bytes]))) {
         Ok(step) => Some(Heard { session, step, more: more || bytes == room.len() }),
         Err(_) => {
-            worker.tally.panics.add(1);
-            session.leave();
-            None
+            journey::broken(&mut session);
+            Some(Heard { session, step: Step::Closes, more: false })
         }
     }
 }
@@ -360,7 +359,7 @@ async fn keep(worker: Rc<Worker>, poll: TcpStream) {
             // Others first: many have spoken.
             Ok(Ok(())) => tokio::task::yield_now().await,
             Err(Over::Late) => {}
-            Err(Over::Draining) => break,
+            Err(Over::Draining | Over::Ending) => break,
             Ok(Err(error)) => {
                 tracing::error!(%error, "cannot wait for clients");
                 break;

@@ -322,13 +322,13 @@ impl Relay<'_> {
                     *upload = None;
                     continue;
                 }
-                Err(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(gone)),
+                Err(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(respond::client_gone)),
             };
             match step {
                 Step::Interim(head) => {
                     respond::interim(session, &head);
                     if led.beside(session.flush()).await.is_err() {
-                        return Answer::Page(gone());
+                        return Answer::Page(respond::client_gone());
                     }
                 }
                 Step::Arrival(Arrival::Head(kept)) => {
@@ -341,7 +341,7 @@ impl Relay<'_> {
                     };
                 }
                 Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
-                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(gone()),
+                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(respond::client_gone()),
             }
         }
     }
@@ -393,8 +393,4 @@ fn failed(failure: &Failure, record: &mut Record) -> Answer {
 fn only_if_cached() -> Page {
     let what = "The request asks for a stored answer only, and there is none.";
     Page::new(504, "only-if-cached", what, "Ask without `only-if-cached`.")
-}
-
-fn gone() -> Page {
-    Page::new(400, "client-gone", "The request did not come to its end.", "Send it again.").closing()
 }

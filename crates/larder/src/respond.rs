@@ -330,6 +330,7 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
     let next = if carriage == Carriage::UntilClose || !delivery.keep { Next::Close } else { Next::Continue };
     let by = session.worker.shared.answered_by(delivery.kept.head.version);
     let status = delivery.kept.head.status;
+    session.answer_began = true;
     session.outbox.own(|out| {
         let first = delivery.kept.first().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
         match first {
@@ -570,6 +571,7 @@ fn begin_partial(
         None => fields.set("Content-Range", content_range),
     }
     let by = session.worker.shared.answered_by(delivery.kept.head.version);
+    session.answer_began = true;
     session.outbox.own(|out| {
         encode::status_line(out, 206, head::reason(206));
         fields.write_to(out);
@@ -608,6 +610,7 @@ fn not_modified(session: &mut Session, delivery: &Delivery<'_>, record: &mut Rec
     let mut fields = delivery.kept.head.fields.clone();
     fields.retain(|name, _| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
     let by = session.worker.shared.answered_by(delivery.kept.head.version);
+    session.answer_began = true;
     session.outbox.own(|out| {
         encode::status_line(out, 304, head::reason(304));
         fields.write_to(out);
@@ -659,6 +662,7 @@ struct Telling<'a> {
 }
 
 fn write_page(session: &mut Session, of: &Telling<'_>, body: &str) {
+    session.answer_began = true;
     session.outbox.own(|out| {
         out.reserve(PAGE_HEAD_BYTES + body.len());
         encode::status_line(out, of.page.status, head::reason(of.page.status));
@@ -719,6 +723,12 @@ pub fn page_for_end(end: &End) -> Option<Page> {
             Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.")
                 .closing(),
         ),
+        End::Unfinished => Some(client_gone()),
         End::Quiet | End::Broken | End::Sits => None,
     }
+}
+
+/// For a client that ended the connection before its request was over; who closed one direction alone reads it.
+pub fn client_gone() -> Page {
+    Page::new(400, "client-gone", "The request did not come to its end.", "Send it again.").closing()
 }

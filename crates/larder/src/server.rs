@@ -8,12 +8,10 @@ use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
 use crate::log::{AccessLog, Lines};
-use crate::page::Page;
 use crate::record::{Counters, Names, Record, Ring, Run, Tally};
 use crate::reload::{self, Again};
 use crate::run::control::{RunStarted, RunStats};
 use crate::run::folder::Temporary;
-use crate::session::Session;
 use crate::tls::ca::Authority;
 use crate::tls::pass::PassList;
 use crate::tls::server::Certificates;
@@ -435,13 +433,6 @@ impl Shared {
             traces.end(*sampled, &record, &self.names, &tally.spans);
         }
         tally.ring.keep(record);
-    }
-
-    /// The record of what was no request.
-    pub fn tell_refused(&self, session: &Session, page: &Page) {
-        let mut record = Box::new(Record::refused(session.peer, page, session.worker.next_number()));
-        record.trail.listener = session.door.address;
-        session.worker.tell(session.door.run.as_deref(), record);
     }
 
     /// What `look` finds in the records of each worker, as far as these answer in time.

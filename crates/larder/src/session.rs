@@ -55,6 +55,9 @@ pub struct Session {
     flushes: u8,
     /// An answer lies in a buffer of which there are few: it is the next one's as soon as this is written.
     pub hurries: bool,
+    /// The head of the final answer to the current request, or some of it, is in the outbox or went out: another answer
+    /// would be taken for its rest. Set before a head is written, by whoever writes one.
+    pub answer_began: bool,
     /// The client said that its last request is the last one.
     last_said: bool,
     /// When the first bytes of the head that is being read came.
@@ -68,6 +71,8 @@ pub enum End {
     Quiet,
     /// The connection broke.
     Broken,
+    /// The client ended the connection in the middle of a head.
+    Unfinished,
     /// A request was begun and not finished in time.
     Late,
     /// It waits for the next one in the lobby.
@@ -127,6 +132,7 @@ impl Session {
             uploaded: 0,
             flushes: 0,
             hurries: false,
+            answer_began: false,
             last_said: false,
             head_began: None,
         })
@@ -176,6 +182,7 @@ impl Session {
             self.note();
         }
         self.uploaded = 0;
+        self.answer_began = false;
         self.last_said = !head.keeps_alive();
         self.head_began = None;
     }
@@ -203,6 +210,11 @@ impl Session {
         if self.wire.free().is_none() {
             self.give_up_place();
         }
+    }
+
+    /// Some of a request's head was read, and no more.
+    pub fn is_in_head(&self) -> bool {
+        !self.inbox.is_empty() && self.upload.is_none()
     }
 
     /// It does not wait in the lobby any more.
@@ -316,7 +328,7 @@ impl Session {
         let read = self.timer.limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox)).await;
         match read {
             Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
-            Ok(Ok(0)) => Err(End::Broken),
+            Ok(Ok(0)) => Err(End::Unfinished),
             Ok(Ok(_)) => {
                 self.borrow_outbox();
                 Ok(())

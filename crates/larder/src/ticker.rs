@@ -28,6 +28,7 @@ const REST_TICKS_MAX: u64 = 5;
 pub struct Ticker {
     now: Cell<u64>,
     draining: Cell<bool>,
+    ending: Cell<bool>,
     seats: RefCell<Vec<Seat>>,
     free: RefCell<Vec<usize>>,
     /// Ticks since a wait began.
@@ -47,7 +48,7 @@ struct Rest {
 struct Seat {
     /// The tick at which the wait is over; 0 when nobody waits.
     deadline: u64,
-    idle: bool,
+    wait: Wait,
     waker: Option<Waker>,
 }
 
@@ -58,15 +59,20 @@ pub enum Over {
     Late,
     /// The server is going down and this wait is for nothing in particular.
     Draining,
+    /// The server does not wait for requests any longer.
+    Ending,
 }
 
 /// Whether a wait may be ended because the server goes down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// For the next request: nothing is lost when it ends.
     Idle,
     /// In the middle of something.
+    #[default]
     Busy,
+    /// For a request as a whole: it ends when the server waits for none any longer.
+    Request,
 }
 
 impl Ticker {
@@ -126,7 +132,7 @@ impl Ticker {
 
     fn wake_those_over(&self) {
         for seat in self.seats.borrow_mut().iter_mut() {
-            let over = seat.deadline <= self.now.get() || (seat.idle && self.draining.get());
+            let over = seat.deadline <= self.now.get() || self.ends(seat.wait).is_some();
             if seat.deadline != 0
                 && over
                 && let Some(waker) = seat.waker.take()
@@ -153,6 +159,21 @@ impl Ticker {
     pub fn drain(&self) {
         self.draining.set(true);
         self.stir();
+    }
+
+    /// Ends all waits for requests as a whole, now and from now on: the time to drain is over.
+    pub fn end(&self) {
+        self.ending.set(true);
+        self.stir();
+    }
+
+    /// Whether such a wait ends because the server goes down.
+    fn ends(&self, wait: Wait) -> Option<Over> {
+        match wait {
+            Wait::Idle => self.draining.get().then_some(Over::Draining),
+            Wait::Busy => None,
+            Wait::Request => self.ending.get().then_some(Over::Ending),
+        }
     }
 
     /// Whether the server is going down.
@@ -192,8 +213,8 @@ impl Timer {
             } else if deadline <= self.ticker.now.get() {
                 return Poll::Ready(Err(Over::Late));
             }
-            if wait == Wait::Idle && self.ticker.draining.get() {
-                return Poll::Ready(Err(Over::Draining));
+            if let Some(over) = self.ticker.ends(wait) {
+                return Poll::Ready(Err(over));
             }
             self.arm(deadline, wait, cx);
             Poll::Pending
@@ -207,7 +228,7 @@ impl Timer {
         let mut seats = self.ticker.seats.borrow_mut();
         let seat = &mut seats[self.seat];
         seat.deadline = deadline;
-        seat.idle = wait == Wait::Idle;
+        seat.wait = wait;
         match &mut seat.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             empty => *empty = Some(cx.waker().clone()),
@@ -282,6 +303,20 @@ mod tests {
         run(async {
             assert_eq!(over(1, Wait::Idle, true).await, Err(Over::Draining));
             assert_eq!(over(1, Wait::Busy, true).await, Ok(()));
+            assert_eq!(over(1, Wait::Request, true).await, Ok(()));
+        });
+    }
+
+    #[test]
+    fn requests_end_when_the_time_to_drain_is_over() {
+        run(async {
+            let ticker = Ticker::new();
+            let timer = ticker.timer();
+            let mut wait = pin!(timer.limit(Duration::MAX, Wait::Request, pending::<()>()));
+            ticker.drain();
+            assert!(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await.is_pending());
+            ticker.end();
+            assert_eq!(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await, Poll::Ready(Err(Over::Ending)));
         });
     }
 

@@ -8,20 +8,20 @@ use crate::journey::{self, First};
 use crate::listen;
 use crate::page::Page;
 use crate::record::{Cause, Notes, Outcome, Record, Reuse};
-use crate::respond::{self, Answer};
+use crate::respond::{self, Answer, Next};
 use crate::session::Session;
 use crate::socket::Socket;
 use crate::ticker::Wait;
 use crate::tls::HandshakeTrouble;
 use crate::tls::hello::{self, Peek};
-use crate::upstream::{Connection, Fresh, UpstreamFault, UpstreamFaultKind};
+use crate::upstream::{Connection, Fresh, HeldConnection, UpstreamFault, UpstreamFaultKind};
 use crate::wire::{Rewound, Wire};
-use crate::worker::Worker;
+use crate::worker::{RecordGuard, Worker};
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -34,69 +34,104 @@ const FIRST_WORDS: Duration = Duration::from_secs(3);
 /// A ClientHello is shorter than this.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves a CONNECT.
-pub async fn connect(mut session: Box<Session>, request: RequestHead) {
-    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
-    let (host, port) = match access::judge(&session, &request) {
+/// What becomes of a request that wanted to leave HTTP.
+pub enum Left {
+    /// It was answered, and the connection stays with HTTP as far as it stays.
+    Stays(Next),
+    /// Bytes are passed on to and from an origin.
+    Passes {
+        /// The stream.
+        origin: Wire,
+        /// What was read from it already.
+        read: BytesMut,
+        /// It is one of the origin's connections until the tunnel ends, as any other.
+        held: Option<HeldConnection>,
+    },
+    /// The client is told that it has a tunnel to this host and port, and what it says there is looked at.
+    Opens(Host, u16),
+}
+
+/// Judges a CONNECT and gets its origin, as far as the client can still be told that it has no tunnel.
+pub async fn connect(session: &mut Session, request: &RequestHead, verdict: Verdict, record: &mut Record) -> Left {
+    let (host, port) = match verdict {
         Verdict::Tunnel(host, port) => (host, port),
-        Verdict::Answer(page) => return answer(session, &request, page.closing(), record).await,
-        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Echo => return,
+        Verdict::Answer(page) => return answer(session, request, page, record),
+        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Echo => {
+            let page = access::fault_page(FaultKind::Target, "a CONNECT names a host and a port");
+            return answer(session, request, page, record);
+        }
     };
     record.url = format!("{host}:{port}");
-    if framing::of_request(&request) != Ok(Framing::None) {
+    if framing::of_request(request) != Ok(Framing::None) {
         let page = Page::new(400, "connect-body", "A CONNECT has no body.", "Send the bytes once the tunnel is open.");
-        return answer(session, &request, page.closing(), record).await;
+        return answer(session, request, page, record);
     }
     let opens =
         session.door.intercept && session.worker.shared.pass.find(session.peer.ip(), &host, clock::now()).is_none();
     if opens {
-        return Box::pin(open(session, host, port, record)).await;
+        return Left::Opens(host, port);
     }
+    // Whoever waits for an origin first gets what is ready.
+    let _ = session.flush().await;
     match session.worker.upstreams.tunnel(&host, port).await {
         Ok(stream) => {
-            session.outbox.own(|out| out.extend_from_slice(ESTABLISHED));
-            pass(session, Wire::Tcp(stream), BytesMut::new(), record).await;
+            established(session, record);
+            Left::Passes { origin: Wire::Tcp(stream), read: BytesMut::new(), held: None }
         }
-        Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
+        Err(fault) => answer(session, request, page_of(&fault, record), record),
     }
+}
+
+fn established(session: &mut Session, record: &mut Record) {
+    record.status = 200;
+    session.answer_began = true;
+    session.outbox.own(|out| out.extend_from_slice(ESTABLISHED));
 }
 
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
 /// Answers the CONNECT, looks at the client's first bytes, and serves what is inside if it is HTTP in TLS.
-async fn open(mut session: Box<Session>, host: Host, port: u16, record: Box<Record>) {
-    session.outbox.own(|out| out.extend_from_slice(ESTABLISHED));
+pub async fn open(mut session: Box<Session>, host: Host, port: u16, mut record: RecordGuard) {
+    established(&mut session, &mut record);
     if session.flush().await.is_err() {
-        return;
+        return record.breaks_off("client-gone", "the client left before the tunnel stood");
     }
     let (worker, door, peer) = (Rc::clone(&session.worker), session.door.clone(), session.peer);
-    let run = door.run.clone();
     let (wire, mut first) = session.into_parts();
-    let Wire::Client(mut stream) = wire else { return };
-    let looked = look(&worker, &mut stream, &mut first).await;
-    let Looked::Tls(hello) = looked else {
-        return pass_unopened(worker, stream, first, (host, port), record, run.as_deref()).await;
+    let Wire::Client(mut stream) = wire else {
+        return record.breaks_off("nested-connect", "there is a tunnel inside a tunnel");
     };
-    if !hello.speaks_http_1_1() {
-        return pass_unopened(worker, stream, first, (host, port), record, run.as_deref()).await;
-    }
+    let hello = match look(&worker, &mut stream, &mut first).await {
+        Looked::Tls(hello) if hello.speaks_http_1_1() => hello,
+        Looked::Tls(_) | Looked::Other => return pass_unopened(worker, stream, first, (host, port), record).await,
+    };
     // A client that connected to an address names the host inside.
     let inside = if host.ip().is_some() { hello.host(&host) } else { host.clone() };
     let config = match worker.shared.authority().and_then(|ca| ca.server_config(&hello.host(&host), clock::now())) {
         Ok(config) => config,
-        Err(error) => return tracing::error!(%error, "cannot open a tunnel: is the store folder writable?"),
+        Err(error) => {
+            tracing::error!(%error, "cannot open a tunnel: is the store folder writable?");
+            return record.breaks_off("no-certificate", "there is no certificate for the host of the tunnel");
+        }
     };
     match listen::shake_hands(&worker, config, Rewound::new(first.to_vec(), stream)).await {
         Ok(wire) => {
+            (record.outcome, record.complete) = (Outcome::Opened, true);
+            record.tell();
             let mut session = Session::new(worker, door, peer, wire, BytesMut::new());
             session.inside = Some((inside, port));
             journey::serve(session, First::Rest).await;
         }
-        Err(HandshakeTrouble::ClientRejectsCa) => {
-            tracing::info!(%host, client = %peer.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
-            worker.shared.pass.learn(peer.ip(), &host, clock::now());
+        Err(trouble) => {
+            match trouble {
+                HandshakeTrouble::ClientRejectsCa => {
+                    tracing::info!(%host, client = %peer.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
+                    worker.shared.pass.learn(peer.ip(), &host, clock::now());
+                }
+                _ => tracing::debug!(%host, trouble = trouble.as_str(), "no TLS inside the tunnel"),
+            }
+            record.breaks_off(trouble.as_str(), "there was no TLS inside the tunnel");
         }
-        Err(trouble) => tracing::debug!(%host, trouble = trouble.as_str(), "no TLS inside the tunnel"),
     }
 }
 
@@ -121,30 +156,31 @@ async fn look(worker: &Rc<Worker>, stream: &mut (impl AsyncRead + Unpin), first:
     }
 }
 
+/// The client was told that the tunnel stands. Where there is no way to its origin, all that is left is to end it, in a way
+/// that can't be taken for the origin's own end.
 async fn pass_unopened(
     worker: Rc<Worker>,
     stream: Socket,
     first: BytesMut,
     (host, port): (Host, u16),
-    record: Box<Record>,
-    run: Option<&crate::record::Run>,
+    mut record: RecordGuard,
 ) {
-    // The client was told that the tunnel stands; all that is left on a failure is to end it.
-    if let Ok(origin) = worker.upstreams.tunnel(&host, port).await {
-        splice(&worker, (Wire::Client(stream), first), (Wire::Tcp(origin), BytesMut::new()), record, run).await;
+    match worker.upstreams.tunnel(&host, port).await {
+        Ok(origin) => {
+            splice(&worker, (Wire::Client(stream), first), (Wire::Tcp(origin), BytesMut::new()), record).await
+        }
+        Err(fault) => {
+            page_of(&fault, &mut record);
+            stream.end_by_reset();
+        }
     }
 }
 
-/// Serves a request that wants to leave HTTP (RFC 9110 section 7.8). Gives the session back when it stays with HTTP.
-pub async fn upgrade(mut session: Box<Session>, request: RequestHead) -> Option<Box<Session>> {
-    let mut record = session.worker.begin_record(&request, session.peer, &session.door);
-    let ask = match access::judge(&session, &request) {
-        Verdict::Allow(ask) => ask,
-        Verdict::Answer(page) => {
-            answer(session, &request, page.closing(), record).await;
-            return None;
-        }
-        Verdict::Tunnel(..) | Verdict::Purge(_) | Verdict::Echo => return None,
+/// Asks the origin of a request that wants to leave HTTP (RFC 9110 section 7.8).
+pub async fn upgrade(session: &mut Session, request: &RequestHead, verdict: Verdict, record: &mut Record) -> Left {
+    let Verdict::Allow(ask) = verdict else {
+        // Any other verdict is served like a request without an offer.
+        return answer(session, request, access::fault_page(FaultKind::Target, "there is nothing to upgrade"), record);
     };
     record.url = ask.url.to_string();
     record.trail.rule = Some(ask.rule);
@@ -152,16 +188,15 @@ pub async fn upgrade(mut session: Box<Session>, request: RequestHead) -> Option<
     let _ = session.flush().await;
     let notes = record.notes();
     record.leads(&notes);
-    let asked = ask_upgrade(&session, &request, &ask, &notes).await;
+    let asked = ask_upgrade(session, request, &ask, &notes).await;
     if let Some(traces) = &session.worker.shared.traces {
         traces.end_fetch(&request.method, &ask.url_at_origin(), &notes, &session.worker.tally.spans);
     }
     match asked {
-        Err(fault) => answer(session, &request, page_of(&fault, &mut record), record).await,
-        Ok((Switch::To(protocols), head, connection)) => switch(session, protocols, head, connection, record).await,
-        Ok((Switch::No, head, connection)) => return stay(session, request, ask, head, connection, record).await,
+        Err(fault) => answer(session, request, page_of(&fault, record), record),
+        Ok((Switch::To(protocols), head, connection)) => switch(session, protocols, head, connection, record),
+        Ok((Switch::No, head, connection)) => stay(session, request, ask, head, connection, record).await,
     }
-    None
 }
 
 /// What an origin does that was offered other protocols.
@@ -172,22 +207,21 @@ enum Switch {
     No,
 }
 
-async fn switch(
-    mut session: Box<Session>,
+fn switch(
+    session: &mut Session,
     protocols: String,
     mut head: ResponseHead,
     connection: Connection,
-    mut record: Box<Record>,
-) {
+    record: &mut Record,
+) -> Left {
     hop::strip(&mut head.fields);
     head.fields.push("Connection", "upgrade");
     head.fields.push("Upgrade", protocols);
+    session.answer_began = true;
     session.outbox.own(|out| encode::response_head(out, &head));
     record.status = 101;
-    // One of the origin's connections until the tunnel ends, as any other.
-    let (wire, read, held) = connection.into_tunnel();
-    pass(session, wire, read, record).await;
-    drop(held);
+    let (origin, read, held) = connection.into_tunnel();
+    Left::Passes { origin, read, held: Some(held) }
 }
 
 /// Asks as a fetch asks, and offers the client's protocols.
@@ -230,28 +264,29 @@ fn unasked_switch() -> UpstreamFault {
 
 /// The origin stays with HTTP: its answer is passed on, and so may be the next request.
 async fn stay(
-    mut session: Box<Session>,
-    request: RequestHead,
+    session: &mut Session,
+    request: &RequestHead,
     ask: Ask,
     head: ResponseHead,
     connection: Connection,
-    mut record: Box<Record>,
-) -> Option<Box<Session>> {
+    record: &mut Record,
+) -> Left {
     let mut key = Vec::new();
     ask.key(&session.worker.shared.cache, &mut key);
     let (mut reader, writer) = session.worker.shared.cache.alone(&key);
     session.worker.shared.forget_unsafe(&request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
-    let Arrival::Head(kept) = reader.arrival().await else { return None };
-    let entry = Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None };
-    let next = respond::respond(&mut session, &request, entry, &mut None, &mut record).await;
-    tell(&session, record);
-    match next {
-        respond::Next::Continue => return Some(session),
-        respond::Next::Close => session.close().await,
-        respond::Next::Cut => {}
-    }
-    None
+    let entry = match reader.arrival().await {
+        Arrival::Head(kept) => {
+            Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
+        }
+        Arrival::Failed(failure) => Answer::Page(respond::failed(&failure, record)),
+        Arrival::Use(..) | Arrival::Alone => {
+            let what = "The origin's answer to an offer to change the protocol can't be passed on.";
+            Answer::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
+        }
+    };
+    Left::Stays(respond::respond(session, request, entry, &mut None, record).await)
 }
 
 fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
@@ -261,23 +296,18 @@ fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
 }
 
-async fn answer(mut session: Box<Session>, request: &RequestHead, page: Page, mut record: Box<Record>) {
-    respond::respond_page(&mut session, request, &page, false, &mut record);
-    tell(&session, record);
-    session.close().await;
+fn answer(session: &mut Session, request: &RequestHead, page: Page, record: &mut Record) -> Left {
+    Left::Stays(respond::respond_page(session, request, &page.closing(), false, record))
 }
 
-fn tell(session: &Session, record: Box<Record>) {
-    session.worker.tell(session.door.run.as_deref(), record);
-}
-
-async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, record: Box<Record>) {
+/// Sends what waits to be written, and passes bytes on from then on.
+pub async fn pass(mut session: Box<Session>, origin: Wire, read: BytesMut, mut record: RecordGuard) {
     if session.flush().await.is_err() {
-        return;
+        return record.breaks_off("client-gone", "the client left before the tunnel stood");
     }
-    let (worker, run) = (Rc::clone(&session.worker), session.door.run.clone());
+    let worker = Rc::clone(&session.worker);
     let (client, first) = session.into_parts();
-    splice(&worker, (client, first), (origin, read), record, run.as_deref()).await;
+    splice(&worker, (client, first), (origin, read), record).await;
 }
 
 /// Carries bytes both ways until both sides are done, or neither has said anything for `timeouts.tunnel_idle`.
@@ -285,17 +315,18 @@ async fn splice(
     worker: &Rc<Worker>,
     (client, from_client): (Wire, BytesMut),
     (origin, from_origin): (Wire, BytesMut),
-    mut record: Box<Record>,
-    run: Option<&crate::record::Run>,
+    mut record: RecordGuard,
 ) {
+    record.outcome = Outcome::Tunnel;
+    // It is told as it stands when the server goes down meanwhile.
+    let record = RefCell::new(record);
     let moved = Cell::new(0u64);
-    let down = Cell::new(0u64);
     let (client_reads, client_writes) = tokio::io::split(client);
     let (origin_reads, origin_writes) = tokio::io::split(origin);
     let up = carry(from_client, client_reads, origin_writes, |bytes| moved.set(moved.get() + bytes));
     let back = carry(from_origin, origin_reads, client_writes, |bytes| {
         moved.set(moved.get() + bytes);
-        down.set(down.get() + bytes);
+        record.borrow_mut().bytes += bytes;
     });
     let idle = worker.config().timeouts.tunnel_idle;
     let watch = async {
@@ -308,16 +339,13 @@ async fn splice(
             }
         }
     };
-    record.complete = tokio::select! {
+    let whole = tokio::select! {
         whole = both(worker, up, back) => whole,
         _ = watch => false,
     };
-    record.bytes = down.get();
-    record.outcome = Outcome::Tunnel;
-    if record.status == 0 {
-        record.status = 200;
-    }
-    worker.tell(run, record);
+    let mut record = record.into_inner();
+    record.complete = whole;
+    record.tell();
 }
 
 /// How long the other direction goes on when one is broken: what was on its way may still arrive, but a peer that is

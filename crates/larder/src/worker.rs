@@ -1,5 +1,9 @@
 //! A worker: one thread, one runtime, its own sockets. A connection lives and dies on its worker.
 
+mod guard;
+
+pub use guard::RecordGuard;
+
 use crate::allocator;
 use crate::clock::Carried;
 use crate::config::Config;
@@ -8,6 +12,7 @@ use crate::listen::{self, Door};
 use crate::live::{self, Held};
 use crate::lobby::{self, Lobby};
 use crate::outbox::Outbox;
+use crate::page::Page;
 use crate::record::{Number, Query, Readers, Record, Run, Tally};
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
@@ -70,6 +75,9 @@ const UPSTREAM_TICKS: u64 = 10;
 /// How often the end of all connections is looked for while draining.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
+/// What answers take to go out that were cut short by the end of the drain.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Prepares what a worker needs; opens nothing.
     pub fn new(shared: Arc<Shared>, number: usize, settings: upstream::Settings) -> Result<Rc<Worker>, StartError> {
@@ -123,10 +131,30 @@ impl Worker {
         record
     }
 
+    /// The same for a request that is not answered on the spot, in the charge of who serves it.
+    pub fn begin_guarded(self: &Rc<Self>, request: &RequestHead, peer: SocketAddr, door: &Door) -> RecordGuard {
+        RecordGuard::new(self, door.run.as_ref(), self.begin_record(request, peer, door))
+    }
+
     /// Puts the record of a request that is over where its readers look.
     pub fn tell(&self, run: Option<&Run>, mut record: Box<Record>) {
         record.ends(self.clock.ends());
         self.shared.tell(&self.tally, run, record);
+    }
+
+    /// Tells the record of what was no request, and was answered with this page.
+    pub fn tell_refused(&self, door: &Door, peer: SocketAddr, page: &Page) {
+        self.tell_at(door, Record::refused(peer, page, self.next_number()));
+    }
+
+    /// Tells the record of what was no request, or of which no more is known, and could not be answered.
+    pub fn tell_unanswered(&self, door: &Door, peer: SocketAddr, word: &'static str) {
+        self.tell_at(door, Record::unanswered(peer, word, self.next_number()));
+    }
+
+    fn tell_at(&self, door: &Door, mut record: Record) {
+        record.trail.listener = door.address;
+        self.tell(door.run.as_deref(), Box::new(record));
     }
 
     /// The wall clock at a moment that is now.
@@ -151,7 +179,11 @@ impl Worker {
                 Ok(runtime) => runtime,
                 Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
             };
-        runtime.block_on(self.serve(doors, commands));
+        runtime.block_on(Rc::clone(&self).serve(doors, commands));
+        // What was not over by then is told as it stands when its task goes.
+        drop(runtime);
+        self.shared.counters.add(&self.tally);
+        self.shared.log_out(&self.tally);
     }
 
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
@@ -175,12 +207,17 @@ impl Worker {
                 }
             }
         }
-        let deadline = tokio::time::Instant::now() + self.config().timeouts.drain;
+        self.wait_for_clients(self.config().timeouts.drain).await;
+        // Whose time is up is told so.
+        self.ticker.end();
+        self.wait_for_clients(FAREWELL).await;
+    }
+
+    async fn wait_for_clients(&self, at_most: Duration) {
+        let deadline = tokio::time::Instant::now() + at_most;
         while self.sessions.get() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
-        self.shared.counters.add(&self.tally);
-        self.shared.log_out(&self.tally);
     }
 
     /// Runs the clock, and with each tick hands counters and log lines over, so that a request costs no shared write.

@@ -86,6 +86,9 @@ fn end_of_item(lines: &[String], first: usize) -> Option<usize> {
 }
 
 fn test_lines(lines: &[String]) -> Vec<bool> {
+    if lines.iter().any(|line| line.starts_with("#![cfg(test)]")) {
+        return vec![true; lines.len()];
+    }
     let mut is_test = vec![false; lines.len()];
     let mut at = 0;
     while at < lines.len() {

@@ -159,13 +159,13 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Without a further byte of an origin's body, or without progress in writing to an origin; then the answer is broken off."),
     Whole::new("timeouts.request", Field::TimeOrNone(|c| &mut c.timeouts.request))
         .between(SECOND, 365 * DAY)
-        .about("For a request as a whole, from its first byte to the last one of the answer."),
+        .about("For a request as a whole, from its first byte to the last one of the answer; then 504, or 408 while the client still sends, and an answer that was begun is cut."),
     Whole::new("timeouts.tunnel_idle", Field::Time(|c| &mut c.timeouts.tunnel_idle))
         .between(SECOND, 30 * DAY)
         .about("Without a byte in either direction of a tunnel (CONNECT, WebSocket); then it is closed."),
     Whole::new("timeouts.drain", Field::Time(|c| &mut c.timeouts.drain))
         .between(0, DAY)
-        .about("After SIGTERM, for the requests under way to end."),
+        .about("After SIGTERM, for the requests under way to end; then 503, and an answer that was begun is cut."),
     Whole::new("access.clients", Field::Texts {
         form: "networks",
         read: |c| c.access.clients.iter().map(ToString::to_string).collect(),

@@ -281,6 +281,7 @@ pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> Stri
         "collapsed" => format!("It {is} answered by a fetch that another request began."),
         "miss" => format!("{asked}. {about}"),
         "tunnel" => format!("It {is} tunnelled; nobody looks inside."),
+        "opened" => "The tunnel was opened: the requests inside have records of their own.".to_owned(),
         "failed" => format!("{asked}, in vain. {about}"),
         "validate" => format!("The origin would be asked whether what is stored still holds. {about}"),
         _ => format!("Larder {} by itself.", if tense == Tense::Past { "answered" } else { "would answer" }),

@@ -208,7 +208,7 @@ fn squid_code(record: &Record) -> &'static str {
         Outcome::Miss(_) | Outcome::Failed(_) => "TCP_MISS",
         Outcome::Tunnel => "TCP_TUNNEL",
         Outcome::Own(_) if record.status == 403 => "TCP_DENIED",
-        Outcome::Own(_) => "NONE",
+        Outcome::Own(_) | Outcome::Opened => "NONE",
     }
 }
 

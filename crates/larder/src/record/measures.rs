@@ -27,7 +27,7 @@ impl Outcome {
             Outcome::Validated => 4,
             Outcome::Collapsed => 5,
             Outcome::Miss(_) => 6,
-            Outcome::Tunnel => 7,
+            Outcome::Tunnel | Outcome::Opened => 7,
             Outcome::Own(_) => 8,
             Outcome::Failed(_) => 9,
         }

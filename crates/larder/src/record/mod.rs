@@ -48,6 +48,8 @@ pub enum Outcome {
     Miss(Cause),
     /// A tunnel that was not opened.
     Tunnel,
+    /// A CONNECT whose tunnel was opened: the requests inside have records of their own.
+    Opened,
     /// An answer of our own: a refusal, a fault, a limit.
     Own(&'static str),
     /// The origin could not be had.
@@ -66,13 +68,17 @@ impl Outcome {
             Outcome::Collapsed => "collapsed",
             Outcome::Miss(cause) => cause.as_str(),
             Outcome::Tunnel => "tunnel",
+            Outcome::Opened => "opened",
             Outcome::Own(word) | Outcome::Failed(word) => word,
         }
     }
 
     /// The word of the kind, as in the metrics: all misses are `miss`.
     pub fn class_word(self) -> &'static str {
-        measures::CLASSES[self.class()]
+        match self {
+            Outcome::Opened => self.as_str(),
+            other => measures::CLASSES[other.class()],
+        }
     }
 
     /// An origin was asked for it.
@@ -86,6 +92,9 @@ impl Outcome {
         matches!(self, Hit | HitStale | HitRevalidating | HitError | Validated | Collapsed)
     }
 }
+
+/// How a request stands about which nothing was decided yet.
+const UNDECIDED: Outcome = Outcome::Own("unfinished");
 
 /// Who will read a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +190,7 @@ impl Record {
             texts: None,
             status: 0,
             bytes: 0,
-            outcome: Outcome::Own("unfinished"),
+            outcome: UNDECIDED,
             not_stored: None,
             complete: false,
             trail: Trail::default(),
@@ -208,8 +217,14 @@ impl Record {
         record
     }
 
-    /// The record of what was no request.
+    /// The record of what was no request, and was answered with this page.
     pub fn refused(peer: SocketAddr, page: &Page, number: Number) -> Record {
+        let record = Record::unanswered(peer, page.word, number);
+        Record { status: page.status, complete: true, ..record }
+    }
+
+    /// The record of what was no request, and could not be answered.
+    pub fn unanswered(peer: SocketAddr, word: &'static str, number: Number) -> Record {
         Record {
             number,
             at: clock::wall(),
@@ -218,11 +233,11 @@ impl Record {
             url: String::new(),
             version: Version::Http11,
             texts: None,
-            status: page.status,
+            status: 0,
             bytes: 0,
-            outcome: Outcome::Own(page.word),
+            outcome: Outcome::Own(word),
             not_stored: None,
-            complete: true,
+            complete: false,
             trail: Trail::default(),
             detail: None,
             sampled: None,
@@ -265,6 +280,22 @@ impl Record {
     pub fn ends(&mut self, now: Instant) {
         if let Time::Since(started) = self.time {
             self.time = Time::Took(micros(now.saturating_duration_since(started)));
+        }
+    }
+
+    /// It ends before its answer did: what was decided by then stays, else this word says what became of it. An answer
+    /// that was complete by then stays complete.
+    pub fn breaks_off(&mut self, word: &'static str, why: &str) {
+        if self.complete {
+            return;
+        }
+        if self.outcome == UNDECIDED {
+            self.outcome = Outcome::Own(word);
+        }
+        if let Some(detail) = self.detail()
+            && detail.trouble.is_none()
+        {
+            detail.trouble = Some(why.into());
         }
     }
 
@@ -393,7 +424,7 @@ counters! {
     misses: "Requests for which an origin was asked.",
     failures: "Requests whose origin could not be had.",
     refusals: "Requests answered by Larder itself.",
-    tunnels: "Tunnels opened.",
+    tunnels: "CONNECTs and upgrades whose bytes were passed on, and CONNECTs that were opened.",
     bytes_from_store: "Body bytes sent that came from the store.",
     bytes_fetched: "Body bytes sent that came from an origin for this request.",
     faults: "Requests refused because their bytes were no proper HTTP.",
@@ -415,7 +446,7 @@ impl Tally {
                 self.bytes_fetched.add(record.bytes);
             }
             Outcome::Failed(_) => self.failures.add(1),
-            Outcome::Tunnel => self.tunnels.add(1),
+            Outcome::Tunnel | Outcome::Opened => self.tunnels.add(1),
             _ => self.refusals.add(1),
         }
     }
@@ -443,8 +474,11 @@ impl Run {
         Run { id, sums: Mutex::default() }
     }
 
-    /// Counts one request.
+    /// Counts one request. A CONNECT that was opened is none of the command's: those inside are.
     pub fn count(&self, record: &Record) {
+        if record.outcome == Outcome::Opened {
+            return;
+        }
         let mut sums = self.sums.lock();
         sums.stats.requests += 1;
         match record.outcome {

@@ -102,6 +102,8 @@ pub enum HandshakeTrouble {
     Protocol(String),
     /// The connection failed.
     Broken(io::ErrorKind),
+    /// The client did not finish it in time.
+    Late,
 }
 
 impl HandshakeTrouble {
@@ -131,6 +133,7 @@ impl HandshakeTrouble {
             HandshakeTrouble::Closed => "tls-closed",
             HandshakeTrouble::Protocol(_) => "tls-protocol",
             HandshakeTrouble::Broken(_) => "tls-broken",
+            HandshakeTrouble::Late => "tls-late",
         }
     }
 }
