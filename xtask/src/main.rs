@@ -1,5 +1,6 @@
 //! Chores in one language. Continuous integration calls what people call.
 
+mod attack;
 mod bench;
 mod browser;
 mod causes;
@@ -41,6 +42,8 @@ enum Chore {
     Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Clients and origins that mean harm, and a good client beside them: memory, descriptors, hits and misses.
+    Attack(attack::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
     /// The page in a real browser: a walk through all of it, accessibility, silence of the console.
@@ -71,6 +74,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Attack(args) => attack::run(&args),
         Chore::Browser(args) => browser::run(&args),
         Chore::Tools(args) => tools::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),
