@@ -240,6 +240,17 @@ fn lifetimes_come_from_the_first_source_that_is_there() {
             ("9111 4.2", "", "200 | Expires: tue, 14 nov 2023 23:13:20 gmt", "3600 expires"),
             ("9110 5.6.7", "", "200 | Expires: Tuesday, 14-Nov-23 23:13:20 GMT", "3600 expires"),
             ("9110 5.6.7", "", "200 | Expires: Tue Nov 14 23:13:20 2023", "3600 expires"),
+            // Of none of the three forms.
+            ("9111 5.3", "", "200 | Expires: Tue, 14 Nov 23 23:13:20 GMT | ETag: \"a\"", "0 expires"),
+            ("9111 5.3", "", "200 | Expires: Tue, 14 Nov  2023 23:13:20 GMT | ETag: \"a\"", "0 expires"),
+            ("9111 5.3", "", "200 | Expires: Tue, 14-Nov-2023 23:13:20 GMT | ETag: \"a\"", "0 expires"),
+            // Two digits mean a year by our clock, whatever the origin's says.
+            (
+                "9110 5.6.7",
+                "",
+                "200 | Expires: Sunday, 14-Nov-60 23:13:20 GMT | Date: Mon, 01 Jan 1990 00:00:00 GMT | ETag: \"a\"",
+                "2236547600 expires",
+            ),
             // Several, conflicting, unreadable.
             ("9111 4.2.1", "", "200 | Expires: {30} | Expires: {30}", "30 expires"),
             ("9111 4.2.1", "", "200 | Expires: {30} | Expires: {60}", "30 expires"),

@@ -1,7 +1,8 @@
 //! HTTP dates and the time they are measured in.
 //!
-//! Reading is generous as RFC 9110 section 5.6.7 asks (all three forms, two-digit years) and RFC 9111
-//! section 4.2 adds (letters in any case, but no zone other than GMT). Writing knows one form.
+//! Reading knows the three forms that RFC 9110 section 5.6.7 requires, byte for byte, and with letters in any case (RFC 9111
+//! section 4.2). Anything else is no date: where one decides about freshness, a guess at what was meant would keep an
+//! answer for years that its origin meant to be stale (RFC 9111 section 5.3). Writing knows one form.
 
 /// Whole seconds since 1970-01-01T00:00:00Z. HTTP knows no finer time (RFC 9110 section 5.6.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,16 +27,21 @@ pub const DELTA_SECONDS_MAX: u64 = 1 << 31;
 const LAST_SECOND: u64 = 253_402_300_799;
 const DAY_SECONDS: u64 = 86_400;
 
+/// 2069-12-31T23:59:59Z.
+const LAST_OF_2069: Stamp = Stamp(3_155_759_999);
+
 /// Reads a date of any of the three forms (RFC 9110 section 5.6.7). A two-digit year means one from 1970 to
 /// 2069; who knows the time asks [`parse_date_at`]. A date before 1970 is none.
 pub fn parse_date(value: &[u8]) -> Option<Stamp> {
-    parse_until(value, 2069)
+    parse_until(value, LAST_OF_2069)
 }
 
 /// Reads a date like [`parse_date`]; a two-digit year means the latest that is not more than 50 years after `now`.
 pub fn parse_date_at(value: &[u8], now: Stamp) -> Option<Stamp> {
-    let (year, _, _) = civil(now.0.min(LAST_SECOND) / DAY_SECONDS);
-    parse_until(value, year + 50)
+    let now = now.0.min(LAST_SECOND);
+    let (year, month, day) = civil(now / DAY_SECONDS);
+    let days = days_since_epoch(year + 50, month, day.min(month_days(year + 50, month)));
+    parse_until(value, Stamp(days * DAY_SECONDS + now % DAY_SECONDS))
 }
 
 /// Writes the one form that may be sent, IMF-fixdate; a time past year 9999 is written as its last second.
@@ -72,79 +78,76 @@ pub(crate) fn digits(text: &[u8]) -> Option<u64> {
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-fn parse_until(value: &[u8], latest_year: u64) -> Option<Stamp> {
-    usual_form(value).or_else(|| parse_words(value, latest_year))
+/// `latest` is the latest time that a two-digit year may mean.
+fn parse_until(value: &[u8], latest: Stamp) -> Option<Stamp> {
+    imf_fixdate(value).or_else(|| rfc850_date(value, latest)).or_else(|| asctime_date(value))
 }
 
-/// The one form that may be sent, with the letters as they are usually written: where each part lies is known.
-fn usual_form(value: &[u8]) -> Option<Stamp> {
+/// `Sun, 06 Nov 1994 08:49:37 GMT`
+fn imf_fixdate(value: &[u8]) -> Option<Stamp> {
     let value: &[u8; 29] = value.try_into().ok()?;
-    let is_laid_out =
-        value[3..5] == *b", " && [7, 11, 16].iter().all(|&at| value[at] == b' ') && value[25..] == *b" GMT";
-    let is_weekday = || DAYS.iter().any(|day| day.as_bytes()[..3] == value[..3]);
-    if !is_laid_out || !is_weekday() {
+    let is_laid_out = value[3..5] == *b", " && [7, 11, 16].iter().all(|&at| value[at] == b' ') && is_gmt(&value[25..]);
+    if !is_laid_out || !is_short_weekday(&value[..3]) {
         return None;
     }
-    let date = Date { day: &value[5..7], month: &value[8..11], year: &value[12..16] };
-    // The year has four digits, so nobody asks which century is meant.
-    Some(Stamp(date.days(0)? * DAY_SECONDS + seconds_of_day(&value[17..25])?))
+    let date = Date { day: &value[5..7], month: &value[8..11] };
+    at(date.days(digits(&value[12..16])?)?, &value[17..25])
 }
 
-fn parse_words(value: &[u8], latest_year: u64) -> Option<Stamp> {
-    let mut words = value.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
-    let mut word = || words.next();
-    let weekday = word()?;
-    let (date, time, zone);
-    match weekday.strip_suffix(b",") {
-        // Sun Nov  6 08:49:37 1994
-        None => {
-            is_weekday(weekday).then_some(())?;
-            let (month, day) = (word()?, word()?);
-            time = word()?;
-            date = Date { day, month, year: word()? };
-            zone = &b"GMT"[..];
-        }
-        Some(weekday) => {
-            is_weekday(weekday).then_some(())?;
-            date = Date::read(word()?, &mut word)?;
-            time = word()?;
-            zone = word()?;
-        }
-    }
-    let complete = word().is_none() && zone.eq_ignore_ascii_case(b"GMT");
-    if !complete {
+/// `Sunday, 06-Nov-94 08:49:37 GMT`: the weekday in full, the year with two digits.
+fn rfc850_date(value: &[u8], latest: Stamp) -> Option<Stamp> {
+    let (weekday, rest) = value.split_at(value.iter().position(|&byte| byte == b',')?);
+    let rest: &[u8; 24] = rest.try_into().ok()?;
+    let is_laid_out = rest[..2] == *b", " && rest[4] == b'-' && rest[8] == b'-' && rest[11] == b' ';
+    if !is_laid_out || !is_gmt(&rest[20..]) || !is_long_weekday(weekday) {
         return None;
     }
-    Some(Stamp(date.days(latest_year)? * DAY_SECONDS + seconds_of_day(time)?))
+    let date = Date { day: &rest[2..4], month: &rest[5..8] };
+    let in_year = |year| at(date.days(year)?, &rest[12..20]);
+    let latest_year = civil(latest.0.min(LAST_SECOND) / DAY_SECONDS).0;
+    let year = latest_year - (latest_year + 100 - digits(&rest[9..11])?) % 100;
+    // In the last of the years it may still be too late.
+    in_year(year).filter(|&stamp| stamp <= latest).or_else(|| in_year(year.checked_sub(100)?))
 }
 
-/// The three words of a calendar date, not yet judged.
+/// `Sun Nov  6 08:49:37 1994`
+fn asctime_date(value: &[u8]) -> Option<Stamp> {
+    let value: &[u8; 24] = value.try_into().ok()?;
+    if ![3, 7, 10, 19].iter().all(|&at| value[at] == b' ') || !is_short_weekday(&value[..3]) {
+        return None;
+    }
+    let day = if value[8] == b' ' { &value[9..10] } else { &value[8..10] };
+    let date = Date { day, month: &value[4..7] };
+    at(date.days(digits(&value[20..])?)?, &value[11..19])
+}
+
+fn at(days: u64, time: &[u8]) -> Option<Stamp> {
+    Some(Stamp(days * DAY_SECONDS + seconds_of_day(time)?))
+}
+
+fn is_gmt(zone: &[u8]) -> bool {
+    zone.eq_ignore_ascii_case(b" GMT")
+}
+
+fn is_short_weekday(word: &[u8]) -> bool {
+    DAYS.iter().any(|day| word.eq_ignore_ascii_case(&day.as_bytes()[..3]))
+}
+
+fn is_long_weekday(word: &[u8]) -> bool {
+    DAYS.iter().any(|day| word.eq_ignore_ascii_case(day.as_bytes()))
+}
+
+/// Day and month of a calendar date, not yet judged.
 struct Date<'a> {
     day: &'a [u8],
     month: &'a [u8],
-    year: &'a [u8],
 }
 
-impl<'a> Date<'a> {
-    /// `06-Nov-94`, or `06` with `Nov` and `1994` in the words that follow.
-    fn read(first: &'a [u8], word: &mut impl FnMut() -> Option<&'a [u8]>) -> Option<Date<'a>> {
-        let mut parts = first.splitn(3, |&byte| byte == b'-');
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(day), Some(month), Some(year)) => Some(Date { day, month, year }),
-            (Some(day), None, None) => Some(Date { day, month: word()?, year: word()? }),
-            _ => None,
-        }
-    }
-
-    /// Days since 1970-01-01.
-    fn days(&self, latest_year: u64) -> Option<u64> {
-        let year = match self.year.len() {
-            4 => digits(self.year)?,
-            2 => latest_year - (latest_year + 100 - digits(self.year)?) % 100,
-            _ => return None,
-        };
+impl Date<'_> {
+    /// Days from 1970-01-01 to this day of a year.
+    fn days(&self, year: u64) -> Option<u64> {
         let month = 1 + month_of(self.month)?;
-        let day = digits(self.day).filter(|_| self.day.len() <= 2)?;
+        let day = digits(self.day)?;
         let valid = year >= 1970 && day >= 1 && day <= month_days(year, month);
         valid.then(|| days_since_epoch(year, month, day))
     }
@@ -155,10 +158,6 @@ fn month_of(word: &[u8]) -> Option<u64> {
     let as_written = MONTHS.iter().position(|name| name.as_bytes() == word);
     let month = as_written.or_else(|| MONTHS.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(word)))?;
     Some(month as u64)
-}
-
-fn is_weekday(word: &[u8]) -> bool {
-    DAYS.iter().any(|day| word.eq_ignore_ascii_case(day.as_bytes()) || word.eq_ignore_ascii_case(&day.as_bytes()[..3]))
 }
 
 /// `08:49:37`; second 60 is a leap second (RFC 9110 section 5.6.7).
@@ -227,10 +226,35 @@ mod tests {
             // RFC 9111 section 4.2: letters in any case.
             ("SUN, 06 NOV 1994 08:49:37 gmt", SAMPLE),
             ("sunday, 06-nov-94 08:49:37 gmt", SAMPLE),
-            // Robust reading: the year in full, a short day name, a wrong day name, more spaces.
-            ("Sun, 06-Nov-1994 08:49:37 GMT", SAMPLE),
+            ("Sun Nov 06 08:49:37 1994", SAMPLE),
+            // The grammar does not tie the weekday to the date.
             ("Mon, 06 Nov 1994 08:49:37 GMT", SAMPLE),
-            ("Sun,  6 Nov  1994  08:49:37 GMT", SAMPLE),
+            // No form has the year with two digits between spaces, or with four between dashes, a day of one digit before a
+            // month, the weekday of another form, more spaces, or anything around it.
+            ("Sun, 06 Nov 94 08:49:37 GMT", None),
+            ("Sun, 06-Nov-94 08:49:37 GMT", None),
+            ("Sun, 06-Nov-1994 08:49:37 GMT", None),
+            ("Sunday, 06-Nov-1994 08:49:37 GMT", None),
+            ("Sunday, 06 Nov 1994 08:49:37 GMT", None),
+            ("Sunday Nov  6 08:49:37 1994", None),
+            ("Sun, 6 Nov 1994 08:49:37 GMT", None),
+            ("Sun,  6 Nov 1994 08:49:37 GMT", None),
+            ("Sun,  06 Nov 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994  08:49:37 GMT", None),
+            ("Sun, 06  Nov 1994 08:49:37 GMT", None),
+            ("Sun,06 Nov 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 08:49:37  GMT", None),
+            ("Sun, 06 Nov 1994 08:49:37 GMT ", None),
+            ("Sun, 06\tNov 1994 08:49:37 GMT", None),
+            ("Sunday, 06-Nov-94  08:49:37 GMT", None),
+            ("Sunday,06-Nov-94 08:49:37 GMT", None),
+            ("Sunday, 6-Nov-94 08:49:37 GMT", None),
+            ("Sun Nov 6 08:49:37 1994", None),
+            ("Sun Nov  6  08:49:37 1994", None),
+            ("Sun Nov  6 08:49:37 94", None),
+            ("Sun Nov  6 08:49:37 1994 GMT", None),
+            ("Sun, 06 Nov 1994 08.49.37 GMT", None),
+            ("Sun, 06 Nov +994 08:49:37 GMT", None),
             ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
             ("Tue, 29 Feb 2000 00:00:00 GMT", Some(951_782_400)),
             ("Sat, 31 Dec 2016 23:59:60 GMT", Some(1_483_228_800)),
@@ -265,16 +289,24 @@ mod tests {
 
     #[test]
     fn two_digit_years_lie_within_fifty_years_ahead() {
-        let year = |text: &str, now: u64| {
-            let now = Stamp(days_since_epoch(now, 6, 1) * DAY_SECONDS);
-            parse_date_at(format!("Sunday, 06-Nov-{text} 08:49:37 GMT").as_bytes(), now)
+        let year = |date: &str, now: (u64, u64, u64)| {
+            let now = Stamp(days_since_epoch(now.0, now.1, now.2) * DAY_SECONDS);
+            parse_date_at(format!("Sunday, {date} 08:49:37 GMT").as_bytes(), now)
                 .map(|stamp| civil(stamp.0 / DAY_SECONDS).0)
         };
-        assert_eq!(year("94", 2026), Some(1994));
-        assert_eq!(year("76", 2026), Some(2076));
-        assert_eq!(year("77", 2026), Some(1977));
-        assert_eq!(year("05", 1999), Some(2005));
-        assert_eq!(year("26", 2026), Some(2026));
+        let june = |year| (year, 6, 1);
+        assert_eq!(year("06-Nov-94", june(2026)), Some(1994));
+        assert_eq!(year("06-May-76", june(2026)), Some(2076));
+        // Fifty years and some months.
+        assert_eq!(year("06-Nov-76", june(2026)), Some(1976));
+        assert_eq!(year("06-Nov-77", june(2026)), Some(1977));
+        assert_eq!(year("06-Nov-05", june(1999)), Some(2005));
+        assert_eq!(year("06-Nov-26", june(2026)), Some(2026));
+        assert_eq!(year("01-Jun-76", june(2026)), Some(1976), "more by hours");
+        // 2000 had a leap day, 2100 has none.
+        assert_eq!(year("29-Feb-00", june(2055)), Some(2000));
+        assert_eq!(year("28-Feb-20", (1970, 3, 1)), Some(2020));
+        assert_eq!(year("29-Feb-20", (1970, 2, 28)), None, "of 2020 it is too late, of 1920 too early");
     }
 
     #[test]

@@ -46,17 +46,22 @@ pub fn of_request(head: &RequestHead) -> Result<Framing, Fault> {
 }
 
 /// The framing of the body that answers a request of method `asked`. Responses to HEAD, and 1xx, 204 and 304,
-/// have no body; their declared length must be well-formed all the same, because it is forwarded.
-/// After a [`begins_tunnel`] head there is no body either.
+/// have no body, whatever transfer coding they name (RFC 9112 section 6.3, the first rule); their declared length must
+/// be well-formed all the same, because it is forwarded. After a [`begins_tunnel`] head there is no body either.
+///
+/// A body in a coding that we can't undo is refused: it ends where RFC 9112 section 6.3 says, but neither can it be
+/// handed to a client that did not offer to take that coding, nor be stored as what it is not.
 pub fn of_response(head: &ResponseHead, asked: &Method) -> Result<Framing, Fault> {
     if begins_tunnel(head, asked) {
         return Ok(Framing::None);
     }
-    let declared = declared(head.version, &head.fields, Side::Origin)?;
+    let declared = declared(head.version, &head.fields, Side::Origin);
     if *asked == Method::Head || forbids_body(head.status) || head.status == 304 {
-        return Ok(Framing::None);
+        // Two framings in one head are refused also here: the length of them is the one that would be forwarded.
+        let only_coding = !head.fields.contains("Content-Length");
+        return if only_coding { Ok(Framing::None) } else { declared.map(|_| Framing::None) };
     }
-    Ok(declared.unwrap_or(Framing::UntilClose))
+    Ok(declared?.unwrap_or(Framing::UntilClose))
 }
 
 /// True when what follows this head is no HTTP any more: 101, and 2xx to CONNECT. The latter's
@@ -80,6 +85,10 @@ pub fn reusable(head: &ResponseHead, asked: &Method) -> bool {
 /// The same for those who know the framing of the response already.
 pub fn reusable_after(head: &ResponseHead, asked: &Method, framing: &Result<Framing, Fault>) -> bool {
     if begins_tunnel(head, asked) || (forbids_body(head.status) && declares_body(&head.fields)) {
+        return false;
+    }
+    // Whoever names a coding in a way that nobody reads may send a body after all.
+    if *framing == Ok(Framing::None) && declared(head.version, &head.fields, Side::Origin).is_err() {
         return false;
     }
     match framing {

@@ -77,7 +77,7 @@ impl Said {
 pub(super) fn lifetime(
     response: &ResponseHead,
     said: &Said,
-    date: Stamp,
+    (date, received): (Stamp, Stamp),
     settings: &Settings,
 ) -> (u64, LifetimeSource) {
     let source = |source| if said.targeted { LifetimeSource::Targeted } else { source };
@@ -88,8 +88,9 @@ pub(super) fn lifetime(
         return (seconds, source(LifetimeSource::MaxAge));
     }
     if let Some(expires) = response.fields.get("Expires").filter(|_| !said.targeted) {
-        // What is no date, `0` above all, is in the past (RFC 9111 section 5.3); of several lines the first counts.
-        let seconds = parse_date_at(expires, date).map_or(0, |expires| expires.since(date));
+        // What is no date, `0` above all, is in the past (RFC 9111 section 5.3); of several lines the first counts. The
+        // century of a year with two digits is found by our clock (RFC 9110 section 5.6.7).
+        let seconds = parse_date_at(expires, received).map_or(0, |expires| expires.since(date));
         return (seconds, LifetimeSource::Expires);
     }
     if !(is_heuristic_status(response.status) || said.control.public) {

@@ -112,7 +112,7 @@ pub(super) fn terms(response: &ResponseHead, said: &Said, vary: Vary, times: Tim
     let control = &said.control;
     let shared = settings.mode == Mode::Shared;
     let date = freshness::date(&response.fields, times.received);
-    let (lifetime, source) = freshness::lifetime(response, said, date, settings);
+    let (lifetime, source) = freshness::lifetime(response, said, (date, times.received), settings);
     Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),

@@ -222,8 +222,13 @@ fn response_head(head: &ResponseHead, asked: &Method, rest: &[u8]) {
     match framing::of_response(head, asked) {
         Ok(framing) => {
             assert!(!(reusable && framing == Framing::UntilClose));
-            if !framing::begins_tunnel(head, asked) {
+            if framing != Framing::None {
                 one_way_to_frame(&head.fields);
+            } else if !framing::begins_tunnel(head, asked) {
+                // Without a body the transfer coding says nothing, and the length that is forwarded is one.
+                let mut forwarded = head.fields.clone();
+                hop::strip(&mut forwarded);
+                one_way_to_frame(&forwarded);
             }
             let _ = decode_both_ways(framing, rest, 5);
         }
