@@ -45,6 +45,26 @@ fn fresh_until_the_lifetime_is_over() {
     );
 }
 
+/// A clock that was ahead and was set right: nobody knows how old the answer is, so the origin is asked, whatever the client
+/// would take. Where the origin can't be reached it serves as any stale one does.
+#[test]
+fn what_arrived_in_the_future_is_validated() {
+    let stale = "200 | Cache-Control: max-age=60, stale-while-revalidate=99999, stale-if-error=99999";
+    for (line, asked) in [(MINUTE, ""), (MINUTE, "GET | Cache-Control: max-stale"), (stale, "")] {
+        let (terms, asked) = (terms(line), Asked::of(&request(asked)));
+        for (behind, word) in [(0, "fresh"), (2, "fresh"), (3, "clock"), (3600, "clock"), (86_400, "clock")] {
+            let now = Stamp(T0 - behind);
+            assert_eq!(policy::usable(&terms, &asked, now, &shared()).as_str(), word, "{line}, {behind} s behind");
+            assert_eq!(terms.is_fresh(now), behind <= 2);
+            assert_eq!(terms.remaining(now) > 0, behind <= 2);
+            assert_eq!(policy::stale_if_error(&terms, &asked, now, &shared()), behind <= 2);
+            assert!(policy::disconnected(&terms, &asked, now));
+        }
+    }
+    let must = terms(MUST);
+    assert!(!policy::disconnected(&must, &Asked::default(), Stamp(T0 - 86_400)));
+}
+
 #[test]
 fn what_the_client_asks() {
     check(

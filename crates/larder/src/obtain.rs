@@ -16,6 +16,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 pub mod why;
 
@@ -43,16 +44,22 @@ pub async fn obtain(
     record.trail.asks(asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
-    for _ in 0..TURNS_MAX {
-        let found = match cache.find(&key, request, &asked, record.stamp(), joins, disk) {
+    let mut now = record.stamp();
+    for turn in 0..TURNS_MAX {
+        if turn > 0 {
+            // It may have waited for long.
+            now = session.worker.stamp_at(Instant::now());
+        }
+        let found = match cache.find(&key, request, &asked, now, joins, disk) {
             Found::OnDisk(load) => {
                 load.finish().await;
                 disk = Disk::Seen;
-                cache.find(&key, request, &asked, record.stamp(), joins, disk)
+                now = session.worker.stamp_at(Instant::now());
+                cache.find(&key, request, &asked, now, joins, disk)
             }
             found => found,
         };
-        let cause = why::note(&cache, &key, request, &found, disk, lost, record);
+        let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
         let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
         let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
         let answer = match found {

@@ -249,7 +249,7 @@ impl Cache {
             budget: Arc::new(Budget::of(settings.memory_bytes)),
             index: Index::new(64, settings.seed),
             evict: Mutex::new(Box::new(S3Fifo::new())),
-            passes: PassMarks::new(),
+            passes: PassMarks::new(settings.pass_seconds),
             fates: Fates::new(),
             searches: Searches::default(),
             evictions: AtomicU64::new(0),
@@ -402,7 +402,7 @@ impl Cache {
 
     /// Remembers that answers for this key are for one request alone, and why.
     pub fn mark_pass(&self, key: &[u8], now: Stamp, why: NotStored) {
-        self.passes.set(self.index.hash_of(key), now.plus(self.settings.pass_seconds), why);
+        self.passes.set(self.index.hash_of(key), now, why);
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {

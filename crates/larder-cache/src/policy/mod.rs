@@ -152,6 +152,10 @@ impl Grace {
     }
 }
 
+/// An answer may be so many seconds ahead of a request that looks for it: one that waited while it arrived knows the time of
+/// its own beginning.
+const AHEAD_SECONDS_MAX: u64 = 2;
+
 impl Terms {
     /// Seconds past freshness during which it is served while it is validated (RFC 5861 section 3), when the origin says.
     pub fn stale_while_revalidate(&self) -> Option<u64> {
@@ -171,12 +175,19 @@ impl Terms {
     /// Seconds of freshness left; 0 or less when it is stale.
     pub fn remaining(&self, now: Stamp) -> i64 {
         let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
-        signed(self.lifetime).saturating_sub(signed(self.age(now)))
+        let left = signed(self.lifetime).saturating_sub(signed(self.age(now)));
+        if self.is_from_the_future(now) { left.min(0) } else { left }
     }
 
     /// True while the age is below the lifetime (RFC 9111 section 4.2).
     pub fn is_fresh(&self, now: Stamp) -> bool {
-        self.lifetime > self.age(now)
+        self.lifetime > self.age(now) && !self.is_from_the_future(now)
+    }
+
+    /// True when it arrived at a time that is yet to come: our clock was ahead then and has been set back since, so that
+    /// its age is unknown (RFC 9111 section 4.2.3 counts with a clock that goes on).
+    pub fn is_from_the_future(&self, now: Stamp) -> bool {
+        self.received.0 > now.0.saturating_add(AHEAD_SECONDS_MAX)
     }
 
     /// True when the origin can be asked whether it still holds.

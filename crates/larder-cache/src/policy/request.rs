@@ -122,6 +122,8 @@ pub enum ValidateWhy {
     RequestMaxAge,
     /// It is not fresh for as long as the request wants.
     RequestMinFresh,
+    /// By our clock it arrives later than now: the clock was set back since, and how old it is nobody knows.
+    Clock,
 }
 
 impl ValidateWhy {
@@ -134,6 +136,7 @@ impl ValidateWhy {
             ValidateWhy::RequestNoCache => "request-no-cache",
             ValidateWhy::RequestMaxAge => "request-max-age",
             ValidateWhy::RequestMinFresh => "request-min-fresh",
+            ValidateWhy::Clock => "clock",
         }
     }
 }
@@ -147,6 +150,9 @@ pub fn usable(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> 
     }
     if asked.no_cache {
         return Usable::Validate(ValidateWhy::RequestNoCache);
+    }
+    if terms.is_from_the_future(now) {
+        return Usable::Validate(ValidateWhy::Clock);
     }
     let age = terms.age(now);
     // An answer's age is counted in whole seconds, so 0 may be nearly one: `max-age=0` always asks the origin.
@@ -186,7 +192,8 @@ fn usable_stale(terms: &Terms, asked: &Asked, overdue: u64, settings: &Settings)
 /// longest window that the origin, the client or else the settings give (RFC 5861 section 4), unless the origin
 /// or the client insists on validation (RFC 9111 section 4.2.4).
 pub fn stale_if_error(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> bool {
-    if terms.no_cache || asked.no_cache {
+    // Of what arrived in the future nobody knows how far past its lifetime it is.
+    if terms.no_cache || asked.no_cache || terms.is_from_the_future(now) {
         return false;
     }
     let overdue = terms.age(now).saturating_sub(terms.lifetime);

@@ -112,6 +112,7 @@ fn because(usable: &str) -> &str {
         "must-revalidate" => "it must be validated first, whatever the client takes (must-revalidate)",
         "request-no-cache" => "the client asks for a validation (no-cache)",
         "request-max-age" => "the client takes nothing that old (max-age)",
+        "clock" => "it arrived later than now by this clock, so its age is unknown: it must be validated first",
         "request-min-fresh" => "the client wants more freshness than is left (min-fresh)",
         other => other,
     }

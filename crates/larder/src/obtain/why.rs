@@ -14,11 +14,10 @@ pub(super) fn note(
     key: &[u8],
     request: &RequestHead,
     found: &Found,
-    disk: Disk,
+    (disk, now): (Disk, Stamp),
     lost: bool,
     record: &mut Record,
 ) -> Cause {
-    let now = record.stamp();
     let asked = record.trail.asked().unwrap_or_default();
     weigh(found, now, record);
     let needed = !found.is_hit() || record.is_kept();
@@ -73,7 +72,7 @@ fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
     match why {
         ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
         ValidateWhy::NoCache => Cause::NoCache,
-        ValidateWhy::Stale | ValidateWhy::MustRevalidate => {
+        ValidateWhy::Stale | ValidateWhy::MustRevalidate | ValidateWhy::Clock => {
             // A validation since then counts more than the purge.
             let received = peek.selected().map(|stored| stored.kept.received);
             let purged = peek.fate.is_some_and(|(fate, at)| fate == Fate::Expired && Some(at) >= received);
