@@ -58,9 +58,8 @@ impl Searches {
         let (path, _) = split(key);
         match rule {
             Some(rule) => {
-                if self.rules.write().remember(path, rule) {
-                    self.any.store(true, Ordering::Relaxed);
-                }
+                let is_new = self.rules.write().remember(path, rule);
+                self.any.fetch_or(is_new, Ordering::Relaxed);
             }
             None if self.any.load(Ordering::Relaxed) => self.rules.write().forget(path),
             None => {}

@@ -214,7 +214,7 @@ fn a_validation_answers_its_followers() {
     let (entry, _) = writer.candidates()[0].clone();
     writer.redirect(&entry, Said::Unchanged);
     for reader in [&mut leader, &mut follower] {
-        let Some(Arrival::Use(answer, Said::Unchanged)) = now(reader.arrival()) else { panic!() };
+        let Some(Arrival::Use(answer, Said::Unchanged, None)) = now(reader.arrival()) else { panic!() };
         assert!(Arc::ptr_eq(&answer, &entry));
     }
 }

@@ -3,9 +3,10 @@
 
 mod policy_words;
 
-use larder_cache::policy;
+use larder_cache::policy::{self, Times};
+use larder_wire::date::Stamp;
 use larder_wire::{Method, Url};
-use policy_words::{Rows, request, response, text};
+use policy_words::{Rows, T0, request, response, shared, terms, text};
 
 #[test]
 fn conditions_are_judged_on_what_is_stored() {
@@ -142,6 +143,33 @@ fn the_head_of_a_whole_comes_from_its_parts() {
     let more = response("206 | Content-Range: bytes 10-19/20 | Content-Length: 10 | ETag: \"a\" | X: 2");
     let combined = policy::combined_head(&open, &more);
     assert_eq!((combined.status, text(&combined.fields).as_str()), (200, "ETag: \"a\" | X: 2 | Content-Length: 20"));
+}
+
+#[test]
+fn a_whole_is_as_old_as_its_oldest_part() {
+    // Stored at T0, part at T0 + 20; age and lifetime afterwards; RFC 9111 sections 3.4 and 4.2.3.
+    let table = [
+        ("200 | Cache-Control: max-age=60", "Cache-Control: max-age=60", "20 60"),
+        ("200 | Cache-Control: max-age=60", "Cache-Control: max-age=60 | Age: 62", "62 60"),
+        ("200 | Cache-Control: max-age=60 | Age: 30", "Cache-Control: max-age=60", "50 60"),
+        ("200 | Cache-Control: max-age=60 | Age: 30", "Cache-Control: max-age=90 | Age: 10", "50 90"),
+        ("200 | Cache-Control: max-age=60", "Date: {-70}", "90 60"),
+        ("200 | Cache-Control: max-age=60", "Cache-Control: private", "no private"),
+        ("200 | Cache-Control: max-age=60", "Set-Cookie: a=b", "no set-cookie"),
+    ];
+    let mut rows = Rows::default();
+    let times = Times { requested: Stamp(T0 + 20), received: Stamp(T0 + 20) };
+    for (held, part, expected) in table {
+        let held = format!("{held} | ETag: \"a\" | Content-Length: 20");
+        let (head, terms) = (response(&held), terms(&held));
+        let line = format!("206 | Content-Range: bytes 10-19/20 | ETag: \"a\" | {part}");
+        let asked = request("GET | Range: bytes=10-19");
+        let found = match policy::completed(&asked, (&head, &terms), &response(&line), times, &shared()) {
+            Ok((_, renewed)) => format!("{} {}", renewed.age(times.received), renewed.lifetime),
+            Err(why) => format!("no {}", why.as_str()),
+        };
+        rows.check(&format!("{line} on {held}"), found, expected);
+    }
 }
 
 #[test]

@@ -169,6 +169,7 @@ proptest! {
                 prop_assert_eq!(fresh.status, head.status);
                 prop_assert_eq!(renewed.received, NOW.received);
                 prop_assert!(!fresh.fields.contains("Age") && !fresh.fields.contains("Connection"));
+                prop_assert!(!fresh.fields.contains("Set-Cookie"));
                 prop_assert!(fresh.fields.contains("Date"));
             }
         }

@@ -108,7 +108,18 @@ fn a_shared_cache_keeps() {
             ("9111 4.1", "", "200 | Vary: Accept, * | Cache-Control: max-age=60", "no vary-any"),
             ("9111 4.1", "", "200 | Vary: Accept | Cache-Control: max-age=60", "60 max-age"),
             // Cookies.
-            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: max-age=60", "60 max-age"),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: max-age=60", "no set-cookie"),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: s-maxage=60", "no set-cookie"),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: no-cache", "no set-cookie"),
+            (
+                "9111 7.3",
+                "",
+                "200 | Set-Cookie: a=b | Cache-Control: max-age=60, no-cache=\"Set-Cookie\"",
+                "60 max-age",
+            ),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: max-age=60, private=\"set-cookie\"", "60 max-age"),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: max-age=60, no-cache=\"X\"", "no set-cookie"),
+            ("9111 7.3", "", "200 | Set-Cookie: a=b | Cache-Control: max-age=60, public", "60 max-age"),
             ("9111 7.3", "", "200 | Set-Cookie: a=b | ETag: \"a\" | Cache-Control: public", "0 none"),
             ("9111 7.3", "", "200 | Set-Cookie: a=b | ETag: \"a\"", "no set-cookie"),
             ("9111 7.3", "", "200 | Set-Cookie: a=b | Last-Modified: {-1000}", "no set-cookie"),
@@ -353,7 +364,7 @@ fn kept_heads() {
         ("200 | Connection: X, close | X: 1 | Y: 2 | Keep-Alive: 5", "Y: 2", "Y: 2"),
         ("200 | Transfer-Encoding: chunked | TE: trailers | Upgrade: x | Trailer: T | A: 1", "A: 1", "A: 1"),
         ("200 | Proxy-Authenticate: Basic | Proxy-Authentication-Info: x | Proxy-Connection: x | A: 1", "A: 1", "A: 1"),
-        ("200 | Set-Cookie: a=b | Unheard-Of: 1", "Set-Cookie: a=b | Unheard-Of: 1", "Set-Cookie: a=b | Unheard-Of: 1"),
+        ("200 | Set-Cookie: a=b | Set-Cookie: c=d | Unheard-Of: 1", "Unheard-Of: 1", "Unheard-Of: 1"),
         (
             "200 | Cache-Control: no-cache=\"X\" | X: 1 | Y: 2",
             "Cache-Control: no-cache=\"X\" | Y: 2",

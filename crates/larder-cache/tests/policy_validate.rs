@@ -2,7 +2,7 @@
 
 mod policy_words;
 
-use larder_cache::policy::{self, Mode, Settings, Terms, Times};
+use larder_cache::policy::{self, Mode, SetCookie, Settings, Terms, Times};
 use larder_wire::ResponseHead;
 use larder_wire::date::Stamp;
 use policy_words::{Rows, T0, private, request, response, shared, terms, text};
@@ -160,8 +160,18 @@ fn a_validation_renews_the_terms() {
         ("", held, "304 | Cache-Control: no-store", "no no-store"),
         ("", held, "304 | Cache-Control: private", "no private"),
         ("", held, "304 | Vary: *", "no vary-any"),
-        // Whoever's request brought it: what was kept for all stays so.
-        ("GET | Authorization: x", held, "304", "0 60 max-age"),
+        // What answers one who authenticates changes nothing that others have, unless it says so (section 3.5).
+        ("GET | Authorization: x", held, "304", "no authorization"),
+        ("GET | Authorization: x", held, "304 | Cache-Control: max-age=9", "no authorization"),
+        ("GET | Authorization: x", held, "304 | Cache-Control: private", "no authorization"),
+        ("GET | Authorization: x", held, "304 | Cache-Control: public, max-age=9", "0 9 max-age"),
+        ("GET | Authorization: x", held, "304 | Cache-Control: s-maxage=9", "0 9 s-maxage"),
+        ("GET | Authorization: x", held, "304 | Cache-Control: must-revalidate, max-age=9", "0 9 max-age"),
+        ("GET | Cookie: x", held, "304", "0 60 max-age"),
+        ("", held, "304 | Set-Cookie: a=b", "no set-cookie"),
+        ("", held, "304 | Set-Cookie: a=b | Cache-Control: max-age=9", "no set-cookie"),
+        ("", held, "304 | Set-Cookie: a=b | Cache-Control: public, max-age=9", "0 9 max-age"),
+        ("", held, "304 | Set-Cookie: a=b | Cache-Control: no-cache=\"Set-Cookie\", max-age=9", "0 9 max-age"),
         ("GET | Cache-Control: no-store", held, "304", "0 60 max-age"),
     ];
     let mut rows = Rows::default();
@@ -169,6 +179,8 @@ fn a_validation_renews_the_terms() {
         rows.check(&format!("{asked}: {says} on {held}"), renewed(asked, held, says, &shared()), expected);
     }
     assert_eq!(renewed("", held, "304 | Cache-Control: private, max-age=9", &private()), "0 9 max-age");
+    assert_eq!(renewed("GET | Authorization: x", held, "304 | Cache-Control: max-age=9", &private()), "0 9 max-age");
+    assert_eq!(renewed("", held, "304 | Set-Cookie: a=b", &private()), "0 60 max-age");
 }
 
 #[test]
@@ -195,14 +207,21 @@ fn a_cookie_of_a_304_stays_with_the_one_who_asked() {
     let held = "200 | Date: {0} | Last-Modified: {-1000}";
     let head = response(held);
     let terms = terms(held);
-    let cookie = |says: &str, mode: Mode| {
-        let settings = Settings { mode, ..shared() };
+    let cookie = |says: &str, mode: Mode, set_cookie: SetCookie| {
+        let settings = Settings { mode, set_cookie, ..shared() };
         let (head, _) = policy::renew(&request(""), (&head, &terms), &response(says), LATER, &settings).unwrap();
         head.fields.contains("Set-Cookie")
     };
-    assert!(!cookie("304 | Set-Cookie: a=b", Mode::Shared));
-    assert!(cookie("304 | Set-Cookie: a=b", Mode::Private));
-    assert!(cookie("304 | Set-Cookie: a=b | Cache-Control: max-age=9", Mode::Shared));
+    let public = "304 | Set-Cookie: a=b | Cache-Control: public, max-age=9";
+    for set_cookie in [SetCookie::Pass, SetCookie::Strip, SetCookie::Keep] {
+        assert!(!cookie(public, Mode::Shared, set_cookie));
+        assert!(!cookie("304 | Set-Cookie: a=b", Mode::Private, set_cookie));
+    }
+    let says = response("304 | Set-Cookie: a=b | X: 1 | Y: 1 | Connection: Y | Cache-Control: private=\"X\" | Age: 7");
+    let (own, terms) = policy::answer_to_asker(&head, &says, LATER, &shared());
+    let fields = ["Set-Cookie", "X", "Y", "Connection", "Age"].map(|name| own.fields.contains(name));
+    assert_eq!(fields, [true, true, false, false, false]);
+    assert_eq!(terms.age(LATER.received), 7);
 }
 
 #[test]

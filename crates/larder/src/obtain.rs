@@ -36,11 +36,7 @@ pub async fn obtain(
         return Box::pin(Relay { request, ask, framing, cause }.answer(session, upload, record)).await;
     };
     let cache = Arc::clone(&session.worker.shared.cache);
-    let key = key.unwrap_or_else(|| {
-        let mut key = Vec::with_capacity(128);
-        ask.key(&cache, &mut key);
-        key
-    });
+    let key = key.unwrap_or_else(|| key_of(&ask, &cache));
     record.trail.asks(asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
@@ -50,15 +46,12 @@ pub async fn obtain(
             // It may have waited for long.
             now = session.worker.stamp_at(Instant::now());
         }
-        let found = match cache.find(&key, request, &asked, now, joins, disk) {
-            Found::OnDisk(load) => {
-                load.finish().await;
-                disk = Disk::Seen;
-                now = session.worker.stamp_at(Instant::now());
-                cache.find(&key, request, &asked, now, joins, disk)
-            }
-            found => found,
-        };
+        let mut found = cache.find(&key, request, &asked, now, joins, disk);
+        if let Found::OnDisk(load) = found {
+            load.finish().await;
+            (disk, now) = (Disk::Seen, session.worker.stamp_at(Instant::now()));
+            found = cache.find(&key, request, &asked, now, joins, disk);
+        }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
         let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
         let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
@@ -95,6 +88,12 @@ pub async fn obtain(
         lost = matches!(was, Was::Stored);
     }
     Box::pin(Relay { request, ask, framing, cause: Cause::NotShared }.answer(session, upload, record)).await
+}
+
+fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
+    let mut key = Vec::with_capacity(128);
+    ask.key(cache, &mut key);
+    key
 }
 
 /// What a request had in its hands.
@@ -152,6 +151,10 @@ impl Visit<'_> {
                             self.cache.drop_entry(hit.reader.entry());
                             return None;
                         }
+                        let settings = &self.cache.settings().policy;
+                        if !policy::shares_with_authorized(self.request, &hit.kept.head, settings) {
+                            return self.relay().await;
+                        }
                         let fill = hit.reader.entry().begin_fill(&hole)?;
                         let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
                         let mut order = self.order(Errand::Hole, writer);
@@ -162,6 +165,18 @@ impl Visit<'_> {
             }
         }
         Some(self.entry(hit.reader, hit.kept, outcome))
+    }
+
+    /// Asks for this request alone, word for word: the parts that one who authenticates gets are not put to those that all
+    /// may have (RFC 9111 section 3.5).
+    async fn relay(&mut self) -> Option<Answer> {
+        let (reader, writer) = self.cache.alone(&key_of(self.ask, self.cache));
+        let order = self.order(Errand::Relay, writer);
+        let mut answer = Box::pin(self.arrive(order, reader, Cause::Partial, None)).await;
+        if let Some(Answer::Entry { verbatim, .. }) = &mut answer {
+            *verbatim = true;
+        }
+        answer
     }
 
     /// Begins a fetch and waits for its answer.
@@ -184,13 +199,17 @@ impl Visit<'_> {
         let arrival = self.arrival(fetch::begin(order), &interim, &mut reader).await;
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
-            (Arrival::Use(entry, Said::Unchanged), Some(hit)) => {
-                let kept = entry.kept()?;
+            (Arrival::Use(entry, Said::Unchanged, own), Some(hit)) => {
+                let kept = own.or_else(|| entry.kept())?;
                 Some(self.entry(hit.reader, kept, Outcome::Miss(cause)))
             }
-            (Arrival::Use(entry, said), _) => {
+            (Arrival::Use(entry, said, own), _) => {
                 let outcome = if said == Said::Unchanged { Outcome::Validated } else { Outcome::HitError };
-                Box::pin(self.stored(self.cache.open(&entry)?, outcome)).await
+                let mut hit = self.cache.open(&entry)?;
+                if let Some(own) = own {
+                    hit.kept = own;
+                }
+                Box::pin(self.stored(hit, outcome)).await
             }
             (Arrival::Failed(failure), _) => Some(failed(&failure, self.record)),
             (Arrival::Alone, _) => None,
@@ -227,7 +246,7 @@ impl Visit<'_> {
                 let hit = Hit { filling: true, reader, kept, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
-            Arrival::Use(entry, said) => {
+            Arrival::Use(entry, said, _) => {
                 let hit = self.cache.open(&entry)?;
                 let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
                 let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
@@ -290,9 +309,7 @@ struct Relay<'a> {
 impl Relay<'_> {
     async fn answer(self, session: &mut Session, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
         let cache = &session.worker.shared.cache;
-        let mut key = Vec::new();
-        self.ask.key(cache, &mut key);
-        let (reader, writer) = cache.alone(&key);
+        let (reader, writer) = cache.alone(&key_of(&self.ask, cache));
         self.answer_into(reader, writer, session, upload, record).await
     }
 

@@ -5,7 +5,7 @@
 
 use crate::fetch::Refill;
 use crate::page::Page;
-use crate::record::{Id, Outcome, Record};
+use crate::record::{Cause, Id, Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use bytes::Bytes;
@@ -352,7 +352,8 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
 fn moment(out: &mut Vec<u8>, delivery: &Delivery<'_>, answered_by: &str, next: Next) {
     if let Some(terms) = &delivery.kept.terms {
         let age = terms.age(delivery.now);
-        if age > 0 || delivery.outcome.is_from_store() {
+        // Some of an answer whose hole is filled was here before.
+        if age > 0 || delivery.outcome.is_from_store() || delivery.outcome == Outcome::Miss(Cause::Partial) {
             number(out, b"Age: ", age);
         }
     }

@@ -620,6 +620,7 @@ pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
             crate::config::CacheMode::Shared => policy::Mode::Shared,
             crate::config::CacheMode::Private => policy::Mode::Private,
         },
+        set_cookie: settings.set_cookie,
         heuristic_percent: settings.heuristic_percent,
         heuristic_max_seconds: settings.heuristic_max.as_secs(),
         unlabelled_seconds: settings.unlabelled.as_secs(),

@@ -453,7 +453,9 @@ impl Cache {
         why: ValidateWhy,
     ) -> Found {
         // What says `no-cache` is not served without a validation by the very request (RFC 9111 section 5.2.2.4).
-        let apart = why == ValidateWhy::NoCache && look.joins == Joins::Yes;
+        // Where the last validation was for the one who asked, waiting for the next one is in vain.
+        let for_one = self.passes.holds(look.hash, look.now).is_some_and(|why| why != NotStored::Authorization);
+        let apart = (why == ValidateWhy::NoCache || for_one) && look.joins == Joins::Yes;
         let look = &Look { joins: if apart { Joins::Apart } else { look.joins }, ..*look };
         if let Some(found) = self.without_asking(state, look) {
             return found;

@@ -165,6 +165,11 @@ impl Fill {
         self.entry.readers()
     }
 
+    /// Ends it as if it had not been begun: whoever waits for its bytes may ask for them.
+    pub fn give_back(mut self) {
+        self.hole.end = self.at;
+    }
+
     /// Ends it, saying why the rest does not come.
     pub fn fail(mut self, failure: Failure) {
         self.failure = failure;

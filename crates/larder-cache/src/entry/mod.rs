@@ -171,9 +171,18 @@ enum Phase {
     /// The stream from the start is over: what is here is here, and holes are filled on demand.
     Settled,
     /// A 304 said that this other entry is the answer.
-    Redirected(Box<(Arc<Entry>, Said)>),
+    Redirected(Box<Redirection>),
     /// It will never be complete.
     Failed(Box<Failure>),
+}
+
+/// Which stored response is the answer.
+#[derive(Clone, Debug)]
+struct Redirection {
+    entry: Arc<Entry>,
+    said: Said,
+    /// The head of the answer to the one whose request was validated; without it, that of the entry.
+    own: Option<Arc<Kept>>,
 }
 
 /// What a validation said of a stored response.

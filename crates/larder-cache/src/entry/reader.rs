@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 pub enum Arrival {
     /// The head of the answer.
     Head(Arc<Kept>),
-    /// A validation found this stored entry to be the answer.
-    Use(Arc<Entry>, Said),
+    /// A validation found this stored entry to be the answer; with this head, for the one whose request it was.
+    Use(Arc<Entry>, Said, Option<Arc<Kept>>),
     /// The answer turned out to be for its own request alone: ask for yourself.
     Alone,
     /// There is no answer.
@@ -87,7 +87,8 @@ impl Reader {
             return Poll::Ready(Arrival::Alone);
         }
         if let Phase::Redirected(to) = &state.phase {
-            return Poll::Ready(Arrival::Use(Arc::clone(&to.0), to.1));
+            let own = to.own.as_ref().filter(|_| self.leads == Leads::Yes);
+            return Poll::Ready(Arrival::Use(Arc::clone(&to.entry), to.said, own.map(Arc::clone)));
         }
         if let Some(kept) = &state.kept {
             return Poll::Ready(Arrival::Head(Arc::clone(kept)));

@@ -1,7 +1,7 @@
 //! The one who fills an entry from its start.
 
 use super::spool::{OnDisk, Spool};
-use super::{Entry, Failure, Fill, Kept, Phase, Retention, Said, State};
+use super::{Entry, Failure, Fill, Kept, Phase, Redirection, Retention, Said, State};
 use crate::cache::Cache;
 use crate::key::Key;
 use crate::store::INLINE_BYTES_MAX;
@@ -296,11 +296,27 @@ impl Writer {
     }
 
     /// A validation said that `entry` is still the answer.
-    pub fn redirect(mut self, entry: &Arc<Entry>, said: Said) {
+    pub fn redirect(self, entry: &Arc<Entry>, said: Said) {
+        self.redirect_to(entry, said, None, true);
+    }
+
+    /// A validation said that `entry` is still the answer; the one who asked gets it with this head, and whoever followed
+    /// with that of the entry.
+    pub fn redirect_with(self, entry: &Arc<Entry>, own: Kept) {
+        self.redirect_to(entry, Said::Unchanged, Some(Arc::new(own)), true);
+    }
+
+    /// The same where the validation was for the one who asked alone: whoever followed is set free.
+    pub fn redirect_alone(self, entry: &Arc<Entry>, own: Kept) {
+        self.redirect_to(entry, Said::Unchanged, Some(Arc::new(own)), false);
+    }
+
+    fn redirect_to(mut self, entry: &Arc<Entry>, said: Said, own: Option<Arc<Kept>>, shared: bool) {
         self.done = true;
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.phase = Phase::Redirected(Box::new((Arc::clone(entry), said)));
+        state.shared = shared;
+        state.phase = Phase::Redirected(Box::new(Redirection { entry: Arc::clone(entry), said, own }));
         state.wake_readers();
     }
 

@@ -1,12 +1,12 @@
 //! Putting partial responses together (RFC 9111 sections 3.3 and 3.4, RFC 9110 section 15.3.7.3).
 
-use larder_wire::ResponseHead;
 use larder_wire::date::{Stamp, parse_date};
 use larder_wire::etag::ETag;
 use larder_wire::range::ContentRange;
+use larder_wire::{RequestHead, ResponseHead};
 
-use super::freshen;
 use super::validate::is_strong_date;
+use super::{NotStored, Settings, Storable, Terms, Times, dated, freshen, freshness, kept_head, may_update, storable};
 
 /// True when the bytes of a new response (200 or 206) and those stored are of one representation: both carry the
 /// same strong validator and no length says otherwise. `stored` is a head as [`whole_head`] makes it or a 206.
@@ -30,6 +30,30 @@ pub fn combined_head(stored: &ResponseHead, new: &ResponseHead) -> ResponseHead 
         head.fields.push("Content-Length", len.to_string());
     }
     head
+}
+
+/// A stored response after a part that [`may_combine`] filled a hole of it: its new head, ready to be kept, and its new
+/// terms. The newer fields count (RFC 9111 section 3.4), but it is as old as the oldest of its parts: the part does not
+/// say of the others that they were validated. `Err` when the part forbids it.
+pub fn completed(
+    request: &RequestHead,
+    (stored, terms): (&ResponseHead, &Terms),
+    part: &ResponseHead,
+    times: Times,
+    settings: &Settings,
+) -> Result<(ResponseHead, Terms), NotStored> {
+    may_update(request, part, settings)?;
+    let mut head = combined_head(stored, part);
+    dated(&mut head, times.received);
+    match storable(request, &head, times, settings) {
+        Storable::No(why) => Err(why),
+        Storable::Yes(mut renewed) => {
+            // `Age` is in the part only: stored heads have none.
+            let of_part = freshness::initial_age(part, renewed.date, times);
+            renewed.initial_age = of_part.max(terms.age(times.received));
+            Ok((kept_head(&head, settings), renewed))
+        }
+    }
 }
 
 /// The head of the whole representation that a 206 is a part of: a 200 with the complete length when it is known, for

@@ -6,7 +6,7 @@ use larder_wire::names::NameSet;
 use larder_wire::{Fields, ResponseHead};
 
 use super::freshness::Said;
-use super::{Mode, Settings};
+use super::{Mode, SetCookie, Settings};
 
 /// Fields of one connection or one hop (RFC 9110 section 7.6.1), of the proxy that was asked (RFC 9111
 /// section 3.1), of trailers that are not kept, those that are computed anew at every answer (`Age`), and
@@ -27,11 +27,15 @@ const NEVER_KEPT: [&str; 12] = [
 ];
 
 /// What is kept of a response's head. Fields that `no-cache="…"` names are left out, for without validation
-/// nobody may have them; in a shared cache also those that `private="…"` names. `Set-Cookie` stays.
+/// nobody may have them; in a shared cache also those that `private="…"` names; and `Set-Cookie`, unless the settings say
+/// that all may have it.
 pub fn kept_head(response: &ResponseHead, settings: &Settings) -> ResponseHead {
     let control = Said::by(response, settings).control;
     let mut kept = response.clone();
     let shared = settings.mode == Mode::Shared;
+    if settings.set_cookie != SetCookie::Keep {
+        kept.fields.remove("Set-Cookie");
+    }
     strip(&mut kept.fields, [control.no_cache.as_ref(), control.private.as_ref().filter(|_| shared)]);
     kept
 }
@@ -48,10 +52,17 @@ fn strip(fields: &mut Fields, named: [Option<&Names>; 2]) {
         .retain(|name, _| !NEVER_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name)) && !dropped.contains(name));
 }
 
-/// Takes from a 304 what must not reach a stored head: the same as [`kept_head`], for either mode.
+/// Takes from a 304 what must not reach a stored head: the same as [`kept_head`], for either mode, and a cookie whatever
+/// the settings say, for it was set for the one who asked.
 pub(super) fn strip_update(fields: &mut Fields) {
     let control = CacheControl::of(fields);
+    fields.remove("Set-Cookie");
     strip(fields, [control.no_cache.as_ref(), control.private.as_ref()]);
+}
+
+/// Takes from a 304 what must not reach any client.
+pub(super) fn strip_hop(fields: &mut Fields) {
+    strip(fields, [None, None]);
 }
 
 /// Gives a head the `Date` it lacks: when it arrived (RFC 9110 section 6.6.1).

@@ -7,7 +7,7 @@
 //!
 //! Read in this order: [`storable`](fn@storable) (may it be kept, and on which [`Terms`]),
 //! [`freshness`] (how old, how long), [`usable`](fn@usable) (may this request have it),
-//! [`vary`] (is it the right variant), [`validate`] (asking the origin, and its answer),
+//! [`vary`] (is it the right variant), [`audience`] (is it for others at all), [`validate`] (asking the origin, and its answer),
 //! [`precondition`](fn@precondition) (the client's own conditions), [`combine`] (partial
 //! responses), [`invalidate`] (what unsafe methods make void).
 //!
@@ -15,6 +15,7 @@
 //! a heuristic never keeps a `Set-Cookie` in a shared cache; 412, 416 and other answers to one request's
 //! own fields are never kept; a GET with a body is passed.
 
+pub mod audience;
 pub mod combine;
 pub mod freshness;
 pub mod invalidate;
@@ -29,14 +30,15 @@ pub mod weighed;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
-pub use combine::{combined_head, may_combine, whole_head};
+pub use audience::{SetCookie, may_update, shares_with_authorized};
+pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use freshness::LifetimeSource;
 pub use invalidate::invalidated;
 pub use kept::{dated, kept_head};
 pub use precondition::{Precondition, precondition, range_applies};
 pub use request::{Asked, StaleWhy, Usable, ValidateWhy, answerable, disconnected, stale_if_error, usable};
 pub use storable::{NotStored, Storable, storable};
-pub use validate::{HeadSays, conditional, freshen, freshened_by, head_says, named_by, renew};
+pub use validate::{HeadSays, answer_to_asker, conditional, freshen, freshened_by, head_says, named_by, renew};
 pub use vary::{Vary, choose};
 pub use weighed::Weighed;
 
@@ -64,6 +66,8 @@ pub struct Settings {
     /// How long a 200 is fresh that says nothing at all of its freshness: no `Cache-Control`, `Expires`, `Pragma`,
     /// `Last-Modified` or `ETag`. 0 does not keep it.
     pub unlabelled_seconds: u64,
+    /// What becomes of answers that set a cookie.
+    pub set_cookie: SetCookie,
     /// Targeted fields to obey, the most specific first, such as `CDN-Cache-Control` (RFC 9213); empty for a
     /// cache that does not act for the origin.
     pub targeted: Vec<String>,
@@ -81,6 +85,7 @@ impl Default for Settings {
             heuristic_max_seconds: 86_400,
             negative_seconds: 0,
             unlabelled_seconds: 0,
+            set_cookie: SetCookie::Pass,
             targeted: Vec::new(),
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,

@@ -5,6 +5,7 @@ use larder_wire::etag::ETag;
 use larder_wire::range::ContentRange;
 use larder_wire::{Method, RequestHead, ResponseHead};
 
+use super::audience::{self, Cookie};
 use super::freshness::{self, LifetimeSource, Said};
 use super::request::has_body;
 use super::{Grace, Mode, Settings, Terms, Times, Vary};
@@ -44,7 +45,7 @@ pub enum NotStored {
     Partial,
     /// The status is not cacheable by default and the origin says nothing (RFC 9111 section 3).
     NotExplicit,
-    /// It sets a cookie and the origin does not say that it may be kept.
+    /// It sets a cookie, and neither the origin nor the settings say that others may have the rest of it.
     SetCookie,
     /// It is stale at once and cannot be validated: of no use.
     NoFreshness,
@@ -94,8 +95,8 @@ impl NotStored {
 
 /// Decides whether the response to a request may be kept, and on which terms.
 ///
-/// A `Set-Cookie` does not forbid keeping what the origin gives a lifetime or calls `public` (RFC 9111 section 7.3);
-/// without such a word a shared cache leaves it alone.
+/// A shared cache leaves what sets a cookie to the one who asked, unless the origin or the settings say otherwise (see
+/// [`audience`]).
 pub fn storable(request: &RequestHead, response: &ResponseHead, times: Times, settings: &Settings) -> Storable {
     let said = Said::by(response, settings);
     if let Err(why) = may_store(request, response, &said.control, settings) {
@@ -165,7 +166,7 @@ fn may_store(
     if let Some(why) = forbidden(response.status, control, settings) {
         return Err(why);
     }
-    if settings.mode == Mode::Shared && request.fields.contains("Authorization") && !permits_authorized(control) {
+    if audience::is_for_authorized(request, control, settings) {
         return Err(NotStored::Authorization);
     }
     if response.status == 206 && !is_one_range(request, response) {
@@ -181,7 +182,8 @@ fn worth_keeping(response: &ResponseHead, said: &Said, terms: Terms, settings: &
     if !explicit && !freshness::is_heuristic_status(response.status) {
         return Storable::No(NotStored::NotExplicit);
     }
-    if settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie") {
+    let unlabelled = settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie");
+    if unlabelled || audience::cookie(&response.fields, &said.control, settings) == Cookie::ForOne {
         return Storable::No(NotStored::SetCookie);
     }
     if response.status == 206 && !terms.has_strong_validator() {
@@ -222,11 +224,6 @@ fn is_understood(status: u16) -> bool {
         status,
         200..=206 | 300..=303 | 305..=308 | 400..=406 | 409..=411 | 413..=415 | 422 | 426 | 451 | 500..=505
     )
-}
-
-/// Whether others than the one who authenticated may have it (RFC 9111 section 3.5).
-fn permits_authorized(control: &CacheControl) -> bool {
-    control.public || control.must_revalidate || control.s_maxage.is_some()
 }
 
 /// One range that was asked for and whose place is known; of a multipart answer no byte is kept.

@@ -5,7 +5,7 @@ use larder_wire::etag::ETag;
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::{self, Said};
-use super::{Mode, NotStored, Settings, Terms, Times, Vary, kept, kept_head, storable};
+use super::{NotStored, Settings, Terms, Times, Vary, kept, kept_head, may_update, storable};
 
 /// What a 304 or the like must not change: it describes the bytes that are stored, and a wrong word in a
 /// message without a body would make them unreadable (RFC 9111 section 3.2).
@@ -109,6 +109,27 @@ pub(super) fn is_strong_date(modified: Stamp, date: Stamp) -> bool {
 pub fn freshen(stored: &ResponseHead, validation: &ResponseHead) -> ResponseHead {
     let mut update = validation.fields.clone();
     kept::strip_update(&mut update);
+    updated(stored, update)
+}
+
+/// The stored head as the one gets it whose request brought the validation, or a part: with its fields in place of those
+/// stored, also those that are for him alone. It is never stored. The terms say how old it is.
+pub fn answer_to_asker(
+    stored: &ResponseHead,
+    validation: &ResponseHead,
+    times: Times,
+    settings: &Settings,
+) -> (ResponseHead, Terms) {
+    let mut update = validation.fields.clone();
+    kept::strip_hop(&mut update);
+    let mut head = updated(stored, update);
+    let mut terms = storable::terms(&head, &Said::by(&head, settings), Vary::default(), times, settings);
+    terms.initial_age = freshness::initial_age(validation, terms.date, times);
+    super::dated(&mut head, times.received);
+    (head, terms)
+}
+
+fn updated(stored: &ResponseHead, mut update: Fields) -> ResponseHead {
     update.retain(|name, _| !NOT_FRESHENED.iter().any(|other| other.eq_ignore_ascii_case(name)));
     let mut head = stored.clone();
     head.fields.retain(|name, _| !name.eq_ignore_ascii_case("Date") && !update.contains(name));
@@ -119,7 +140,8 @@ pub fn freshen(stored: &ResponseHead, validation: &ResponseHead) -> ResponseHead
 }
 
 /// A stored response after the validation that named it: its new head, ready to be kept, and its new terms.
-/// `Err` when the validation forbids keeping it on; it may then answer this request, and is dropped.
+/// `Err` when the validation forbids keeping it on; it may then answer this request. Where it is for this request alone
+/// ([`may_update`]) the stored response stays what it was, else it is dropped.
 ///
 /// The variant stays the one it was, whoever's request brought the validation, unless the validation changed what
 /// the response varies by.
@@ -130,6 +152,7 @@ pub fn renew(
     times: Times,
     settings: &Settings,
 ) -> Result<(ResponseHead, Terms), NotStored> {
+    may_update(request, validation, settings)?;
     let mut head = freshen(stored, validation);
     let said = Said::by(&head, settings);
     if let Some(why) = storable::forbidden(head.status, &said.control, settings) {
@@ -140,12 +163,7 @@ pub fn renew(
     let mut renewed = storable::terms(&head, &said, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
-    let explicit = said.control.public || renewed.source.is_explicit();
-    if settings.mode == Mode::Shared && !explicit && validation.fields.contains("Set-Cookie") {
-        // The cookie is for the one who asked; see `NotStored::SetCookie`.
-        head.fields.remove("Set-Cookie");
-    }
-    let mut head = kept_head(&head, settings);
+    head = kept_head(&head, settings);
     super::dated(&mut head, times.received);
     Ok((head, renewed))
 }

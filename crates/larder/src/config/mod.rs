@@ -30,6 +30,7 @@ pub use secret::Secret;
 pub use sites::Sites;
 pub use url::SiteOrigin;
 
+use larder_cache::policy::SetCookie;
 use larder_wire::Url;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -578,6 +579,8 @@ impl ResolverKind {
 pub struct PolicySettings {
     /// Whom the cache serves.
     pub mode: CacheMode,
+    /// What becomes of answers that set a cookie.
+    pub set_cookie: SetCookie,
     /// Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2).
     pub heuristic_percent: u32,
     /// The longest such lifetime.
@@ -592,11 +595,21 @@ impl Default for PolicySettings {
     fn default() -> PolicySettings {
         PolicySettings {
             mode: CacheMode::Shared,
+            set_cookie: SetCookie::Pass,
             heuristic_percent: 10,
             heuristic_max: Duration::from_secs(86_400),
             unlabelled: Duration::ZERO,
             unlabelled_run: Duration::from_secs(600),
         }
+    }
+}
+
+/// The word in the configuration for what becomes of answers that set a cookie.
+pub fn set_cookie_word(choice: SetCookie) -> &'static str {
+    match choice {
+        SetCookie::Pass => "pass",
+        SetCookie::Strip => "strip",
+        SetCookie::Keep => "keep",
     }
 }
 

@@ -7,8 +7,9 @@ use super::SiteOrigin;
 use super::setting::{Field, Setting, word};
 use super::{
     CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
-    ResolverKind, Site, units, url,
+    ResolverKind, Site, set_cookie_word, units, url,
 };
+use larder_cache::policy::SetCookie;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -305,6 +306,20 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
     .at_restart()
     .about("Whom the cache serves: `shared` keeps nothing private, `private` is for one user (RFC 9111 section 1)."),
+    Whole::new("policy.set_cookie", Field::Text {
+        form: "pass, strip or keep",
+        read: |c| set_cookie_word(c.policy.set_cookie).to_owned(),
+        write: |c, text| {
+            let choice = word(&[SetCookie::Pass, SetCookie::Strip, SetCookie::Keep], set_cookie_word, text);
+            choice.map(|choice| c.policy.set_cookie = choice).is_some()
+        },
+    })
+        .at_restart()
+    .about(
+        "What becomes of an answer with Set-Cookie that may be stored otherwise. `pass`: it is for the one who asked, unless \
+         its Cache-Control says `public` or `no-cache=\"Set-Cookie\"`; then the rest is stored. `strip`: the rest is always \
+         stored. `keep`: all is stored, and everybody gets that cookie. A private cache stores the rest.",
+    ),
     Whole::new("policy.heuristic_percent", Field::Percent(|c| &mut c.policy.heuristic_percent))
         .between(0, 100)
         .at_restart()

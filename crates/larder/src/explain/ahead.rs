@@ -15,7 +15,7 @@ use crate::rehearse::{self, Form};
 use crate::respond;
 use crate::server;
 use larder_cache::cache::{Cache, Joins, Peek};
-use larder_cache::policy::{self, Asked, Storable, Times, Usable, ValidateWhy, Weighed};
+use larder_cache::policy::{self, Asked, NotStored, Storable, Times, Usable, ValidateWhy, Weighed};
 use larder_wire::date::Stamp;
 use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url, framing};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -306,7 +306,8 @@ impl Weighing<'_> {
         if self.asked.only_if_cached() {
             return self.only_if_cached(steps);
         }
-        let apart = self.usable == Some(Usable::Validate(ValidateWhy::NoCache));
+        let for_one = self.peek.not_stored.is_some_and(|why| why != NotStored::Authorization);
+        let apart = self.usable == Some(Usable::Validate(ValidateWhy::NoCache)) || for_one;
         if self.joins == Joins::Yes && self.peek.followed && !apart {
             steps.push(Decision::Followed { looks: 1 });
             return hit("collapsed");

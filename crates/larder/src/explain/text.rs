@@ -227,7 +227,7 @@ pub(super) fn not_stored(why: &str) -> &str {
         "vary-any" => "it said Vary: * (vary-any)",
         "partial" => "its bytes cannot be put together with others: no strong validator (partial)",
         "not-explicit" => "the status is not stored unless the origin says so (not-explicit)",
-        "set-cookie" => "it sets a cookie, and does not say that it may be stored (set-cookie)",
+        "set-cookie" => "it sets a cookie, and does not say that others may have the rest of it (set-cookie)",
         "no-freshness" => "it has neither a lifetime nor a validator: it could never be used (no-freshness)",
         "too-long" => "it is longer than the store takes (too-long)",
         other => other,

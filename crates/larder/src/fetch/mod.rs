@@ -155,9 +155,12 @@ async fn run(mut order: Box<Order>) {
         Err(fault) => return give_up(order, &fault),
     };
     if validates && answer.head.status == 304 {
-        if let Some(entry) = freshen(&order, &answer.head, answer.times) {
+        if let Some(validated) = freshen(&order, &answer.head, answer.times) {
             answer.connection.release();
-            return order.writer.redirect(&entry, Said::Unchanged);
+            return match validated.for_all {
+                true => order.writer.redirect_with(&validated.entry, validated.own),
+                false => order.writer.redirect_alone(&validated.entry, validated.own),
+            };
         }
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
@@ -169,8 +172,9 @@ async fn run(mut order: Box<Order>) {
     }
     if let Some(fill) = order.fill.take() {
         match part::fill(&order, fill, &answer.head, answer.times) {
-            part::Filled::By(fill) => {
-                order.writer.redirect(fill.entry(), Said::Unchanged);
+            part::Filled::By(filled) => {
+                let (fill, own) = *filled;
+                order.writer.redirect_with(fill.entry(), own);
                 let sink = Sink::Hole(fill, Arc::clone(&order.worker.shared.cache));
                 let poured = pour(sink, answer.connection, None).await;
                 return poured.unwrap_or_else(|word| order.notes.broke_off(word));
@@ -178,6 +182,10 @@ async fn run(mut order: Box<Order>) {
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
                 drop(answer);
+                if order.writer.readers() == 0 {
+                    // It was for the rest of an answer that has begun: that one has been told.
+                    return;
+                }
                 order.errand = Errand::Part;
                 let fields = order.fields_for_origin();
                 answer = match Box::pin(order.ask_origin(&fields)).await {
@@ -266,6 +274,7 @@ impl Order {
         }
         match policy::head_says(&stored, terms, head) {
             HeadSays::Nothing => {}
+            HeadSays::Invalidates if !self.speaks_for_all(head) => {}
             HeadSays::Invalidates => {
                 let mut terms = terms.clone();
                 terms.expire(times.received);
@@ -278,6 +287,12 @@ impl Order {
                 }
             }
         }
+    }
+
+    /// What the answer says of the object holds for others too: not, where the one who asked has authenticated and the answer
+    /// does not say so (RFC 9111 section 3.5).
+    fn speaks_for_all(&self, head: &ResponseHead) -> bool {
+        policy::may_update(&self.request, head, self.policy()) != Err(NotStored::Authorization)
     }
 
     /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
@@ -312,38 +327,67 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
     Failure { status: fault.status(), word: fault.kind.as_str(), detail: fault.to_string().into() }
 }
 
+/// What a 304 came to.
+struct Validated {
+    /// The stored response that answers the request.
+    entry: Arc<Entry>,
+    /// Its head for the one who asked.
+    own: Kept,
+    /// What is stored was renewed, so that it answers others too.
+    for_all: bool,
+}
+
 /// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section
 /// 4.3.4). Gives the one that answers this request, if one does.
-fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Arc<Entry>> {
+fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Validated> {
     let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order.asked_about().collect();
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
+    let own = |stored, head| {
+        let (head, terms) = policy::answer_to_asker(stored, head, times, order.policy());
+        Kept::new(head, Some(terms), times.received)
+    };
     let Some(&at) = policy::named_by(&set, head).first() else {
         let (entry, stored, terms) = *asked.iter().find(|(_, _, terms)| is_weakly_named(terms, head))?;
         let mut head = head.clone();
         head.fields.remove("ETag");
-        renew(order, entry, (stored, terms), &head, times);
-        return Some(Arc::clone(entry));
+        let for_all = renew(order, entry, (stored, terms), &head, times);
+        return Some(Validated { entry: Arc::clone(entry), own: own(stored, &head), for_all });
     };
-    let chosen = asked[at].0;
+    let (chosen, stored_of_chosen, _) = asked[at];
     let strong = ETag::of(&head.fields).filter(|tag| !tag.weak);
+    let mut for_all = true;
     for (entry, stored, terms) in order.stored() {
         let named = strong.as_ref().is_some_and(|tag| terms.etag.as_ref().is_some_and(|own| own.strong_eq(tag)));
         if named || Arc::ptr_eq(entry, chosen) {
-            renew(order, entry, (stored, terms), head, times);
+            for_all &= renew(order, entry, (stored, terms), head, times);
         }
     }
-    Some(Arc::clone(chosen))
+    Some(Validated { entry: Arc::clone(chosen), own: own(stored_of_chosen, head), for_all })
 }
 
-fn renew(order: &Order, entry: &Arc<Entry>, stored: (&ResponseHead, &Terms), head: &ResponseHead, times: Times) {
-    match policy::renew(&order.request, stored, head, times, order.policy()) {
-        Ok((head, terms)) => entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch()),
-        // The 304 forbids to keep it; it is the answer to those who asked before all the same.
-        Err(_) => {
-            order.worker.shared.cache.drop_entry(entry);
-            entry.renew(Kept::new(policy::freshen(stored.0, head), Some(stored.1.clone()), times.received), 0);
+/// False when the 304 is for the one who asked alone.
+fn renew(
+    order: &Order,
+    entry: &Arc<Entry>,
+    stored: (&ResponseHead, &Terms),
+    head: &ResponseHead,
+    times: Times,
+) -> bool {
+    let why = match policy::renew(&order.request, stored, head, times, order.policy()) {
+        Ok((head, terms)) => {
+            entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch());
+            return true;
         }
+        Err(why) => why,
+    };
+    let cache = &order.worker.shared.cache;
+    order.notes.keeping.replace(Some(Keeping::Not(why)));
+    cache.mark_pass(order.writer.key().text(), times.received, why);
+    // What is for one user says nothing of what others have; what forbids to keep it says it to all.
+    if policy::may_update(&order.request, head, order.policy()).is_ok() {
+        cache.drop_entry(entry);
     }
+    false
 }
 
 /// Servers that compress on the fly call the result `W/"x"` in a 200 and `"x"` in the 304 for it. They were asked by
@@ -408,7 +452,7 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     if order.errand.is_shared() {
         order.notes.keeping.replace(Some(Keeping::Not(why)));
         order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received, why);
-        if head.status < 500 {
+        if head.status < 500 && order.speaks_for_all(&head) {
             order.forget_selected();
         }
     } else if order.request.method == Method::Head {

@@ -9,7 +9,7 @@ use super::{Errand, Order, lead};
 use crate::access::Ask;
 use crate::worker::Worker;
 use larder_cache::entry::{Entry, Fill, Kept};
-use larder_cache::policy::{self, Storable, Times};
+use larder_cache::policy::{self, NotStored, Times};
 use larder_wire::date::format_date;
 use larder_wire::range::{self, ContentRange, RangeSpec};
 use larder_wire::{Fields, RequestHead, ResponseHead};
@@ -70,11 +70,11 @@ pub(super) fn whole_of(head: &ResponseHead) -> Option<(Range<u64>, u64)> {
 
 /// What the answer to a request for a hole means.
 pub(super) enum Filled {
-    /// These are its bytes.
-    By(Fill),
+    /// These are its bytes, and this is the head of the object for the one who asked.
+    By(Box<(Fill, Kept)>),
     /// The origin has another representation now, or no object: this answer takes the place of what is stored.
     ByAnother,
-    /// What is stored is void, and the answer is of no use.
+    /// The answer is of no use: what is stored is void, or the bytes are for the one who asked alone.
     AskAgain,
 }
 
@@ -84,13 +84,22 @@ const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
 /// Reads the answer to a request for a hole.
 pub(super) fn fill(order: &Order, mut fill: Fill, head: &ResponseHead, times: Times) -> Filled {
     let entry = Arc::clone(fill.entry());
+    if !order.speaks_for_all(head) {
+        // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
+        // reads it would ask for it again and again.
+        if order.writer.readers() > 0 {
+            fill.give_back();
+        }
+        return if head.status == 206 || head.status == 412 { Filled::AskAgain } else { Filled::ByAnother };
+    }
     let cache = &order.worker.shared.cache;
     match head.status {
         206 => {
             let part = whole_of(head).filter(|_| continues(&entry, head));
-            if part.is_some_and(|(bytes, _)| fill.confirm(&bytes)) {
-                renew(order, &entry, head, times);
-                return Filled::By(fill);
+            if part.is_some_and(|(bytes, _)| fill.confirm(&bytes))
+                && let Some(own) = renew(order, &entry, head, times)
+            {
+                return Filled::By(Box::new((fill, own)));
             }
             cache.drop_entry(&entry);
             Filled::AskAgain
@@ -127,19 +136,25 @@ fn continues(entry: &Entry, head: &ResponseHead) -> bool {
     entry.kept().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
 }
 
-/// The newer fields count (RFC 9111 section 3.4).
-fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) {
-    let Some(kept) = entry.kept() else { return };
-    let mut combined = policy::combined_head(&stored_head(entry, &kept), head);
-    policy::dated(&mut combined, times.received);
+/// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
+/// brings its bytes, which the validator vouches for, and changes nothing else.
+fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<Kept> {
+    let kept = entry.kept()?;
+    let terms = kept.terms.as_ref()?;
     let settings = order.policy();
-    match policy::storable(&order.request, &combined, times, settings) {
-        Storable::Yes(terms) => {
-            entry.renew(super::kept(combined, terms, settings, times), order.writer.epoch());
+    let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
+    own.fields.remove("Content-Length");
+    own_terms.initial_age = own_terms.initial_age.max(terms.age(times.received));
+    match policy::completed(&order.request, (&stored_head(entry, &kept), terms), head, times, settings) {
+        Ok((mut head, terms)) => {
+            head.fields.remove("Content-Length");
+            entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch());
         }
+        Err(NotStored::SetCookie) => {}
         // It is the answer to those who asked before; nobody else gets it.
-        Storable::No(_) => order.worker.shared.cache.drop_entry(entry),
+        Err(_) => order.worker.shared.cache.drop_entry(entry),
     }
+    Some(Kept::new(own, Some(own_terms), times.received))
 }
 
 /// All that it takes to ask for more of an object while it is delivered.

@@ -176,7 +176,7 @@ fn events_come_every_second() {
 #[test]
 fn stored_objects_are_found_and_shown_without_cookies() {
     let folder = tempfile::tempdir().unwrap();
-    let server = stand::server(folder.path(), "");
+    let server = stand::server(folder.path(), "[policy]\nset_cookie = \"keep\"\n");
     let (proxy, admin, origin) = (server.addresses()[0], server.admin().unwrap(), stand::origin());
     for path in ["fresh/a", "fresh/b", "fresh/cookie", "none"] {
         stand::get(proxy, &format!("http://{origin}/{path}"));
