@@ -7,6 +7,7 @@ mod causes;
 mod ci;
 mod crash;
 mod crowd;
+mod endure;
 mod fuzz;
 mod http;
 mod lab;
@@ -44,6 +45,8 @@ enum Chore {
     Tidy(tidy::Args),
     /// Clients and origins that mean harm, and a good client beside them: memory, descriptors, hits and misses.
     Attack(attack::Args),
+    /// A server whose surroundings fail in turn under load: standard error, log, names, disk, clock.
+    Endure(endure::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
     /// The page in a real browser: a walk through all of it, accessibility, silence of the console.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
         Chore::Attack(args) => attack::run(&args),
+        Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),
         Chore::Tools(args) => tools::run(&args),
         Chore::Fuzz(args) => fuzz::run(&args),

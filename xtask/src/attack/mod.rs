@@ -3,7 +3,7 @@
 //! Each attack runs by itself for some seconds. Meanwhile a good client at another address asks for what is stored and
 //! for what is not. Afterwards the attackers let go, and the server must be as before. What has to hold is in [`Verdict`].
 
-mod horde;
+pub mod horde;
 mod loads;
 mod origin;
 mod watch;
