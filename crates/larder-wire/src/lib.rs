@@ -23,6 +23,7 @@ pub mod method;
 pub mod names;
 pub mod parse;
 pub mod range;
+pub mod reading;
 pub mod structured;
 pub mod target;
 

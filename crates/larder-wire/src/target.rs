@@ -1,13 +1,14 @@
-//! Request targets and URLs: what is asked for, and the one spelling under which it is kept.
+//! Request targets and URLs: what is asked for, and the spelling under which it is kept.
 //!
-//! A target is forwarded as it was received (RFC 9110 section 7.7 forbids a proxy to rewrite it);
-//! only the cache key uses the normal form of [`Url::key_text`].
+//! Path and query are forwarded as they were received (RFC 9110 section 7.7 forbids a proxy to rewrite them), and stand in
+//! the cache key as they were received ([`Url::key_text`]).
 //!
 //! Bytes of a target: all of printable ASCII but space and `#`. RFC 3986 permits fewer, yet browsers and
 //! tools send ``" < > \ ^ ` { | }`` as they are. None of those separates anything in our reading of a URL,
 //! so they pass through as received. A control byte or a space could end the request line for the next
 //! reader, a fragment is no part of a request, and of non-ASCII bytes nobody knows the charset: refused.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -159,16 +160,16 @@ impl Url {
 
     /// The same as [`Url::key_text`] for who has written the URL with [`Url::write_to`] already; most often that is it.
     pub fn key_text_of(&self, written: &str, out: &mut Vec<u8>) {
-        match written.is_empty() || &*self.path == "*" || memchr::memchr(b'%', self.path.as_bytes()).is_some() {
+        match written.is_empty() || &*self.path == "*" {
             false => out.extend_from_slice(written.as_bytes()),
             true => self.key_text(out),
         }
     }
 
-    /// Writes the spelling under which the URL is kept: scheme and host in lower case, default port left
-    /// out, percent-encodings in upper case and those of unreserved characters decoded (RFC 3986 sections
-    /// 6.2.2.1 and 6.2.2.2). Dot segments stay: an origin that treats `/a/../b` unlike `/b` must not
-    /// have its answers mixed.
+    /// Writes the spelling under which the URL is kept: that in which an origin is asked for it. Scheme and host are in
+    /// lower case and the default port is left out, there as here; path and query stay as they were received. What
+    /// an origin says of one spelling of a path is never the answer for another, although RFC 3986 section 6.2.2.2 calls
+    /// some of them equivalent: origins exist that tell them apart.
     pub fn key_text(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.scheme.before_authority().as_bytes());
         out.extend_from_slice(self.host.as_str().as_bytes());
@@ -176,8 +177,36 @@ impl Url {
             out.push(b':');
             decimal(out, self.port.into());
         }
-        normalise_path(self.path.as_bytes(), out);
+        out.extend_from_slice(self.path.as_bytes());
     }
+}
+
+/// A URL, or the beginning of one, in a spelling that equivalent URLs share (RFC 3986 sections 6.2.2.1 and 6.2.2.2):
+/// encodings of unreserved characters are decoded, the others in upper case. A `%` that begins no encoding stays.
+/// For whoever means all spellings at once, as a purge of a prefix does; no key is made of it.
+pub fn common_spelling(url: &[u8]) -> Cow<'_, [u8]> {
+    if memchr::memchr(b'%', url).is_none() {
+        return Cow::Borrowed(url);
+    }
+    let (mut out, mut rest) = (Vec::with_capacity(url.len()), url);
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at..];
+        let Some((high, low)) = hex(rest.get(1)).zip(hex(rest.get(2))) else {
+            out.push(b'%');
+            rest = &rest[1..];
+            continue;
+        };
+        let byte = high << 4 | low;
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.extend_from_slice(&[b'%', rest[1].to_ascii_uppercase(), rest[2].to_ascii_uppercase()]);
+        }
+        rest = &rest[3..];
+    }
+    out.extend_from_slice(rest);
+    Cow::Owned(out)
 }
 
 /// As an absolute target. The path `*` is left out: that is how a proxy is asked about a whole server (RFC 9112
@@ -446,30 +475,6 @@ fn without_dots(path: &str) -> Box<str> {
     format!("/{}{query}", segments.join("/")).into()
 }
 
-/// A path with a `%` that begins no encoding stays as it is: decoding around it could make `%%341` and `%4%31`
-/// one key, and they are not one resource.
-fn normalise_path(path: &[u8], out: &mut Vec<u8>) {
-    let normalised_from = out.len();
-    let mut rest = path;
-    while let Some(at) = memchr::memchr(b'%', rest) {
-        out.extend_from_slice(&rest[..at]);
-        rest = &rest[at..];
-        let Some((high, low)) = hex(rest.get(1)).zip(hex(rest.get(2))) else {
-            out.truncate(normalised_from);
-            out.extend_from_slice(path);
-            return;
-        };
-        let byte = high << 4 | low;
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(&[b'%', rest[1].to_ascii_uppercase(), rest[2].to_ascii_uppercase()]);
-        }
-        rest = &rest[3..];
-    }
-    out.extend_from_slice(rest);
-}
-
 fn hex(byte: Option<&u8>) -> Option<u8> {
     byte.and_then(|&byte| char::from(byte).to_digit(16)).and_then(|digit| u8::try_from(digit).ok())
 }
@@ -486,11 +491,21 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_normal_and_keep_their_meaning() {
-        assert_eq!(key("A.Example", 80, "/%7Euser/%2f?q=%c3%a9"), "http://a.example/~user/%2F?q=%C3%A9");
+    fn keys_keep_the_path_as_it_was_received() {
+        assert_eq!(key("A.Example", 80, "/%7Euser/%2f?q=%c3%a9"), "http://a.example/%7Euser/%2f?q=%c3%a9");
         assert_eq!(key("a.example", 8080, "/a/../b"), "http://a.example:8080/a/../b");
         assert_eq!(key("[::1]", 80, "/%zz%4"), "http://[::1]/%zz%4");
-        assert_ne!(key("a", 80, "/%%341"), key("a", 80, "/%4%31"));
+        for (one, other) in [("/~", "/%7E"), ("/%7E", "/%7e"), ("/a", "//a"), ("/a", "/./a"), ("/%%341", "/%4%31")] {
+            assert_ne!(key("a", 80, one), key("a", 80, other));
+        }
+    }
+
+    #[test]
+    fn equivalent_urls_share_a_spelling() {
+        let common = |url: &str| String::from_utf8(common_spelling(url.as_bytes()).into_owned()).unwrap();
+        assert_eq!(common("http://a/%7Euser/%2f?q=%c3%a9"), "http://a/~user/%2F?q=%C3%A9");
+        assert_eq!(common("http://a/%7Euser/%zz%4"), "http://a/~user/%zz%4");
+        assert_eq!(common("http://a/a/../b"), "http://a/a/../b");
     }
 
     #[test]

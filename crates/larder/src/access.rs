@@ -6,6 +6,7 @@ use crate::page::Page;
 use crate::session::Session;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
+use larder_wire::reading::Reading;
 use larder_wire::{FaultKind, Host, Method, RequestHead, Scheme, Target, Url, target};
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -115,6 +116,16 @@ impl Ask {
             Route::Forward => self.url.clone(),
             Route::Site { origin, .. } => Url { path: self.target().into_owned().into(), ..Url::clone(&***origin) },
         }
+    }
+
+    /// Whether the site's origin lies below a path, so that a `..` may lead beside it.
+    pub fn is_below_path(&self) -> bool {
+        matches!(&self.route, Route::Site { origin, .. } if &*origin.path != "/")
+    }
+
+    /// Whether an origin that lies below a path could read a path beside that.
+    fn leaves_its_path(&self) -> bool {
+        self.is_below_path() && Reading::of(&self.url.path) == Reading::Climbs
     }
 
     /// The `Host` field as the origin gets it.
@@ -274,6 +285,7 @@ impl Scene<'_> {
                 ),
                 "Ask for it on a connection of its own scheme, or send the path alone.",
             )),
+            None if ask.leaves_its_path() => Verdict::Answer(ambiguous()),
             None => Verdict::Allow(ask),
         }
     }
@@ -312,7 +324,8 @@ impl Scene<'_> {
             let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
             return Verdict::Allow(Ask { url, route, rule: Rule::Listener });
         }
-        if let Some((number, site)) = self.config.sites.find(&url) {
+        let Ok(site) = self.config.sites.find_by_every_reading(&url) else { return Verdict::Answer(ambiguous()) };
+        if let Some((number, site)) = site {
             let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
             let rule = Rule::Site(u16::try_from(number).unwrap_or(u16::MAX));
             return Verdict::Allow(Ask { url, route, rule });
@@ -378,6 +391,16 @@ fn forward_off() -> Page {
     let what = "This address serves sites and is no forward proxy.";
     let remedy = "The administrator of this cache can change that: `forward = true` in its [[listen]].";
     Page::new(403, "forward-off", what, remedy)
+}
+
+fn ambiguous() -> Page {
+    let what = "The path can be read in several ways, and they lead to different places.";
+    Page::new(
+        400,
+        "ambiguous-path",
+        what,
+        "Ask without dot segments, empty segments, `;`, `\\` and needless encodings.",
+    )
 }
 
 fn denied(word: &'static str, what: &str) -> Page {

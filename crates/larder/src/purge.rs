@@ -7,7 +7,7 @@ use crate::server::Shared;
 use larder_cache::cache::{Cache, Purged};
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
-use larder_wire::{RequestHead, Url};
+use larder_wire::{RequestHead, Url, target};
 use serde::Serialize;
 
 /// What is to be made void.
@@ -36,9 +36,10 @@ impl What {
 
     fn scope(&self) -> Scope {
         match self {
-            What::Url(url) => Scope::Prefix(text_of(url).into()),
+            What::Url(url) => Scope::Prefix(rules::beginning(&text_of(url))),
             What::Prefix(text) => {
-                Scope::Prefix(Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url)).into())
+                let text = Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url));
+                Scope::Prefix(rules::beginning(&text))
             }
             What::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
             What::All => Scope::All,
@@ -184,9 +185,9 @@ pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Pa
     let mut report = match named.is_empty() {
         false => Report { scope: "tag".to_owned(), force: "hard".to_owned(), count: Some(0), durable: true },
         true => {
-            let mut key = Vec::new();
-            ask.key(&shared.cache, &mut key);
-            let Purged { count, durable } = shared.cache.purge_key(&key).finish().await;
+            let mut keys = Vec::new();
+            add_keys(shared, ask.clone(), &mut keys);
+            let Purged { count, durable } = purge_keys(shared, keys).await;
             Report { scope: "url".to_owned(), force: "hard".to_owned(), count, durable }
         }
     };
@@ -214,15 +215,28 @@ async fn purge_url(shared: &Shared, url: &Url) -> Purged {
     let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
-    let mut all = Purged { count: Some(0), durable: true };
-    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut keys = Vec::new();
     for route in std::iter::once(Route::Forward).chain(origins.map(of_site)) {
+        add_keys(shared, Ask { url: url.clone(), route, rule: Rule::Question }, &mut keys);
+    }
+    purge_keys(shared, keys).await
+}
+
+/// The key of what is asked for, and that of the spelling which most clients use for it.
+fn add_keys(shared: &Shared, ask: Ask, keys: &mut Vec<Vec<u8>>) {
+    let common = target::common_spelling(ask.url.path.as_bytes());
+    let common = std::str::from_utf8(&common).map_or_else(|_| ask.url.path.clone(), Box::from);
+    for path in [ask.url.path.clone(), common] {
         let mut key = Vec::new();
-        Ask { url: url.clone(), route, rule: Rule::Question }.key(&shared.cache, &mut key);
+        ask.key_for(&Url { path, ..ask.url.clone() }, &shared.cache, &mut key);
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
+}
+
+async fn purge_keys(shared: &Shared, keys: Vec<Vec<u8>>) -> Purged {
+    let mut all = Purged { count: Some(0), durable: true };
     for key in keys {
         let purged = shared.cache.purge_key(&key).finish().await;
         all.count = all.count.zip(purged.count).map(|(sum, more)| sum + more);

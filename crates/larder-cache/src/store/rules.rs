@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
+use larder_wire::target::common_spelling;
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -168,16 +169,22 @@ impl Rules {
     }
 }
 
-/// What prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space), with the mark
-/// of [`whole`] behind it.
+/// What prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space) in the spelling
+/// of [`beginning`], with the mark of [`whole`] behind it.
 pub fn subject(key: &[u8]) -> Vec<u8> {
     let url = key.iter().rposition(|&byte| byte == b' ').map_or(key, |at| &key[at + 1..]);
     whole(url)
 }
 
-/// A prefix that one URL alone has: the URL with a mark behind it that no URL holds.
+/// A prefix that equivalent URLs alone have: the URL with a mark behind it that no URL holds.
 pub fn whole(url: &[u8]) -> Vec<u8> {
-    [url, b"\n"].concat()
+    [&*common_spelling(url), b"\n"].concat()
+}
+
+/// The prefix of all URLs that begin so, however they are spelled: `/%61` begins with `/a`. Each spelling is stored apart,
+/// but whoever voids what lies below a URL means all of them.
+pub fn beginning(url: &[u8]) -> Box<[u8]> {
+    common_spelling(url).into()
 }
 
 /// The newest rules of each force for one scope.
@@ -366,6 +373,24 @@ mod tests {
         );
         assert_eq!(rules.verdict(b"http://c/", &[], two), Verdict::Stale);
         assert_eq!(rules.verdict(b"http://c/", &[], 3), Verdict::Valid);
+    }
+
+    #[test]
+    fn a_prefix_is_about_every_spelling() {
+        let rules = Rules::new(100);
+        add(&rules, Scope::Prefix(beginning(b"http://a/%7Eb/")), Force::Hard);
+        add(&rules, Scope::Prefix(whole(b"http://a/%63").into()), Force::Soft);
+        for (key, wanted) in [
+            ("http://a/~b/x", Verdict::Gone),
+            ("http://a/%7eb/x", Verdict::Gone),
+            ("http://o:1/ http://a/%7E%62/%zz", Verdict::Gone),
+            ("http://a/~b%2Fx", Verdict::Valid),
+            ("http://a/c", Verdict::Stale),
+            ("http://a/%63", Verdict::Stale),
+            ("http://a/cc", Verdict::Valid),
+        ] {
+            assert_eq!(rules.verdict(key.as_bytes(), &[], 0), wanted, "{key}");
+        }
     }
 
     #[test]

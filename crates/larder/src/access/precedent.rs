@@ -5,7 +5,7 @@ use crate::control;
 use crate::listen::Door;
 use crate::session::Session;
 use larder_cache::policy::Asked;
-use larder_wire::{Host, Method, RequestHead, Scheme, Target};
+use larder_wire::{Host, Method, RequestHead, Scheme, Target, reading};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub struct Precedent {
     named: Option<(Scheme, Host, u16)>,
     rule: Rule,
     asked: Asked,
+    /// A path that is not plain may be refused.
+    plain_only: bool,
     /// The URL up to its path.
     url_start: Box<str>,
     /// The key up to the path.
@@ -40,7 +42,8 @@ impl Precedent {
             Rule::Forward | Rule::Site(_) => config.sites.look_at_paths(),
             Rule::Question => true,
         };
-        if by_path || request.method != Method::Get || !is_usual(&ask.url.path) || has_hops(request) {
+        let plain_only = ask.is_below_path();
+        if by_path || request.method != Method::Get || !is_usual(&ask.url.path, plain_only) || has_hops(request) {
             return None;
         }
         let mut start = String::new();
@@ -62,6 +65,7 @@ impl Precedent {
             },
             rule: ask.rule,
             asked,
+            plain_only,
             url_start: start.into(),
             key_start: key_start.into(),
         })
@@ -89,7 +93,7 @@ impl Precedent {
             && self.scheme == session.scheme
             && self.client.is_none_or(|client| client == session.peer.ip())
             && self.inside == session.inside
-            && is_usual(path);
+            && is_usual(path, self.plain_only);
         holds.then_some(path)
     }
 
@@ -132,7 +136,7 @@ fn has_hops(request: &RequestHead) -> bool {
     request.fields.contains("Via")
 }
 
-/// The path stands in the key as it stands in the URL, and is none of those that are judged by themselves.
-fn is_usual(path: &str) -> bool {
-    path.starts_with('/') && memchr::memchr(b'%', path.as_bytes()).is_none() && !path.starts_with(control::SQUID_PREFIX)
+/// The path is none of those that are judged by themselves.
+fn is_usual(path: &str, plain_only: bool) -> bool {
+    path.starts_with('/') && !path.starts_with(control::SQUID_PREFIX) && (!plain_only || reading::is_plain(path))
 }

@@ -27,7 +27,7 @@ pub use networks::Networks;
 pub use parse::{Flag, Loaded, Said};
 pub use report::{Problem, Report};
 pub use secret::Secret;
-pub use sites::Sites;
+pub use sites::{Ambiguous, Sites};
 pub use url::SiteOrigin;
 
 use larder_cache::policy::SetCookie;

@@ -3,6 +3,7 @@
 use super::places;
 use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
+use super::sites;
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
 use super::url::SiteOrigin;
@@ -247,7 +248,7 @@ impl Parser {
             if site.hosts.is_empty() && !missing && table.contains_key("hosts") {
                 self.problem(span.clone(), "a site without a host is never reached".to_owned(), None);
             }
-            let same = |other: &&Site| other.prefix == site.prefix;
+            let same = |other: &&Site| sites::resolved(&other.prefix) == sites::resolved(&site.prefix);
             let taken =
                 sites.iter().filter(same).find_map(|other| site.hosts.iter().find(|host| other.hosts.contains(host)));
             if let Some(host) = taken {

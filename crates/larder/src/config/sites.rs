@@ -2,6 +2,8 @@
 
 use super::{HostPattern, Site};
 use larder_wire::Url;
+use larder_wire::reading::Reading;
+use larder_wire::target::common_spelling;
 use std::collections::HashMap;
 use std::ops::Deref;
 
@@ -9,6 +11,8 @@ use std::ops::Deref;
 #[derive(Clone, Debug, Default)]
 pub struct Sites {
     list: Vec<Site>,
+    /// Their prefixes, read as [`Reading`] reads a path.
+    resolved: Vec<Box<[u8]>>,
     /// By the name itself.
     exact: HashMap<Box<str>, Vec<usize>>,
     /// By what the names below one end in, with its leading dot.
@@ -31,19 +35,34 @@ impl Sites {
                 numbers.push(number);
             }
         }
-        Sites { list, ..sites }
+        let resolved = list.iter().map(|site| resolved(&site.prefix)).collect();
+        Sites { list, resolved, ..sites }
     }
 
-    /// The site with the most precise host, and of those the one with the longest prefix; with its place in the list.
+    /// The site with the most precise host, and of those the one with the longest prefix, by the path as it is written; with
+    /// its place in the list.
     pub fn find(&self, url: &Url) -> Option<(usize, &Site)> {
-        if self.list.is_empty() {
-            return None;
+        self.first(url, &|number| under(self.list[number].prefix.as_bytes(), url.path.as_bytes()))
+    }
+
+    /// The same, if every reader of the path finds that one. The path is forwarded as it is written, and an origin may read it
+    /// otherwise: what any reading puts below another site's prefix must not reach this one's origin.
+    pub fn find_by_every_reading(&self, url: &Url) -> Result<Option<(usize, &Site)>, Ambiguous> {
+        let as_written = self.find(url);
+        if !self.look_at_paths() {
+            return Ok(as_written);
         }
-        // A trailing dot (a name from the root) makes no difference.
-        let host = url.host.as_str();
-        let host = host.strip_suffix('.').unwrap_or(host);
-        let exact = self.exact.get(host).and_then(|numbers| self.first_over(numbers, url));
-        exact.or_else(|| self.below(host, url)).or_else(|| self.first_over(&self.any, url))
+        let agree = match Reading::of(&url.path) {
+            Reading::Path(path) => {
+                let resolved = self.first(url, &|number| under(&self.resolved[number], &path));
+                resolved.map(|(number, _)| number) == as_written.map(|(number, _)| number)
+            }
+            // It may be in any.
+            Reading::Climbs | Reading::Unreadable => {
+                self.first(url, &|number| self.list[number].prefix != "/").is_none()
+            }
+        };
+        if agree { Ok(as_written) } else { Err(Ambiguous) }
     }
 
     /// Whether paths make a difference to [`Sites::find`].
@@ -52,18 +71,52 @@ impl Sites {
         self.list.first().is_some_and(|site| site.prefix != "/")
     }
 
+    /// The first site of the most precise host of which one is wanted.
+    fn first(&self, url: &Url, is_wanted: &dyn Fn(usize) -> bool) -> Option<(usize, &Site)> {
+        if self.list.is_empty() {
+            return None;
+        }
+        let wanted = |numbers: &[usize]| numbers.iter().copied().find(|&number| is_wanted(number));
+        // A trailing dot (a name from the root) makes no difference.
+        let host = url.host.as_str();
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let exact = self.exact.get(host).and_then(|numbers| wanted(numbers));
+        let number = exact.or_else(|| self.below(host, &wanted)).or_else(|| wanted(&self.any))?;
+        Some((number, &self.list[number]))
+    }
+
     /// From the longest ending to the shortest; an ending alone is no name below it.
-    fn below(&self, host: &str, url: &Url) -> Option<(usize, &Site)> {
+    fn below(&self, host: &str, wanted: &dyn Fn(&[usize]) -> Option<usize>) -> Option<usize> {
         if self.below.is_empty() {
             return None;
         }
         let mut dots = memchr::memchr_iter(b'.', host.as_bytes()).filter(|&at| at > 0);
-        dots.find_map(|at| self.first_over(self.below.get(&host[at..])?, url))
+        dots.find_map(|at| wanted(self.below.get(&host[at..])?))
     }
+}
 
-    fn first_over(&self, numbers: &[usize], url: &Url) -> Option<(usize, &Site)> {
-        let mut sites = numbers.iter().map(|&number| (number, &self.list[number]));
-        sites.find(|(_, site)| under(&site.prefix, &url.path))
+/// A path that is in one site for some readers, and in another for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ambiguous;
+
+/// Whether a prefix is one path for every reader: no empty segments, no dot segments, nothing that is read in two ways.
+pub fn is_prefix(text: &str) -> bool {
+    let segments = || text.split('/').skip(1);
+    let trail = segments().last() == Some("");
+    let is_name = |segment: &str| !segment.is_empty() && !segment.ends_with('.');
+    let names = segments().count() - usize::from(trail);
+    text.starts_with('/')
+        && !text.contains(['?', '#', ' ', ';', '\\'])
+        && segments().take(names).all(is_name)
+        && matches!(Reading::of(text), Reading::Path(_))
+        && common_spelling(text.as_bytes()).eq_ignore_ascii_case(text.as_bytes())
+}
+
+/// What all readers make of a prefix. One that they disagree on is refused where the settings are read.
+pub fn resolved(prefix: &str) -> Box<[u8]> {
+    match Reading::of(prefix) {
+        Reading::Path(path) => path.into(),
+        Reading::Climbs | Reading::Unreadable => prefix.as_bytes().into(),
     }
 }
 
@@ -85,9 +138,9 @@ impl PartialEq for Sites {
 impl Eq for Sites {}
 
 /// `/a` holds `/a`, `/a/b` and `/a?q`, but not `/ab`.
-fn under(prefix: &str, path: &str) -> bool {
+fn under(prefix: &[u8], path: &[u8]) -> bool {
     match path.strip_prefix(prefix) {
-        Some(rest) => prefix.ends_with('/') || rest.is_empty() || rest.starts_with(['/', '?']),
+        Some(rest) => prefix.ends_with(b"/") || matches!(rest, [] | [b'/' | b'?', ..]),
         None => false,
     }
 }
@@ -145,6 +198,55 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_prefix_is_one_path_for_every_reader() {
+        for good in ["/", "/a", "/a/", "/a/b.c", "/.well-known/", "/~a", "/caf%C3%A9", "/caf%c3%a9/", "/a%2Cb"] {
+            assert!(is_prefix(good), "{good}");
+        }
+        for bad in [
+            "", "a", "//", "/a//b", "/a/./b", "/a/../b", "/a/.", "/..", "/%61", "/%2e%2e/", "/a;b", "/a\\b", "/a?b",
+            "/a.", "/%zz", "/a%00",
+        ] {
+            assert!(!is_prefix(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_of_the_site_that_every_reader_finds() {
+        let sites = Sites::new(vec![
+            site(&["a.example"], "/"),
+            site(&["a.example"], "/private"),
+            site(&["a.example"], "/caf%c3%a9/"),
+            site(&["*.b.example"], "/x/"),
+            site(&["c.example"], "/"),
+        ]);
+        let prefix = |url: &str| match sites.find_by_every_reading(&Url::parse(url).unwrap()) {
+            Ok(Some((_, site))) => site.prefix.clone(),
+            Ok(None) => "none".to_owned(),
+            Err(Ambiguous) => "ambiguous".to_owned(),
+        };
+        for (url, wanted) in [
+            ("http://a.example/private/x?/../y", "/private"),
+            ("http://a.example/private//x%2Fy;z", "/private"),
+            ("http://a.example/%70ublic//x", "/"),
+            ("http://a.example/Private", "/"),
+            ("http://a.example/%70rivate", "ambiguous"),
+            ("http://a.example/private%2fx", "ambiguous"),
+            ("http://a.example/caf%c3%a9/x", "/caf%c3%a9/"),
+            ("http://a.example/caf%C3%A9/x", "ambiguous"),
+            ("http://a.example/x/..", "ambiguous"),
+            ("http://a.example/%zz", "ambiguous"),
+            ("http://1.b.example/x/y", "/x/"),
+            ("http://1.b.example//x/y", "ambiguous"),
+            ("http://1.b.example//y", "none"),
+            ("http://1.b.example/y/../z", "ambiguous"),
+            ("http://c.example/x/../%zz", "/"),
+            ("http://d.example/x/../%zz", "none"),
+        ] {
+            assert_eq!(prefix(url), wanted, "{url}");
+        }
+    }
+
     /// How much a pattern says: among several that match, the greatest is meant.
     fn rank(pattern: &HostPattern) -> usize {
         match pattern {
@@ -160,7 +262,7 @@ mod tests {
             let hosts = site.hosts.iter().filter(|pattern| pattern.matches(&url.host));
             hosts.map(|pattern| (rank(pattern), site.prefix.len())).max()
         };
-        let all = sites.iter().filter(|site| under(&site.prefix, &url.path));
+        let all = sites.iter().filter(|site| under(site.prefix.as_bytes(), url.path.as_bytes()));
         all.filter_map(|site| Some((precision(site)?, site))).rev().max_by_key(|(rank, _)| *rank).map(|(_, site)| site)
     }
 

@@ -5,6 +5,7 @@
 
 use super::SiteOrigin;
 use super::setting::{Field, Setting, word};
+use super::sites::is_prefix;
 use super::{
     CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
     ResolverKind, Site, set_cookie_word, units, url,
@@ -398,12 +399,12 @@ pub static SITE: &[Setting<Site>] = &[
             read: |s| s.prefix.clone(),
             write: |s, text| {
                 s.prefix = text.to_owned();
-                text.starts_with('/') && !text.contains(['?', '#', ' '])
+                is_prefix(text)
             },
         },
     )
     .default_words("`/`")
-    .about("Paths that begin so belong to the site, the longest prefix first. It is forwarded, not cut off."),
+    .about("Paths that begin so belong to the site, the longest prefix first. It is forwarded, not cut off. A path that some reader could find in another site's prefix (`//a`, `/%61`, `/x/../a`, …) is answered 400."),
     OfSite::new(
         "site.origin",
         Field::Text {

@@ -3,6 +3,7 @@
 
 use crate::reload::{Steered, base};
 use crate::stand;
+use larder_wire::reading::Reading;
 use socket2::{Domain, Socket, Type};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -120,13 +121,15 @@ fn the_same_fields_mean_what_they_mean_here_and_now() {
     let origin = |of: SocketAddr, path: &str| format!("{of} {path}");
     let at_sites = |of_site: SocketAddr, other: SocketAddr| {
         let mut asked = Vec::new();
-        // The same twice in other words: one is kept, and both have it.
-        for path in ["/a", "/b?c", "/~d", "/%7Ed", "/squid-internal-mgr", "/other/e"] {
-            let said = if path == "/%7Ed" { "/~d" } else { path };
-            asked.push(Asked { door: doors[0], client: HERE, target: path.to_owned(), wanted: origin(x, said) });
-            asked.push(Asked { door: doors[1], client: THERE, target: path.to_owned(), wanted: origin(y, said) });
+        // The same in other spellings: each is asked for as it is spelled.
+        for path in ["/a", "/b?c", "/~d", "/%7Ed", "/%7ed", "//a", "/x/../a", "/squid-internal-mgr", "/other/e"] {
+            asked.push(Asked { door: doors[0], client: HERE, target: path.to_owned(), wanted: origin(x, path) });
+            asked.push(Asked { door: doors[1], client: THERE, target: path.to_owned(), wanted: origin(y, path) });
             let of = if path.starts_with("/other") { other } else { of_site };
-            asked.push(Asked { door: doors[2], client: THERE, target: path.to_owned(), wanted: origin(of, said) });
+            // Where two sites share the host, what may be in either is in none.
+            let refused = of_site != other && path == "/x/../a";
+            let wanted = if refused { "400".to_owned() } else { origin(of, path) };
+            asked.push(Asked { door: doors[2], client: THERE, target: path.to_owned(), wanted });
         }
         asked
     };
@@ -205,5 +208,46 @@ fn other_fields_are_judged_by_themselves() {
             let got = if hit { format!("{status} hit") } else { status.to_owned() };
             assert_eq!(got, wanted, "step {number}, time {time}: {host} {more:?} {path}");
         }
+    }
+}
+
+/// One connection asks for many paths, most of which can be read in several ways: what was found out about one path does
+/// not let another through, and each is answered in its own spelling.
+#[test]
+fn each_path_is_judged_by_itself_where_paths_are_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin_at((HERE, 0).into(), tells);
+    let listens = format!(
+        "[[listen]]\naddress = \"127.0.0.1:0\"\norigin = \"http://{origin}/base\"\n\
+         [[listen]]\naddress = \"127.0.0.1:0\"\norigin = \"http://{origin}\"\n\
+         [[listen]]\naddress = \"127.0.0.1:0\"\n\
+         [[site]]\nhosts = [\"same.example\"]\norigin = \"http://{origin}/all\"\n\
+         [[site]]\nhosts = [\"same.example\"]\nprefix = \"/a\"\norigin = \"http://{origin}/a-only\"\n"
+    );
+    let text = base(folder.path()).replace("workers = 2", "workers = 1") + &listens;
+    let steered = Steered::start(folder.path(), &text);
+    let mut clients: Vec<Client> = steered.server.addresses().iter().map(|door| Client::of(HERE, *door)).collect();
+    let parts = ["/", "a", "b", "%61", "%2f", ".", "..", "/..", "/.", "%2e", "\\", ";", "?", "%zz", "/a/", "/b/"];
+    let mut seed = 0x5eed_u64;
+    let mut draw = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    for round in 0..1_500 {
+        let drawn: String = (0..draw(6)).map(|_| parts[draw(parts.len())]).collect();
+        // Between them one that all agree on, so that there is something to go by.
+        let path = if round % 3 == 0 { format!("/b{}", round % 7) } else { format!("/{drawn}") };
+        let reading = Reading::of(&path);
+        let climbs = reading == Reading::Climbs;
+        let said = |before: &str| format!("{origin} {before}{path}");
+        let wanted = |refused: bool, before: &str| if refused { "400".to_owned() } else { said(before) };
+        assert_eq!(clients[0].ask(&path), wanted(climbs, "/base"), "round {round}: {path}");
+        assert_eq!(clients[1].ask(&path), said(""), "round {round}: {path}");
+        // As it is written, and as all of it undone.
+        let below = |path: &[u8]| path.strip_prefix(b"/a").is_some_and(|rest| matches!(rest, [] | [b'/' | b'?', ..]));
+        let written = below(path.as_bytes());
+        let refused = !matches!(&reading, Reading::Path(resolved) if below(resolved) == written);
+        let before = if written { "/a-only" } else { "/all" };
+        assert_eq!(clients[2].ask(&path), wanted(refused, before), "round {round}: {path}");
     }
 }
