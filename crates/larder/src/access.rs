@@ -3,6 +3,7 @@
 use crate::config::{Config, HostHeader, SiteOrigin};
 use crate::control;
 use crate::page::Page;
+use crate::reach::{self, Asker, OwnAddresses};
 use crate::session::Session;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
@@ -45,8 +46,8 @@ pub enum Rule {
 /// How an origin is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The URL itself says (forward proxy).
-    Forward,
+    /// The URL itself says (forward proxy); who asks decides how far it may lead.
+    Forward(Asker),
     /// A site of the configuration, or of the listener, lies in front of this origin.
     Site {
         /// Where the site comes from.
@@ -95,8 +96,16 @@ impl Ask {
     /// A URL of where to connect.
     pub fn connects_to(&self) -> &Url {
         match &self.route {
-            Route::Forward => &self.url,
+            Route::Forward(_) => &self.url,
             Route::Site { origin, .. } => origin,
+        }
+    }
+
+    /// Who asks the forward proxy; `None` where the origin is one of the configuration.
+    pub fn asker(&self) -> Option<Asker> {
+        match self.route {
+            Route::Forward(asker) => Some(asker),
+            Route::Site { .. } => None,
         }
     }
 
@@ -113,7 +122,7 @@ impl Ask {
     /// The URL that the origin is asked for.
     pub fn url_at_origin(&self) -> Url {
         match &self.route {
-            Route::Forward => self.url.clone(),
+            Route::Forward(_) => self.url.clone(),
             Route::Site { origin, .. } => Url { path: self.target().into_owned().into(), ..Url::clone(&***origin) },
         }
     }
@@ -169,6 +178,10 @@ pub struct Scene<'a> {
     pub origin: Option<&'a Arc<SiteOrigin>>,
     /// Whether the listener is a forward proxy.
     pub forwards: bool,
+    /// Who can connect to the listener.
+    pub asker: Asker,
+    /// Where this server listens.
+    pub own: &'a OwnAddresses,
     /// The host and port of the opened tunnel through which it came.
     pub inside: Option<&'a (Host, u16)>,
     /// The client.
@@ -181,11 +194,13 @@ pub struct Scene<'a> {
 
 /// Judges a request by its form, its client and the configuration.
 pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
-    let config = session.worker.config();
+    let (config, own) = (session.worker.config(), session.worker.own_addresses());
     let scene = Scene {
         config: &config,
         origin: session.door.origin.as_ref(),
         forwards: session.door.in_force().forwarding.beside(&config.sites),
+        asker: session.door.asker,
+        own: &own,
         inside: session.inside.as_ref(),
         client: session.peer.ip(),
         scheme: session.scheme,
@@ -212,7 +227,7 @@ fn manager(session: &Session, request: &RequestHead) -> Option<Page> {
 
 fn is_for_manager(ask: &Ask) -> bool {
     ask.url.path.starts_with(control::SQUID_PREFIX)
-        && ask.route == Route::Forward
+        && matches!(ask.route, Route::Forward(_))
         && (ask.url.host.as_str() == "localhost" || ask.url.host.ip().is_some_and(|address| address.is_loopback()))
 }
 
@@ -260,7 +275,7 @@ impl Scene<'_> {
             }
         };
         let verdict = match self.inside {
-            Some((host, port)) => judge_inside(url, host, *port),
+            Some((host, port)) => self.judge_inside(url, host, *port),
             None => self.judge_url(request, url),
         };
         match verdict {
@@ -313,8 +328,11 @@ impl Scene<'_> {
         if !access.may_proxy(self.client) {
             return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
         }
-        if !access.may_connect(port) {
-            return Verdict::Answer(denied("connect-port", "Tunnels to this port are not permitted.").closing());
+        if !access.may_connect(port, self.asker == Asker::ThisMachine) {
+            return Verdict::Answer(connect_port().closing());
+        }
+        if self.is_out_of_reach(host, port) {
+            return Verdict::Answer(out_of_reach().closing());
         }
         Verdict::Tunnel(host.clone(), port)
     }
@@ -349,7 +367,33 @@ impl Scene<'_> {
         if !self.config.access.may_proxy(self.client) {
             return Verdict::Answer(denied("client", "This client may not use the proxy."));
         }
-        Verdict::Allow(Ask { url, route: Route::Forward, rule: Rule::Forward })
+        if self.is_out_of_reach(&url.host, url.port) {
+            return Verdict::Answer(out_of_reach());
+        }
+        Verdict::Allow(Ask { url, route: Route::Forward(self.asker), rule: Rule::Forward })
+    }
+
+    /// Where a name leads is seen when it is connected to; what says by its form where it leads is refused before anything
+    /// is looked up: what a client of this machine had stored is not for clients elsewhere.
+    fn is_out_of_reach(&self, host: &Host, port: u16) -> bool {
+        reach::refuses_form(self.asker, &self.config.access.destinations, self.own, host, port)
+    }
+
+    /// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's certificate
+    /// would vouch for another's bytes.
+    fn judge_inside(&self, url: Url, host: &Host, port: u16) -> Verdict {
+        if url.host != *host || url.port != port {
+            return Verdict::Answer(Page::new(
+                421,
+                "misdirected",
+                format!("This connection was opened for {host}:{port}, the request is for {}.", url.authority()),
+                "Open a connection of its own for the other host.",
+            ));
+        }
+        if self.is_out_of_reach(host, port) {
+            return Verdict::Answer(out_of_reach());
+        }
+        Verdict::Allow(Ask { url, route: Route::Forward(self.asker), rule: Rule::Tunnel })
     }
 
     fn loops(&self, request: &RequestHead) -> bool {
@@ -358,20 +402,6 @@ impl Scene<'_> {
             member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty()).nth(1) == Some(name)
         })
     }
-}
-
-/// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's
-/// certificate would vouch for another's bytes.
-fn judge_inside(url: Url, host: &Host, port: u16) -> Verdict {
-    if url.host == *host && url.port == port {
-        return Verdict::Allow(Ask { url, route: Route::Forward, rule: Rule::Tunnel });
-    }
-    Verdict::Answer(Page::new(
-        421,
-        "misdirected",
-        format!("This connection was opened for {host}:{port}, the request is for {}.", url.authority()),
-        "Open a connection of its own for the other host.",
-    ))
 }
 
 /// RFC 9110 section 7.6.2: the last one whom TRACE or OPTIONS may reach answers it.
@@ -401,6 +431,19 @@ fn ambiguous() -> Page {
         what,
         "Ask without dot segments, empty segments, `;`, `\\` and needless encodings.",
     )
+}
+
+/// It does not say where the host leads: that is nobody's business who cannot reach it.
+pub fn out_of_reach() -> Page {
+    let what = "This proxy does not connect to that address.";
+    let remedy = "The administrator of this cache can open its network: `access.destinations` in the settings.";
+    Page::new(403, reach::REFUSED, what, remedy)
+}
+
+fn connect_port() -> Page {
+    let what = "Tunnels to this port are not permitted.";
+    let remedy = "The administrator of this cache can permit it: `access.connect_ports` in the settings.";
+    Page::new(403, "connect-port", what, remedy)
 }
 
 fn denied(word: &'static str, what: &str) -> Page {
@@ -435,7 +478,7 @@ mod tests {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Client,
         };
-        assert_eq!(key(Route::Forward), "http://a.example/x?y");
+        assert_eq!(key(Route::Forward(Asker::Elsewhere)), "http://a.example/x?y");
         assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
         assert_ne!(key(site("http://127.0.0.1:9000/")), key(site("http://127.0.0.1:9001/")));
     }

@@ -25,6 +25,7 @@ pub mod outbox;
 pub mod page;
 mod place;
 pub mod purge;
+pub mod reach;
 pub mod record;
 pub mod rehearse;
 pub mod reload;

@@ -5,6 +5,7 @@ use crate::deferred;
 use crate::journey::{self, First};
 use crate::lobby;
 use crate::page::Page;
+use crate::reach::Asker;
 use crate::record::Run;
 use crate::respond;
 use crate::session::Session;
@@ -37,6 +38,8 @@ pub struct Door {
     pub intercept: bool,
     /// Whether clients may use it as a forward proxy.
     pub forwarding: Forwarding,
+    /// Who can connect to it.
+    pub asker: Asker,
     /// Everything asked here goes to this origin.
     pub origin: Option<Arc<SiteOrigin>>,
     /// The `larder run` that this listener belongs to.
@@ -54,6 +57,7 @@ impl Door {
             tls,
             intercept: listen.intercept,
             forwarding: listen.forwarding(),
+            asker: Asker::at(listen),
             origin: listen.origin.clone(),
             ..Door::default()
         }
@@ -61,7 +65,13 @@ impl Door {
 
     /// The door of one `larder run`.
     pub fn of_run(run: Arc<Run>) -> Door {
-        Door { intercept: true, forwarding: Forwarding::On, run: Some(run), ..Door::default() }
+        Door {
+            intercept: true,
+            forwarding: Forwarding::On,
+            asker: Asker::ThisMachine,
+            run: Some(run),
+            ..Door::default()
+        }
     }
 
     /// Lets nobody in any more, on any worker.

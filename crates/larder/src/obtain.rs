@@ -3,6 +3,7 @@
 use crate::access::Ask;
 use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
 use crate::page::Page;
+use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::respond::{self, Answer};
 use crate::session::{End, Session};
@@ -251,6 +252,12 @@ impl Visit<'_> {
                 let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
                 let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
+            }
+            // It asked for a client that may reach less.
+            Arrival::Failed(failure)
+                if failure.word == reach::REFUSED && self.ask.asker() == Some(Asker::ThisMachine) =>
+            {
+                None
             }
             Arrival::Failed(failure) => Some(failed(&failure, self.record)),
             Arrival::Alone => None,

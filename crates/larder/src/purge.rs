@@ -3,6 +3,7 @@
 use crate::access::{Ask, Route, Rule};
 use crate::config::HostHeader;
 use crate::page::Page;
+use crate::reach::Asker;
 use crate::server::Shared;
 use larder_cache::cache::{Cache, Purged};
 use larder_cache::store::rules::{self, Force, Scope};
@@ -216,7 +217,7 @@ async fn purge_url(shared: &Shared, url: &Url) -> Purged {
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
     let mut keys = Vec::new();
-    for route in std::iter::once(Route::Forward).chain(origins.map(of_site)) {
+    for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
         add_keys(shared, Ask { url: url.clone(), route, rule: Rule::Question }, &mut keys);
     }
     purge_keys(shared, keys).await

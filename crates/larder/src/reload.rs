@@ -83,6 +83,8 @@ impl Shared {
                 old.door.give_way_to(Arc::clone(&entrance.open.door));
             }
         }
+        let closing = old.iter().flatten();
+        self.note_own_addresses(entrances.iter().map(|entrance| &entrance.open).chain(closing));
         self.live.replace(config);
         *self.said.lock() = said;
         for entrance in entrances {
@@ -92,6 +94,7 @@ impl Shared {
             doors.push(entrance.open);
         }
         old.into_iter().flatten().for_each(|open| open.door.close());
+        self.note_own_addresses(doors.iter());
         reloaded
     }
 
@@ -157,14 +160,18 @@ fn entrances(wanted: &Config, doors: &[OpenDoor]) -> Result<Vec<Entrance>, Start
     for listen in &wanted.listens {
         let door = door(listen)?;
         let number = (0..doors.len()).find(|&number| !taken[number] && doors[number].configured == listen.address);
-        let way = match number {
+        let (bound, way) = match number {
             Some(number) => {
                 taken[number] = true;
-                Way::Replaces(number)
+                (doors[number].bound, Way::Replaces(number))
             }
-            None => Way::Opens(bind(listen, wanted.workers)?),
+            None => {
+                let sockets = bind(listen, wanted.workers)?;
+                let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
+                (bound, Way::Opens(sockets))
+            }
         };
-        entrances.push(Entrance { open: OpenDoor { configured: listen.address, door }, way });
+        entrances.push(Entrance { open: OpenDoor { configured: listen.address, bound, door }, way });
     }
     Ok(entrances)
 }

@@ -5,6 +5,7 @@
 
 use crate::fetch::Refill;
 use crate::page::Page;
+use crate::reach;
 use crate::record::{Cause, Id, Outcome, Record};
 use crate::session::{End, Session};
 use crate::upload::Upload;
@@ -298,6 +299,9 @@ pub fn failed(failure: &Failure, record: &mut Record) -> Page {
     record.outcome = Outcome::Failed(failure.word);
     if let Some(detail) = record.detail() {
         detail.trouble = Some(Arc::clone(&failure.detail));
+    }
+    if failure.word == reach::REFUSED {
+        return crate::access::out_of_reach();
     }
     let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
     let what = format!("The origin gave no usable answer: {}.", failure.detail);

@@ -8,6 +8,7 @@ use crate::disk;
 use crate::listen::{self, Clients, Door};
 use crate::live::Live;
 use crate::log::{AccessLog, Lines};
+use crate::reach::OwnAddresses;
 use crate::record::{Counters, Names, Record, Ring, Run, Tally};
 use crate::reload::{self, Again};
 use crate::run::control::{RunStarted, RunStats};
@@ -53,11 +54,15 @@ pub struct Shared {
     pub config: Config,
     /// The settings that hold; what a reload may change is looked up here, by a worker through [`Worker::config`].
     pub live: Live<Config>,
+    /// Where this server listens, `larder run`s and the page included.
+    pub own_addresses: Live<OwnAddresses>,
     /// Where they were said.
     pub said: Mutex<SaidPlaces>,
     /// How often they were reloaded.
     pub reloads: reload::Counts,
     pub(crate) again: Option<Again>,
+    /// Where the page is.
+    admin: Option<SocketAddr>,
     pub(crate) doors: Mutex<Vec<OpenDoor>>,
     /// The store.
     pub cache: Arc<Cache>,
@@ -128,12 +133,15 @@ impl From<Config> for Plan {
 /// A configured listener that is open.
 pub(crate) struct OpenDoor {
     pub(crate) configured: SocketAddr,
+    /// Its sockets' address, with the port that was free.
+    pub(crate) bound: SocketAddr,
     pub(crate) door: Arc<Door>,
 }
 
 struct OpenRun {
     run: Arc<Run>,
     door: Arc<Door>,
+    bound: SocketAddr,
 }
 
 /// What a worker is told.
@@ -223,7 +231,7 @@ impl Server {
             let bound = listen::bind_for(listen.address, config.workers);
             sockets.push(bound.map_err(|error| StartError::Listen(listen.address, error))?);
         }
-        let addresses = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
+        let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         // Its thread ends with the last of its senders.
@@ -231,11 +239,17 @@ impl Server {
         let disk = open_disk(config)?;
         let upstream = upstream_settings(config, Arc::clone(&client_tls));
         let mut shared = Shared::new(plan, roots, log, folder, disk);
+        shared.admin = admin;
         shared.traces = Traces::open(&shared.config, &shared.via_name, client_tls).map_err(StartError::Traces)?;
         let shared = Arc::new(shared);
         let configured = shared.config.listens.iter().map(|listen| listen.address);
-        let open = configured.zip(&doors).map(|(configured, door)| OpenDoor { configured, door: Arc::clone(door) });
+        let open = configured.zip(&addresses).zip(&doors).map(|((configured, &bound), door)| OpenDoor {
+            configured,
+            bound,
+            door: Arc::clone(door),
+        });
         shared.doors.lock().extend(open);
+        shared.note_own_addresses(shared.doors.lock().iter());
         let mut server = Server { shared, addresses, admin, threads: Vec::new() };
         server.start_workers(sockets, &doors, &upstream)?;
         server.start_control(admin_socket)?;
@@ -369,6 +383,8 @@ impl Shared {
             commands: Mutex::default(),
             folder_taken: folder,
             live: Live::new(config.clone()),
+            own_addresses: Live::new(OwnAddresses::default()),
+            admin: None,
             said: Mutex::new(said),
             reloads: reload::Counts::default(),
             again,
@@ -507,8 +523,9 @@ impl Shared {
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
         let run = Arc::new(Run::new(id.clone()));
         let door = Arc::new(Door::of_run(Arc::clone(&run)));
+        self.runs.lock().insert(id.clone(), OpenRun { run, door: Arc::clone(&door), bound: proxy });
+        self.note_own_addresses(self.doors.lock().iter());
         self.open_on_workers(sockets, &door);
-        self.runs.lock().insert(id.clone(), OpenRun { run, door });
         Ok(RunStarted { id, proxy, ca_bundle })
     }
 
@@ -516,7 +533,16 @@ impl Shared {
     pub fn close_run(&self, id: &str) -> Option<RunStats> {
         let open = self.runs.lock().remove(id)?;
         open.door.close();
+        self.note_own_addresses(self.doors.lock().iter());
         Some(open.run.stats())
+    }
+
+    /// Where this server listens is out of reach for its own clients: noted before a listener opens. Whoever holds the
+    /// doors calls it, so that the last word is the right one.
+    pub(crate) fn note_own_addresses<'d>(&self, doors: impl IntoIterator<Item = &'d OpenDoor>) {
+        let runs: Vec<SocketAddr> = self.runs.lock().values().map(|open| open.bound).collect();
+        let doors = doors.into_iter().map(|open| open.bound);
+        self.own_addresses.replace(doors.chain(runs).chain(self.admin).collect());
     }
 }
 

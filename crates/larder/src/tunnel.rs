@@ -5,7 +5,7 @@ use crate::access::{self, Ask, Verdict};
 use crate::clock;
 use crate::fetch;
 use crate::journey::{self, First};
-use crate::listen;
+use crate::listen::{self, Door};
 use crate::page::Page;
 use crate::record::{Cause, Notes, Outcome, Record, Reuse};
 use crate::respond::{self, Answer, Next};
@@ -73,7 +73,8 @@ pub async fn connect(session: &mut Session, request: &RequestHead, verdict: Verd
     }
     // Whoever waits for an origin first gets what is ready.
     let _ = session.flush().await;
-    match session.worker.upstreams.tunnel(&host, port).await {
+    let reach = session.worker.reach(Some(session.door.asker));
+    match session.worker.upstreams.tunnel(&host, port, &reach).await {
         Ok(stream) => {
             established(session, record);
             Left::Passes { origin: Wire::Tcp(stream), read: BytesMut::new(), held: None }
@@ -103,7 +104,9 @@ pub async fn open(mut session: Box<Session>, host: Host, port: u16, mut record: 
     };
     let hello = match look(&worker, &mut stream, &mut first).await {
         Looked::Tls(hello) if hello.speaks_http_1_1() => hello,
-        Looked::Tls(_) | Looked::Other => return pass_unopened(worker, stream, first, (host, port), record).await,
+        Looked::Tls(_) | Looked::Other => {
+            return pass_unopened(worker, stream, first, (host, port), record, &door).await;
+        }
     };
     // A client that connected to an address names the host inside.
     let inside = if host.ip().is_some() { hello.host(&host) } else { host.clone() };
@@ -164,8 +167,10 @@ async fn pass_unopened(
     first: BytesMut,
     (host, port): (Host, u16),
     mut record: RecordGuard,
+    door: &Door,
 ) {
-    match worker.upstreams.tunnel(&host, port).await {
+    let reach = worker.reach(Some(door.asker));
+    match worker.upstreams.tunnel(&host, port, &reach).await {
         Ok(origin) => {
             splice(&worker, (Wire::Client(stream), first), (Wire::Tcp(origin), BytesMut::new()), record).await
         }
@@ -231,8 +236,9 @@ async fn ask_upgrade(
     ask: &Ask,
     notes: &Notes,
 ) -> Result<(Switch, ResponseHead, Connection), UpstreamFault> {
-    let now = notes.attempt();
-    let mut connection = session.worker.upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, now.into()).await?;
+    let (now, reach) = (notes.attempt(), session.worker.reach(ask.asker()));
+    let upstreams = &session.worker.upstreams;
+    let mut connection = upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, &reach, now.into()).await?;
     notes.connected(connection.leased_at().into_std(), connection.peer(), Reuse::New);
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
     let mut fields = fetch::forwarded(&session.worker, request, ask, session.peer, notes);
@@ -292,6 +298,9 @@ async fn stay(
 fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     let failure = fetch::failure(fault);
     record.outcome = Outcome::Failed(failure.word);
+    if fault.kind == UpstreamFaultKind::OutOfReach {
+        return access::out_of_reach().closing();
+    }
     let what = format!("No way to the origin: {}.", failure.detail);
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
 }

@@ -13,6 +13,7 @@ use crate::live::{self, Held};
 use crate::lobby::{self, Lobby};
 use crate::outbox::Outbox;
 use crate::page::Page;
+use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{Number, Query, Readers, Record, Run, Tally};
 use crate::server::{Command, Shared, StartError};
 use crate::ticker::Ticker;
@@ -63,6 +64,7 @@ pub struct Worker {
     /// Which one of the workers this is, from 0.
     number: usize,
     settings: live::Copy<Config>,
+    own_addresses: live::Copy<OwnAddresses>,
     /// Connections that are open here.
     pub sessions: Cell<usize>,
 }
@@ -109,6 +111,7 @@ impl Worker {
             visitors: Visitors::default(),
             number,
             settings: live::Copy::default(),
+            own_addresses: live::Copy::default(),
             sessions: Cell::new(0),
             shared,
         }))
@@ -117,6 +120,19 @@ impl Worker {
     /// The settings that hold at this moment.
     pub fn config(&self) -> Rc<Held<Config>> {
         self.settings.of(&self.shared.live)
+    }
+
+    /// Where this server listens at this moment.
+    pub fn own_addresses(&self) -> Rc<Held<OwnAddresses>> {
+        self.own_addresses.of(&self.shared.own_addresses)
+    }
+
+    /// How far a request may go that came by this route; `None`: it goes to an origin of the configuration.
+    pub fn reach(&self, asker: Option<Asker>) -> Reach {
+        match asker {
+            None => Reach::Configured,
+            Some(asker) => Reach::Asked { asker, config: self.config(), own: self.own_addresses() },
+        }
     }
 
     /// The record of a request that was just read at a door.

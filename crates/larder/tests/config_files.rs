@@ -104,7 +104,7 @@ fn every_kind_of_value_is_taken() {
     assert!(config.access.may_proxy("10.1.2.3".parse().unwrap()));
     assert!(config.access.may_proxy("::ffff:192.168.1.1".parse().unwrap()));
     assert!(!config.access.may_proxy("127.0.0.1".parse().unwrap()));
-    assert!(config.access.may_connect(8_443) && !config.access.may_connect(22));
+    assert!(config.access.may_connect(8_443, false) && !config.access.may_connect(22, true));
     let log = config.log.unwrap();
     assert_eq!((log.to, log.format), (LogTo::File("/var/log/larder.log".into()), LogFormat::Json));
     assert_eq!(config.intercept.pass[0].to_string(), "*.bank.example");
@@ -404,4 +404,22 @@ fn the_reference_is_the_table() {
     }
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == expected, "docs/settings.md differs from the table: run this test with UPDATE_EXPECTED=1");
+}
+
+#[test]
+fn ports_of_tunnels_follow_the_listener_until_they_are_said() {
+    for (text, https, other_here, other) in [
+        ("", true, true, false),
+        ("[access]\nconnect_ports = [\"by-listener\"]", true, true, false),
+        ("[access]\nconnect_ports = []", true, true, true),
+        ("[access]\nconnect_ports = [22]", false, false, false),
+    ] {
+        let access = good(text).access;
+        let got = (access.may_connect(443, false), access.may_connect(8_443, true), access.may_connect(8_443, false));
+        assert_eq!(got, (https, other_here, other), "{text}");
+    }
+    let wrong = Loaded::parse("l", "[[listen]]\naddress = \"127.0.0.1:1\"\nforward = true\norigin = \"http://a\"", &[]);
+    assert!(wrong.unwrap_err().to_string().contains("is no forward proxy"));
+    let wrong = Loaded::parse("l", "[[listen]]\naddress = \"127.0.0.1:1\"\nforward = false\nintercept = true", &[]);
+    assert!(wrong.unwrap_err().to_string().contains("no tunnels to intercept"));
 }

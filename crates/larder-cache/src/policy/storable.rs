@@ -51,6 +51,8 @@ pub enum NotStored {
     NoFreshness,
     /// It is longer than the store takes.
     TooLong,
+    /// The name led to an address that is closed to other clients, who would find the answer by its name.
+    Address,
 }
 
 impl NotStored {
@@ -70,6 +72,7 @@ impl NotStored {
         NotStored::SetCookie,
         NotStored::NoFreshness,
         NotStored::TooLong,
+        NotStored::Address,
     ];
 
     /// The word that logs and pages show.
@@ -89,6 +92,7 @@ impl NotStored {
             NotStored::SetCookie => "set-cookie",
             NotStored::NoFreshness => "no-freshness",
             NotStored::TooLong => "too-long",
+            NotStored::Address => "address",
         }
     }
 }

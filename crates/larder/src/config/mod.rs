@@ -456,8 +456,10 @@ impl Default for Timeouts {
 pub struct Access {
     /// Addresses that may use the forward proxy; sites are open to everybody.
     pub clients: Networks,
-    /// Ports that CONNECT may reach; empty: any.
-    pub connect_ports: Vec<u16>,
+    /// Networks that clients of other machines may reach through the forward proxy, closed as they are without this.
+    pub destinations: Networks,
+    /// Ports that CONNECT may reach; empty: any. `None`: that of https, and any for clients of this machine.
+    pub connect_ports: Option<Vec<u16>>,
     /// Addresses that may use the method `PURGE`; empty: it goes to the origin as any other.
     pub purge: Networks,
 }
@@ -467,9 +469,12 @@ impl Default for Access {
         let loopback = ["127.0.0.0/8", "::1/128"];
         let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
         let clients = loopback.iter().chain(&private).filter_map(|text| text.parse().ok()).collect();
-        Access { clients, connect_ports: Vec::new(), purge: Networks::default() }
+        Access { clients, destinations: Networks::default(), connect_ports: None, purge: Networks::default() }
     }
 }
+
+/// The port of https.
+const HTTPS: u16 = 443;
 
 impl Access {
     /// Whether a client at `address` may use the forward proxy.
@@ -482,9 +487,12 @@ impl Access {
         (!self.purge.is_empty()).then(|| self.purge.contains(address))
     }
 
-    /// Whether CONNECT may reach `port`.
-    pub fn may_connect(&self, port: u16) -> bool {
-        self.connect_ports.is_empty() || self.connect_ports.contains(&port)
+    /// Whether CONNECT may reach `port` from a listener that is of this machine alone, or of others too.
+    pub fn may_connect(&self, port: u16, of_this_machine: bool) -> bool {
+        match &self.connect_ports {
+            None => of_this_machine || port == HTTPS,
+            Some(ports) => ports.is_empty() || ports.contains(&port),
+        }
     }
 }
 

@@ -25,6 +25,9 @@ const PB: u64 = 1 << 50;
 const SECOND: u64 = 1_000;
 const DAY: u64 = 86_400_000;
 
+/// The word for the ports of CONNECT that nobody said.
+const BY_LISTENER: &str = "by-listener";
+
 /// Settings of the whole server; a name with a dot stands in the TOML table before the dot.
 pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("memory", Field::Size(|c| &mut c.memory_bytes))
@@ -177,11 +180,28 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .about("Client addresses that may use the forward proxy; others are answered 403. Sites are open to everybody."),
     Whole::new("access.connect_ports", Field::Texts {
         form: "ports",
-        read: |c| c.access.connect_ports.iter().map(ToString::to_string).collect(),
-        clear: |c| c.access.connect_ports.clear(),
-        push: |c, text| text.parse().map(|port| c.access.connect_ports.push(port)).is_ok(),
+        read: |c| match &c.access.connect_ports {
+            None => vec![BY_LISTENER.to_owned()],
+            Some(ports) => ports.iter().map(ToString::to_string).collect(),
+        },
+        clear: |c| c.access.connect_ports = Some(Vec::new()),
+        push: |c, text| {
+            if text == BY_LISTENER {
+                c.access.connect_ports = None;
+                return true;
+            }
+            text.parse().map(|port| c.access.connect_ports.get_or_insert_default().push(port)).is_ok()
+        },
     })
-    .about("Ports that CONNECT may reach; an empty list means any."),
+    .default_words("`443`, and any at a listener of `127.0.0.1`")
+    .about("Ports that CONNECT may reach; an empty list means any. A `larder run` may reach any unless this is set."),
+    Whole::new("access.destinations", Field::Texts {
+        form: "networks",
+        read: |c| c.access.destinations.iter().map(ToString::to_string).collect(),
+        clear: |c| c.access.destinations.clear(),
+        push: |c, text| network(text).map(|net| c.access.destinations.push(net)).is_some(),
+    })
+    .about("Networks that clients of other machines may reach through the forward proxy although they are closed: loopback, link-local (where clouds have their metadata), multicast, reserved. Addresses are judged as they are connected to, whatever name led there. Clients of a listener of `127.0.0.1` and origins of sites need no such permission; Larder's own listeners and `admin` are out of reach for all."),
     Whole::new("access.purge", Field::Texts {
         form: "networks",
         read: |c| c.access.purge.iter().map(ToString::to_string).collect(),

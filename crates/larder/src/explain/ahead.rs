@@ -10,6 +10,7 @@ use crate::clock;
 use crate::config::{Config, Listen, Loaded};
 use crate::obtain::{self, why};
 use crate::page::Page;
+use crate::reach::{Asker, OwnAddresses};
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
 use crate::respond;
@@ -85,6 +86,8 @@ pub async fn ahead(
         config: &places.config,
         origin: listen.origin.as_ref(),
         forwards: listen.forwarding().beside(&places.config.sites),
+        asker: Asker::at(listen),
+        own: &OwnAddresses::of(&places.config),
         inside: None,
         client: asking.client,
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
@@ -201,7 +204,7 @@ async fn judge(
 fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
     let settings = server::policy_settings(&config.policy);
     let settings = match ask.route {
-        Route::Forward => settings,
+        Route::Forward(_) => settings,
         Route::Site { .. } => server::site_policy(settings),
     };
     let now = clock::now();

@@ -230,6 +230,9 @@ pub(super) fn not_stored(why: &str) -> &str {
         "set-cookie" => "it sets a cookie, and does not say that others may have the rest of it (set-cookie)",
         "no-freshness" => "it has neither a lifetime nor a validator: it could never be used (no-freshness)",
         "too-long" => "it is longer than the store takes (too-long)",
+        "address" => {
+            "the name led to an address that is closed to clients elsewhere, who would find the answer by that name (address)"
+        }
         other => other,
     }
 }

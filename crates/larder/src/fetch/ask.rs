@@ -92,7 +92,9 @@ impl Order {
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
         let now = self.notes.attempt();
         let requested = self.worker.stamp_at(now);
-        let mut connection = self.worker.upstreams.connection_at(self.ask.connects_to(), fresh, now.into()).await?;
+        let reach = self.worker.reach(self.ask.asker());
+        let mut connection =
+            self.worker.upstreams.connection_at(self.ask.connects_to(), fresh, &reach, now.into()).await?;
         let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
         self.notes.connected(connection.leased_at().into_std(), connection.peer(), reuse);
         let mut bytes = Vec::with_capacity(512);

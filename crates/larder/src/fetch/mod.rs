@@ -7,6 +7,7 @@
 use crate::access::{Ask, Route};
 use crate::clock;
 use crate::place;
+use crate::reach;
 use crate::record::{Keeping, Notes};
 use crate::session::Piece;
 use crate::upstream::{Connection, UpstreamFault};
@@ -118,6 +119,14 @@ impl Errand {
     }
 }
 
+/// Whether an answer may have to do with what is stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keepable {
+    Yes,
+    /// It comes from an address that is closed to other clients.
+    No,
+}
+
 /// Begins a fetch for a client that waits for its answer.
 pub fn begin(order: Box<Order>) -> Led {
     let worker = Rc::clone(&order.worker);
@@ -155,7 +164,9 @@ async fn run(mut order: Box<Order>) {
         Err(fault) => return give_up(order, &fault),
     };
     if validates && answer.head.status == 304 {
-        if let Some(validated) = freshen(&order, &answer.head, answer.times) {
+        if order.keepable(&answer.connection) == Keepable::Yes
+            && let Some(validated) = freshen(&order, &answer.head, answer.times)
+        {
             answer.connection.release();
             return match validated.for_all {
                 true => order.writer.redirect_with(&validated.entry, validated.own),
@@ -171,7 +182,11 @@ async fn run(mut order: Box<Order>) {
         };
     }
     if let Some(fill) = order.fill.take() {
-        match part::fill(&order, fill, &answer.head, answer.times) {
+        let filled = match order.keepable(&answer.connection) {
+            Keepable::Yes => part::fill(&order, fill, &answer.head, answer.times),
+            Keepable::No => part::Filled::AskAgain,
+        };
+        match filled {
             part::Filled::By(filled) => {
                 let (fill, own) = *filled;
                 order.writer.redirect_with(fill.entry(), own);
@@ -205,7 +220,8 @@ async fn run(mut order: Box<Order>) {
     order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
     let notes = Rc::clone(&order.notes);
-    let Some(sink) = publish(order, head, declared, times) else { return };
+    let keepable = order.keepable(&connection);
+    let Some(sink) = publish(order, head, declared, times, keepable) else { return };
     if sink.readers() > 1 {
         // Everybody gets the head before the body takes the worker's time.
         tokio::task::yield_now().await;
@@ -229,6 +245,15 @@ impl Order {
             part::ask_hole(&mut fields, fill);
         }
         fields
+    }
+
+    /// Whether what came by this connection may be stored for all clients, or change what is stored.
+    fn keepable(&self, connection: &Connection) -> Keepable {
+        let is_closed = connection.peer().is_some_and(|peer| !reach::may_keep(&self.ask.url.host, peer.ip()));
+        match self.ask.route {
+            Route::Forward(_) if is_closed => Keepable::No,
+            _ => Keepable::Yes,
+        }
     }
 
     /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
@@ -298,8 +323,8 @@ impl Order {
     /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
     fn policy(&self) -> &policy::Settings {
         match self.ask.route {
-            Route::Forward if self.for_run => &self.worker.shared.run_policy,
-            Route::Forward => &self.worker.shared.cache.settings().policy,
+            Route::Forward(_) if self.for_run => &self.worker.shared.run_policy,
+            Route::Forward(_) => &self.worker.shared.cache.settings().policy,
             Route::Site { .. } => &self.worker.shared.site_policy,
         }
     }
@@ -398,12 +423,19 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
 }
 
 /// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
-fn publish(mut order: Box<Order>, mut head: ResponseHead, declared: Option<u64>, times: Times) -> Option<Sink> {
+fn publish(
+    mut order: Box<Order>,
+    mut head: ResponseHead,
+    declared: Option<u64>,
+    times: Times,
+    keepable: Keepable,
+) -> Option<Sink> {
     let shared = Arc::clone(&order.worker.shared);
     let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();
     policy::dated(&mut head, times.received);
     let storable = match order.errand {
+        _ if keepable == Keepable::No => Storable::No(NotStored::Address),
         Errand::Relay => Storable::No(NotStored::Method),
         // Nobody asked for a part.
         Errand::Share | Errand::Hole if head.status == 206 => Storable::No(NotStored::Partial),
@@ -452,10 +484,10 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     if order.errand.is_shared() {
         order.notes.keeping.replace(Some(Keeping::Not(why)));
         order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received, why);
-        if head.status < 500 && order.speaks_for_all(&head) {
+        if head.status < 500 && why != NotStored::Address && order.speaks_for_all(&head) {
             order.forget_selected();
         }
-    } else if order.request.method == Method::Head {
+    } else if order.request.method == Method::Head && why != NotStored::Address {
         order.learn_from_head(&head, times);
     }
     hop::strip(&mut head.fields);

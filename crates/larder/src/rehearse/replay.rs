@@ -7,6 +7,7 @@ use super::LIMITS;
 use super::line::{self, Line};
 use crate::access::{Scene, Verdict};
 use crate::config::Config;
+use crate::reach::{Asker, OwnAddresses};
 use larder_cache::evict::{Evict, S3Fifo, Seat, Weighed};
 use larder_cache::key::KeySeed;
 use larder_wire::parse::{self, Parsed};
@@ -30,6 +31,7 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// One configuration at work.
 pub struct Side<'a> {
     config: &'a Config,
+    own: OwnAddresses,
     evict: S3Fifo<Item>,
     items: HashMap<u64, Arc<Item>>,
     memory_bytes: u64,
@@ -77,6 +79,7 @@ impl<'a> Side<'a> {
     pub fn new(config: &'a Config) -> Side<'a> {
         Side {
             config,
+            own: OwnAddresses::of(config),
             evict: S3Fifo::new(),
             items: HashMap::new(),
             memory_bytes: config.memory_bytes + config.disk_bytes.unwrap_or(0),
@@ -97,6 +100,8 @@ impl<'a> Side<'a> {
             config: self.config,
             origin: listen.and_then(|listen| listen.origin.as_ref()),
             forwards: listen.is_some_and(|listen| listen.forwarding().beside(&self.config.sites)),
+            asker: listen.map_or(Asker::Elsewhere, Asker::at),
+            own: &self.own,
             inside: None,
             client,
             // A log says nothing of connections but what its URLs say.
@@ -119,7 +124,7 @@ impl<'a> Side<'a> {
                     *self.origins.entry(origin.clone()).or_default() += 1;
                 }
                 fate.origin = Some(origin);
-                if matches!(ask.route, crate::access::Route::Forward) { "forward" } else { "site" }
+                if matches!(ask.route, crate::access::Route::Forward(_)) { "forward" } else { "site" }
             }
             Verdict::Purge(_) => "purge",
             Verdict::Tunnel(..) => "tunnel",

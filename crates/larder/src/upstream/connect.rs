@@ -5,6 +5,7 @@ use super::dns::{Answer, Answers, Dns};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::unreachable::{Attempt, Target, Unreachable};
 use super::{Origin, Settings};
+use crate::reach::Reach;
 use crate::wire::Wire;
 use larder_wire::{Host, Scheme};
 use rustls::pki_types::ServerName;
@@ -42,11 +43,12 @@ pub(super) async fn open(
     settings: &Settings,
     origin: &Origin,
     favourite: Option<IpAddr>,
+    reach: &Reach,
 ) -> Result<Opened, UpstreamFault> {
     let limit = settings.connect_timeout;
     let unreachable = &settings.memory.unreachable;
     within(limit, &origin.host, async |phase| {
-        let race = Race::new(origin.port, favourite, unreachable, limit);
+        let race = Race::new(origin.port, favourite, unreachable, limit, reach);
         let (stream, peer) = dial(dns, &origin.host, race, phase).await?;
         let wire = match origin.scheme {
             Scheme::Http => Wire::Tcp(stream),
@@ -72,9 +74,10 @@ pub(super) async fn open_plain(
     settings: &Settings,
     host: &Host,
     port: u16,
+    reach: &Reach,
 ) -> Result<TcpStream, UpstreamFault> {
     let limit = settings.connect_timeout;
-    let race = Race::new(port, None, &settings.memory.unreachable, limit);
+    let race = Race::new(port, None, &settings.memory.unreachable, limit, reach);
     within(limit, host, async |phase| Ok(dial(dns, host, race, phase).await?.0)).await
 }
 
@@ -132,7 +135,7 @@ fn server_name(host: &Host) -> Option<ServerName<'static>> {
 async fn dial(
     dns: &Dns,
     host: &Host,
-    mut race: Race,
+    mut race: Race<'_>,
     phase: &Cell<Phase>,
 ) -> Result<(TcpStream, SocketAddr), UpstreamFault> {
     let mut answers = dns.ask(host);
@@ -157,12 +160,14 @@ async fn dial(
 type Connecting = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<TcpStream>)>>>;
 
 /// Attempts to connect that run side by side; the first to succeed wins, dropping the race ends the others.
-struct Race {
+struct Race<'a> {
     port: u16,
     favourite: Option<IpAddr>,
     unreachable: Arc<Unreachable>,
     /// How long an attempt may take.
     limit: Duration,
+    /// Addresses beyond it are not tried: of a name that leads into two worlds, one stays closed.
+    reach: &'a Reach,
     /// Addresses not tried yet: the liked family and the other.
     candidates: [VecDeque<IpAddr>; 2],
     liked_next: bool,
@@ -173,13 +178,20 @@ struct Race {
     faults: Vec<UpstreamFault>,
 }
 
-impl Race {
-    fn new(port: u16, favourite: Option<IpAddr>, unreachable: &Arc<Unreachable>, limit: Duration) -> Race {
+impl<'a> Race<'a> {
+    fn new(
+        port: u16,
+        favourite: Option<IpAddr>,
+        unreachable: &Arc<Unreachable>,
+        limit: Duration,
+        reach: &'a Reach,
+    ) -> Race<'a> {
         Race {
             port,
             favourite,
             unreachable: Arc::clone(unreachable),
             limit,
+            reach,
             candidates: Default::default(),
             liked_next: true,
             known: [0; 2],
@@ -210,6 +222,10 @@ impl Race {
     fn add(&mut self, ip: IpAddr) {
         let place = usize::from(!self.likes(ip));
         if self.known[place] == ADDRESSES_MAX {
+            return;
+        }
+        if !self.reach.permits(SocketAddr::new(ip, self.port)) {
+            self.faults.push(UpstreamFault::out_of_reach());
             return;
         }
         self.known[place] += 1;
@@ -291,16 +307,17 @@ impl Race {
     fn fault(self, host: &Host) -> UpstreamFault {
         let rank = |fault: &UpstreamFault| match fault.kind {
             UpstreamFaultKind::Refused => 0,
-            UpstreamFaultKind::Dns(DnsTrouble::NotFound) => 4,
-            UpstreamFaultKind::Dns(DnsTrouble::Failed) => 3,
-            UpstreamFaultKind::Dns(DnsTrouble::Timeout) => 2,
+            UpstreamFaultKind::Dns(DnsTrouble::NotFound) => 5,
+            UpstreamFaultKind::Dns(DnsTrouble::Failed) => 4,
+            UpstreamFaultKind::Dns(DnsTrouble::Timeout) => 3,
+            UpstreamFaultKind::OutOfReach => 2,
             _ => 1,
         };
         let chosen = self.faults.into_iter().min_by_key(rank);
         let mut fault = chosen.unwrap_or_else(|| {
             UpstreamFault::new(UpstreamFaultKind::Dns(DnsTrouble::NotFound), "the name has no address")
         });
-        if !matches!(fault.kind, UpstreamFaultKind::Dns(_)) {
+        if !matches!(fault.kind, UpstreamFaultKind::Dns(_) | UpstreamFaultKind::OutOfReach) {
             fault.detail = format!("no connection to {host}: {}", fault.detail);
         }
         fault
@@ -329,8 +346,8 @@ async fn connect(to: SocketAddr, attempt: Attempt) -> io::Result<TcpStream> {
 mod tests {
     use super::*;
 
-    fn race(favourite: Option<IpAddr>) -> Race {
-        Race::new(80, favourite, &Arc::default(), Duration::from_secs(1))
+    fn race(favourite: Option<IpAddr>) -> Race<'static> {
+        Race::new(80, favourite, &Arc::default(), Duration::from_secs(1), &Reach::Configured)
     }
 
     fn order(favourite: Option<&str>, answers: &[&[&str]]) -> Vec<String> {

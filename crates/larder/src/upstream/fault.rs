@@ -1,6 +1,7 @@
 //! What can go wrong between us and an origin, as a value: what happened, whether asking again is
 //! permitted, and what the client is told.
 
+use crate::reach;
 use larder_wire::Fault;
 use std::fmt;
 use std::io;
@@ -70,6 +71,8 @@ pub enum TlsTrouble {
 pub enum UpstreamFaultKind {
     /// The origin's name gave no address.
     Dns(DnsTrouble),
+    /// No address of the origin is one to which the asker may be led.
+    OutOfReach,
     /// Nobody listens at the origin's port.
     Refused,
     /// No route leads to the origin.
@@ -103,6 +106,7 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::Dns(DnsTrouble::NotFound) => "dns-not-found",
             UpstreamFaultKind::Dns(DnsTrouble::Failed) => "dns-failed",
             UpstreamFaultKind::Dns(DnsTrouble::Timeout) => "dns-timeout",
+            UpstreamFaultKind::OutOfReach => reach::REFUSED,
             UpstreamFaultKind::Refused => "refused",
             UpstreamFaultKind::Unreachable => "unreachable",
             UpstreamFaultKind::ConnectTimeout => "connect-timeout",
@@ -119,7 +123,7 @@ impl UpstreamFaultKind {
         }
     }
 
-    /// The status to answer: 504 when time ran out, 503 when we are full, otherwise 502.
+    /// The status to answer: 504 when time ran out, 503 when we are full, 403 when it is not permitted, otherwise 502.
     pub fn status(&self) -> u16 {
         match self {
             UpstreamFaultKind::Dns(DnsTrouble::Timeout)
@@ -127,6 +131,7 @@ impl UpstreamFaultKind {
             | UpstreamFaultKind::FirstByteTimeout
             | UpstreamFaultKind::IdleTimeout => 504,
             UpstreamFaultKind::Busy => 503,
+            UpstreamFaultKind::OutOfReach => 403,
             _ => 502,
         }
     }
@@ -158,6 +163,12 @@ impl UpstreamFault {
     /// A fault after which the request must not be sent again.
     pub fn new(kind: UpstreamFaultKind, detail: impl Into<String>) -> UpstreamFault {
         UpstreamFault { kind, retry: Retry::No, detail: detail.into() }
+    }
+
+    /// The refusal to go there; it does not say where.
+    pub fn out_of_reach() -> UpstreamFault {
+        let detail = "the proxy does not connect to that address (`access.destinations` opens networks)";
+        UpstreamFault::new(UpstreamFaultKind::OutOfReach, detail)
     }
 
     /// The word that logs and pages show.

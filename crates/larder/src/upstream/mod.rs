@@ -21,6 +21,7 @@ pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault
 pub use memory::Memory;
 pub use receive::Receiver;
 
+use crate::reach::Reach;
 use crate::ticker::Ticker;
 use bytes::BytesMut;
 use dns::Dns;
@@ -257,24 +258,31 @@ impl Upstreams {
 
     /// A connection to the origin of a URL: the idle one that was used last, or a new one. When the origin has all it
     /// may have, waits in a queue, at most `connect_timeout`.
-    pub async fn connection(&self, url: &Url, fresh: Fresh) -> Result<Connection, UpstreamFault> {
-        self.connection_at(url, fresh, Instant::now()).await
+    /// No further than `reach` permits.
+    pub async fn connection(&self, url: &Url, fresh: Fresh, reach: &Reach) -> Result<Connection, UpstreamFault> {
+        self.connection_at(url, fresh, reach, Instant::now()).await
     }
 
     /// The same for a caller who knows what time it is.
-    pub async fn connection_at(&self, url: &Url, fresh: Fresh, now: Instant) -> Result<Connection, UpstreamFault> {
+    pub async fn connection_at(
+        &self,
+        url: &Url,
+        fresh: Fresh,
+        reach: &Reach,
+        now: Instant,
+    ) -> Result<Connection, UpstreamFault> {
         let slot = self.shared.pool.slot(url, now);
-        if let Some(grant) = slot.at_once(fresh, now) {
-            return self.granted(grant, now).await;
+        if let Some(grant) = slot.at_once(fresh, reach, now) {
+            return self.granted(grant, reach, now).await;
         }
         // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-        let grant = Box::pin(slot.lease(fresh)).await?;
-        self.granted(grant, Instant::now()).await
+        let grant = Box::pin(slot.lease(fresh, reach)).await?;
+        self.granted(grant, reach, Instant::now()).await
     }
 
-    async fn granted(&self, grant: Grant, now: Instant) -> Result<Connection, UpstreamFault> {
+    async fn granted(&self, grant: Grant, reach: &Reach, now: Instant) -> Result<Connection, UpstreamFault> {
         match grant {
-            Grant::Open(permit) => Box::pin(self.open(permit)).await,
+            Grant::Open(permit) => Box::pin(self.open(permit, reach)).await,
             Grant::Reuse(idle, permit) => {
                 permit.slot().count(|counts| counts.reused += 1);
                 Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))
@@ -282,9 +290,9 @@ impl Upstreams {
         }
     }
 
-    async fn open(&self, permit: Permit) -> Result<Connection, UpstreamFault> {
+    async fn open(&self, permit: Permit, reach: &Reach) -> Result<Connection, UpstreamFault> {
         let Shared { settings, dns, tls, .. } = &*self.shared;
-        match connect::open(dns, tls, settings, permit.slot().origin(), permit.slot().favourite()).await {
+        match connect::open(dns, tls, settings, permit.slot().origin(), permit.slot().favourite(), reach).await {
             Ok(opened) => {
                 permit.slot().prefer(opened.peer.ip());
                 permit.slot().count(|counts| counts.opened += 1);
@@ -298,8 +306,8 @@ impl Upstreams {
     }
 
     /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.
-    pub async fn tunnel(&self, host: &Host, port: u16) -> Result<TcpStream, UpstreamFault> {
-        connect::open_plain(&self.shared.dns, &self.shared.settings, host, port).await
+    pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<TcpStream, UpstreamFault> {
+        connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await
     }
 
     /// Counts of connections and events.

@@ -6,6 +6,7 @@
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
+use crate::reach::Reach;
 use crate::wire::Wire;
 use larder_wire::Url;
 use socket2::SockRef;
@@ -165,10 +166,11 @@ pub(super) enum Grant {
 }
 
 impl Grant {
-    /// A connection that was handed over may have been closed since.
-    fn checked(self) -> Grant {
+    /// A connection that was handed over may have been closed since, or may lead where this asker may not go.
+    fn checked(self, reach: &Reach) -> Grant {
         let Grant::Reuse(mut idle, permit) = self else { return self };
-        if is_quiet(&mut idle.wire) { Grant::Reuse(idle, permit) } else { Grant::Open(permit) }
+        let is_good = reach.permits(idle.peer) && is_quiet(&mut idle.wire);
+        if is_good { Grant::Reuse(idle, permit) } else { Grant::Open(permit) }
     }
 }
 
@@ -249,18 +251,18 @@ impl Slot {
     }
 
     /// Waits in the queue for a connection, or for the right to open one.
-    pub async fn lease(self: &Rc<Slot>, fresh: Fresh) -> Result<Grant, UpstreamFault> {
+    pub async fn lease(self: &Rc<Slot>, fresh: Fresh, reach: &Reach) -> Result<Grant, UpstreamFault> {
         let mut place = self.queue_up(fresh)?;
         match timeout(self.limits.waiting_time, &mut place.grant).await {
-            Ok(Ok(grant)) => Ok(grant.checked()),
+            Ok(Ok(grant)) => Ok(grant.checked(reach)),
             _ => Err(self.busy("none became free in time")),
         }
     }
 
     /// An idle connection, or the right to open one, unless all are taken.
-    pub fn at_once(self: &Rc<Slot>, fresh: Fresh, now: Instant) -> Option<Grant> {
+    pub fn at_once(self: &Rc<Slot>, fresh: Fresh, reach: &Reach, now: Instant) -> Option<Grant> {
         if fresh == Fresh::ReuseAllowed
-            && let Some(grant) = self.reuse(now)
+            && let Some(grant) = self.reuse(reach, now)
         {
             return Some(grant);
         }
@@ -271,8 +273,13 @@ impl Slot {
         self.take_idle(|idle| (!idle.is_empty()).then(|| idle.remove(0))).map(|(_, permit)| Grant::Open(permit))
     }
 
-    fn reuse(self: &Rc<Slot>, now: Instant) -> Option<Grant> {
-        while let Some((mut kept, permit)) = self.take_idle(Vec::pop) {
+    /// One name may have led one client to an address where another may not go.
+    fn reuse(self: &Rc<Slot>, reach: &Reach, now: Instant) -> Option<Grant> {
+        let last = |idle: &mut Vec<Kept>| {
+            let at = idle.iter().rposition(|kept| reach.permits(kept.idle.peer))?;
+            Some(idle.remove(at))
+        };
+        while let Some((mut kept, permit)) = self.take_idle(last) {
             if now < kept.until && is_quiet(&mut kept.idle.wire) {
                 return Some(Grant::Reuse(kept.idle, permit));
             }

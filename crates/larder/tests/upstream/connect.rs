@@ -3,6 +3,7 @@
 use crate::play::*;
 use hickory_resolver::proto::op::{Message, ResponseCode};
 use hickory_resolver::proto::rr::{RData, Record, RecordType};
+use larder::reach::Reach;
 use larder::upstream::{DnsTrouble, Fresh, Memory, ResolverChoice, UpstreamFaultKind, Upstreams};
 use larder_wire::Host;
 use std::io::Write;
@@ -105,7 +106,8 @@ async fn silence_everywhere_is_a_connect_timeout() {
     let upstreams = upstreams(|settings| settings.connect_timeout = Duration::from_millis(100));
     let fault = lease(&upstreams, &at(hole.address)).await.err().unwrap();
     assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ConnectTimeout, 504), "{fault}");
-    let tunnel = patiently(upstreams.tunnel(&Host::parse("127.0.0.3").unwrap(), hole.address.port())).await;
+    let tunnel =
+        patiently(upstreams.tunnel(&Host::parse("127.0.0.3").unwrap(), hole.address.port(), &Reach::Configured)).await;
     assert_eq!(tunnel.err().unwrap().kind, UpstreamFaultKind::ConnectTimeout);
 }
 
@@ -125,7 +127,7 @@ async fn a_silent_address_is_left_alone_by_all_workers_until_its_pause_is_over()
     assert!(fault.detail.contains("within 4 s"), "{fault}");
     let host = Host::parse("127.0.0.4").unwrap();
     let leased = lease(&second, &at(hole.address)).await.err().unwrap();
-    let tunnel = patiently(second.tunnel(&host, hole.address.port())).await.err().unwrap();
+    let tunnel = patiently(second.tunnel(&host, hole.address.port(), &Reach::Configured)).await.err().unwrap();
     for fault in [leased, tunnel] {
         assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::ConnectTimeout, 504), "{fault}");
         assert!(fault.detail.contains("no answer to the last attempt; the next one in"), "{fault}");
@@ -164,7 +166,9 @@ async fn of_two_addresses_the_silent_one_is_passed_over() {
 async fn a_tunnel_is_a_plain_stream() {
     let address = answers(EMPTY).await;
     let (upstreams, _file) = with_hosts("127.0.0.1 far.example\n", ResolverChoice::System);
-    let stream = patiently(upstreams.tunnel(&Host::parse("far.example").unwrap(), address.port())).await.unwrap();
+    let stream = patiently(upstreams.tunnel(&Host::parse("far.example").unwrap(), address.port(), &Reach::Configured))
+        .await
+        .unwrap();
     assert_eq!(stream.peer_addr().unwrap(), address);
     assert!(stream.nodelay().unwrap());
 }
@@ -311,6 +315,8 @@ async fn the_systems_resolver_is_asked_when_told_so() {
     let address = answers(EMPTY).await;
     let (upstreams, _file) = with_hosts("", ResolverChoice::System);
     // An old way to write 127.0.0.1, which only `getaddrinfo` knows: no name server is asked.
-    let connection = patiently(upstreams.connection(&url(&named("127.1", address.port())), Fresh::ReuseAllowed)).await;
+    let connection =
+        patiently(upstreams.connection(&url(&named("127.1", address.port())), Fresh::ReuseAllowed, &Reach::Configured))
+            .await;
     assert_eq!(connection.unwrap().peer(), Some(address));
 }

@@ -1,6 +1,7 @@
 //! One exchange after another: what is used again, what is not, and what may be asked twice.
 
 use crate::play::*;
+use larder::reach::Reach;
 use larder::upstream::{Fresh, Retry, UpstreamFaultKind};
 use larder::wire::Wire;
 use larder_wire::{Fields, Method};
@@ -97,7 +98,7 @@ async fn a_stale_connection_may_be_asked_again_when_the_method_permits() {
         let fault = ask(&mut connection, request).await.unwrap_err();
         assert_eq!((fault.kind, fault.retry), (UpstreamFaultKind::Reset, retry), "{request}");
         drop(connection);
-        let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly)).await.unwrap();
+        let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly, &Reach::Configured)).await.unwrap();
         assert!(!fresh.reused());
     }
 }

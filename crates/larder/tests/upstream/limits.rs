@@ -1,6 +1,7 @@
 //! How many connections there may be, who waits, and that nothing leaks when those who wait leave.
 
 use crate::play::*;
+use larder::reach::Reach;
 use larder::upstream::{Fresh, Origin, Settings, SettingsFault, UpstreamFaultKind, Upstreams};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -53,7 +54,7 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
     let origin = at(answers(EMPTY).await);
     let upstreams = upstreams(one_connection);
     exchange(&upstreams, &origin, GET).await.unwrap();
-    let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly)).await.unwrap();
+    let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly, &Reach::Configured)).await.unwrap();
     assert!(!fresh.reused());
     let stats = upstreams.stats();
     assert_eq!((stats.origins[0].open, stats.origins[0].idle), (1, 0), "the idle one made room");
@@ -66,7 +67,7 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
         used.release();
     };
     let url = url(&origin);
-    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&url, Fresh::NewOnly)), release);
+    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&url, Fresh::NewOnly, &Reach::Configured)), release);
     assert!(!fresh.unwrap().reused(), "one that waited does not take the used one");
 }
 
@@ -100,8 +101,8 @@ async fn those_who_leave_take_nothing_with_them() {
         let mut held = lease(&upstreams, &origin).await.unwrap();
         ask(&mut held, GET).await.unwrap();
         {
-            let mut leaves = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed));
-            let mut stays = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed));
+            let mut leaves = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
+            let mut stays = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
             assert!(timeout(Duration::ZERO, &mut leaves).await.is_err());
             assert!(timeout(Duration::ZERO, &mut stays).await.is_err());
             assert_eq!(upstreams.stats().origins[0].waiting, 2);

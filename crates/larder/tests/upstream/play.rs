@@ -1,5 +1,6 @@
 //! Scripted origins and the few words the tests speak with them.
 
+use larder::reach::Reach;
 use larder::upstream::{Connection, Fresh, Origin, Settings, UpstreamFault, Upstreams};
 use larder_wire::{Host, Method, ResponseHead, Scheme, Url};
 use std::future::Future;
@@ -130,7 +131,7 @@ pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
 }
 
 pub async fn lease(upstreams: &Upstreams, origin: &Origin) -> Result<Connection, UpstreamFault> {
-    patiently(upstreams.connection(&url(origin), Fresh::ReuseAllowed)).await
+    patiently(upstreams.connection(&url(origin), Fresh::ReuseAllowed, &Reach::Configured)).await
 }
 
 /// Sends a request and reads the final head.
