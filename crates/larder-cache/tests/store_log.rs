@@ -285,6 +285,36 @@ fn a_damaged_superblock_is_repaired_or_the_store_set_aside() {
 }
 
 #[test]
+fn what_is_set_aside_counts_in_the_budget_and_takes_half_of_it_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = |folder: &Path| -> u64 {
+        let files = std::fs::read_dir(folder).unwrap().map(|each| each.unwrap().metadata().unwrap());
+        files.filter(|data| data.is_file()).map(|data| data.len()).sum()
+    };
+    for round in 1..=6 {
+        let (mut pen, notices) = open_with(folder.path(), settings(4 * MIB));
+        for id in 1..=1500 {
+            put_head(&mut pen, head(&format!("key-{id}"), 0, id, Some(2000)));
+        }
+        let aside = (0..=round).map(|number| folder.path().join(format!("damaged-{number}")));
+        let aside: u64 = aside.filter(|each| each.exists()).map(|each| size(&each)).sum();
+        assert!(aside <= 2 * MIB, "{aside} bytes are set aside: {notices:?}");
+        assert!(size(folder.path()) + aside <= 4 * MIB, "{round}: {notices:?}");
+        assert_eq!(stats(&pen).aside_bytes, aside);
+        let damage = |each: &Notice| matches!(each, Notice::SetAside(_) | Notice::Removed(_));
+        assert!((round == 1) != notices.iter().any(damage), "{notices:?}");
+        assert_eq!(heads(&pen, "key-1500").len(), 1);
+        pen.close();
+        drop(pen);
+        std::fs::write(folder.path().join("larder.store"), b"?").unwrap();
+        let data = std::fs::OpenOptions::new().write(true).open(folder.path().join("data-000")).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&data, &[7; 4096], 0).unwrap();
+        // So little is left of the store that it can be kept beside the new one, or so much that it can't.
+        data.set_len(if round % 2 == 0 { MIB } else { 4 * MIB }).unwrap();
+    }
+}
+
+#[test]
 fn a_folder_of_the_future_is_refused_untouched() {
     let folder = tempfile::tempdir().unwrap();
     drop(open(folder.path(), 4 * MIB));

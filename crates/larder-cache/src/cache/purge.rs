@@ -122,10 +122,13 @@ impl Cache {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
                         true
                     }
-                    Verdict::Stale => {
+                    verdict @ (Verdict::Stale | Verdict::Validate) => {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Expired);
                         let mut terms = kept.terms.clone();
-                        terms.iter_mut().for_each(|terms| terms.expire(now));
+                        terms.iter_mut().for_each(|terms| match verdict {
+                            Verdict::Validate => terms.distrust(),
+                            _ => terms.expire(now),
+                        });
                         entry.replace_head(Kept::new(kept.head.clone(), terms, kept.received));
                         false
                     }

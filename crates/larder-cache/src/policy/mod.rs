@@ -213,6 +213,15 @@ impl Terms {
         self.lifetime = self.lifetime.min(self.age(now));
     }
 
+    /// Permits no use before its origin has validated it: neither stale, nor for an error, nor while the origin is out of
+    /// reach, and whatever the clock says.
+    pub fn distrust(&mut self) {
+        self.lifetime = 0;
+        self.must_revalidate = true;
+        self.grace = None;
+        self.immutable = false;
+    }
+
     /// Bytes on the heap, for exact budgets.
     pub fn heap_bytes(&self) -> usize {
         let grace = self.grace.as_ref().map_or(0, |_| size_of::<Grace>());

@@ -1,6 +1,8 @@
 //! Opening one folder: what is there is judged, taken over, repaired or set aside, and cut to its budget; what comes
 //! out is a [`Recovery`], which reads the index and hands out the write side ([`super::pen::Pen`]).
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +10,7 @@ use std::sync::Arc;
 use super::OpenFault;
 use super::medium::Medium;
 use super::pen::LogSettings;
-use super::purges::{self, Purge, PurgeLog, Tombstones};
+use super::purges::{self, Lost, Purge, PurgeLog, Tombstones, Wanted};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
 use super::shelf::{Shelf, count};
@@ -21,8 +23,47 @@ pub enum Notice {
     Repaired,
     /// The store was damaged; its files are in this folder within the store's, and a new store begins.
     SetAside(String),
+    /// What was set aside in this folder took more than its share of the budget and was removed.
+    Removed(String),
+    /// A part of the purge log is lost: everything stored before is validated before its next use.
+    PurgesLost(Lost),
     /// The budget is too small for the segments that were there; a new store begins.
     CutAnew,
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Repaired => write!(f, "{SUPERBLOCK_NAME} was damaged and has been written again; nothing is lost"),
+            Notice::SetAside(folder) => {
+                write!(
+                    f,
+                    "the store was damaged; its files are in {folder} (remove it when you like), and a new store begins"
+                )
+            }
+            Notice::Removed(folder) => {
+                write!(f, "{folder} took more than half of the budget (`disk`) and was removed")
+            }
+            Notice::PurgesLost(Lost { at, bytes, unreadable }) => {
+                let device = if *unreadable { ", which the device does not read" } else { "" };
+                write!(
+                    f,
+                    "{} is damaged: {bytes} bytes at {at}{device}; what was purged there is not known, so everything stored before is validated before its next use",
+                    purges::NAME
+                )
+            }
+            Notice::CutAnew => {
+                f.write_str("the budget (`disk`) is too small for the segments that were there; a new store begins")
+            }
+        }
+    }
+}
+
+impl Notice {
+    /// Whether something was damaged.
+    pub fn is_damage(&self) -> bool {
+        *self != Notice::CutAnew
+    }
 }
 
 /// One folder, opened.
@@ -34,12 +75,24 @@ pub struct Opened {
 }
 
 /// Opens one folder; `place` is for messages.
-pub fn open(medium: Arc<dyn Medium>, settings: LogSettings, place: &Path) -> Result<Opened, OpenFault> {
+pub fn open(medium: Arc<dyn Medium>, mut settings: LogSettings, place: &Path) -> Result<Opened, OpenFault> {
     let wrong = |error| OpenFault::Io(place.to_path_buf(), error);
-    let fitting = Geometry::new(settings.disk_bytes, None)
-        .ok_or(OpenFault::Settings("the disk budget is too small for a store: give it 2MB or more, or 0 for none"))?;
+    let fits = |budget| {
+        let too_small = "the disk budget is too small for a store: give it 2MB or more, or 0 for none";
+        Geometry::new(budget, None).ok_or(OpenFault::Settings(too_small))
+    };
+    fits(settings.disk_bytes)?;
     let mut notices = Vec::new();
-    let identity = match judge(&medium, &mut notices).map_err(wrong)? {
+    let judged = judge(&medium, &mut notices).map_err(wrong)?;
+    let aside_bytes = match judged {
+        Judged::Future(_) => 0,
+        _ => bound_what_is_aside(&*medium, settings.disk_bytes / 2, &mut notices).map_err(wrong)?,
+    };
+    settings.disk_bytes = settings.disk_bytes.saturating_sub(aside_bytes);
+    let fitting = fits(settings.disk_bytes).map_err(|_| {
+        OpenFault::Settings("what was set aside in damaged-1 and so on uses the disk budget up: remove these folders")
+    })?;
+    let identity = match judged {
         Judged::Store(identity) => identity,
         Judged::Future(found) => {
             return Err(OpenFault::FutureVersion { folder: place.to_path_buf(), found, known: FORMAT_VERSION });
@@ -54,7 +107,9 @@ pub fn open(medium: Arc<dyn Medium>, settings: LogSettings, place: &Path) -> Res
             (begin(&*medium, &fitting).map_err(wrong)?, fitting)
         }
     };
-    let recovery = take_over(medium, settings, identity, geometry).map_err(wrong)?;
+    let (recovery, lost) = take_over(medium, settings, identity, geometry).map_err(wrong)?;
+    count(&recovery.shelf.counters.aside_bytes, aside_bytes);
+    notices.extend(lost.map(Notice::PurgesLost));
     Ok(Opened { recovery, notices })
 }
 
@@ -68,12 +123,7 @@ fn judge(medium: &Arc<dyn Medium>, notices: &mut Vec<Notice>) -> io::Result<Judg
     let names = medium.list()?;
     let data: Vec<&String> = names.iter().filter(|name| file_number(name).is_some()).collect();
     match Superblock::read(&**medium, &names)? {
-        Superblock::Known(identity) if purges_are_sound(medium, &names)? => return Ok(Judged::Store(identity)),
-        // What was purged cannot be told from what was not.
-        Superblock::Known(_) => {
-            notices.push(Notice::SetAside(set_aside(&**medium, &names)?));
-            return Ok(Judged::Nothing);
-        }
+        Superblock::Known(identity) => return Ok(Judged::Store(identity)),
         Superblock::Future(version) => return Ok(Judged::Future(version)),
         // A start that was cut short, or a new folder.
         Superblock::Absent | Superblock::Damaged if data.is_empty() => return Ok(Judged::Nothing),
@@ -83,7 +133,7 @@ fn judge(medium: &Arc<dyn Medium>, notices: &mut Vec<Notice>) -> io::Result<Judg
         let mut bytes = [0; HEAD_BYTES as usize];
         medium.open(name)?.read_at(0, &mut bytes)?;
         let head = SegmentHead::decode(&bytes);
-        if let Some(head) = head.filter(|_| purges_are_sound(medium, &names).unwrap_or(false)) {
+        if let Some(head) = head {
             Superblock::write(&**medium, &head.identity)?;
             notices.push(Notice::Repaired);
             return Ok(Judged::Store(head.identity));
@@ -93,25 +143,57 @@ fn judge(medium: &Arc<dyn Medium>, notices: &mut Vec<Notice>) -> io::Result<Judg
     Ok(Judged::Nothing)
 }
 
-fn purges_are_sound(medium: &Arc<dyn Medium>, names: &[String]) -> io::Result<bool> {
-    if !names.iter().any(|name| name == purges::NAME) {
-        return Ok(true);
-    }
-    match purges::check(&**medium) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
-        outcome => outcome.map(|()| true),
-    }
-}
-
 fn set_aside(medium: &dyn Medium, names: &[String]) -> io::Result<String> {
-    let taken = |folder: &str| names.iter().any(|name| name.split('/').next() == Some(folder));
-    let folder = (1..).map(|number: u32| format!("damaged-{number}")).find(|folder| !taken(folder)).unwrap_or_default();
+    let numbers = names.iter().filter_map(|name| aside_number(name));
+    let folder = format!("{ASIDE_PREFIX}{}", numbers.max().unwrap_or(0) + 1);
     for name in names.iter().filter(|name| is_ours(name)) {
         medium.rename(name, &format!("{folder}/{name}"))?;
     }
     medium.sync_names()?;
     Ok(folder)
 }
+
+/// The folder in which a file of a damaged store lies, by its number.
+fn aside_number(name: &str) -> Option<u32> {
+    name.split('/').next()?.strip_prefix(ASIDE_PREFIX)?.parse().ok()
+}
+
+/// Has what was set aside take at most so many bytes: the oldest folder goes first. One that holds no file that only a
+/// store has may be somebody else's, and stays. Gives the bytes of what is left.
+fn bound_what_is_aside(medium: &dyn Medium, bytes_max: u64, notices: &mut Vec<Notice>) -> io::Result<u64> {
+    let mut folders: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    for name in medium.list()?.into_iter().filter(|name| name.contains('/')) {
+        if let Some(number) = aside_number(&name) {
+            folders.entry(number).or_default().push(name);
+        }
+    }
+    let mut sized = Vec::new();
+    for (number, files) in folders {
+        let mut bytes = 0;
+        for file in &files {
+            bytes += medium.open(file)?.len()?;
+        }
+        sized.push((number, files, bytes));
+    }
+    let mut left: u64 = sized.iter().map(|(_, _, bytes)| bytes).sum();
+    let is_a_store = |file: &String| [SUPERBLOCK_NAME, NUMBERS_NAME].iter().any(|own| file.ends_with(own));
+    for (number, files, bytes) in sized.iter().filter(|(_, files, _)| files.iter().any(is_a_store)) {
+        if left > bytes_max {
+            for file in files {
+                medium.remove(file)?;
+            }
+            left -= bytes;
+            notices.push(Notice::Removed(format!("{ASIDE_PREFIX}{number}")));
+        }
+    }
+    if !notices.is_empty() {
+        medium.sync_names()?;
+    }
+    Ok(left)
+}
+
+/// Folders of damaged stores are called so, with a number.
+pub const ASIDE_PREFIX: &str = "damaged-";
 
 fn is_ours(name: &str) -> bool {
     file_number(name).is_some() || [SUPERBLOCK_NAME, NUMBERS_NAME, purges::NAME, purges::NEW_NAME].contains(&name)
@@ -138,7 +220,7 @@ fn take_over(
     settings: LogSettings,
     identity: Identity,
     geometry: Geometry,
-) -> io::Result<Recovery> {
+) -> io::Result<(Recovery, Option<Lost>)> {
     remove_data(&*medium, |file| file >= geometry.files())?;
     let names = medium.list()?;
     let shelf =
@@ -161,12 +243,14 @@ fn take_over(
         }
     };
     let mut tombstones = Tombstones::default();
-    let purge_log = PurgeLog::open(Arc::clone(&shelf.medium), numbers.rule, |purge| match purge {
+    let wanted = if file_segments.iter().any(|segments| *segments > 0) { Wanted::Yes } else { Wanted::No };
+    let (purge_log, lost) = PurgeLog::open(Arc::clone(&shelf.medium), wanted, numbers.rule, |purge| match purge {
         Purge::Rule(rule) => shelf.rules.add(&rule),
         Purge::Tombstone(each) => tombstones.add(&each),
     })?;
-    let numbers = Numbers { rule: numbers.rule.max(shelf.rules.current_epoch() + 1), ..numbers };
-    Ok(Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones })
+    let doubt_rule = numbers.rule.max(shelf.rules.current_epoch() + 1);
+    let numbers = Numbers { rule: doubt_rule + 1, ..numbers };
+    Ok((Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones, doubt_rule }, lost))
 }
 
 /// Cuts a data file to whole segments within the budget; says how many.

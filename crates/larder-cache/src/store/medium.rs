@@ -17,9 +17,9 @@ use rustix::io::{Errno, ReadWriteFlags};
 pub trait Medium: Send + Sync {
     /// Opens a file for reading and writing; makes an empty one where there is none.
     fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>>;
-    /// The names of what is there, in no order.
+    /// The names of what is there, in no order; of folders with damaged stores those of their files (`damaged-1/data-000`).
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Removes a file.
+    /// Removes a file, and the folder before its name with the last one in it.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Gives a file another name, in place of a file that has it. A name may begin with a folder (`aside/data-000`), which is made.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
@@ -82,12 +82,34 @@ impl Medium for Files {
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(&self.folder)?.map(|each| Ok(each?.file_name().to_string_lossy().into_owned()));
-        names.filter(|name: &io::Result<String>| !matches!(name, Ok(name) if name == LOCK_NAME)).collect()
+        let mut names = Vec::new();
+        for each in fs::read_dir(&self.folder)? {
+            let each = each?;
+            let name = each.file_name().to_string_lossy().into_owned();
+            if name == LOCK_NAME {
+                continue;
+            }
+            if name.starts_with(super::log::ASIDE_PREFIX) && each.file_type()?.is_dir() {
+                for inner in fs::read_dir(each.path())? {
+                    let inner = inner?;
+                    if inner.file_type()?.is_file() {
+                        names.push(format!("{name}/{}", inner.file_name().to_string_lossy()));
+                    }
+                }
+            } else {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.folder.join(name))
+        fs::remove_file(self.folder.join(name))?;
+        if let Some((folder, _)) = name.rsplit_once('/') {
+            // A folder that holds something else stays.
+            let _ = fs::remove_dir(self.folder.join(folder));
+        }
+        Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

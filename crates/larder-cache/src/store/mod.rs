@@ -8,6 +8,7 @@
 
 pub mod medium;
 pub mod meta;
+mod purge_frames;
 pub mod purges;
 pub mod rules;
 #[doc(hidden)]
@@ -53,7 +54,7 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use folder::Folder;
-use log::Notice;
+pub use log::Notice;
 use medium::{Files, Medium};
 use pen::LogSettings;
 use queue::Task;
@@ -287,6 +288,8 @@ pub struct Stats {
     pub read_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
+    /// Bytes of damaged stores that were set aside; they count in the budget.
+    pub aside_bytes: u64,
     /// Folders in service.
     pub folders_healthy: u64,
     /// Folders that are out of service.

@@ -7,9 +7,11 @@
 //! ```
 //!
 //! [`PurgeLog::append`] returns when its entries are on disk; many that wait at a time share one frame and one sync.
-//! Each frame is synced before the next is written. So a broken frame with nothing sound behind it was never
-//! acknowledged and is cut off; one with a sound frame behind it was, and what it said is not known: a hard rule for
-//! everything takes its place. When most of the file is void, [`PurgeLog::compact`] writes the rest anew beside it.
+//! Where a start finds anything that is no sound frame (a changed byte, a part that cannot be read, bytes behind the
+//! last frame, no file beside stored objects), it cannot know whether that was acknowledged. A rule takes its place that
+//! has everything older validated before its next use, and the sound frames are kept. The new file takes the damaged
+//! one's name in one step, so no power cut hides the damage. When most of the file is void, [`PurgeLog::compact`] writes
+//! the rest anew beside it (decision 029).
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
@@ -18,6 +20,8 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::medium::{Medium, MediumFile};
+pub use super::purge_frames::Lost;
+use super::purge_frames::{self as frames, BODY_BYTES_WANTED, Frames, MAGIC, PREFIX_BYTES_MAX, is_begun};
 use super::record::{u32_at, u64_at};
 use super::rules::{Force, RULES_MAX, Rule, Rules, Scope};
 
@@ -92,6 +96,15 @@ pub enum Worth {
     Superseded,
 }
 
+/// Whether a folder has to hold a log of purges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// What is stored there was stored after its log was begun.
+    Yes,
+    /// Nothing is stored there yet.
+    No,
+}
+
 /// The log, open for appending by any number of threads. It keeps nothing in memory of what it holds.
 pub struct PurgeLog {
     medium: Arc<dyn Medium>,
@@ -127,59 +140,53 @@ struct End {
 pub const NAME: &str = "purges.log";
 /// The file that is to take its place.
 pub const NEW_NAME: &str = "purges.new";
-/// How the file begins.
-pub const MAGIC: &[u8; 8] = b"LdrPrg\x01\n";
-/// The same for every version.
-const MAGIC_STEM_BYTES: usize = 6;
-const FRAME_MAGIC: u32 = 0x4650_644c;
-const FRAME_HEADER_BYTES: usize = 16;
-/// A prefix longer than this matches no URL.
-const PREFIX_BYTES_MAX: usize = 64 * 1024;
-/// A frame ends at the first entry beyond this.
-const BODY_BYTES_WANTED: usize = 64 * 1024;
-/// So no body is longer than this.
-const BODY_BYTES_MAX: usize = BODY_BYTES_WANTED + PREFIX_BYTES_MAX + 64;
-const ALIGN_BYTES: usize = 8;
 
 impl PurgeLog {
-    /// Opens the log, or begins one; tells what it holds. A file that is none of ours is an error of the kind
-    /// `InvalidData`, one of a later format of the kind `Unsupported`; both are left as they are.
+    /// Opens the log, or begins one; tells what it holds, and what of it is lost. `wanted` says that there has to be one,
+    /// since the folder holds what was stored after the log was begun.
     ///
     /// `rule_next` is above the numbers of all rules that were ever given: what takes the place of lost ones has it.
-    pub fn open(medium: Arc<dyn Medium>, rule_next: u64, mut each: impl FnMut(Purge)) -> io::Result<PurgeLog> {
+    pub fn open(
+        medium: Arc<dyn Medium>,
+        wanted: Wanted,
+        rule_next: u64,
+        mut each: impl FnMut(Purge),
+    ) -> io::Result<(PurgeLog, Option<Lost>)> {
         let file = medium.open(NAME)?;
-        let begun = check_magic(&*file)?;
         let mut end = End { file, at: MAGIC.len() as u64, entries: 0, highest_rule: 0, names_unsynced: false };
-        let mut lost = false;
-        if begun {
-            let file = Arc::clone(&end.file);
-            let mut frames = Frames::of(&*file)?;
-            while let Some(frame) = frames.next_sound()? {
-                lost |= frame.skipped;
-                end.at = frames.at;
-                each_entry(&frame.body, |purge| {
-                    end.note(&purge);
-                    each(purge);
-                });
-            }
+        let begun = is_begun(&*end.file);
+        let file = Arc::clone(&end.file);
+        let mut frames = Frames::of(&*file)?;
+        let mut lost = Lost::default();
+        while let Some(frame) = frames.next_sound() {
+            lost.note(end.at, frame.at);
+            end.at = frames.at;
+            each_entry(&frame.body, |purge| {
+                end.note(&purge);
+                each(purge);
+            });
         }
-        end.cut(begun)?;
-        medium.sync_names()?;
+        lost.note(end.at, file.len()?);
+        lost.unreadable |= frames.unreadable;
+        if !begun && (wanted == Wanted::Yes || end.entries > 0) {
+            lost.note(0, MAGIC.len() as u64);
+        }
+        let nothing_yet = !begun && wanted == Wanted::No && end.entries == 0;
         let log = PurgeLog { medium, gathering: Mutex::default(), turned: Condvar::new(), end: Mutex::new(end) };
-        if lost {
-            each(log.rule_out_everything(rule_next)?);
+        if nothing_yet {
+            log.end.lock().begin()?;
+            log.medium.sync_names()?;
+            return Ok((log, None));
         }
-        Ok(log)
-    }
-
-    /// What an acknowledged frame said is lost: nothing stored may be trusted.
-    fn rule_out_everything(&self, rule_next: u64) -> io::Result<Purge> {
-        let number = rule_next.max(self.end.lock().highest_rule + 1);
-        let everything = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Hard });
-        self.append(std::slice::from_ref(&everything))?;
-        // The broken frame goes, or the next start would find it again.
-        self.write_anew(&mut self.end.lock(), |_| Worth::Needed)?;
-        Ok(everything)
+        if lost == Lost::default() {
+            log.medium.sync_names()?;
+            return Ok((log, None));
+        }
+        let number = rule_next.max(log.end.lock().highest_rule + 1);
+        let rule = Purge::Rule(Rule { number, scope: Scope::All, force: Force::Validate });
+        log.write_anew(&mut log.end.lock(), |_| Worth::Needed, Some(&rule))?;
+        each(rule);
+        Ok((log, Some(lost)))
     }
 
     /// Writes entries; they are on disk when this returns. After an error none of them counts as written (but some may
@@ -253,14 +260,13 @@ impl PurgeLog {
         let mut end = self.end.lock();
         let (logged, sound) = end.rules()?;
         if !sound {
-            // Something sound behind what is lost: so the next start does not take it for a torn end.
-            end.write_frame(&*self.medium, &[], 0, 0)?;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "purges.log cannot be read any more: start anew"));
         }
-        self.write_anew(&mut end, |purge| judge(purge, &logged))
+        self.write_anew(&mut end, |purge| judge(purge, &logged), None)
     }
 
-    fn write_anew(&self, end: &mut End, judge: impl Fn(&Purge) -> Worth) -> io::Result<()> {
+    /// `more` is added to what is kept.
+    fn write_anew(&self, end: &mut End, judge: impl Fn(&Purge) -> Worth, more: Option<&Purge>) -> io::Result<()> {
         let file = self.medium.open(NEW_NAME)?;
         file.truncate(0)?;
         file.write_at(0, &[IoSlice::new(MAGIC)])?;
@@ -269,7 +275,7 @@ impl PurgeLog {
         let mut gone = 0;
         let mut entries = 0;
         let mut frames = end.frames()?;
-        while let Some(frame) = frames.next_sound()? {
+        while let Some(frame) = frames.next_sound() {
             each_entry(&frame.body, |purge| match (judge(&purge), &purge) {
                 (Worth::Needed, _) => {
                     entries += 1;
@@ -288,9 +294,14 @@ impl PurgeLog {
             write_entry(&mut kept, &Purge::Rule(Rule { number: gone, scope: Scope::All, force: Force::Hard }));
             entries += 1;
         }
+        new.highest_rule = end.highest_rule;
+        if let Some(more) = more {
+            write_entry(&mut kept, more);
+            entries += 1;
+            new.highest_rule = highest_rule(&kept).max(end.highest_rule);
+        }
         new.put_frame(&kept, entries)?;
         new.file.sync()?;
-        new.highest_rule = end.highest_rule;
         self.medium.rename(NEW_NAME, NAME)?;
         drop(frames);
         *end = new;
@@ -306,16 +317,10 @@ impl End {
         }
     }
 
-    /// Cuts off what was never acknowledged; makes a file that has not begun.
-    fn cut(&mut self, begun: bool) -> io::Result<()> {
-        if begun && self.file.len()? == self.at {
-            return Ok(());
-        }
-        if !begun {
-            self.file.truncate(0)?;
-            self.file.write_at(0, &[IoSlice::new(MAGIC)])?;
-        }
-        self.file.truncate(self.at)?;
+    /// Makes a file that has not begun.
+    fn begin(&mut self) -> io::Result<()> {
+        self.file.truncate(0)?;
+        self.file.write_at(0, &[IoSlice::new(MAGIC)])?;
         self.file.sync()
     }
 
@@ -330,15 +335,17 @@ impl End {
     fn rules(&self) -> io::Result<(Rules, bool)> {
         let (rules, mut sound) = (Rules::new(RULES_MAX), true);
         let mut frames = self.frames()?;
-        while let Some(frame) = frames.next_sound()? {
-            sound &= !frame.skipped;
+        let mut at = frames.at;
+        while let Some(frame) = frames.next_sound() {
+            sound &= frame.at == at;
+            at = frames.at;
             each_entry(&frame.body, |purge| {
                 if let Purge::Rule(rule) = purge {
                     rules.add(&rule);
                 }
             });
         }
-        Ok((rules, sound && frames.at == self.at))
+        Ok((rules, sound && is_begun(&*self.file) && frames.at == self.at))
     }
 
     fn write_frame(&mut self, medium: &dyn Medium, body: &[u8], entries: u32, highest: u64) -> io::Result<()> {
@@ -357,13 +364,7 @@ impl End {
     }
 
     fn put_frame(&mut self, body: &[u8], entries: u32) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + body.len() + ALIGN_BYTES);
-        frame.extend_from_slice(&FRAME_MAGIC.to_le_bytes());
-        frame.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        frame.extend_from_slice(&checksum(body, entries).to_le_bytes());
-        frame.extend_from_slice(&entries.to_le_bytes());
-        frame.extend_from_slice(body);
-        frame.resize(frame.len().next_multiple_of(ALIGN_BYTES), 0);
+        let frame = frames::frame(body, entries);
         self.at += frame.len() as u64;
         self.entries += u64::from(entries);
         self.file.write_at(self.at - frame.len() as u64, &[IoSlice::new(&frame)])
@@ -379,102 +380,9 @@ impl End {
     }
 }
 
-/// Whether [`PurgeLog::open`] would find a log, or none; nothing is changed.
-pub fn check(medium: &dyn Medium) -> io::Result<()> {
-    check_magic(&*medium.open(NAME)?).map(drop)
-}
-
-/// Whether the file was begun.
-fn check_magic(file: &dyn MediumFile) -> io::Result<bool> {
-    let mut magic = [0; MAGIC.len()];
-    let count = file.read_at(0, &mut magic)?;
-    if magic == *MAGIC {
-        return Ok(true);
-    }
-    // A beginning that was cut short holds no entry yet.
-    if count < MAGIC.len() || (magic == [0; MAGIC.len()] && Frames::of(file)?.next_sound()?.is_none()) {
-        return Ok(false);
-    }
-    let same_but_version = MAGIC[..MAGIC_STEM_BYTES] == magic[..MAGIC_STEM_BYTES] && magic[7] == MAGIC[7];
-    if same_but_version && magic[MAGIC_STEM_BYTES] > MAGIC[MAGIC_STEM_BYTES] {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "purges.log has a later format: use the newer larder"));
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidData, "purges.log is damaged at its beginning"))
-}
-
-/// Reads the frames of a file through a window.
-struct Frames<'a> {
-    file: &'a dyn MediumFile,
-    length: u64,
-    /// Behind the last sound frame.
-    at: u64,
-    window: Vec<u8>,
-    window_at: u64,
-}
-
-/// A sound frame.
-struct Frame {
-    body: Vec<u8>,
-    /// What stands before it is not sound.
-    skipped: bool,
-}
-
-const FRAME_BYTES_MAX: usize = FRAME_HEADER_BYTES + BODY_BYTES_MAX + ALIGN_BYTES;
-const WINDOW_BYTES: usize = 4 * FRAME_BYTES_MAX;
-
-impl<'a> Frames<'a> {
-    fn of(file: &'a dyn MediumFile) -> io::Result<Frames<'a>> {
-        Ok(Frames { file, length: file.len()?, at: MAGIC.len() as u64, window: Vec::new(), window_at: 0 })
-    }
-
-    fn next_sound(&mut self) -> io::Result<Option<Frame>> {
-        let mut at = self.at;
-        while at < self.length {
-            let rest = self.rest(at)?;
-            if let Some((body, bytes)) = sound_frame(rest) {
-                let frame = Frame { body: body.to_vec(), skipped: at != self.at };
-                self.at = at + bytes as u64;
-                return Ok(Some(frame));
-            }
-            at += ALIGN_BYTES as u64;
-        }
-        Ok(None)
-    }
-
-    /// What the file has from a place on, as far as one frame may reach.
-    fn rest(&mut self, at: u64) -> io::Result<&[u8]> {
-        let window_end = self.window_at + self.window.len() as u64;
-        let inside = at >= self.window_at && (at + FRAME_BYTES_MAX as u64).min(self.length) <= window_end;
-        if !inside {
-            self.window.resize(WINDOW_BYTES, 0);
-            let count = self.file.read_at(at, &mut self.window)?;
-            self.window.truncate(count);
-            self.window_at = at;
-            if count == 0 {
-                // The file is shorter than it said.
-                self.length = at;
-            }
-        }
-        Ok(self.window.get((at - self.window_at) as usize..).unwrap_or_default())
-    }
-}
-
-/// The body of the frame that bytes begin with, and the frame's length.
-fn sound_frame(bytes: &[u8]) -> Option<(&[u8], usize)> {
-    let header = bytes.get(..FRAME_HEADER_BYTES)?;
-    let length = u32_at(header, 4) as usize;
-    if u32_at(header, 0) != FRAME_MAGIC || length > BODY_BYTES_MAX {
-        return None;
-    }
-    let body = bytes.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length)?;
-    let sound = checksum(body, u32_at(header, 12)) == u32_at(header, 8);
-    sound.then_some((body, (FRAME_HEADER_BYTES + length).next_multiple_of(ALIGN_BYTES)))
-}
-
-fn checksum(body: &[u8], entries: u32) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&entries.to_le_bytes()), body)
-}
-
+const FORCE_SOFT: u8 = 0;
+const FORCE_HARD: u8 = 1;
+const FORCE_VALIDATE: u8 = 2;
 const KIND_TOMBSTONE: u8 = 1;
 const KIND_ALL: u8 = 2;
 const KIND_TAG: u8 = 3;
@@ -498,7 +406,11 @@ fn write_entry(out: &mut Vec<u8>, purge: &Purge) {
             out.extend_from_slice(&entry);
         }
         Purge::Rule(rule) => {
-            entry[1] = u8::from(rule.force == Force::Hard);
+            entry[1] = match rule.force {
+                Force::Soft => FORCE_SOFT,
+                Force::Hard => FORCE_HARD,
+                Force::Validate => FORCE_VALIDATE,
+            };
             entry[8..16].copy_from_slice(&rule.number.to_le_bytes());
             let (kind, prefix) = match &rule.scope {
                 Scope::All => (KIND_ALL, &b""[..]),
@@ -535,7 +447,11 @@ fn each_entry(mut body: &[u8], mut each: impl FnMut(Purge)) {
             }
             _ => return,
         };
-        let force = if entry[1] == 0 { Force::Soft } else { Force::Hard };
+        let force = match entry[1] {
+            FORCE_SOFT => Force::Soft,
+            FORCE_VALIDATE => Force::Validate,
+            _ => Force::Hard,
+        };
         each(Purge::Rule(Rule { number, scope, force }));
     }
 }
@@ -555,6 +471,8 @@ mod tests {
     use super::*;
     use crate::store::sim::SimDevice;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::purge_frames::HEADER_BYTES as FRAME_HEADER_BYTES;
 
     const ROOM: u64 = 64 << 20;
 
@@ -576,9 +494,33 @@ mod tests {
     }
 
     fn open(device: &SimDevice) -> (PurgeLog, Vec<Purge>) {
-        let mut purges = Vec::new();
-        let log = PurgeLog::open(Arc::new(device.clone()), 100, |purge| purges.push(purge)).unwrap();
+        let (log, purges, _) = open_wanted(device, Wanted::No);
         (log, purges)
+    }
+
+    fn open_wanted(device: &SimDevice, wanted: Wanted) -> (PurgeLog, Vec<Purge>, Option<Lost>) {
+        let mut purges = Vec::new();
+        let opened = PurgeLog::open(Arc::new(device.clone()), wanted, 100, |purge| purges.push(purge));
+        let (log, lost) = opened.unwrap();
+        (log, purges, lost)
+    }
+
+    fn validate_all() -> Purge {
+        rule(100, Scope::All, Force::Validate)
+    }
+
+    fn of_bytes(bytes: &[u8]) -> SimDevice {
+        let device = SimDevice::new(ROOM);
+        device.put(NAME, bytes);
+        device
+    }
+
+    /// A log with a frame for each sample.
+    fn sample_log() -> Vec<u8> {
+        let device = SimDevice::new(ROOM);
+        let (log, _) = open(&device);
+        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
+        device.bytes(NAME)
     }
 
     #[test]
@@ -612,55 +554,86 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_cut_off_wherever_it_is_torn() {
+    fn bytes_behind_the_last_sound_frame_are_taken_for_a_lost_purge() {
         let device = SimDevice::new(ROOM);
         let (log, _) = open(&device);
-        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
+        // Where a frame ends: without the zeros behind it, and with them.
+        let mut ends = vec![(MAGIC.len(), MAGIC.len())];
+        for purge in samples() {
+            let mut entry = Vec::new();
+            write_entry(&mut entry, &purge);
+            let start = device.bytes(NAME).len();
+            log.append(&[purge]).unwrap();
+            ends.push((start + FRAME_HEADER_BYTES + entry.len(), device.bytes(NAME).len()));
+        }
         let whole = device.bytes(NAME);
-        for cut in 0..whole.len() {
+        for cut in 0..=whole.len() {
             for garbage in [&b""[..], &[0; 40], &[0xff; 9]] {
-                let device = SimDevice::new(ROOM);
-                device.put(NAME, &[&whole[..cut], garbage].concat());
-                let mut read = Vec::new();
-                match PurgeLog::open(Arc::new(device.clone()), 100, |purge| read.push(purge)) {
-                    Ok(log) => {
-                        assert!(samples().starts_with(&read), "cut at {cut}");
-                        log.append(&samples()[3..]).unwrap();
-                        assert_eq!(open(&device).1, [&read[..], &samples()[3..]].concat(), "cut at {cut}");
-                    }
-                    Err(error) => {
-                        assert!(cut < MAGIC.len(), "cut at {cut}");
-                        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-                    }
-                }
+                let bytes = [&whole[..cut], garbage].concat();
+                let device = of_bytes(&bytes);
+                let (log, read, lost) = open_wanted(&device, Wanted::Yes);
+                let sound = garbage.is_empty() && ends.iter().any(|(end, padded)| (*end..=*padded).contains(&cut));
+                assert_eq!(lost.is_none(), sound, "cut at {cut}, {garbage:?}");
+                assert_eq!(read.last() == Some(&validate_all()), !sound, "cut at {cut}, {garbage:?}");
+                log.append(&samples()[3..]).unwrap();
+                assert_eq!(open(&device.crash(1)).1, [&read[..], &samples()[3..]].concat(), "cut at {cut}");
             }
         }
     }
 
     #[test]
-    fn a_frame_that_is_lost_in_the_middle_makes_everything_void() {
-        let device = SimDevice::new(ROOM);
-        let (log, _) = open(&device);
-        samples().iter().for_each(|purge| log.append(std::slice::from_ref(purge)).unwrap());
-        let whole = device.bytes(NAME);
-        let last = whole.len() - (FRAME_HEADER_BYTES + ENTRY_BYTES + 16);
-        for at in MAGIC.len()..last {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 0x10;
-            let device = SimDevice::new(ROOM);
-            device.put(NAME, &bytes);
-            let (log, read) = open(&device);
-            let everything = rule(100, Scope::All, Force::Hard);
-            assert_eq!((read.len(), read.last()), (4, Some(&everything)), "flipped at {at}");
-            assert_eq!(open(&device).1, read, "the second start finds a sound file");
-            assert_eq!(log.entries(), 4);
+    fn a_changed_bit_anywhere_has_everything_validated_and_keeps_what_can_be_read() {
+        let whole = sample_log();
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                let device = of_bytes(&bytes);
+                let (log, read, lost) = open_wanted(&device, Wanted::Yes);
+                let Some(lost) = lost else {
+                    assert_eq!((read, whole[at]), (samples(), 0), "only zeros behind an entry say nothing: {at}");
+                    continue;
+                };
+                assert!((lost.at..lost.at + lost.bytes).contains(&(at as u64)), "{lost:?} at {at}");
+                let frames_lost = usize::from(at >= MAGIC.len());
+                assert_eq!(read.len(), samples().len() - frames_lost + 1, "flipped at {at}");
+                assert_eq!(read.last(), Some(&validate_all()));
+                drop(log);
+                let (_, again, lost) = open_wanted(&device.crash(at as u64), Wanted::Yes);
+                assert_eq!((again, lost), (read, None), "the second start finds a sound file");
+            }
         }
-        let mut future = whole;
-        future[MAGIC_STEM_BYTES] = 2;
-        device.put(NAME, &future);
-        let refused = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}).err().unwrap();
-        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
-        assert_eq!(device.bytes(NAME), future);
+    }
+
+    #[test]
+    fn a_log_that_is_gone_or_cannot_be_read_has_everything_validated() {
+        let lost_all = |device: &SimDevice| {
+            let (_, read, lost) = open_wanted(device, Wanted::Yes);
+            assert_eq!(read.last(), Some(&validate_all()));
+            lost.unwrap()
+        };
+        assert_eq!(lost_all(&SimDevice::new(ROOM)).at, 0);
+        let unreadable = of_bytes(&sample_log());
+        unreadable.fail_reads_after(0, io::ErrorKind::Other, 1_000);
+        lost_all(&unreadable);
+        let (_, nothing, lost) = open_wanted(&SimDevice::new(ROOM), Wanted::No);
+        assert!(nothing.is_empty() && lost.is_none(), "a new folder");
+    }
+
+    #[test]
+    fn no_power_cut_hides_the_damage() {
+        let mut damaged = sample_log();
+        let last = damaged.len() - ENTRY_BYTES;
+        damaged[last] ^= 1;
+        for cut in 0..20 {
+            let device = of_bytes(&damaged);
+            device.power_off_after(cut);
+            let _ = PurgeLog::open(Arc::new(device.clone()), Wanted::Yes, 100, |_| {});
+            for seed in 0..8 {
+                let (_, read, _) = open_wanted(&device.crash(seed), Wanted::Yes);
+                assert_eq!(read.last(), Some(&validate_all()), "cut at {cut}, seed {seed}");
+            }
+        }
     }
 
     #[test]
@@ -696,8 +669,7 @@ mod tests {
             assert_eq!(read, samples());
             device.open(NAME).unwrap().write_at(at as u64, &[IoSlice::new(&[whole[at] ^ 0x10])]).unwrap();
             let padding = log.compact(|_, _| Worth::Needed).is_ok();
-            let everything = rule(100, Scope::All, Force::Hard);
-            let expected = if padding { samples().pop() } else { Some(everything) };
+            let expected = if padding { samples().pop() } else { Some(validate_all()) };
             assert_eq!(open(&device).1.last().cloned(), expected, "flipped at {at}");
             assert!(!padding || whole[at] == 0, "flipped at {at}");
         }
@@ -709,7 +681,7 @@ mod tests {
             let device = SimDevice::new(ROOM);
             device.power_off_after(crash_at);
             let mut acknowledged = Vec::new();
-            if let Ok(log) = PurgeLog::open(Arc::new(device.clone()), 100, |_| {}) {
+            if let Ok((log, _)) = PurgeLog::open(Arc::new(device.clone()), Wanted::No, 100, |_| {}) {
                 for number in 1..30 {
                     if log.append(&[tombstone(number)]).is_ok() {
                         acknowledged.push(tombstone(number));
@@ -722,6 +694,7 @@ mod tests {
             for seed in 0..8 {
                 let (_, read) = open(&device.crash(seed));
                 assert!(read.starts_with(&acknowledged), "crash at {crash_at}, seed {seed}");
+                // One that was not acknowledged, or the rule that stands for it.
                 assert!(read.len() <= acknowledged.len() + 1);
             }
         }

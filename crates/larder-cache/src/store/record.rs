@@ -98,6 +98,29 @@ impl Header {
         })
     }
 
+    /// The same for a header in which one bit was changed: what it said. `None` where that is not all that is wrong.
+    pub fn decode_with_one_bit_wrong(bytes: &[u8]) -> Option<Header> {
+        let mut bytes: [u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
+        let (magic_bits, crc_bits) = (u32_at(&bytes, 0) ^ MAGIC, u32_at(&bytes, 72) ^ crc32c(&bytes[..72]));
+        // The wrong bit is in the magic, in the checksum, or in neither.
+        if magic_bits.count_ones() > 1 {
+            return None;
+        }
+        if crc_bits.is_power_of_two() {
+            let crc = crc32c(&bytes[..72]);
+            bytes[72..76].copy_from_slice(&crc.to_le_bytes());
+            return Header::decode(&bytes);
+        }
+        for bit in 0..72 * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Some(header) = Header::decode(&bytes) {
+                return Some(header);
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        None
+    }
+
     fn encode(&self) -> [u8; HEADER_BYTES] {
         let (kind, has_body) = match self.kind {
             Kind::Head => (KIND_HEAD, 0),
@@ -345,6 +368,17 @@ mod tests {
             bytes[at] ^= change;
             let padding = (76..80).contains(&at);
             prop_assert_eq!(verified(bytes, 5).is_some(), padding);
+        }
+
+        #[test]
+        fn a_header_with_one_wrong_bit_says_what_it_said(head in some_head(), bit in 0usize..76 * 8, other in 0usize..76 * 8) {
+            let sound = written(&head, 5);
+            let mut bytes = sound.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(Header::decode_with_one_bit_wrong(&bytes), Header::decode(&sound));
+            bytes[other / 8] ^= 1 << (other % 8);
+            let again = Header::decode_with_one_bit_wrong(&bytes);
+            prop_assert!(again.is_none() || bit == other, "{:?}", again);
         }
 
         #[test]

@@ -1,5 +1,9 @@
 //! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
-//! without a summary is read record by record until the first that is not sound. Look-ups are served meanwhile.
+//! without a summary is read record by record. Look-ups are served meanwhile.
+//!
+//! What cannot be read must bring nothing back that it had replaced (decision 029). A record whose header tells its name
+//! takes its older copies along. The head of a segment is told by its first record; where that is damaged too, nobody
+//! knows what was there, and a rule has everything older validated before its next use.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,8 +16,9 @@ use parking_lot::Mutex;
 use super::ObjectId;
 use super::locations::{Location, Name};
 use super::pen::{LogSettings, Pen};
-use super::purges::{PurgeLog, Tombstones};
+use super::purges::{Purge, PurgeLog, Reach, Tombstone, Tombstones};
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
+use super::rules::{Force, Rule, Scope};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
 use super::shelf::{Shelf, count};
 use super::superblock::Numbers;
@@ -29,6 +34,8 @@ pub struct Recovery {
     pub(super) purge_log: PurgeLog,
     /// What must not come back.
     pub(super) tombstones: Tombstones,
+    /// The number of the rule that has everything validated, if one is needed.
+    pub(super) doubt_rule: u64,
 }
 
 /// What a segment says of itself.
@@ -43,6 +50,8 @@ pub(super) struct Life {
 /// What was read of a segment.
 struct Content {
     records: Vec<Location>,
+    /// Heads of which the header alone is sound: what they replaced goes with them.
+    lost: Vec<Location>,
     epoch_min: u64,
     id_max: u64,
     sealed: bool,
@@ -78,10 +87,39 @@ impl Recovery {
         for life in &survey.lives {
             self.shelf.set_sequence(life.segment, life.sequence);
         }
+        if survey.damaged > 0 || !survey.unreadable.is_empty() {
+            self.doubt_everything();
+        }
         let contents = self.read_all(&survey.lives, threads.max(1), &progress);
+        self.bury(&survey.lives, &contents);
         self.shelf.set_recovered_from(0);
         progress();
         self.into_pen(&survey, contents)
+    }
+
+    /// Nobody knows what a segment held: what it had replaced may come back, and is not used before it is validated. The
+    /// rule is in force even where it cannot be written; then the next start finds the same damage.
+    fn doubt_everything(&self) {
+        let rule = Rule { number: self.doubt_rule, scope: Scope::All, force: Force::Validate };
+        self.shelf.rules.add(&rule);
+        if self.purge_log.append(&[Purge::Rule(rule)]).is_err() {
+            count(&self.shelf.counters.write_errors, 1);
+        }
+    }
+
+    /// Heads that are lost go, and so does what they replaced, at later starts too.
+    fn bury(&self, lives: &[Life], contents: &[Option<Content>]) {
+        let mut tombstones = Vec::new();
+        for (life, content) in lives.iter().zip(contents) {
+            for lost in content.iter().flat_map(|content| &content.lost) {
+                self.shelf.remove(*lost);
+                let (sequence, offset, name) = (life.sequence, lost.offset() as u32, lost.name().0);
+                tombstones.push(Purge::Tombstone(Tombstone { sequence, offset, name, reach: Reach::Variant }));
+            }
+        }
+        if self.purge_log.append(&tombstones).is_err() {
+            count(&self.shelf.counters.write_errors, 1);
+        }
     }
 
     fn read_all(&self, lives: &[Life], threads: usize, progress: &(impl Fn() + Sync)) -> Vec<Option<Content>> {
@@ -148,7 +186,7 @@ impl Recovery {
         let index = &self.shelf.locations;
         sheet.shards.iter_mut().for_each(Vec::clear);
         for (life, content) in lives.iter().zip(contents) {
-            for location in content.records.iter().filter(|each| self.is_alive(life, **each)) {
+            for location in content.records.iter().chain(&content.lost).filter(|each| self.is_alive(life, **each)) {
                 sheet.shards[index.shard_of(location.name())].push(*location);
             }
         }
@@ -203,26 +241,37 @@ impl Recovery {
         }
         let summary = &tail[tail.len() - wanted as usize..tail.len() - TRAILER_BYTES as usize];
         let records = trailer.records(summary, life.segment, geometry)?;
-        Some(Content { records, epoch_min: trailer.epoch_min, id_max: trailer.id_max, sealed: true })
+        let (epoch_min, id_max) = (trailer.epoch_min, trailer.id_max);
+        Some(Content { records, lost: Vec::new(), epoch_min, id_max, sealed: true })
     }
 
     fn read_unsealed(&self, life: Life) -> Content {
         let geometry = &self.shelf.geometry;
         let (file, start) = geometry.place(life.segment);
-        let mut content = Content { records: Vec::new(), epoch_min: u64::MAX, id_max: 0, sealed: false };
+        let mut content =
+            Content { records: Vec::new(), lost: Vec::new(), epoch_min: u64::MAX, id_max: 0, sealed: false };
         let mut bytes = vec![0; geometry.segment_bytes as usize];
         let count = self.shelf.file(file).map(|file| file.read_at(start, &mut bytes));
-        let Some(Ok(count)) = count else { return content };
+        let Some(Ok(count)) = count else {
+            count_bad(&self.shelf);
+            self.doubt_everything();
+            return content;
+        };
         bytes.truncate(count);
         let bytes = Bytes::from(bytes);
         let mut at = HEAD_BYTES;
-        while let Some(record) = sound_record(&bytes, at, life.sequence) {
-            let header = record.header;
-            if !geometry.fits(at, content.records.len(), header.record_bytes()) {
+        while let Some((place, header, is_sound)) = next_record(&bytes, at, life.sequence) {
+            if !geometry.fits(place, content.records.len(), header.record_bytes()) {
                 break;
             }
-            content.add(&header, self.location(&header, life.segment, at));
-            at += header.record_bytes();
+            let location = self.location(&header, life.segment, place);
+            if is_sound {
+                content.add(&header, location);
+            } else {
+                count_bad(&self.shelf);
+                content.lost.extend(Some(location).filter(|each| each.kind() != Kind::Extent));
+            }
+            at = place + header.record_bytes();
         }
         content
     }
@@ -350,12 +399,43 @@ fn sound_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Record> {
     Record::verify(&rest, payload, sequence)
 }
 
+/// The header of a record of which not everything is sound: of one bit of the header or of anything behind it. What was
+/// being written when the power went looks the same.
+fn damaged_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Header> {
+    let rest = bytes.get(usize::try_from(at).ok()?..)?;
+    let header = Header::decode(rest).or_else(|| Header::decode_with_one_bit_wrong(rest))?;
+    (header.sequence == sequence).then_some(header)
+}
+
+/// The record of this life that begins at a place, or else the next sound one behind it: where, its header, and whether all
+/// of it is sound.
+fn next_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<(u64, Header, bool)> {
+    if let Some(record) = sound_record(bytes, at, sequence) {
+        return Some((at, record.header, true));
+    }
+    if let Some(header) = damaged_record(bytes, at, sequence) {
+        return Some((at, header, false));
+    }
+    let mut places = (at + ALIGN_BYTES..bytes.len() as u64).step_by(ALIGN_BYTES as usize);
+    places.find_map(|place| {
+        // Most of what lies there is no header: it is not looked at twice.
+        Header::decode(&bytes[place as usize..]).filter(|header| header.sequence == sequence)?;
+        sound_record(bytes, place, sequence).map(|record| (place, record.header, true))
+    })
+}
+
+fn count_bad(shelf: &Shelf) {
+    count(&shelf.counters.bad_records, 1);
+}
+
 /// What the heads of all segments say.
 pub(super) struct Survey {
     /// The newest first.
     pub(super) lives: Vec<Life>,
     /// Segments whose head could not be read.
     unreadable: Vec<u32>,
+    /// How many segments have a head and a first record that are not sound.
+    damaged: u32,
 }
 
 fn all_segments(shelf: &Shelf, file_segments: &[u32]) -> impl Iterator<Item = u32> {
@@ -366,11 +446,13 @@ fn all_segments(shelf: &Shelf, file_segments: &[u32]) -> impl Iterator<Item = u3
 /// Reads the heads of all segments, by so many threads.
 pub(super) fn survey(shelf: &Shelf, file_segments: &[u32], threads: usize) -> Survey {
     let all: Vec<u32> = all_segments(shelf, file_segments).collect();
-    let found = Mutex::new(Survey { lives: Vec::new(), unreadable: Vec::new() });
+    let found = Mutex::new(Survey { lives: Vec::new(), unreadable: Vec::new(), damaged: 0 });
     let read = |part: &[u32]| {
         for segment in part {
             match read_head(shelf, *segment) {
-                Ok(life) => found.lock().lives.extend(life),
+                Ok(Head::Free) => {}
+                Ok(Head::Life(life)) => found.lock().lives.push(life),
+                Ok(Head::Damaged) => found.lock().damaged += 1,
                 Err(_) => {
                     count(&shelf.counters.read_errors, 1);
                     found.lock().unreadable.push(*segment);
@@ -390,16 +472,33 @@ pub(super) fn survey(shelf: &Shelf, file_segments: &[u32], threads: usize) -> Su
     survey
 }
 
-fn read_head(shelf: &Shelf, segment: u32) -> io::Result<Option<Life>> {
+/// What the beginning of a segment says.
+enum Head {
+    /// Nothing was written there, or by another store.
+    Free,
+    Life(Life),
+    /// Something was written there, and nobody knows what.
+    Damaged,
+}
+
+fn read_head(shelf: &Shelf, segment: u32) -> io::Result<Head> {
     let (file, start) = shelf.geometry.place(segment);
-    let Some(file) = shelf.file(file) else { return Ok(None) };
-    let mut bytes = [0; HEAD_BYTES as usize];
+    let Some(file) = shelf.file(file) else { return Ok(Head::Free) };
+    // The first record's header is in the same sector: they were written together.
+    let mut bytes = [0; HEAD_BYTES as usize + HEADER_BYTES];
     file.read_at(start, &mut bytes)?;
-    let head = SegmentHead::decode(&bytes).filter(|head| head.identity == shelf.identity && head.sequence > 0);
-    Ok(head.map(|head| Life {
-        sequence: head.sequence,
-        segment,
-        ids_below: head.ids_below,
-        rules_below: head.rules_below,
-    }))
+    let (head, first) = bytes.split_at(HEAD_BYTES as usize);
+    if let Some(head) = SegmentHead::decode(head) {
+        let ours = head.identity == shelf.identity && head.sequence > 0;
+        let (ids_below, rules_below) = (head.ids_below, head.rules_below);
+        let life = Life { sequence: head.sequence, segment, ids_below, rules_below };
+        return Ok(if ours { Head::Life(life) } else { Head::Free });
+    }
+    if head.iter().all(|&byte| byte == 0) && Header::decode(first).is_none() {
+        return Ok(Head::Free);
+    }
+    count_bad(shelf);
+    let Some(first) = Header::decode(first).filter(|first| first.sequence > 0) else { return Ok(Head::Damaged) };
+    let below = Numbers { id: first.id, sequence: first.sequence, rule: first.epoch }.of_next_opening();
+    Ok(Head::Life(Life { sequence: first.sequence, segment, ids_below: below.id, rules_below: below.rule }))
 }

@@ -32,8 +32,11 @@ pub enum Scope {
 /// What becomes of what a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Force {
-    /// It is stale: validated before it is used again.
+    /// It is stale: validated before it is used again, or served stale where that is permitted.
     Soft,
+    /// What became of it is not known, since a part of the purge log is lost: never used before its origin has validated
+    /// it. Only for [`Scope::All`]; of any other scope it is taken for hard.
+    Validate,
     /// It is gone.
     Hard,
 }
@@ -43,6 +46,7 @@ impl Force {
     pub fn as_str(self) -> &'static str {
         match self {
             Force::Soft => "soft",
+            Force::Validate => "validate",
             Force::Hard => "hard",
         }
     }
@@ -66,6 +70,8 @@ pub enum Verdict {
     Valid,
     /// A soft rule matches.
     Stale,
+    /// A purge of it may be lost: it is not used before its origin has validated it.
+    Validate,
     /// A hard rule matches.
     Gone,
 }
@@ -102,6 +108,7 @@ impl Rules {
         let mut inner = self.inner.write();
         let mark = Mark::of(rule);
         match &rule.scope {
+            Scope::All if rule.force == Force::Validate => inner.validate = inner.validate.max(rule.number),
             Scope::All => inner.all = inner.all.max(mark),
             Scope::Tag(tag) => {
                 let held = inner.tags.entry(*tag).or_default();
@@ -119,7 +126,9 @@ impl Rules {
         if epoch >= self.current_epoch() {
             return Verdict::Valid;
         }
-        self.inner.read().mark(&subject(key), tags).verdict(epoch)
+        let inner = self.inner.read();
+        let verdict = inner.mark(&subject(key), tags).verdict(epoch);
+        if inner.validate > epoch { verdict.max(Verdict::Validate) } else { verdict }
     }
 
     /// Takes out rules that nothing stored is older than: every stored response has an epoch of at least `epoch`. One
@@ -154,13 +163,19 @@ impl Rules {
             Scope::Prefix(text) => inner.prefix(text),
         };
         let mark = same.copied().unwrap_or_default().max(inner.all);
-        mark.hard > rule.number || (rule.force == Force::Soft && mark.soft > rule.number)
+        let by_mark = match rule.force {
+            Force::Soft => mark.soft,
+            Force::Validate => inner.validate,
+            Force::Hard => 0,
+        };
+        mark.hard > rule.number || by_mark > rule.number
     }
 
     /// How many rules are kept apart.
     pub fn len(&self) -> usize {
         let inner = self.inner.read();
-        inner.tags.len() + inner.prefixes.len() + usize::from(inner.all != Mark::default())
+        let for_all = usize::from(inner.all != Mark::default()) + usize::from(inner.validate > 0);
+        inner.tags.len() + inner.prefixes.len() + for_all
     }
 
     /// Whether there is none.
@@ -197,7 +212,7 @@ struct Mark {
 impl Mark {
     fn of(rule: &Rule) -> Mark {
         match rule.force {
-            Force::Hard => Mark { hard: rule.number, soft: 0 },
+            Force::Hard | Force::Validate => Mark { hard: rule.number, soft: 0 },
             Force::Soft => Mark { hard: 0, soft: rule.number },
         }
     }
@@ -225,6 +240,8 @@ const FOLDED_PLACES: usize = 1 << 14;
 #[derive(Default)]
 struct Inner {
     all: Mark,
+    /// The newest rule that wants everything older validated.
+    validate: u64,
     /// What folded and retired rules do to everything: no rule says so.
     widened: Mark,
     tags: HashMap<u64, Mark>,

@@ -120,6 +120,7 @@ pub struct Counters {
     pub bad_records: AtomicU64,
     pub read_errors: AtomicU64,
     pub write_errors: AtomicU64,
+    pub aside_bytes: AtomicU64,
 }
 
 /// What lies behind the header of a record; of a head's, up to 63 bytes more.
@@ -537,6 +538,7 @@ impl Shelf {
         stats.bad_records += of(&counters.bad_records);
         stats.read_errors += of(&counters.read_errors);
         stats.write_errors += of(&counters.write_errors);
+        stats.aside_bytes += of(&counters.aside_bytes);
         let healthy = u64::from(self.healthy());
         stats.folders_healthy += healthy;
         stats.folders_failed += 1 - healthy;

@@ -181,6 +181,11 @@ impl SimDevice {
         state.names.get(name).map(|index| state.files[*index].content.clone()).unwrap_or_default()
     }
 
+    /// The names of all files.
+    pub fn names(&self) -> Vec<String> {
+        self.state.lock().names.keys().cloned().collect()
+    }
+
     /// Makes a file with this content, on disk.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.state.lock();
@@ -366,11 +371,7 @@ impl Medium for SimDevice {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut state = self.state.lock();
         state.reading()?;
-        // A folder within the folder is listed by its name, once.
-        let mut names: Vec<String> =
-            state.names.keys().map(|name| name.split('/').next().unwrap_or(name).into()).collect();
-        names.dedup();
-        Ok(names)
+        Ok(state.names.keys().cloned().collect())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

@@ -136,7 +136,7 @@ type Slot = (u64, u64);
 type Pieces = HashMap<(ObjectId, u64), Vec<Range<u64>>>;
 
 /// What the store was asked to do, and what it said.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// By order.
     attempts: BTreeMap<u64, Attempt>,
@@ -159,6 +159,10 @@ pub struct Model {
     pub faults: bool,
     /// There was no need to evict anything.
     pub roomy: bool,
+    /// The power went while a record was being written: it goes with what it was to replace.
+    pub torn: bool,
+    /// A file was changed by nobody: what comes back wrongly may do so, as long as it is validated before it is used.
+    pub damaged: bool,
     next_order: u64,
 }
 
@@ -250,6 +254,12 @@ impl Model {
         for (at, each) in seen.iter().enumerate() {
             assert!(seen[..at].iter().all(|other| other.variant != each.variant), "two heads of {:?}", each.slot());
         }
+        if started && self.torn {
+            let replaced =
+                |slot: &Slot, least: u64| self.attempts.range(least + 1..).any(|(_, each)| each.slot() == *slot);
+            let found = |slot: &Slot| seen.iter().any(|each| each.slot() == *slot);
+            self.synced.retain(|slot, least| slot.0 != key || found(slot) || !replaced(slot, *least));
+        }
         for variant in 0..VARIANTS {
             self.judge_presence((key, variant), seen.iter().find(|each| each.variant == variant), started);
         }
@@ -274,6 +284,9 @@ impl Model {
         );
         assert_eq!(attempt.key, key, "a head under another key");
         assert_eq!(found.body, law.body.map(|parts| parts.concat().into()), "wrong bytes in the body of {attempt:?}");
+        if self.damaged && found.verdict == Verdict::Validate {
+            return *attempt;
+        }
         assert!(!self.dead.contains(&order), "{attempt:?} was purged and acknowledged");
         let verdict = attempt.verdict(&self.acknowledged);
         assert!(verdict != Verdict::Gone, "{attempt:?} was invalidated and acknowledged");
@@ -289,7 +302,7 @@ impl Model {
 
     /// What is on disk is there after a start; what is stored is there until then.
     fn judge_presence(&self, slot: Slot, seen: Option<&Attempt>, started: bool) {
-        if self.faults || !self.roomy {
+        if self.faults || self.damaged || !self.roomy {
             return;
         }
         let least =
@@ -313,7 +326,7 @@ impl Model {
             assert_eq!(bytes, &body(attempt.id, range.clone()), "wrong bytes in the body of {attempt:?}");
             present.push(range);
         }
-        if self.faults || !self.roomy {
+        if self.faults || self.damaged || !self.roomy {
             return;
         }
         let same_head = self.synced.get(&attempt.slot()).is_some_and(|order| self.attempts[order].id == attempt.id);

@@ -122,6 +122,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
             return TROUBLE;
         }
     };
+    disk.iter().for_each(|disk| super::tell_notices(disk));
     // Without a server the next one to use this store is `larder run`, unless listeners or sites are configured.
     let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| said.contains_key(name));
     let (config, way) = match of_run {

@@ -351,6 +351,7 @@ fn ca(flags: &CaFlags) -> u8 {
 /// Begins to serve for one run, in this process.
 fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
+    server.shared().cache.disk().into_iter().for_each(|disk| tell_notices(disk));
     let started = server.shared().open_run()?;
     let keeps = server.shared().cache.disk().is_some();
     let id = started.id.clone();
@@ -360,6 +361,15 @@ fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
         stats
     };
     Ok(Own { started, keeps, finish: Box::new(finish) })
+}
+
+/// Says what was damaged when the store was opened, and what became of it.
+fn tell_notices(store: &larder_cache::store::Store) {
+    let mut err = std::io::stderr();
+    for notice in crate::store::notices(store) {
+        // Nobody may listen; that is no reason to end.
+        let _ = writeln!(err, "warning: {notice}");
+    }
 }
 
 /// What depends on this process and machine is computed here; what a person should know is told.

@@ -13,6 +13,7 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     // Whoever moves the log away as soon as the server is up must not end it.
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let server = Server::start(plan)?;
+    server.shared().cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
     super::print(welcome(&server, file));
     runtime.block_on(async {
         loop {

@@ -100,6 +100,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             return TROUBLE;
         }
     };
+    super::tell_notices(&opened);
     let done = match command {
         Stat(_) => stat(&opened),
         Ls { prefix, json, .. } => list(&opened, prefix, *json),
@@ -200,7 +201,12 @@ fn verify(opened: &Arc<Store>) -> Done {
         verified.bad_records,
         verified.unreadable
     );
-    Ok(if verified.bad_records + verified.unreadable > 0 { TROUBLE } else { 0 })
+    let found_at_start = opened.notices().iter().any(|(_, notice)| notice.is_damage());
+    if found_at_start {
+        println!("something was damaged when the store was opened: see above; it has been mended");
+    }
+    let damaged = found_at_start || verified.bad_records + verified.unreadable > 0;
+    Ok(if damaged { TROUBLE } else { 0 })
 }
 
 fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {

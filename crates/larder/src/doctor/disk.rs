@@ -3,6 +3,7 @@
 use super::Finding;
 use crate::config::{Loaded, Said};
 use crate::settle::{free_bytes, held_bytes, rounded};
+use larder_cache::store::log::ASIDE_PREFIX;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
@@ -43,7 +44,8 @@ pub(super) fn store(loaded: &Loaded) -> Vec<Finding> {
                 (bytes, _) => bytes / folders.len().max(1) as u64,
             };
             let rooms = folders.iter().map(|folder| room(folder, share, config.disk.free_bytes_min));
-            [pace(speed)].into_iter().chain(rooms).collect()
+            let aside = folders.iter().filter_map(|folder| set_aside(folder));
+            [pace(speed)].into_iter().chain(rooms).chain(aside).collect()
         }
     }
 }
@@ -100,6 +102,23 @@ fn room(folder: &Path, budget: u64, free_min: u64) -> Finding {
     Finding::well("disk space", says)
 }
 
+/// Stores that were damaged so much that a new one was begun: they take their part of the budget until they are removed.
+fn set_aside(folder: &Path) -> Option<Finding> {
+    let mut names = Vec::new();
+    let mut bytes = 0;
+    for each in fs::read_dir(folder).ok()?.flatten() {
+        let name = each.file_name().to_string_lossy().into_owned();
+        if name.starts_with(ASIDE_PREFIX) && each.path().is_dir() {
+            bytes += held_bytes(&each.path());
+            names.push(name);
+        }
+    }
+    names.sort();
+    let says = format!("{} of a damaged store in {}, of the disk budget", rounded(bytes), names.join(", "));
+    let remedy = format!("remove {} in {}", names.join(", "), folder.display());
+    (!names.is_empty()).then(|| Finding::poor("disk set aside", says, remedy))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,6 +131,12 @@ mod tests {
         loaded.config.store = Some(folder.path().to_owned());
         assert!(store(&loaded).iter().all(|finding| finding.state < State::Bad));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::create_dir(folder.path().join("damaged-1")).unwrap();
+        fs::write(folder.path().join("damaged-1/data-000"), [0; 2_000_000]).unwrap();
+        let aside = set_aside(folder.path()).unwrap();
+        assert_eq!(aside.state, State::Poor);
+        fs::remove_dir_all(folder.path().join("damaged-1")).unwrap();
+        assert!(set_aside(folder.path()).is_none());
         loaded.config.disk_bytes = Some(1 << 60);
         assert_eq!(super::super::worst(&store(&loaded)), State::Bad);
         let file = folder.path().join("file");

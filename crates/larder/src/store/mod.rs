@@ -178,6 +178,11 @@ pub fn verify(store: &Arc<Store>, mut progress: impl FnMut(&Verified, u64)) -> V
     verified
 }
 
+/// What was found damaged, or was changed, when the folders were opened: sentences for people.
+pub fn notices(store: &Store) -> Vec<String> {
+    store.notices().iter().map(|(folder, notice)| format!("{}: {notice}", folder.display())).collect()
+}
+
 /// The totals as lines for people.
 pub fn summary(stats: &Stats) -> Vec<(&'static str, String)> {
     let bytes = crate::control::size;
@@ -194,6 +199,7 @@ pub fn summary(stats: &Stats) -> Vec<(&'static str, String)> {
         ("index in memory", bytes(stats.index_bytes)),
         ("index per object", format!("{} bytes", stats.index_bytes / (stats.heads + stats.extents).max(1))),
         ("damaged records found", stats.bad_records.to_string()),
+        ("set aside as damaged", bytes(stats.aside_bytes)),
         (
             "folders in service",
             format!("{} of {}", stats.folders_healthy, stats.folders_healthy + stats.folders_failed),

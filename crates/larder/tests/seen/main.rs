@@ -14,5 +14,6 @@ mod said_again;
 mod schemes;
 mod squid;
 mod stand;
+mod stored;
 mod traces;
 mod upgrades;
