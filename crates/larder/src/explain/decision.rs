@@ -320,8 +320,6 @@ pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
     }
     if own != url && own.split('?').next() == url.split('?').next() {
         made.push("what the answers say of the query (No-Vary-Search)".to_owned());
-    } else if own != url {
-        made.push("its normal spelling".to_owned());
     }
     made
 }
