@@ -108,9 +108,13 @@ pub async fn open(mut session: Box<Session>, host: Host, port: u16, mut record: 
             return pass_unopened(worker, stream, first, (host, port), record, &door).await;
         }
     };
-    // A client that connected to an address names the host inside.
-    let inside = if host.ip().is_some() { hello.host(&host) } else { host.clone() };
-    let config = match worker.shared.authority().and_then(|ca| ca.server_config(&hello.host(&host), clock::now())) {
+    // A client that connected to an address names the host inside, and the lists of closed tunnels hold for that name too.
+    let named = hello.host(&host);
+    if worker.shared.pass.find(peer.ip(), &named, clock::now()).is_some() {
+        return pass_unopened(worker, stream, first, (host, port), record).await;
+    }
+    let inside = if host.ip().is_some() { named.clone() } else { host.clone() };
+    let config = match worker.shared.authority().and_then(|ca| ca.server_config(&named, clock::now())) {
         Ok(config) => config,
         Err(error) => {
             tracing::error!(%error, "cannot open a tunnel: is the store folder writable?");
@@ -128,8 +132,8 @@ pub async fn open(mut session: Box<Session>, host: Host, port: u16, mut record: 
         Err(trouble) => {
             match trouble {
                 HandshakeTrouble::ClientRejectsCa => {
-                    tracing::info!(%host, client = %peer.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
-                    worker.shared.pass.learn(peer.ip(), &host, clock::now());
+                    tracing::info!(host = %named, client = %peer.ip(), "a client does not trust the local CA: its tunnels to this host stay closed for an hour");
+                    worker.shared.pass.learn(peer.ip(), &named, clock::now());
                 }
                 _ => tracing::debug!(%host, trouble = trouble.as_str(), "no TLS inside the tunnel"),
             }

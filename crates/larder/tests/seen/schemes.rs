@@ -209,6 +209,20 @@ fn a_client_that_refuses_the_ca_closes_its_own_tunnels_alone() {
     assert!(secured(tunnel(THERE, proxy, &host), stranger, "localhost").is_err(), "it has another root");
     stand::wait_for("the refusal is remembered", || !is_opened(THERE, proxy, &host, &root));
     assert!(is_opened(HERE, proxy, &host, &root), "another client's tunnel to the same host is opened");
-    let other = format!("127.0.0.1:{}", other.port());
-    assert!(is_opened(THERE, proxy, &other, &root), "the same client's tunnel to another host is opened");
+    let by_address = format!("127.0.0.1:{}", other.port());
+    assert!(!is_opened(THERE, proxy, &by_address, &root), "the client names the same host inside");
+    assert!(is_opened(HERE, proxy, &by_address, &root), "another client does, too");
+}
+
+#[test]
+fn a_tunnel_to_an_address_stays_closed_by_the_name_that_is_said_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = stand::origin_that(speaks_first);
+    let ports = format!("[access]\nconnect_ports = [{}]\n", origin.port());
+    let server = intercepting(folder.path(), &format!("{ports}[intercept]\npass = [\"localhost\"]\n"));
+    let root = server.shared().authority().unwrap().certificate().clone();
+    for host in ["localhost", "127.0.0.1"] {
+        let authority = format!("{host}:{}", origin.port());
+        assert!(!is_opened(HERE, server.addresses()[0], &authority, &root), "{authority}");
+    }
 }
