@@ -111,7 +111,7 @@ pub async fn open(mut session: Box<Session>, host: Host, port: u16, mut record: 
     // A client that connected to an address names the host inside, and the lists of closed tunnels hold for that name too.
     let named = hello.host(&host);
     if worker.shared.pass.find(peer.ip(), &named, clock::now()).is_some() {
-        return pass_unopened(worker, stream, first, (host, port), record).await;
+        return pass_unopened(worker, stream, first, (host, port), record, &door).await;
     }
     let inside = if host.ip().is_some() { named.clone() } else { host.clone() };
     let config = match worker.shared.authority().and_then(|ca| ca.server_config(&named, clock::now())) {
