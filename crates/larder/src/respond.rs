@@ -329,6 +329,13 @@ fn carriage(delivery: &Delivery<'_>, length: Option<u64>) -> Carriage {
     }
 }
 
+/// Whether the length of the body is the one to state: not where there never is a body, and not in the origin's answer
+/// to a HEAD, which is empty whatever a GET would get and keeps the length that the origin stated.
+fn has_length(delivery: &Delivery<'_>, status: u16) -> bool {
+    let is_bodiless = status == 204 || status == 304 || status < 200;
+    !is_bodiless && (delivery.request.method != Method::Head || delivery.kept.terms.is_some())
+}
+
 /// Writes the head of an answer whose fields are those that are kept.
 fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, carriage: Carriage) -> Next {
     let next = if carriage == Carriage::UntilClose || !delivery.keep { Next::Close } else { Next::Continue };
@@ -344,7 +351,7 @@ fn begin(session: &mut Session, delivery: &Delivery<'_>, length: Option<u64>, ca
         match (carriage, length) {
             (Carriage::Chunked, _) => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             (Carriage::UntilClose, _) => {}
-            (_, Some(length)) if !(status == 204 || status == 304 || status < 200) => content_length(out, length),
+            (_, Some(length)) if has_length(delivery, status) => content_length(out, length),
             _ => {}
         }
         moment(out, delivery, by, next);

@@ -491,7 +491,7 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
         order.learn_from_head(&head, times);
     }
     hop::strip(&mut head.fields);
-    head.fields.remove("Content-Length");
+    state_length(&mut head, declared, &order.request.method);
     let why = order.errand.is_shared().then_some(why);
     order.writer.pass(Kept::passing(head, why, times.received), declared);
 }
@@ -506,6 +506,15 @@ fn declared_length(head: &ResponseHead, asked: &Method, framing: Framing) -> Opt
     }
 }
 
+/// Removes `Content-Length`, which the answer gets anew from the length of its body. Only the answer to a HEAD keeps the
+/// one that the origin stated, for its own body is empty whatever a GET would get (RFC 9110 section 8.6).
+fn state_length(head: &mut ResponseHead, declared: Option<u64>, asked: &Method) {
+    head.fields.remove("Content-Length");
+    if let Some(length) = declared.filter(|_| *asked == Method::Head) {
+        head.fields.push("Content-Length", length.to_string());
+    }
+}
+
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
 fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
@@ -517,7 +526,7 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     let received = clock::now();
     policy::dated(&mut head, received);
     hop::strip(&mut head.fields);
-    head.fields.remove("Content-Length");
+    state_length(&mut head, declared, asked);
     writer.pass(Kept::passing(head, None, received), declared);
     tokio::task::spawn_local(async {
         // Who reads it is told by the entry.
