@@ -33,6 +33,9 @@ pub async fn obtain(
     record: &mut Record,
 ) -> Answer {
     let Some((asked, joins)) = lookup(request, framing) else {
+        if wants_stored_only(request) {
+            return Answer::Page(only_if_cached());
+        }
         let cause = unasked(request);
         return Box::pin(Relay { request, ask, framing, cause }.answer(session, upload, record)).await;
     };
@@ -415,6 +418,12 @@ pub fn unasked(request: &RequestHead) -> Cause {
         Method::Get | Method::Head => Cause::Condition,
         _ => Cause::Method,
     }
+}
+
+/// Whether a request that is not looked up takes nothing but a stored answer, so that the origin is not asked either (RFC
+/// 9111 section 5.2.1.7).
+pub fn wants_stored_only(request: &RequestHead) -> bool {
+    matches!(request.method, Method::Get | Method::Head) && Asked::of(request).only_if_cached()
 }
 
 fn failed(failure: &Failure, record: &mut Record) -> Answer {

@@ -240,6 +240,9 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
         Err(fault) => return own(steps, fault.detail, "own"),
     };
     let Some((asked, joins)) = obtain::lookup(request, framing) else {
+        if obtain::wants_stored_only(request) {
+            return only_if_cached(steps);
+        }
         return to_origin(ask, obtain::unasked(request), "relay", Revalidates::No, steps);
     };
     steps.push(Decision::Directives { asked: asked.into() });
@@ -298,7 +301,7 @@ impl Weighing<'_> {
             Some(Usable::Validate(_)) | None => {}
             Some(_) if self.lacks_bytes(request) => {
                 return match self.asked.only_if_cached() {
-                    true => self.only_if_cached(steps),
+                    true => only_if_cached(steps),
                     false => to_origin(self.ask, Cause::Partial, "hole", Revalidates::No, steps),
                 };
             }
@@ -307,7 +310,7 @@ impl Weighing<'_> {
             Some(Usable::Revalidate) => return hit("hit-revalidating"),
         }
         if self.asked.only_if_cached() {
-            return self.only_if_cached(steps);
+            return only_if_cached(steps);
         }
         let for_one = self.peek.not_stored.is_some_and(|why| why != NotStored::Authorization);
         let apart = self.usable == Some(Usable::Validate(ValidateWhy::NoCache)) || for_one;
@@ -333,11 +336,11 @@ impl Weighing<'_> {
             needed.iter().any(|range| !stored.has(range))
         })
     }
+}
 
-    fn only_if_cached(&self, steps: &mut Vec<Decision>) -> End {
-        let text = "504 only-if-cached: the request wants a stored answer only, and none can be used";
-        End { status: Some(504), ..own(steps, text, "own") }
-    }
+fn only_if_cached(steps: &mut Vec<Decision>) -> End {
+    let text = "504 only-if-cached: the request wants a stored answer only, and none can be used";
+    End { status: Some(504), ..own(steps, text, "own") }
 }
 
 fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, steps: &mut Vec<Decision>) -> End {
