@@ -48,14 +48,20 @@ pub struct Args {
     case: Option<u64>,
 }
 
-/// A kind of finding: the rule, and what was found.
-type Kind = (bool, &'static str, &'static str);
+/// A kind of finding: whether it costs time only, whether several clients were there, the rule, and what was found.
+type Kind = (bool, bool, &'static str, &'static str);
+
+/// Each so manieth conversation is played by several clients at once.
+const TOGETHER_EVERY: u64 = 40;
+/// Requests of each of them.
+const STEPS_TOGETHER: u64 = 6;
 
 /// How often a kind came, and the first conversation in which it did.
 struct Found {
     count: u64,
     finding: Finding,
-    case: Case,
+    /// What to play again; what several clients did together is not to be had twice.
+    case: Option<Case>,
     trace: String,
 }
 
@@ -64,6 +70,19 @@ struct Book {
     requests: u64,
     conversations: u64,
     kinds: BTreeMap<Kind, Found>,
+}
+
+impl Book {
+    fn add(&mut self, other: Book) {
+        self.requests += other.requests;
+        self.conversations += other.conversations;
+        for (kind, found) in other.kinds {
+            match self.kinds.get_mut(&kind) {
+                Some(known) => known.count += found.count,
+                None => drop(self.kinds.insert(kind, found)),
+            }
+        }
+    }
 }
 
 /// Plays them and prints what was found.
@@ -123,24 +142,12 @@ fn all(args: &Args, ground: &Ground) -> Result<Book, Trouble> {
     let played = AtomicU64::new(0);
     let one_client = || -> Result<(), Trouble> {
         while played.load(Ordering::Relaxed) < args.requests {
-            let seed = (law::mix(args.seed) >> 24).wrapping_add(next.fetch_add(1, Ordering::Relaxed));
-            let case = Case::draw(seed);
-            let (stage, seen) = ground.play(&case)?;
-            played.fetch_add(seen.len() as u64, Ordering::Relaxed);
-            let findings = trace::findings(&stage, &seen);
-            let mut book = book.lock().unwrap_or_else(PoisonError::into_inner);
-            book.requests += seen.len() as u64;
-            book.conversations += 1;
-            for (_, finding) in &findings {
-                let kind = (finding.is_weak, finding.section, finding.kind);
-                let found = book.kinds.entry(kind).or_insert_with(|| Found {
-                    count: 0,
-                    finding: finding.clone(),
-                    case: case.clone(),
-                    trace: trace::written(&stage, &seen, &findings),
-                });
-                found.count += 1;
-            }
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let seed = (law::mix(args.seed) >> 24).wrapping_add(number);
+            let together = number.is_multiple_of(TOGETHER_EVERY).then(|| 2 + seed % 7);
+            let played_now = one(ground, seed, together)?;
+            played.fetch_add(played_now.requests, Ordering::Relaxed);
+            book.lock().unwrap_or_else(PoisonError::into_inner).add(played_now);
         }
         Ok(())
     };
@@ -151,16 +158,51 @@ fn all(args: &Args, ground: &Ground) -> Result<Book, Trouble> {
     Ok(book.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Plays one conversation, with several clients at once where `together` says how many.
+fn one(ground: &Ground, seed: u64, together: Option<u64>) -> Result<Book, Trouble> {
+    let (case, (stage, seen)) = match together {
+        None => {
+            let case = Case::draw(seed);
+            let played = ground.play(&case)?;
+            (case, played)
+        }
+        Some(clients) => {
+            let case = Case::of_many(seed, clients * STEPS_TOGETHER);
+            let played = ground.play_together(&case, clients)?;
+            (case, played)
+        }
+    };
+    let findings = trace::findings(&stage, &seen, together.is_none());
+    let mut book = Book { requests: seen.len() as u64, conversations: 1, kinds: BTreeMap::new() };
+    for (at, finding) in &findings {
+        let kind = (finding.is_weak, together.is_some(), finding.section, finding.kind);
+        let found = book.kinds.entry(kind).or_insert_with(|| Found {
+            count: 0,
+            finding: finding.clone(),
+            trace: match together {
+                None => trace::written(&stage, &seen, &findings),
+                Some(_) => trace::around(&stage, &seen, &findings, seen[*at].step),
+            },
+            case: together.is_none().then(|| case.clone()),
+        });
+        found.count += 1;
+    }
+    Ok(book)
+}
+
 fn report(ground: &Ground, book: &Book) -> Result<Tally, Trouble> {
     let mut tally = Tally { passed: book.requests as usize, ..Tally::default() };
-    for ((is_weak, section, kind), found) in &book.kinds {
+    for ((is_weak, is_together, section, kind), found) in &book.kinds {
         let word = if *is_weak { "dear" } else { "WRONG" };
         let section = if section.is_empty() { String::new() } else { format!("{section}: ") };
-        println!("\n{word}, {} times: {section}{kind}", found.count);
+        let clients = if *is_together { ", among several clients" } else { "" };
+        println!("\n{word}, {} times{clients}: {section}{kind}", found.count);
         tally.failed += usize::from(!is_weak);
-        match trace::shrink(ground, &found.case, &found.finding)? {
-            Some(short) => print!("{}", trace::told(ground, &short)?),
-            None => print!("    it did not come again; the first time it was\n{}", found.trace),
+        let short = found.case.as_ref().map(|case| trace::shrink(ground, case, &found.finding)).transpose()?.flatten();
+        match (short, &found.case) {
+            (Some(short), _) => print!("{}", trace::told(ground, &short)?),
+            (None, None) => print!("{}", found.trace),
+            (None, Some(_)) => print!("    it did not come again; the first time it was\n{}", found.trace),
         }
     }
     Ok(tally)

@@ -60,6 +60,31 @@ impl Ground {
         stage
     }
 
+    /// Plays a conversation with so many clients at once: each takes the next step as soon as it has its answer.
+    pub fn play_together(&self, case: &Case, clients: u64) -> Result<(Arc<Stage>, Vec<Seen>), Trouble> {
+        let (stage, next) = (self.stage(case), AtomicU64::new(0));
+        let one = || -> Result<Vec<Seen>, Trouble> {
+            let (mut client, mut seen) = (Client::new(self, case.way), Vec::new());
+            loop {
+                let at = next.fetch_add(1, Ordering::SeqCst) as usize;
+                let Some(step) = case.steps.get(at) else { return Ok(seen) };
+                stage.step.fetch_max(at, Ordering::SeqCst);
+                seen.push(client.ask(&stage, at, &step.ask, true)?);
+            }
+        };
+        let mut seen = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..clients).map(|_| scope.spawn(one)).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Vec<Seen>, Trouble>>| {
+                thread.join().map_err(|_| "a client panicked".to_owned())?
+            };
+            threads.into_iter().map(join).collect::<Result<Vec<_>, Trouble>>()
+        })?;
+        let mut seen: Vec<Seen> = seen.drain(..).flatten().collect();
+        seen.sort_by_key(|one| one.step);
+        self.stages.remove(stage.nonce);
+        Ok((stage, seen))
+    }
+
     /// Plays a conversation from its first step to its last.
     pub fn play(&self, case: &Case) -> Result<(Arc<Stage>, Vec<Seen>), Trouble> {
         let stage = self.stage(case);

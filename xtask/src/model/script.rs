@@ -238,6 +238,15 @@ pub const FIRST_VERSION: i64 = -1_000_000;
 impl Case {
     /// The conversation of a seed.
     pub fn draw(seed: u64) -> Case {
+        Case::drawn(seed, None)
+    }
+
+    /// One of so many steps, for several clients that play it together.
+    pub fn of_many(seed: u64, steps: u64) -> Case {
+        Case { numbers_steps: true, ..Case::drawn(seed, Some(steps)) }
+    }
+
+    fn drawn(seed: u64, steps: Option<u64>) -> Case {
         let mut draw = Draw::new(seed);
         let way = draw.pick(&Way::ALL);
         let theme = draw.pick(&THEMES);
@@ -249,7 +258,7 @@ impl Case {
         };
         let mut painter = Painter { theme, draw };
         let base = painter.turn();
-        let count = 3 + painter.draw.below(8);
+        let count = steps.unwrap_or_else(|| 3 + painter.draw.below(8));
         let steps: Vec<Step> = (0..count).map(|at| painter.step(at, &base)).collect();
         let numbers_steps = painter.draw.chance(50);
         Case { seed, way, numbers_steps, length, steps }

@@ -7,20 +7,21 @@ use super::play::{Got, Ground, Seen};
 use super::script::{Case, Framing, Moment, Ranges, Step, TagKind};
 use crate::shell::Trouble;
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
-/// All findings of a conversation that was played, by step.
-pub fn findings(stage: &Stage, seen: &[Seen]) -> Vec<(usize, Finding)> {
+/// All findings of a conversation that was played, by step; `alone` says that one client played it.
+pub fn findings(stage: &Stage, seen: &[Seen], alone: bool) -> Vec<(usize, Finding)> {
     let exchanges = stage.exchanges();
     let mut all = Vec::new();
     for (at, now) in seen.iter().enumerate() {
         let known: Vec<Exchange> = exchanges.iter().filter(|exchange| exchange.at <= now.ended).cloned().collect();
         let case = judge::Case {
             exchanges: &known,
-            seen: &seen[..=at],
+            seen: if alone { &seen[..=at] } else { seen },
             now,
             at_site: stage.case.way != super::script::Way::Forward,
             nonce: stage.nonce,
-            alone: true,
+            alone,
         };
         all.extend(judge::judge(&case).into_iter().map(|finding| (at, finding)));
     }
@@ -30,14 +31,18 @@ pub fn findings(stage: &Stage, seen: &[Seen]) -> Vec<(usize, Finding)> {
 /// How often a conversation is played to see whether a finding comes again.
 const TRIES: u32 = 2;
 
+/// How long a conversation is made shorter.
+const SHRINK_WITHIN: Duration = Duration::from_secs(20);
+
 /// The same conversation with as little as shows the finding; `None` where it does not come again.
 pub fn shrink(ground: &Ground, case: &Case, finding: &Finding) -> Result<Option<Case>, Trouble> {
+    let began = Instant::now();
     if !shows(ground, case, finding)? {
         return Ok(None);
     }
     let mut short = case.clone();
     let mut at = short.steps.len();
-    while at > 0 {
+    while at > 0 && began.elapsed() < SHRINK_WITHIN {
         at -= 1;
         let mut other = short.clone();
         let gone = other.steps.remove(at);
@@ -55,7 +60,8 @@ pub fn shrink(ground: &Ground, case: &Case, finding: &Finding) -> Result<Option<
         for simpler in simpler_steps(&short.steps[at]) {
             let mut other = short.clone();
             simpler(&mut other.steps[at]);
-            if format!("{:?}", other.steps[at]) != format!("{:?}", short.steps[at]) && shows(ground, &other, finding)? {
+            let is_other = format!("{:?}", other.steps[at]) != format!("{:?}", short.steps[at]);
+            if is_other && began.elapsed() < SHRINK_WITHIN && shows(ground, &other, finding)? {
                 short = other;
             }
         }
@@ -72,7 +78,7 @@ fn shows(ground: &Ground, case: &Case, finding: &Finding) -> Result<bool, Troubl
     for _ in 0..TRIES {
         let (stage, seen) = ground.play(case)?;
         let is_it = |(_, other): &(usize, Finding)| (other.section, other.kind) == (finding.section, finding.kind);
-        if findings(&stage, &seen).iter().any(is_it) {
+        if findings(&stage, &seen, true).iter().any(is_it) {
             return Ok(true);
         }
     }
@@ -121,14 +127,33 @@ fn simpler_steps(step: &Step) -> Vec<Change> {
 /// Plays a conversation and writes down what was said, with what is wrong below each answer.
 pub fn told(ground: &Ground, case: &Case) -> Result<String, Trouble> {
     let (stage, seen) = ground.play(case)?;
-    Ok(written(&stage, &seen, &findings(&stage, &seen)))
+    Ok(written(&stage, &seen, &findings(&stage, &seen, true)))
 }
+
+/// What several clients were told at a step, and the requests whose answers stand in that.
+pub fn around(stage: &Stage, seen: &[Seen], findings: &[(usize, Finding)], step: usize) -> String {
+    let Some(found) = seen.iter().find(|one| one.step == step) else { return String::new() };
+    let marks = match &found.got {
+        Got::Whole(answer) => answer.fields.iter().filter_map(|(_, value)| judge::mark(value)).collect(),
+        Got::Broken(_) => Vec::new(),
+    };
+    let exchanges = stage.exchanges();
+    let sources = exchanges.iter().filter(|exchange| marks.contains(&exchange.serial)).map(|exchange| exchange.step);
+    let mut steps: Vec<usize> = sources.chain([found.step]).collect();
+    steps.extend(found.step.saturating_sub(STEPS_BEFORE)..found.step);
+    let shown: Vec<Seen> = seen.iter().filter(|one| steps.contains(&one.step)).cloned().collect();
+    written(stage, &shown, findings)
+}
+
+/// How many steps before a finding are shown of what several clients played.
+const STEPS_BEFORE: usize = 4;
 
 /// What was said in a conversation that was played.
 pub fn written(stage: &Stage, seen: &[Seen], findings: &[(usize, Finding)]) -> String {
     let mut text = format!("    {}; seed {}\n", stage.case.way.as_str(), stage.case.seed);
     let exchanges = stage.exchanges();
-    for (at, now) in seen.iter().enumerate() {
+    for now in seen {
+        let at = now.step;
         if let Some(pause) = stage.case.steps.get(at).map(|step| step.pause_seconds).filter(|pause| *pause > 0) {
             writeln!(text, "    ({pause} s pass)").ok();
         }

@@ -30,10 +30,9 @@ impl Verdict<'_> {
         let told = self.fields.get("age").map(|text| text.trim().parse::<i64>().ok());
         let high = sources.iter().flatten().chain(&confirming).map(|exchange| age(exchange).high).max();
         let head = age(self.head);
-        let is_confirmed =
-            case.own().chain(case.exchanges.iter().filter(|exchange| exchange.at >= from)).any(|exchange| {
-                case.confirms(exchange, rep) && (case.is_own(exchange) || case.shareable(exchange).is_ok())
-            });
+        let is_confirmed = case.exchanges.iter().filter(|exchange| case.is_during(exchange)).any(|exchange| {
+            case.confirms(exchange, rep) && (case.is_own(exchange) || case.shareable(exchange).is_ok())
+        });
         let is_stored = !is_confirmed && !self.is_fresh_from_origin();
         findings.extend(self.told_age(told, low, high.unwrap_or(head.high).max(head.high), is_stored));
         if is_stored {

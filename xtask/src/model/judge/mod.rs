@@ -72,7 +72,9 @@ impl Case<'_> {
 
     /// Whether an answer came while this request waited: nobody can be given a newer one.
     fn is_during(&self, exchange: &Exchange) -> bool {
-        self.is_own(exchange) || exchange.at >= self.now.began
+        // With others about, an answer that was still on its way is as new as one can be.
+        let came = if self.alone { exchange.at } else { self.came_by(exchange) };
+        self.is_own(exchange) || came >= self.now.began
     }
 
     fn has_trouble(&self) -> bool {
@@ -284,7 +286,7 @@ impl Case<'_> {
 }
 
 /// The number behind `~`: the answer of the origin that a value is of.
-fn mark(value: &str) -> Option<u64> {
+pub fn mark(value: &str) -> Option<u64> {
     let (_, rest) = value.rsplit_once('~')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     rest[..end].parse().ok()
