@@ -5,6 +5,9 @@
 //! are the byte ranges that are present, [`index`] finds, [`evict`] makes room, and [`cache`] puts
 //! them together: `find` answers what a request may have. [`store`] is the disk tier below: keys, ids and bytes.
 
+// `println!` and its kin panic where nobody reads them.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod cache;
 pub mod entry;
 pub mod evict;

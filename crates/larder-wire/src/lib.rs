@@ -9,6 +9,9 @@
 //! [`encode`] (values to bytes); then what a cache reads: [`date`], [`directives`], [`etag`],
 //! [`range`], [`structured`].
 
+// `println!` and its kin panic where nobody reads them.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod body;
 pub mod date;
 pub mod directives;

@@ -2,6 +2,9 @@
 //!
 //! `journey` is the request's way through the rooms and the module to open first.
 
+// `println!` and its kin panic where nobody reads them: `diagnostics` says things to people.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 pub mod access;
 mod ahead;
 mod allocator;
@@ -10,6 +13,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod deferred;
+pub mod diagnostics;
 pub mod disk;
 pub mod doctor;
 pub mod explain;

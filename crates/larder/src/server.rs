@@ -226,6 +226,8 @@ impl Server {
         let roots = tls::roots(&config.upstream.extra_roots).map_err(StartError::Tls)?;
         let client_tls = tls::client_config(&roots).map_err(StartError::Tls)?;
         let doors = config.listens.iter().map(door).collect::<Result<Vec<_>, _>>()?;
+        // Before clients can come, for it may take a moment. Its thread ends with the last of its senders.
+        let (log, _writer) = open_log(config)?;
         let mut sockets = Vec::new();
         for listen in &config.listens {
             let bound = listen::bind_for(listen.address, config.workers);
@@ -234,8 +236,6 @@ impl Server {
         let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|each| each.first()?.local_addr().ok()).collect();
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
-        // Its thread ends with the last of its senders.
-        let (log, _writer) = open_log(config)?;
         let disk = open_disk(config)?;
         let upstream = upstream_settings(config, Arc::clone(&client_tls));
         let mut shared = Shared::new(plan, roots, log, folder, disk);

@@ -3,6 +3,7 @@
 use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::places::Here;
 use crate::config::{Loaded, LogTo, Report, Said};
+use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::rehearse::{self, Side};
 use crate::tls::server::Certificates;
@@ -61,7 +62,7 @@ fn verify(flags: &Flags) -> u8 {
     let (loaded, report) = flags.examine(Here::Looked);
     let troubles = troubles(&loaded);
     if let Some(report) = Report::and(report, troubles) {
-        eprint!("{report}");
+        diagnostics::say_text(format_args!("{report}"));
         return WRONG;
     }
     let config = &loaded.config;
@@ -118,7 +119,7 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: no runtime: {error}; raise the open file limit");
+            diagnostics::say(format_args!("error: no runtime: {error}; raise the open file limit"));
             return TROUBLE;
         }
     };
@@ -129,7 +130,7 @@ fn ask(flags: &CheckFlags, request: &str, loaded: &Loaded) -> u8 {
             print(format!("{explanation}{hint}")).max(if is_refused { TROUBLE } else { 0 })
         }
         Err(trouble) => {
-            eprintln!("error: {trouble}");
+            diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
     }
@@ -153,7 +154,7 @@ fn replay(flags: &CheckFlags, log: &Path, loaded: &Loaded) -> u8 {
     match opened.and_then(|log| rehearse::replay(log, sides, host)) {
         Ok(comparison) => print(comparison),
         Err(error) => {
-            eprintln!("error: cannot read {}: {error}", log.display());
+            diagnostics::say(format_args!("error: cannot read {}: {error}", log.display()));
             TROUBLE
         }
     }

@@ -1,6 +1,7 @@
 //! `larder explain`: what was decided about a request, or would be.
 
 use super::{Flags, TROUBLE, WRONG};
+use crate::diagnostics;
 use crate::explain::{self, Asking, Explanation, Places};
 use crate::purge::encoded;
 use crate::record::Id;
@@ -80,13 +81,13 @@ pub(super) fn explain(flags: &ExplainFlags) -> u8 {
     match said {
         Ok(Ok(explanation)) => show(flags, &explanation),
         Ok(Err(trouble)) => {
-            eprintln!("error: {trouble}");
+            diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
         Err(error) if is_nobody(&error) => without_server(flags, loaded, folder.as_deref()),
         Err(error) => {
             let place = folder.as_deref().unwrap_or(Path::new("")).display();
-            eprintln!("error: the larder in {place} gave no answer: {error}");
+            diagnostics::say(format_args!("error: the larder in {place} gave no answer: {error}"));
             TROUBLE
         }
     }
@@ -108,17 +109,17 @@ fn show(flags: &ExplainFlags, explanation: &Explanation) -> u8 {
 fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: Option<&Path>) -> u8 {
     let place = folder.map_or("no folder".to_owned(), |folder| folder.display().to_string());
     if Id::parse(&flags.what).is_some() {
-        eprintln!(
+        diagnostics::say(format_args!(
             "error: no larder runs in {place}, and only the one that had a request can explain it; name its --store, or \
              explain the URL"
-        );
+        ));
         return TROUBLE;
     }
     let crate::config::Loaded { config, said, .. } = super::prepared(loaded, super::Notes::Silent);
     let disk = match disk::open(&config) {
         Ok(disk) => disk,
         Err(error) => {
-            eprintln!("error: {}", super::explain(&error));
+            diagnostics::say(format_args!("error: {}", super::explain(&error)));
             return TROUBLE;
         }
     };
@@ -129,9 +130,9 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
         true => (run::config_of_own(config), "as `larder run` would be answered"),
         false => (config, "as the configured listeners would answer"),
     };
-    eprintln!(
+    diagnostics::say(format_args!(
         "no larder runs in {place}: this is from its disk and the configuration, {way}; what memory held is gone"
-    );
+    ));
     let cache = Cache::over(server::cache_settings(&config, 0), disk.clone());
     let places = Places { config: Arc::new(config), edition: 0, said };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -144,11 +145,11 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     match answered {
         Ok(Ok(explanation)) => show(flags, &explanation),
         Ok(Err(trouble)) => {
-            eprintln!("error: {trouble}");
+            diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
         Err(error) => {
-            eprintln!("error: no runtime: {error}; raise the open file limit");
+            diagnostics::say(format_args!("error: no runtime: {error}; raise the open file limit"));
             TROUBLE
         }
     }

@@ -17,6 +17,7 @@ use crate::allocator;
 use crate::clock;
 use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
+use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
 use crate::reload::Again;
 use crate::run::{self, Own};
@@ -41,6 +42,7 @@ type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Reads the command line of this process and does what it says.
 pub fn main() -> ExitCode {
+    diagnostics::tell_panics();
     log_to_stderr();
     let cli = Cli::parse();
     let status = match cli.command {
@@ -59,6 +61,7 @@ pub fn main() -> ExitCode {
         Some(Command::Man { folder }) => papers::manual(&folder),
         Some(Command::Ca(flags)) => ca(&flags),
     };
+    diagnostics::finish();
     ExitCode::from(status)
 }
 
@@ -198,7 +201,7 @@ struct CaFlags {
 impl Flags {
     fn load(&self) -> Result<Loaded, u8> {
         self.read(Here::Looked).map_err(|report| {
-            eprint!("{report}");
+            diagnostics::say_text(format_args!("{report}"));
             WRONG
         })
     }
@@ -231,6 +234,7 @@ impl Flags {
 }
 
 fn serve(flags: &Flags) -> u8 {
+    diagnostics::begin();
     let loaded = match flags.load() {
         Ok(loaded) => loaded,
         Err(status) => return status,
@@ -248,11 +252,12 @@ fn serve(flags: &Flags) -> u8 {
 
 fn run(flags: RunFlags) -> u8 {
     allocator::begin_with_children();
+    diagnostics::begin();
     let of_server = Flags { config: flags.config, store: flags.store, memory: flags.memory, ..Flags::default() };
     let loaded = match of_server.read(Here::PassedOver) {
         Ok(loaded) => loaded,
         Err(report) => {
-            eprint!("{report}");
+            diagnostics::say_text(format_args!("{report}"));
             return WRONG;
         }
     };
@@ -268,7 +273,7 @@ fn run(flags: RunFlags) -> u8 {
         }
         let own = start_for_a_run(config)?;
         if !own.keeps && notes == Notes::Told {
-            eprintln!("larder: what this command downloads is not kept for the next run");
+            diagnostics::say(format_args!("larder: what this command downloads is not kept for the next run"));
         }
         Ok(own)
     };
@@ -301,7 +306,7 @@ fn explain_setting(name: &str, loaded: &Loaded) -> u8 {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => "`larder config` lists all".to_owned(),
     };
-    eprintln!("error: there is no setting {name}: {remedy}");
+    diagnostics::say(format_args!("error: there is no setting {name}: {remedy}"));
     WRONG
 }
 
@@ -332,7 +337,7 @@ fn ca(flags: &CaFlags) -> u8 {
         Err(status) => return status,
     };
     let Some(folder) = loaded.config.authority_folder() else {
-        eprintln!("error: there is no folder for the local CA: give one with --store DIR");
+        diagnostics::say(format_args!("error: there is no folder for the local CA: give one with --store DIR"));
         return TROUBLE;
     };
     match Authority::open(&folder, clock::now()) {
@@ -342,7 +347,7 @@ fn ca(flags: &CaFlags) -> u8 {
             print(format!("certificate  {}\nSHA-256      {fingerprint}\n", path.display()))
         }
         Err(error) => {
-            eprintln!("error: {}", explain(&error));
+            diagnostics::say(format_args!("error: {}", explain(&error)));
             TROUBLE
         }
     }
@@ -376,7 +381,7 @@ fn tell_notices(store: &larder_cache::store::Store) {
 fn prepared(mut loaded: Loaded, notes: Notes) -> Loaded {
     for note in settle(&mut loaded) {
         if notes == Notes::Told {
-            eprintln!("larder: {note}");
+            diagnostics::say(format_args!("larder: {note}"));
         }
     }
     loaded
@@ -393,7 +398,7 @@ fn status(outcome: &Result<u8, String>) -> u8 {
     match outcome {
         Ok(status) => *status,
         Err(trouble) => {
-            eprintln!("larder: {trouble}");
+            diagnostics::say(format_args!("larder: {trouble}"));
             TROUBLE
         }
     }
@@ -413,9 +418,10 @@ fn explain(error: &dyn Error) -> String {
 
 /// A reader that has seen enough (`larder config | head`) is no trouble.
 fn print(text: impl Display) -> u8 {
-    match write!(io::stdout().lock(), "{text}") {
+    let mut out = io::stdout().lock();
+    match write!(out, "{text}").and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            eprintln!("larder: cannot write to standard output: {error}");
+            diagnostics::say(format_args!("larder: cannot write to standard output: {error}"));
             TROUBLE
         }
         _ => 0,
@@ -425,7 +431,11 @@ fn print(text: impl Display) -> u8 {
 /// Diagnostics go to standard error; a second call, as in tests, changes nothing.
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("larder=info,warn"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Diagnostics)
+        .with_target(false)
+        .log_internal_errors(false);
     // In a file or a journal colours are noise.
     let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
 }

@@ -1,6 +1,7 @@
 //! Shell completions and manual pages, made from the command line's own description.
 
 use super::{Cli, TROUBLE, print};
+use crate::diagnostics;
 use clap::CommandFactory;
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub(super) fn manual(folder: &Path) -> u8 {
             folder.join("larder.1").display()
         )),
         Err(error) => {
-            eprintln!("error: cannot write to {}: {error}", folder.display());
+            diagnostics::say(format_args!("error: cannot write to {}: {error}", folder.display()));
             TROUBLE
         }
     }

@@ -2,6 +2,7 @@
 
 use super::running::Running;
 use super::{Flags, WRONG};
+use crate::diagnostics;
 use crate::purge::{Report, Wanted, What};
 use clap::Args;
 use larder_cache::store::rules::Force;
@@ -47,7 +48,7 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
     let wanted = match flags.wanted() {
         Ok(wanted) => wanted,
         Err(trouble) => {
-            eprintln!("error: {trouble}");
+            diagnostics::say(format_args!("error: {trouble}"));
             return WRONG;
         }
     };
@@ -58,7 +59,7 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
     match running.client().change::<Report>(&format!("/purge?{}", wanted.query())) {
         Ok(Ok(report)) => super::print(summary(&report)),
         Ok(Err(trouble)) => {
-            eprintln!("error: {trouble}");
+            diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
         Err(error) => running.gave_no_answer(&error),

@@ -2,6 +2,7 @@
 
 use super::running::Running;
 use super::{Flags, WRONG};
+use crate::diagnostics;
 use crate::run::control::Reloaded;
 
 pub(super) fn reload(flags: &Flags) -> u8 {
@@ -12,7 +13,9 @@ pub(super) fn reload(flags: &Flags) -> u8 {
     match running.client().reload() {
         Ok(Ok(reloaded)) => super::print(summary(&reloaded) + "\n"),
         Ok(Err(trouble)) => {
-            eprintln!("error: the server did not take the configuration, the last one holds\n{trouble}");
+            diagnostics::say(format_args!(
+                "error: the server did not take the configuration, the last one holds\n{trouble}"
+            ));
             WRONG
         }
         Err(error) => running.gave_no_answer(&error),

@@ -1,6 +1,7 @@
 //! The way from a command to the Larder that runs.
 
 use super::{Flags, TROUBLE};
+use crate::diagnostics;
 use crate::run::control::{self, Client};
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +15,9 @@ impl Running {
     /// The one whose store is where flags and file say. A trouble is told, and given as the status to end with.
     pub(super) fn of(flags: &Flags) -> Result<Running, u8> {
         let folder = flags.load()?.config.store_folder().ok_or_else(|| {
-            eprintln!("error: there is no folder for the control socket: name the one of the server with --store DIR");
+            diagnostics::say(format_args!(
+                "error: there is no folder for the control socket: name the one of the server with --store DIR"
+            ));
             TROUBLE
         })?;
         Ok(Running { folder })
@@ -28,7 +31,9 @@ impl Running {
     /// Says that it gave no answer; the status to end with.
     pub(super) fn gave_no_answer(&self, error: &io::Error) -> u8 {
         let place = self.folder.display();
-        eprintln!("error: no larder answers in {place}: {error}; is it running, and is its --store another?");
+        diagnostics::say(format_args!(
+            "error: no larder answers in {place}: {error}; is it running, and is its --store another?"
+        ));
         TROUBLE
     }
 }

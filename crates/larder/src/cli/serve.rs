@@ -2,6 +2,7 @@
 
 use super::AnyError;
 use crate::config::Config;
+use crate::diagnostics;
 use crate::server::{Plan, Server};
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,7 +15,7 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let server = Server::start(plan)?;
     server.shared().cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
-    super::print(welcome(&server, file));
+    diagnostics::announce(welcome(&server, file));
     runtime.block_on(async {
         loop {
             match signals.next().await {
@@ -24,12 +25,14 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
             }
         }
     });
-    eprintln!("larder: letting requests end; a second signal does not wait");
+    diagnostics::say(format_args!("larder: letting requests end; a second signal does not wait"));
     let (stopped, wait) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
+    let stop = move || {
         server.stop();
         let _ = stopped.send(());
-    });
+    };
+    // Where no thread can be had the server was dropped with its work, which ends it at once.
+    let _ = std::thread::Builder::new().name("stop".into()).spawn(stop);
     runtime.block_on(async {
         tokio::select! {
             _ = wait => {}
@@ -41,8 +44,10 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
 
 fn reload(server: &Server) {
     match server.shared().reload() {
-        Ok(reloaded) => eprintln!("larder: {}", super::reload::summary(&reloaded)),
-        Err(trouble) => eprintln!("larder: the configuration is not taken, the last one holds\n{trouble}"),
+        Ok(reloaded) => diagnostics::say(format_args!("larder: {}", super::reload::summary(&reloaded))),
+        Err(trouble) => {
+            diagnostics::say(format_args!("larder: the configuration is not taken, the last one holds\n{trouble}"))
+        }
     }
 }
 

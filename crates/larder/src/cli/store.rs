@@ -1,6 +1,7 @@
 //! `larder store`: what lies on disk.
 
 use super::{Flags, TROUBLE, WRONG, explain};
+use crate::diagnostics;
 use crate::run::control;
 use crate::store::{self, Item, warc};
 use crate::{disk, server};
@@ -75,7 +76,9 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
     let opened = match disk::open(&config) {
         Ok(Some(opened)) => opened,
         Ok(None) => {
-            eprintln!("error: there is no disk store: `disk` is 0, or no folder is known; name one with --store DIR");
+            diagnostics::say(format_args!(
+                "error: there is no disk store: `disk` is 0, or no folder is known; name one with --store DIR"
+            ));
             return WRONG;
         }
         Err(OpenFault::Busy(_)) if matches!(command, Stat(_)) => {
@@ -83,20 +86,20 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             return match control::Client::new(socket).read::<BTreeMap<String, String>>("/store") {
                 Ok(lines) => print_lines(lines.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
                 Err(error) => {
-                    eprintln!("error: a larder uses the store and does not tell: {error}");
+                    diagnostics::say(format_args!("error: a larder uses the store and does not tell: {error}"));
                     TROUBLE
                 }
             };
         }
         Err(fault @ OpenFault::Busy(_)) => {
-            eprintln!("error: {fault}");
-            eprintln!(
+            diagnostics::say(format_args!("error: {fault}"));
+            diagnostics::say(format_args!(
                 "what is stored can be asked of it: `curl -x ADDRESS -H 'Cache-Control: only-if-cached' URL`, and its page"
-            );
+            ));
             return TROUBLE;
         }
         Err(fault) => {
-            eprintln!("error: {}", explain(&fault));
+            diagnostics::say(format_args!("error: {}", explain(&fault)));
             return TROUBLE;
         }
     };
@@ -111,7 +114,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
     };
     opened.close();
     done.unwrap_or_else(|error| {
-        eprintln!("error: {}", explain(&*error));
+        diagnostics::say(format_args!("error: {}", explain(&*error)));
         TROUBLE
     })
 }
@@ -160,11 +163,11 @@ fn line(item: &Item) -> String {
 fn get(opened: &Arc<Store>, url: &str, include: bool) -> Done {
     let found = store::find(opened, url);
     let Some(object) = found.first() else {
-        eprintln!("error: {url} is not stored; `larder store ls` lists what is");
+        diagnostics::say(format_args!("error: {url} is not stored; `larder store ls` lists what is"));
         return Ok(TROUBLE);
     };
     if found.len() > 1 {
-        eprintln!("larder: {url} has {} variants, this is the first", found.len());
+        diagnostics::say(format_args!("larder: {url} has {} variants, this is the first", found.len()));
     }
     let mut out = BufWriter::new(io::stdout().lock());
     if include {
@@ -175,7 +178,9 @@ fn get(opened: &Arc<Store>, url: &str, include: bool) -> Done {
     let whole = object.body(opened, |piece| out.write_all(piece))?;
     out.flush()?;
     if !whole {
-        eprintln!("error: only a part of {url} is stored; a request for it through the proxy fetches the rest");
+        diagnostics::say(format_args!(
+            "error: only a part of {url} is stored; a request for it through the proxy fetches the rest"
+        ));
         return Ok(TROUBLE);
     }
     Ok(0)
@@ -187,26 +192,29 @@ fn verify(opened: &Arc<Store>) -> Done {
         if shows && verified.objects.is_multiple_of(100) {
             let share = verified.objects * 40 / all.max(1);
             let bar: String = (0..40).map(|at| if at < share { '#' } else { '.' }).collect();
-            eprint!("\r[{bar}] {} of {all}", verified.objects);
+            diagnostics::say_text(format_args!("\r[{bar}] {} of {all}", verified.objects));
         }
     });
     if shows {
-        eprint!("\r{:60}\r", "");
+        diagnostics::say_text(format_args!("\r{:60}\r", ""));
     }
-    println!(
-        "{} objects, {} of them whole, {} of bodies read and compared; {} damaged records, {} heads not understood",
+    let status = super::print(format_args!(
+        "{} objects, {} of them whole, {} of bodies read and compared; {} damaged records, {} heads not understood\n",
         verified.objects,
         verified.whole,
         crate::control::size(verified.bytes),
         verified.bad_records,
         verified.unreadable
-    );
+    ));
     let found_at_start = opened.notices().iter().any(|(_, notice)| notice.is_damage());
     if found_at_start {
-        println!("something was damaged when the store was opened: see above; it has been mended");
+        super::print(
+            "something was damaged when the store was opened: see above; it has been mended
+",
+        );
     }
     let damaged = found_at_start || verified.bad_records + verified.unreadable > 0;
-    Ok(if damaged { TROUBLE } else { 0 })
+    Ok(if damaged { TROUBLE } else { status })
 }
 
 fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
@@ -219,13 +227,17 @@ fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
             counts
         }
     };
-    eprintln!("exported {} responses; {} were not whole or not valid any more", counts.done, counts.left_out);
+    diagnostics::say(format_args!(
+        "exported {} responses; {} were not whole or not valid any more",
+        counts.done, counts.left_out
+    ));
     Ok(0)
 }
 
 fn import(opened: &Arc<Store>, policy: &larder_cache::policy::Settings, file: &PathBuf) -> Done {
     let file = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let counts = warc::import(opened, policy, &mut BufReader::new(file))?;
-    println!("imported {} responses; {} records were none that may be stored", counts.done, counts.left_out);
-    Ok(0)
+    let text =
+        format!("imported {} responses; {} records were none that may be stored\n", counts.done, counts.left_out);
+    Ok(super::print(text))
 }

@@ -2,6 +2,7 @@
 //! fixed sets. `docs/metrics.md` is made from the table here.
 
 use super::api::{self, OfOrigin};
+use crate::diagnostics;
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
 use crate::server::Shared;
 use crate::trace::Counts;
@@ -196,9 +197,25 @@ pub static FAMILIES: &[Family] = &[
         "Attempts to open a connection to an origin that failed.",
         |shared, samples| samples.origins(shared, |origin| origin.failed),
     ),
-    counter("larder_log_lines_dropped_total", "Lines of the access log that were lost.", |shared, samples| {
-        samples.one(shared.log_lines_dropped());
-    }),
+    counter(
+        "larder_log_lines_dropped_total",
+        "Lines of the access log that were lost: too slow a sink, a full disk, nobody who reads.",
+        |shared, samples| {
+            samples.one(shared.log_lines_dropped());
+        },
+    ),
+    counter(
+        "larder_diagnostics_dropped_total",
+        "Warnings and other texts for standard error that were lost because nobody took them.",
+        |_, samples| samples.one(diagnostics::dropped()),
+    ),
+    counter(
+        "larder_thread_restarts_total",
+        "How often a thread met a broken invariant outside any request and went on, by thread.",
+        |shared, samples| {
+            samples.labelled("thread", "log", shared.log.restarts());
+        },
+    ),
     counter("larder_trace_spans_exported_total", "Spans that the collector of traces took.", |shared, samples| {
         samples.one(shared.traces.as_ref().map_or(0, |traces| traces.counts().exported.load(Ordering::Relaxed)));
     }),

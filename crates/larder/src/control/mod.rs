@@ -342,7 +342,7 @@ pub struct Route {
 enum Answering {
     /// On the spot.
     Now(fn(&Shared, &str) -> Reply),
-    /// By reading what is stored, which may wait for the disk; it is given the query.
+    /// By what may wait for the disk, such as reading what is stored; it is given the query.
     FromDisk(fn(&Shared, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
@@ -427,10 +427,17 @@ pub static ROUTES: &[Route] = &[
         Some(text) => Reply::text(200, text),
         None => Reply::text(404, "there is no such page: mgr:menu lists all"),
     }),
-    Route::changes("/reload", |shared, _| match shared.reload() {
-        Ok(reloaded) => Reply::json(200, &reloaded),
-        Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
-    }),
+    // Files are read for it, and the log is opened.
+    Route {
+        method: "POST",
+        path: "/reload",
+        changes: true,
+        socket_only: false,
+        answer: Answering::FromDisk(|shared, _| match shared.reload() {
+            Ok(reloaded) => Reply::json(200, &reloaded),
+            Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
+        }),
+    },
     Route::changes("/log/reopen", |shared, _| {
         shared.reopen_log();
         Reply::json(200, &api::Done { done: true })

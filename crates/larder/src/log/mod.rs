@@ -15,6 +15,7 @@ use crate::live::{Copy, Live};
 use crate::record::{Names, Record};
 use std::cell::RefCell;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -53,7 +54,8 @@ pub struct AccessLog {
     setup: Live<Setup>,
     orders: SyncSender<Order>,
     waiting_bytes: Arc<AtomicUsize>,
-    dropped: AtomicU64,
+    dropped: Arc<AtomicU64>,
+    restarts: Arc<AtomicU64>,
 }
 
 enum Order {
@@ -70,11 +72,13 @@ impl AccessLog {
         let sink = log.map(|log| Sink::open(&log.to)).transpose()?;
         let (orders, ordered) = sync_channel(ORDERS_MAX);
         let waiting_bytes = Arc::new(AtomicUsize::new(0));
-        let waiting = Arc::clone(&waiting_bytes);
-        let writer = std::thread::Builder::new().name("log".into()).spawn(move || write(sink, &ordered, &waiting))?;
+        let (dropped, restarts) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let counts = (Arc::clone(&waiting_bytes), Arc::clone(&dropped), Arc::clone(&restarts));
+        let writer = Writer { sink, waiting: counts.0, dropped: counts.1, restarts: counts.2, told: false };
+        let writer = std::thread::Builder::new().name("log".into()).spawn(move || writer.run(&ordered))?;
         let setup = Live::new(setup(log));
         let on = AtomicBool::new(log.is_some());
-        Ok((AccessLog { on, setup, orders, waiting_bytes, dropped: AtomicU64::new(0) }, writer))
+        Ok((AccessLog { on, setup, orders, waiting_bytes, dropped, restarts }, writer))
     }
 
     /// Goes on with other settings and a sink that is open already; `None` ends the log.
@@ -143,9 +147,14 @@ impl AccessLog {
         }
     }
 
-    /// Lines that were lost because their sink was too slow.
+    /// Lines that were lost because their sink was too slow, had no room or was gone.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// How often the thread met a broken invariant and went on.
+    pub fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::Relaxed)
     }
 
     /// An order that does not fit is given up: the queue is full of lines, and the caller must not wait.
@@ -165,30 +174,50 @@ fn line_count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).count() as u64
 }
 
-fn write(mut sink: Option<Sink>, orders: &Receiver<Order>, waiting: &AtomicUsize) {
-    let mut told = false;
-    while let Ok(order) = orders.recv() {
-        let result = match (order, &mut sink) {
-            (Order::Become(other), place) => {
-                *place = other;
+/// The thread's end.
+struct Writer {
+    sink: Option<Sink>,
+    waiting: Arc<AtomicUsize>,
+    dropped: Arc<AtomicU64>,
+    restarts: Arc<AtomicU64>,
+    /// It was said that lines can't be written.
+    told: bool,
+}
+
+impl Writer {
+    /// Goes on whatever happens, until nobody is left who could order something.
+    fn run(mut self, orders: &Receiver<Order>) {
+        while let Ok(order) = orders.recv() {
+            if catch_unwind(AssertUnwindSafe(|| self.carry_out(order))).is_err() {
+                self.restarts.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order) {
+        let result = match order {
+            Order::Become(other) => {
+                self.sink = other;
                 Ok(())
             }
-            (Order::Reopen, Some(sink)) => sink.reopen(),
-            (Order::Write(lines), sink) => {
-                let result = sink.as_mut().map_or(Ok(()), |sink| sink.write(&lines));
-                waiting.fetch_sub(lines.len(), Ordering::Relaxed);
-                result
+            Order::Reopen => self.sink.as_mut().map_or(Ok(()), Sink::reopen),
+            Order::Write(lines) => {
+                let result = self.sink.as_mut().map_or(Ok(()), |sink| sink.write(&lines));
+                self.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
+                result.map_err(|lost| {
+                    self.dropped.fetch_add(lost.lines, Ordering::Relaxed);
+                    lost.why
+                })
             }
-            (Order::Reopen, None) => Ok(()),
-            (Order::Finish(tell), _) => {
+            Order::Finish(tell) => {
                 let _ = tell.try_send(());
-                Ok(())
+                return;
             }
         };
-        if let (Err(error), false) = (&result, told) {
+        if let (Err(error), false) = (&result, self.told) {
             tracing::error!(%error, "cannot write the access log; requests are served all the same");
         }
-        told = result.is_err();
+        self.told = result.is_err();
     }
 }
 

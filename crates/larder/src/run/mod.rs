@@ -11,6 +11,7 @@ pub(crate) mod folder;
 mod summary;
 
 use crate::config::{Config, Listen, Sites};
+use crate::diagnostics;
 use crate::tls::{TlsError, bundle};
 use control::{RunStarted, RunStats};
 use std::ffi::OsString;
@@ -92,7 +93,7 @@ pub fn run(
     let took = begin.elapsed();
     let stats = larder.finish();
     if !command.quiet && status.is_ok() {
-        eprint!("{}", summary::summary(stats.as_ref(), took));
+        diagnostics::say_text(format_args!("{}", summary::summary(stats.as_ref(), took)));
     }
     status
 }
@@ -153,6 +154,6 @@ fn prepare(
 
 fn complain(command: &Command, what: &str, status: u8) -> u8 {
     let program = command.words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    eprintln!("larder: {program}: {what}");
+    diagnostics::say(format_args!("larder: {program}: {what}"));
     status
 }
