@@ -450,7 +450,7 @@ fn a_rule_is_about_what_came_before_it() {
     ] {
         let cache = Cache::new(Settings::default());
         store(&cache, KEY, "Cache-Control: max-age=60\nSurrogate-Key: green red", vec![1]);
-        now(cache.purge(scope.clone(), Force::Hard).finish()).unwrap();
+        now(cache.purge([scope.clone()], Force::Hard).finish()).unwrap();
         let asked = Asked::of(&request(""));
         assert!(glance(&cache, KEY, &asked).is_none(), "{scope:?}: not without a judgement");
         let found = find(&cache, KEY, &request(""), NOW);
@@ -459,6 +459,33 @@ fn a_rule_is_about_what_came_before_it() {
         store(&cache, other, "Cache-Control: max-age=60\nSurrogate-Key: red blue", vec![1]);
         assert!(glance(&cache, other, &asked).is_some(), "{scope:?}: what comes later stays");
     }
+}
+
+#[test]
+fn many_scopes_are_counted_in_one_walk() {
+    let cache = Cache::new(Settings::default());
+    for number in 0..200 {
+        let fields = format!("Cache-Control: max-age=60\nSurrogate-Key: all of-{} number-{number}", number % 10);
+        store(&cache, format!("http://a.example/{number}").as_bytes(), &fields, vec![1]);
+    }
+    let tag = |text: String| Scope::Tag(tags::hash(text.as_bytes()));
+    let tags: Vec<Scope> = (0..800).map(|number| tag(format!("number-{}", number * 2))).collect();
+    // A step for each response, and one for each of its tags.
+    assert_eq!(cache.count(&tags, 200 * 4), Some(100));
+    assert_eq!(cache.count(&tags, 199 * 4), None);
+    assert_eq!(cache.count(&[tag("all".into()), tag("of-3".into())], 200 * 4), Some(200), "each is counted once");
+    let prefix = |text: &str| Scope::Prefix(text.as_bytes().into());
+    let prefixes: Vec<Scope> = (0..800).map(|number| prefix(&format!("http://a.example/{}", number * 7))).collect();
+    let expected =
+        (0..200).filter(|url: &u32| (0..800).any(|each: u32| url.to_string().starts_with(&(each * 7).to_string())));
+    assert_eq!(cache.count(&prefixes, 200), Some(expected.count()));
+    assert_eq!(cache.count(&[Scope::All], 200), Some(200));
+    now(cache.purge(tags, Force::Hard).finish()).unwrap();
+    let gone = (0..200).filter(|number| {
+        let key = format!("http://a.example/{number}");
+        !matches!(find(&cache, key.as_bytes(), &request(""), NOW), Found::Fresh(_))
+    });
+    assert_eq!(gone.count(), 100);
 }
 
 #[test]
@@ -494,7 +521,7 @@ fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
 fn nobody_follows_a_fetch_that_began_before_a_purge() {
     let cache = Cache::new(Settings::default());
     let (_reader, mut writer) = miss(&cache, KEY);
-    now(cache.purge(Scope::All, Force::Hard).finish()).unwrap();
+    now(cache.purge([Scope::All], Force::Hard).finish()).unwrap();
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "it asks for itself");
     writer.store(kept(&cache, &request(""), STRONG), Some(1));
     writer.push(vec![1].into());
@@ -587,7 +614,7 @@ fn replace(cache: &Arc<Cache>, body: Vec<u8>) {
 /// Other answers take the place in memory.
 fn crowd_out(cache: &Arc<Cache>, before_each: impl Fn()) {
     for number in 0..200 {
-        if cache.count(&Scope::Prefix(KEY.into())) == 0 {
+        if cache.count(&[Scope::Prefix(KEY.into())], u64::MAX) == Some(0) {
             return;
         }
         cache.disk().unwrap().sync().wait();
@@ -673,7 +700,7 @@ fn what_is_made_void_elsewhere_spoils_no_look_at_the_disk() {
         crowd_out(&cache, || {});
         let Found::OnDisk(load) = find(&cache, KEY, &request(""), NOW) else { panic!("it lies on disk") };
         cache.invalidate(b"http://a.example/elsewhere");
-        drop(cache.purge(Scope::Prefix(b"http://c.example/".as_slice().into()), Force::Hard));
+        drop(cache.purge([Scope::Prefix(b"http://c.example/".as_slice().into())], Force::Hard));
         if void {
             cache.invalidate(KEY);
         }

@@ -87,7 +87,7 @@ impl Lab {
             whole.each(|bytes, part| pieces.push(bytes.slice(part)));
             (whole.length, pieces)
         })?;
-        assert_eq!(self.cache.count(&Scope::All), 0, "it takes no place in memory");
+        assert_eq!(self.cache.count(&[Scope::All], u64::MAX), Some(0), "it takes no place in memory");
         let [body] = &pieces[..] else { panic!("{} pieces", pieces.len()) };
         assert_eq!(length, body.len() as u64);
         Some(body.clone())

@@ -5,11 +5,12 @@ use crate::config::HostHeader;
 use crate::page::Page;
 use crate::reach::Asker;
 use crate::server::Shared;
-use larder_cache::cache::{Cache, Purged};
+use larder_cache::cache::Purged;
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
 use larder_wire::{RequestHead, Url, target};
 use serde::Serialize;
+use std::sync::Arc;
 
 /// What is to be made void.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,21 +157,18 @@ pub struct Report {
 /// More stored responses than this are not counted one by one for a rule.
 const COUNTED_MAX: u64 = 100_000;
 
+/// A count that takes more comparisons than this is given up: some 50 ms.
+const COUNT_STEPS_MAX: u64 = 4_000_000;
+
 /// Makes void what is wanted; on disk when this returns.
 pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
-    let cache = &shared.cache;
     let purged = match (&wanted.what, wanted.force) {
         (What::Url(url), Force::Hard) => purge_url(shared, url).await,
         (What::Url(url), Force::Soft) => {
             let url = text_of(url);
-            let count = counted(cache, &Scope::Prefix(rules::whole(&url).into()));
-            Purged { count, ..cache.expire_url(&url).finish().await }
+            purge_scopes(shared, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
         }
-        (what, force) => {
-            let scope = what.scope();
-            let count = counted(cache, &scope);
-            Purged { count, ..cache.purge(scope, force).finish().await }
-        }
+        (what, force) => purge_scopes(shared, vec![what.scope()], force).await,
     };
     Report {
         scope: wanted.what.as_str().to_owned(),
@@ -183,30 +181,39 @@ pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
 /// Answers a request with the method `PURGE`: by the tags that it names, otherwise by its URL.
 pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Page {
     let named = tags::of(&request.fields);
-    let mut report = match named.is_empty() {
-        false => Report { scope: "tag".to_owned(), force: "hard".to_owned(), count: Some(0), durable: true },
+    let (scope, Purged { count, durable }) = match named.is_empty() {
+        false => ("tag", purge_scopes(shared, named.iter().copied().map(Scope::Tag).collect(), Force::Hard).await),
         true => {
             let mut keys = Vec::new();
             add_keys(shared, ask.clone(), &mut keys);
-            let Purged { count, durable } = purge_keys(shared, keys).await;
-            Report { scope: "url".to_owned(), force: "hard".to_owned(), count, durable }
+            ("url", purge_keys(shared, keys).await)
         }
     };
-    for tag in named {
-        let scope = Scope::Tag(tag);
-        let count = counted(&shared.cache, &scope);
-        report.count = report.count.zip(count).map(|(sum, more)| sum + more);
-        report.durable &= shared.cache.purge(scope, Force::Hard).finish().await.durable;
-    }
-    let count = report.count.map_or("some".to_owned(), |count| count.to_string());
-    let durable = if report.durable { " That is on disk." } else { "" };
+    let count = count.map_or("some".to_owned(), |count| count.to_string());
+    let durable = if durable { " That is on disk." } else { "" };
     let remedy = "The next request asks the origin.";
-    Page::new(200, "purge-done", format!("Purged by {}: {count} stored responses.{durable}", report.scope), remedy)
+    Page::new(200, "purge-done", format!("Purged by {}: {count} stored responses.{durable}", scope), remedy)
 }
 
-fn counted(cache: &Cache, scope: &Scope) -> Option<usize> {
-    (cache.stats().objects + cache.disk().map_or(0, |disk| disk.stats().heads) <= COUNTED_MAX)
-        .then(|| cache.count(scope))
+/// Has rules for some scopes in force at once, counts what they are about, and waits until they are on disk.
+async fn purge_scopes(shared: &Shared, scopes: Vec<Scope>, force: Force) -> Purged {
+    let purging = shared.cache.purge(scopes.iter().cloned(), force);
+    let count = counted(shared, scopes).await;
+    Purged { count, ..purging.finish().await }
+}
+
+/// How many stored responses some scopes are about. All of them are looked at, on a thread of its own: a worker has
+/// other clients.
+async fn counted(shared: &Shared, scopes: Vec<Scope>) -> Option<usize> {
+    let cache = Arc::clone(&shared.cache);
+    if cache.stats().objects + cache.disk().map_or(0, |disk| disk.stats().heads) > COUNTED_MAX {
+        return None;
+    }
+    // Many that are asked for at a time take one core, not all.
+    let counting = shared.counting.acquire().await;
+    let count = tokio::task::spawn_blocking(move || cache.count(&scopes, COUNT_STEPS_MAX)).await;
+    drop(counting);
+    count.ok().flatten()
 }
 
 /// A URL may be stored as a proxy's, and as that of each site that it can be of.
@@ -238,8 +245,10 @@ fn add_keys(shared: &Shared, ask: Ask, keys: &mut Vec<Vec<u8>>) {
 
 async fn purge_keys(shared: &Shared, keys: Vec<Vec<u8>>) -> Purged {
     let mut all = Purged { count: Some(0), durable: true };
-    for key in keys {
-        let purged = shared.cache.purge_key(&key).finish().await;
+    // All are in force before the first is waited for, and share the disk's syncs.
+    let purging: Vec<_> = keys.iter().map(|key| shared.cache.purge_key(key)).collect();
+    for purging in purging {
+        let purged = purging.finish().await;
         all.count = all.count.zip(purged.count).map(|(sum, more)| sum + more);
         all.durable &= purged.durable;
     }

@@ -90,6 +90,8 @@ pub struct Shared {
     pub names: Names,
     /// Seats of those who listen to all that happens.
     pub(crate) listening: Arc<tokio::sync::Semaphore>,
+    /// Held by a purge that counts what it is about.
+    pub(crate) counting: tokio::sync::Semaphore,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -367,6 +369,7 @@ impl Shared {
             pulse: Pulse::default(),
             names: Names::default(),
             listening: Arc::new(tokio::sync::Semaphore::new(control::LISTENING_MAX)),
+            counting: tokio::sync::Semaphore::new(1),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: via.clone(),

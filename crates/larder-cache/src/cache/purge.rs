@@ -4,11 +4,12 @@
 //! each entry is judged when somebody asks for it. With a disk both are on disk before they are acknowledged.
 
 use super::{Cache, Fate, ObjectState};
-use crate::entry::Kept;
+use crate::entry::{Entry, Kept};
 use crate::key::Key;
 use crate::store::rules::{self, Force, Rule, Scope, Verdict};
 use crate::store::{Fetching, NotDurable};
 use larder_wire::date::Stamp;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 /// An invalidation that is being made durable.
@@ -46,6 +47,43 @@ impl Purging {
     }
 }
 
+/// What stored responses are compared with.
+#[derive(Default)]
+struct Sought<'s> {
+    all: bool,
+    prefixes: Vec<&'s [u8]>,
+    tags: HashSet<u64>,
+}
+
+impl<'s> Sought<'s> {
+    fn of(scopes: &'s [Scope]) -> Sought<'s> {
+        let mut sought = Sought::default();
+        for scope in scopes {
+            match scope {
+                Scope::All => sought.all = true,
+                Scope::Prefix(text) => sought.prefixes.push(text),
+                Scope::Tag(tag) => _ = sought.tags.insert(*tag),
+            }
+        }
+        // Of prefixes of one another the shortest says it all: those that are left are found by a binary search.
+        sought.prefixes.sort_unstable();
+        sought.prefixes.dedup_by(|longer, shorter| longer.starts_with(shorter));
+        sought
+    }
+
+    /// Whether a response is meant. Each comparison is a step.
+    fn has(&self, url: &[u8], entry: &Entry, steps: &mut u64) -> bool {
+        *steps += 1;
+        let before = self.prefixes.partition_point(|prefix| *prefix <= url);
+        if self.all || before > 0 && url.starts_with(self.prefixes[before - 1]) {
+            return true;
+        }
+        let Some(kept) = entry.kept().filter(|_| !self.tags.is_empty()) else { return false };
+        *steps += kept.tags().len() as u64;
+        kept.tags().iter().any(|tag| self.tags.contains(tag))
+    }
+}
+
 impl Cache {
     /// Forgets all variants of a key. It takes effect at once; to be awaited before it is acknowledged.
     pub fn purge_key(&self, key: &[u8]) -> Purging {
@@ -58,40 +96,44 @@ impl Cache {
 
     /// Makes all variants of a URL stale, wherever they come from.
     pub fn expire_url(&self, url: &[u8]) -> Purging {
-        self.purge(Scope::Prefix(rules::whole(url).into()), Force::Soft)
+        self.purge([Scope::Prefix(rules::whole(url).into())], Force::Soft)
     }
 
-    /// Makes void all that is in a scope; a prefix is one of the URL. It takes effect at once; to be awaited before it
-    /// is acknowledged.
-    pub fn purge(&self, scope: Scope, force: Force) -> Purging {
+    /// Makes void all that is in one of some scopes; a prefix is one of the URL. It takes effect at once; to be awaited
+    /// before it is acknowledged.
+    pub fn purge(&self, scopes: impl IntoIterator<Item = Scope>, force: Force) -> Purging {
         let on_disk = match &self.disk {
-            Some(disk) => Some(disk.invalidate(scope, force)),
+            Some(disk) => Some(disk.invalidate(scopes, force)),
             None => {
                 let _in_order = self.ruling.lock();
-                self.rules.add(&Rule { number: self.rules.next_number(), scope, force });
+                let numbered = (self.rules.next_number()..).zip(scopes);
+                let rules: Vec<Rule> = numbered.map(|(number, scope)| Rule { number, scope, force }).collect();
+                self.rules.add_all(&rules);
                 None
             }
         };
         Purging { in_memory: 0, on_disk, by: By::Rule }
     }
 
-    /// How many stored responses in memory a scope is about: a walk over all of them.
-    pub fn count(&self, scope: &Scope) -> usize {
-        let mut count = 0;
+    /// How many stored responses in memory are in one of some scopes: one walk over all of them, whatever the number of
+    /// scopes, with no lock held while a response is compared. `None` where that would take more than `steps_max` steps.
+    /// It takes its time: it is not for the thread of a worker.
+    pub fn count(&self, scopes: &[Scope], steps_max: u64) -> Option<usize> {
+        let sought = Sought::of(scopes);
+        let (mut count, mut steps) = (0, 0);
+        let mut within = true;
         self.index.for_each(|object| {
-            let url = rules::subject(object.key().text());
-            let state = object.lock();
-            count += state
-                .variants()
-                .iter()
-                .filter(|entry| match scope {
-                    Scope::All => true,
-                    Scope::Prefix(text) => url.starts_with(text),
-                    Scope::Tag(tag) => entry.kept().is_some_and(|kept| kept.tags().contains(tag)),
-                })
-                .count();
+            if !within {
+                return;
+            }
+            let variants = object.lock().variants().to_vec();
+            let url = if sought.prefixes.is_empty() { Vec::new() } else { rules::subject(object.key().text()) };
+            for entry in variants {
+                count += usize::from(sought.has(&url, &entry, &mut steps));
+            }
+            within = steps <= steps_max;
         });
-        count
+        within.then_some(count)
     }
 
     /// The number of the newest rule.

@@ -156,7 +156,9 @@ impl Writer<'_> {
                 drop(hiding);
                 self.await_purge_log(killed.heads, killed.records, share);
             }
-            Task::Rule(rule, share) => self.await_purge_log(0, vec![Purge::Rule(rule)], share),
+            Task::Rules(rules, share) => {
+                self.await_purge_log(0, rules.iter().cloned().map(Purge::Rule).collect(), share);
+            }
             Task::Sync(waiting) => {
                 self.sync();
                 drop(waiting);

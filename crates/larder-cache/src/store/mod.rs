@@ -501,14 +501,18 @@ impl Store {
         })
     }
 
-    /// Puts a rule in force, at once; it is on disk when it resolves.
-    pub fn invalidate(&self, scope: Scope, force: Force) -> Fetching<Result<usize, NotDurable>> {
+    /// Puts a rule in force for each scope, at once and together; they are on disk when it resolves.
+    pub fn invalidate(
+        &self,
+        scopes: impl IntoIterator<Item = Scope>,
+        force: Force,
+    ) -> Fetching<Result<usize, NotDurable>> {
         let mut next = self.next_rule.lock();
-        let rule = Rule { number: *next, scope, force };
-        *next += 1;
-        self.folders.iter().for_each(|folder| folder.shelf.rules.add(&rule));
+        let rules: Arc<[Rule]> = (*next..).zip(scopes).map(|(number, scope)| Rule { number, scope, force }).collect();
+        *next += rules.len() as u64;
+        self.folders.iter().for_each(|folder| folder.shelf.rules.add_all(&rules));
         drop(next);
-        self.in_all_folders(|_, share| Task::Rule(rule.clone(), share))
+        self.in_all_folders(|_, share| Task::Rules(Arc::clone(&rules), share))
     }
 
     /// A folder out of service makes it not durable.

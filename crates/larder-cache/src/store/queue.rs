@@ -23,8 +23,8 @@ pub(super) enum Task {
     Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Giving<Put> },
     /// Remove heads of a key.
     Forget { key: Bytes, id: Option<ObjectId>, share: Share, hiding: Hiding },
-    /// Bring a rule to disk.
-    Rule(Rule, Share),
+    /// Bring rules to disk.
+    Rules(Arc<[Rule]>, Share),
     /// Bring everything to disk, and let go of this.
     Sync(Arc<Giving<()>>),
 }
@@ -41,14 +41,14 @@ impl Task {
                 TASK_BYTES + (head.key.len() + head.meta.len() + head.tags.len() * 8) as u64 + body
             }
             Task::Extent { bytes, .. } => TASK_BYTES + sum(bytes),
-            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => 0,
+            Task::Forget { .. } | Task::Rules(..) | Task::Sync(_) => 0,
         }
     }
 
     fn refuse(self, why: Refusal) {
         match self {
             Task::Head(_, waiting) | Task::Extent { waiting, .. } => waiting.give(Put::Refused(why)),
-            Task::Forget { .. } | Task::Rule(..) | Task::Sync(_) => {}
+            Task::Forget { .. } | Task::Rules(..) | Task::Sync(_) => {}
         }
     }
 }

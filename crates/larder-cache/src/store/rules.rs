@@ -10,6 +10,7 @@
 //! more void than it says (what shares its place), never less.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashTable;
@@ -105,20 +106,28 @@ impl Rules {
     /// Puts a rule in force. At a start rules may come in any order; later they come in that of their numbers, or a fetch
     /// that began between two of them would be taken to be younger than both.
     pub fn add(&self, rule: &Rule) {
+        self.add_all(std::slice::from_ref(rule));
+    }
+
+    /// The same for several, which are in force together.
+    pub fn add_all(&self, rules: &[Rule]) {
         let mut inner = self.inner.write();
-        let mark = Mark::of(rule);
-        match &rule.scope {
-            Scope::All if rule.force == Force::Validate => inner.validate = inner.validate.max(rule.number),
-            Scope::All => inner.all = inner.all.max(mark),
-            Scope::Tag(tag) => {
-                let held = inner.tags.entry(*tag).or_default();
-                *held = held.max(mark);
+        for rule in rules {
+            let mark = Mark::of(rule);
+            match &rule.scope {
+                Scope::All if rule.force == Force::Validate => inner.validate = inner.validate.max(rule.number),
+                Scope::All => inner.all = inner.all.max(mark),
+                Scope::Tag(tag) => {
+                    let held = inner.tags.entry(*tag).or_default();
+                    *held = held.max(mark);
+                }
+                Scope::Prefix(text) => inner.add_prefix(text, mark),
             }
-            Scope::Prefix(text) => inner.add_prefix(text, mark),
+            inner.fold(self.rules_max);
         }
-        inner.fold(self.rules_max);
-        // Whoever sees the number sees the rule.
-        self.newest.fetch_max(rule.number, Ordering::AcqRel);
+        // Whoever sees the number sees the rules.
+        let newest = rules.iter().map(|rule| rule.number).max().unwrap_or(0);
+        self.newest.fetch_max(newest, Ordering::AcqRel);
     }
 
     /// What the rules say of a response with this key and these tags that was fetched at `epoch`.
@@ -239,6 +248,8 @@ const FOLDED_PLACES: usize = 1 << 14;
 
 #[derive(Default)]
 struct Inner {
+    /// So that nobody outside can prepare prefixes whose hashes collide.
+    seed: Seed,
     all: Mark,
     /// The newest rule that wants everything older validated.
     validate: u64,
@@ -256,7 +267,8 @@ struct Inner {
 impl Inner {
     fn add_prefix(&mut self, text: &[u8], mark: Mark) {
         let same = |held: &(Box<[u8]>, Mark)| *held.0 == *text;
-        match self.prefixes.entry(xxh3_64(text), same, |held| xxh3_64(&held.0)) {
+        let seed = self.seed;
+        match self.prefixes.entry(seed.hash(text), same, |held| seed.hash(&held.0)) {
             Entry::Occupied(mut held) => held.get_mut().1 = held.get().1.max(mark),
             Entry::Vacant(place) => {
                 place.insert((text.into(), mark));
@@ -266,14 +278,22 @@ impl Inner {
     }
 
     fn prefix(&self, text: &[u8]) -> Option<&Mark> {
-        self.prefixes.find(xxh3_64(text), |held| *held.0 == *text).map(|held| &held.1)
+        self.prefix_hashed(self.seed.hash(text), text)
+    }
+
+    fn prefix_hashed(&self, hash: u64, text: &[u8]) -> Option<&Mark> {
+        self.prefixes.find(hash, |held| *held.0 == *text).map(|held| &held.1)
     }
 
     fn mark(&self, key: &[u8], tags: &[u64]) -> Mark {
         let mut mark = self.all.max(self.widened);
-        let known = |length: &usize| self.prefix(&key[..*length]);
-        for held in self.lengths.range(..=key.len()).filter_map(|(length, _)| known(length)) {
-            mark = mark.max(*held);
+        // Each byte of the key is hashed once, however many lengths there are.
+        let mut hashes = self.seed.prefixes(key);
+        for (length, _) in self.lengths.range(..=key.len()) {
+            let hash = hashes.hash(*length);
+            if let Some(held) = self.prefix_hashed(hash, &key[..*length]) {
+                mark = mark.max(*held);
+            }
         }
         if !self.tags.is_empty() {
             tags.iter().filter_map(|tag| self.tags.get(tag)).for_each(|held| mark = mark.max(*held));
@@ -324,6 +344,61 @@ impl Inner {
             keep
         });
     }
+}
+
+/// The seed of the hashes of prefixes.
+#[derive(Clone, Copy)]
+struct Seed(u64);
+
+impl Default for Seed {
+    fn default() -> Seed {
+        Seed(RandomState::new().hash_one("prefixes"))
+    }
+}
+
+impl Seed {
+    fn hash(self, text: &[u8]) -> u64 {
+        self.prefixes(text).hash(text.len())
+    }
+
+    fn prefixes(self, text: &[u8]) -> PrefixHashes<'_> {
+        PrefixHashes { text, seed: self.0, state: self.0, words: 0 }
+    }
+}
+
+/// The hashes of some prefixes of a text, from the shortest to the longest, in one walk over it.
+struct PrefixHashes<'t> {
+    text: &'t [u8],
+    seed: u64,
+    /// Of the whole words before `words`.
+    state: u64,
+    words: usize,
+}
+
+const WORD_BYTES: usize = 8;
+
+impl PrefixHashes<'_> {
+    /// The hash of the first bytes: no fewer than the time before.
+    fn hash(&mut self, length: usize) -> u64 {
+        while (self.words + 1) * WORD_BYTES <= length {
+            self.state = mixed(self.state, self.word(self.words * WORD_BYTES, WORD_BYTES));
+            self.words += 1;
+        }
+        let at = self.words * WORD_BYTES;
+        mixed(mixed(self.state, self.word(at, length - at)), length as u64 ^ self.seed)
+    }
+
+    fn word(&self, at: usize, bytes: usize) -> u64 {
+        let mut word = [0; WORD_BYTES];
+        word[..bytes].copy_from_slice(&self.text[at..at + bytes]);
+        u64::from_le_bytes(word)
+    }
+}
+
+/// A multiplication to 128 bits, folded.
+fn mixed(state: u64, word: u64) -> u64 {
+    let product = u128::from(state ^ word) * 0x9e37_79b9_7f4a_7c15 + u128::from(state.rotate_left(23));
+    product as u64 ^ (product >> 64) as u64
 }
 
 fn forget_length(lengths: &mut BTreeMap<usize, usize>, length: usize) {
@@ -462,6 +537,26 @@ mod tests {
         let short = Rule { number: 1, scope: prefix("http://sho"), force: Force::Hard };
         let before_it = Rule { number: 0, scope: Scope::Tag(7), force: Force::Hard };
         assert!(!rules.supersede(&before_it) && !rules.supersede(&short), "it still says no more than its prefix");
+    }
+
+    #[test]
+    fn prefixes_of_all_lengths_cost_one_walk_over_the_key() {
+        let rules = Rules::new(10_000);
+        let key: Vec<u8> = (0..8_000).map(|at| b'a' + (at * at % 23) as u8).collect();
+        for length in (1..=8_000).rev() {
+            add(&rules, Scope::Prefix(key[..length].into()), Force::Hard);
+        }
+        assert_eq!(rules.verdict(&key, &[], 7_999), Verdict::Gone, "the newest is the shortest");
+        assert_eq!(rules.verdict(b"b", &[], 0), Verdict::Valid);
+        let inner = rules.inner.read();
+        let mut hashes = inner.seed.prefixes(&key);
+        for length in 1..=key.len() {
+            assert_eq!(hashes.hash(length), inner.seed.hash(&key[..length]), "{length}");
+        }
+        assert_eq!(hashes.words, key.len() / WORD_BYTES, "each byte was hashed once");
+        let different: std::collections::HashSet<u64> =
+            (0..=8_000).map(|length| inner.seed.hash(&key[..length])).collect();
+        assert_eq!(different.len(), 8_001);
     }
 
     #[test]

@@ -194,8 +194,8 @@ impl Play {
         let all = Scope::Prefix(b"http".as_slice().into());
         match self.dice.below(200) {
             0 => drop(self.runtime.block_on(cache.purge_key(asking.url.as_bytes()).finish())),
-            1 => drop(self.runtime.block_on(cache.purge(all, Force::Soft).finish())),
-            2 => drop(self.runtime.block_on(cache.purge(all, Force::Hard).finish())),
+            1 => drop(self.runtime.block_on(cache.purge([all], Force::Soft).finish())),
+            2 => drop(self.runtime.block_on(cache.purge([all], Force::Hard).finish())),
             _ => {}
         }
     }
