@@ -160,11 +160,12 @@ fn in_megabytes(bytes: u64) -> u64 {
 
 /// Two or three digits are enough for people.
 pub fn rounded(bytes: u64) -> String {
-    match bytes {
-        ..10_000_000 => show_size(bytes / 1_000 * 1_000),
-        ..10_000_000_000 => show_size(in_megabytes(bytes)),
-        _ => show_size(bytes / 1_000_000_000 * 1_000_000_000),
-    }
+    let unit = match bytes {
+        0..10_000_000 => 1_000,
+        10_000_000..10_000_000_000 => 1_000_000,
+        _ => 1_000_000_000,
+    };
+    show_size(bytes / unit * unit)
 }
 
 #[cfg(test)]
