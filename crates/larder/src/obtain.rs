@@ -3,6 +3,7 @@
 use crate::access::Ask;
 use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
 use crate::page::Page;
+use crate::presence::{Gone, Presence};
 use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::respond::{self, Answer};
@@ -200,7 +201,9 @@ impl Visit<'_> {
     ) -> Option<Answer> {
         let interim = take_interim(&mut order);
         why::begins(self.record, cause, &order.notes);
-        let arrival = self.arrival(fetch::begin(order), &interim, &mut reader).await;
+        let Ok(arrival) = self.arrival(fetch::begin(order), &interim, &mut reader).await else {
+            return Some(Answer::Page(respond::client_gone()));
+        };
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
             (Arrival::Use(entry, Said::Unchanged, own), Some(hit)) => {
@@ -220,14 +223,16 @@ impl Visit<'_> {
         }
     }
 
-    /// Waits for the head. Whoever waits for an origin first gets what is ready.
-    async fn arrival(&mut self, mut led: Led, interim: &Interim, reader: &mut Reader) -> Arrival {
+    /// Waits for the head, for as long as the client does. Whoever waits for an origin first gets what is ready.
+    async fn arrival(&mut self, mut led: Led, interim: &Interim, reader: &mut Reader) -> Result<Arrival, Gone> {
         if !self.session.outbox.is_empty() {
             let _ = led.beside(self.session.flush()).await;
         }
         self.session.lend_buffers();
+        let mut presence = Presence::new(&self.session.worker);
         let arrival = loop {
-            match led.beside(poll_fn(|cx| news(interim, reader, cx))).await {
+            let step = led.beside(poll_fn(|cx| news(interim, reader, cx)));
+            match presence.wait(self.session, step).await? {
                 Step::Interim(head) => {
                     respond::interim(self.session, &head);
                     let _ = led.beside(self.session.flush()).await;
@@ -236,13 +241,17 @@ impl Visit<'_> {
             }
         };
         self.session.borrow_outbox();
-        arrival
+        Ok(arrival)
     }
 
     /// Waits for another request's fetch; its answer may be one for this request too.
     async fn follow(&mut self, mut reader: Reader) -> Option<Answer> {
         let _ = self.session.flush().await;
-        match reader.arrival().await {
+        let mut presence = Presence::new(&self.session.worker);
+        let Ok(arrival) = presence.wait(self.session, reader.arrival()).await else {
+            return Some(Answer::Page(respond::client_gone()));
+        };
+        match arrival {
             Arrival::Head(kept) => {
                 // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
                 let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.vary.matches(self.request));
@@ -341,6 +350,7 @@ impl Relay<'_> {
         }
         let mut led = fetch::begin(order);
         let _ = led.beside(session.flush()).await;
+        let mut presence = Presence::new(&session.worker);
         loop {
             let step = led.beside(async {
                 tokio::select! {
@@ -349,14 +359,17 @@ impl Relay<'_> {
                     more = step(upload, session) => Err(more),
                 }
             });
-            let step = match step.await {
-                Ok(step) => step,
-                Err(Ok(true)) => continue,
-                Err(Ok(false)) => {
+            let step = match presence.until_look(step).await {
+                Some(Ok(step)) => step,
+                None if presence.is_gone(session) => return Answer::Page(respond::client_gone()),
+                None | Some(Err(Ok(true))) => continue,
+                Some(Err(Ok(false))) => {
                     *upload = None;
                     continue;
                 }
-                Err(Err(end)) => return Answer::Page(respond::page_for_end(&end).unwrap_or_else(respond::client_gone)),
+                Some(Err(Err(end))) => {
+                    return Answer::Page(respond::page_for_end(&end).unwrap_or_else(respond::client_gone));
+                }
             };
             match step {
                 Step::Interim(head) => {

@@ -5,6 +5,7 @@
 
 use crate::fetch::Refill;
 use crate::page::Page;
+use crate::presence::Presence;
 use crate::reach;
 use crate::record::{Cause, Id, Outcome, Record};
 use crate::session::{End, Session};
@@ -471,26 +472,25 @@ async fn next_pieces(
     upload: &mut Option<Upload>,
     pieces: &mut Vec<Bytes>,
 ) -> Result<u64, Broke> {
+    let mut waiting = None;
     loop {
         let now = std::future::poll_fn(|cx| Poll::Ready(source.reader.poll_read(cx, range.clone(), pieces))).await;
         let read = match now {
             Poll::Ready(read) => read,
             Poll::Pending => {
                 session.flush().await.map_err(|_| Broke::Client)?;
-                match upload {
-                    None => source.reader.read(range.clone(), pieces).await,
-                    Some(uploading) => tokio::select! {
-                        biased;
-                        read = source.reader.read(range.clone(), pieces) => read,
-                        step = uploading.step(session) => {
-                            match step {
-                                Ok(true) => {}
-                                Ok(false) => *upload = None,
-                                Err(_) => return Err(Broke::Client),
-                            }
-                            continue;
-                        }
-                    },
+                let presence = waiting.get_or_insert_with(|| Presence::new(&session.worker));
+                let step = presence.until_look(next_step(session, &mut source.reader, &range, upload, pieces)).await;
+                match step {
+                    Some(Step::Read(read)) => read,
+                    Some(Step::Uploaded(Ok(true))) => continue,
+                    Some(Step::Uploaded(Ok(false))) => {
+                        *upload = None;
+                        continue;
+                    }
+                    Some(Step::Uploaded(Err(_))) => return Err(Broke::Client),
+                    None if presence.is_gone(session) => return Err(Broke::Client),
+                    None => continue,
                 }
             }
         };
@@ -500,6 +500,28 @@ async fn next_pieces(
             Err(Stop::Hole(_)) => return Err(Broke::Source(None)),
             Err(Stop::Failed(failure)) => return Err(Broke::Source(Some(failure))),
         }
+    }
+}
+
+/// What happened while a body was waited for.
+enum Step {
+    Read(Result<u64, Stop>),
+    Uploaded(Result<bool, End>),
+}
+
+/// Waits for body bytes, or for a step of the request's body where that is on its way still. Cancel-safe.
+async fn next_step(
+    session: &mut Session,
+    reader: &mut Reader,
+    range: &Range<u64>,
+    upload: &mut Option<Upload>,
+    pieces: &mut Vec<Bytes>,
+) -> Step {
+    let Some(uploading) = upload else { return Step::Read(reader.read(range.clone(), pieces).await) };
+    tokio::select! {
+        biased;
+        read = reader.read(range.clone(), pieces) => Step::Read(read),
+        step = uploading.step(session) => Step::Uploaded(step),
     }
 }
 

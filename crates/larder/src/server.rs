@@ -623,6 +623,9 @@ fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstrea
         connections_per_origin_max: settings.connections_per_origin_max.div_ceil(config.workers),
         idle_per_origin_max: settings.idle_per_origin_max.div_ceil(config.workers),
         waiting_max: limits.waiting_per_origin_max.div_ceil(config.workers),
+        client_share_percent: limits.origin_share_percent,
+        unread_per_origin_max: settings.unread_fetches_per_origin_max.div_ceil(config.workers),
+        unread_max: settings.unread_fetches_max.div_ceil(config.workers),
         head_limits: larder_wire::parse::HeadLimits {
             head_bytes_max: limits.head_bytes_max,
             target_bytes_max: limits.target_bytes_max,

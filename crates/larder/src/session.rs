@@ -5,7 +5,7 @@ use crate::heads::Request;
 use crate::listen::{Door, Guest};
 use crate::lobby::Place;
 use crate::outbox::Outbox;
-use crate::socket::Socket;
+use crate::socket::{OtherSide, Socket};
 use crate::ticker::{Over, Timer, Wait};
 use crate::wire::Wire;
 use crate::worker::Worker;
@@ -49,9 +49,13 @@ pub struct Session {
     inbox: BytesMut,
     scan: HeadScan,
     served: u64,
-    /// How many of them the worker's list of clients knows of.
-    noted: u64,
     uploaded: u64,
+    /// For how long the client was silent within this request's body.
+    silent_millis: u32,
+    /// For how long it took nothing of its answers, less what it has earned since.
+    stalled_millis: u32,
+    /// Requests of which the worker's list of clients does not know.
+    unnoted: u8,
     flushes: u8,
     /// An answer lies in a buffer of which there are few: it is the next one's as soon as this is written.
     pub hurries: bool,
@@ -106,7 +110,7 @@ const LENT_MAX: usize = 32;
 const LENT_SMALL_BYTES_MAX: usize = 4 * 1024;
 
 /// After so many requests a connection that stays open is noted in between.
-const NOTED_REQUESTS: u64 = 32;
+const NOTED_REQUESTS: u8 = 32;
 
 impl Session {
     /// A connection on which nothing was read yet but `inbox`. Boxed: a task that hands it on would have a place for it
@@ -128,8 +132,10 @@ impl Session {
             inbox,
             scan: HeadScan::new(),
             served: 0,
-            noted: 0,
             uploaded: 0,
+            silent_millis: 0,
+            stalled_millis: 0,
+            unnoted: 0,
             flushes: 0,
             hurries: false,
             answer_began: false,
@@ -178,11 +184,13 @@ impl Session {
 
     fn begin_request(&mut self, head: &RequestHead) {
         self.served += 1;
-        if self.served - self.noted >= NOTED_REQUESTS {
+        self.unnoted += 1;
+        if self.unnoted >= NOTED_REQUESTS {
             self.note();
         }
         self.uploaded = 0;
         self.answer_began = false;
+        (self.silent_millis, self.stalled_millis) = (0, 0);
         self.last_said = !head.keeps_alive();
         self.head_began = None;
     }
@@ -295,8 +303,7 @@ impl Session {
 
     /// Tells the worker's list of clients what came since it was told last.
     fn note(&mut self) {
-        self.worker.visitors.requests(self.peer.ip(), self.served - self.noted);
-        self.noted = self.served;
+        self.worker.visitors.requests(self.peer.ip(), std::mem::take(&mut self.unnoted).into());
     }
 
     async fn read_head_bytes(&mut self) -> Result<(), End> {
@@ -365,8 +372,8 @@ impl Session {
 
     /// The next part of the request's body. Cancel-safe: what was read stays in the inbox.
     pub async fn upload_piece(&mut self) -> Result<Piece, End> {
-        let Some(decoder) = &mut self.upload else { return Ok(Piece::End(Fields::new())) };
         loop {
+            let Some(decoder) = &mut self.upload else { return Ok(Piece::End(Fields::new())) };
             let step = decoder.decode(&self.inbox).map_err(End::Fault)?;
             match step.event {
                 Event::Data(range) => {
@@ -390,13 +397,52 @@ impl Session {
                 }
                 Event::NeedMore => self.inbox.advance(step.consumed),
             }
-            let limit = self.worker.config().timeouts.body;
+            let limit = self.silence_left();
+            // What a dropped call waited counts too.
+            let waiting = Silence { began: Instant::now(), millis: &mut self.silent_millis };
             let read = read_some(&self.worker, &mut self.wire, &mut self.inbox);
-            match self.timer.limit(limit, Wait::Busy, read).await {
+            let read = self.timer.limit(limit, Wait::Busy, read).await;
+            drop(waiting);
+            match read {
                 Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
                 Ok(Ok(_)) => {}
                 Err(_) => return Err(End::Late),
             }
+        }
+    }
+
+    /// For how long a client may be silent now within its request's body: each pause has a limit, and all pauses together
+    /// have one that grows with what was sent.
+    fn silence_left(&self) -> Duration {
+        let config = self.worker.config();
+        let earned = time_for(self.uploaded, config.limits.upload_bytes_per_second_min);
+        let silent = Duration::from_millis(self.silent_millis.into());
+        config.timeouts.upload_silence.saturating_add(earned).saturating_sub(silent).min(config.timeouts.body)
+    }
+
+    /// For how long a client may take nothing of its answer now.
+    fn stall_left(&self) -> Duration {
+        let timeouts = &self.worker.config().timeouts;
+        let stalled = Duration::from_millis(self.stalled_millis.into());
+        timeouts.download_stall.saturating_sub(stalled).min(timeouts.write)
+    }
+
+    /// A write took so long, and then so many bytes went.
+    fn note_stall(&mut self, waited: Duration, written: usize) {
+        if self.stalled_millis == 0 && waited.is_zero() {
+            return;
+        }
+        let earned = time_for(written as u64, self.worker.config().limits.download_bytes_per_second_min);
+        let stalled = Duration::from_millis(self.stalled_millis.into()) + waited;
+        self.stalled_millis = millis(stalled.saturating_sub(earned));
+    }
+
+    /// What the client did with its side of the connection.
+    pub fn other_side(&self) -> OtherSide {
+        match &self.wire {
+            Wire::Client(socket) => socket.other_side(),
+            Wire::TlsServer(stream) => stream.get_ref().0.socket().other_side(),
+            Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => OtherSide::Open,
         }
     }
 
@@ -432,14 +478,16 @@ impl Session {
             return Ok(0);
         }
         self.send_at_once();
-        let limit = self.worker.config().timeouts.write;
         let mut writes = 0;
         while !self.outbox.is_empty() {
+            let (limit, began) = (self.stall_left(), self.worker.ticker.wait_begins());
             let write = self.outbox.write_some(&mut self.wire);
-            match self.timer.limit(limit, Wait::Busy, write).await {
-                Ok(written) => written.map(|_| writes += 1)?,
+            let written = self.timer.limit(limit, Wait::Busy, write).await;
+            match written {
+                Ok(written) => self.note_stall(self.worker.ticker.since(began), written?),
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
+            writes += 1;
         }
         self.flush_tls().await.map(|()| writes)
     }
@@ -524,6 +572,27 @@ impl Session {
         self.give_up_place();
         (self.wire, self.inbox)
     }
+}
+
+/// Adds what a wait for a client's body took to its silence, also when the wait is given up.
+struct Silence<'a> {
+    began: Instant,
+    millis: &'a mut u32,
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        *self.millis = self.millis.saturating_add(millis(self.began.elapsed()));
+    }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// The time that so many bytes may take at this rate; no end of it where there is no rate.
+fn time_for(bytes: u64, per_second: u64) -> Duration {
+    bytes.saturating_mul(1000).checked_div(per_second).map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// Puts a buffer where the next one is taken from, unless it is too large to be kept.

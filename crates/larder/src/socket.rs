@@ -1,6 +1,7 @@
 //! A client's TCP socket that joins the runtime's poll only when it has to wait. A client whose one request is here by
 //! the time its connection is accepted is read from, answered and closed without ever being registered.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
 use socket2::SockRef;
 use std::io::{self, IoSlice};
@@ -52,6 +53,17 @@ fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
 
 /// An open socket to a client.
 pub struct Socket(State);
+
+/// What the other side of a connection did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherSide {
+    /// It may send more.
+    Open,
+    /// It sends no more, and may still read.
+    HalfClosed,
+    /// It does neither: there was a reset.
+    Closed,
+}
 
 /// Calls without the poll in one visit to a task: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
 /// so a client that always has something to read or room to write must not stay outside.
@@ -107,6 +119,21 @@ impl Socket {
             State::Free(stream, _) => Ok(stream.as_fd()),
             State::Polled(stream) => Ok(stream.as_fd()),
             State::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// What the other side did, whether what it sent before was read or not.
+    pub fn other_side(&self) -> OtherSide {
+        let Ok(socket) = self.descriptor() else { return OtherSide::Closed };
+        let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
+        match poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(1..) => match asked[0].revents() {
+                told if told.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) => OtherSide::Closed,
+                told if told.contains(PollFlags::RDHUP) => OtherSide::HalfClosed,
+                _ => OtherSide::Open,
+            },
+            // It is looked at again soon.
+            _ => OtherSide::Open,
         }
     }
 
@@ -362,6 +389,27 @@ mod tests {
             let mut all = Vec::new();
             client.read_to_end(&mut all).unwrap();
             assert!(all.len() > 1000 && all.iter().all(|&byte| byte == 7));
+        });
+    }
+
+    #[test]
+    fn what_a_client_did_is_seen_behind_what_it_sent() {
+        run(async {
+            let (mut client, mut socket) = pair().await;
+            assert_eq!(socket.other_side(), OtherSide::Open);
+            client.write_all(b"more").unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            while socket.other_side() == OtherSide::Open {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(socket.other_side(), OtherSide::HalfClosed);
+            socket.write_all(b"still read").await.unwrap();
+            // Closed with something unread: a reset.
+            drop(client);
+            while socket.other_side() == OtherSide::HalfClosed {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(socket.other_side(), OtherSide::Closed);
         });
     }
 

@@ -2,6 +2,7 @@
 //! that is opened instead, with a certificate of the local CA.
 
 use crate::access::{self, Ask, Verdict};
+use crate::client::Client;
 use crate::clock;
 use crate::fetch;
 use crate::journey::{self, First};
@@ -241,8 +242,8 @@ async fn ask_upgrade(
     notes: &Notes,
 ) -> Result<(Switch, ResponseHead, Connection), UpstreamFault> {
     let (now, reach) = (notes.attempt(), session.worker.reach(ask.asker()));
-    let upstreams = &session.worker.upstreams;
-    let mut connection = upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, &reach, now.into()).await?;
+    let (upstreams, client) = (&session.worker.upstreams, Some(Client::at(session.peer.ip())));
+    let mut connection = upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, &reach, now.into(), client).await?;
     notes.connected(connection.leased_at().into_std(), connection.peer(), Reuse::New);
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
     let mut fields = fetch::forwarded(&session.worker, request, ask, session.peer, notes);

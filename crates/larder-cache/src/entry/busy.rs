@@ -18,6 +18,8 @@ pub(super) struct Busy {
     pub(super) readers: Vec<Option<Place>>,
     seated: usize,
     pub(super) writer: Option<Waker>,
+    /// Who is told when a reader leaves. Holds nothing busy.
+    watcher: Option<Waker>,
     pub(super) fills: Vec<Filling>,
     fill_count: u64,
     /// What is on its way to the disk.
@@ -161,7 +163,17 @@ impl State {
     pub(super) fn wake_writers(&mut self) {
         let Some(busy) = &mut self.busy else { return };
         let fills = busy.fills.iter_mut().filter_map(|fill| fill.waker.take());
-        busy.writer.take().into_iter().chain(fills).for_each(Waker::wake);
+        let watcher = busy.watcher.take();
+        busy.writer.take().into_iter().chain(fills).chain(watcher).for_each(Waker::wake);
+    }
+
+    /// This task is woken when a reader leaves.
+    pub(super) fn watch(&mut self, cx: &Context<'_>) {
+        let watcher = &mut self.busy().watcher;
+        match watcher {
+            Some(waker) => waker.clone_from(cx.waker()),
+            empty => *empty = Some(cx.waker().clone()),
+        }
     }
 
     /// Who stands in this range gets what is here, and no more.

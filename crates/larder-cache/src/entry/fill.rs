@@ -41,6 +41,11 @@ impl Fill {
         &self.entry
     }
 
+    /// The number under which the entry knows it.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The bytes to ask for.
     pub fn hole(&self) -> Range<u64> {
         self.hole.clone()

@@ -33,11 +33,13 @@ mod busy;
 mod fill;
 mod reader;
 mod spool;
+mod watch;
 mod writer;
 
 pub use fill::Fill;
 pub use reader::{Arrival, Gap, Reader, Stop};
 pub(crate) use spool::OnDisk;
+pub use watch::{Wanted, Watch};
 pub use writer::{Room, Writer};
 
 /// A response head ready for use, with what was decided about it when it arrived.

@@ -1,7 +1,7 @@
 //! The one who fills an entry from its start.
 
 use super::spool::{OnDisk, Spool};
-use super::{Entry, Failure, Fill, Kept, Phase, Redirection, Retention, Said, State};
+use super::{Entry, Failure, Fill, Kept, Phase, Redirection, Retention, Said, State, Watch};
 use crate::cache::Cache;
 use crate::key::Key;
 use crate::store::INLINE_BYTES_MAX;
@@ -71,6 +71,16 @@ impl Writer {
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
     pub fn is_unattended(&self) -> bool {
         self.unattended
+    }
+
+    /// Sees who wants what this writer brings, and what `fill` does.
+    pub fn watch(&self, fill: Option<&Fill>) -> Watch {
+        Watch {
+            entry: Arc::clone(&self.entry),
+            abandoned_bytes_max: self.cache.settings.abandoned_bytes_max,
+            unattended: self.unattended,
+            hole: fill.map(|fill| (Arc::clone(fill.entry()), fill.number())),
+        }
     }
 
     /// Whether a body of this length may be kept, in memory or on disk.
@@ -186,7 +196,8 @@ impl Writer {
         let mut state = self.entry.state.lock();
         match state.retention {
             Retention::Keep if state.rest_comes_otherwise() => Poll::Ready(Room::Gone),
-            Retention::Keep if state.seated() > 0 || self.unattended || self.worth_finishing(&state) => {
+            Retention::Keep if state.seated() > 0 || self.unattended => Poll::Ready(Room::Go),
+            Retention::Keep if state.is_worth_finishing(self.cache.settings.abandoned_bytes_max) => {
                 Poll::Ready(Room::Go)
             }
             Retention::Keep => Poll::Ready(Room::Gone),
@@ -325,17 +336,6 @@ impl Writer {
         self.end_failed(failure);
     }
 
-    /// The rule for a fetch whose clients all left: it goes on when the answer is stored and at most
-    /// `abandoned_bytes_max` are missing, or less than half of it.
-    fn worth_finishing(&self, state: &State) -> bool {
-        let limit = self.cache.settings.abandoned_bytes_max;
-        let (have, length) = (state.received(), state.length);
-        match length {
-            Some(length) => length - have.min(length) <= limit.max(have),
-            None => have <= limit,
-        }
-    }
-
     /// The budget holds at once: others go, or this body leaves memory as soon as it is on disk, or, without a disk, it
     /// stops being kept.
     fn make_room(&mut self, received: u64) {
@@ -395,6 +395,16 @@ impl Writer {
 const SPARED_BYTES_MIN: u64 = 1024 * 1024;
 
 impl State {
+    /// The rule for a fetch whose clients all left: it goes on when the answer is stored and at most so many bytes are
+    /// missing, or less than half of it.
+    pub(super) fn is_worth_finishing(&self, abandoned_bytes_max: u64) -> bool {
+        let (have, length) = (self.received(), self.length);
+        match length {
+            Some(length) => length - have.min(length) <= abandoned_bytes_max.max(have),
+            None => have <= abandoned_bytes_max,
+        }
+    }
+
     /// What the stream would bring next is here already, or other fetches are bringing it.
     fn rest_comes_otherwise(&self) -> bool {
         let received = self.received();

@@ -393,6 +393,12 @@ pub struct Limits {
     pub connections_per_client_max: Option<usize>,
     /// Requests that wait for a connection to one origin; further ones are answered 503.
     pub waiting_per_origin_max: usize,
+    /// Of an origin's connections and of those places to wait, the part that one client may have.
+    pub origin_share_percent: u32,
+    /// A request body has to come that fast on average, its client's silence taken together.
+    pub upload_bytes_per_second_min: u64,
+    /// An answer has to be taken that fast on average.
+    pub download_bytes_per_second_min: u64,
 }
 
 impl Default for Limits {
@@ -405,6 +411,9 @@ impl Default for Limits {
             connections_max: 10_000,
             connections_per_client_max: None,
             waiting_per_origin_max: 1_024,
+            origin_share_percent: 50,
+            upload_bytes_per_second_min: 100,
+            download_bytes_per_second_min: 100,
         }
     }
 }
@@ -418,8 +427,14 @@ pub struct Timeouts {
     pub idle: Duration,
     /// Without a further byte of a request's body; then 408.
     pub body: Duration,
+    /// The silence of a client during a whole request body; what it sends earns more by `upload_bytes_per_second_min`.
+    pub upload_silence: Duration,
     /// Without progress in writing to a client; then the connection is closed.
     pub write: Duration,
+    /// The time that a client may take nothing of a whole answer; what it takes earns more.
+    pub download_stall: Duration,
+    /// For how long a client that has ended its direction is still taken to wait for its answer.
+    pub half_closed: Duration,
     /// To resolve, connect and finish TLS with an origin; then 504.
     pub connect: Duration,
     /// From the request's end to the head of the origin's answer; then 504.
@@ -440,7 +455,10 @@ impl Default for Timeouts {
             head: Duration::from_secs(30),
             idle: Duration::from_secs(60),
             body: Duration::from_secs(60),
+            upload_silence: Duration::from_secs(30),
             write: Duration::from_secs(60),
+            download_stall: Duration::from_secs(60),
+            half_closed: Duration::from_secs(3),
             connect: Duration::from_secs(10),
             first_byte: Duration::from_secs(60),
             origin_idle: Duration::from_secs(60),
@@ -540,6 +558,10 @@ pub struct UpstreamSettings {
     pub connections_per_origin_max: usize,
     /// Unused connections kept to one origin.
     pub idle_per_origin_max: usize,
+    /// Fetches from one origin that go on although their clients have left.
+    pub unread_fetches_per_origin_max: usize,
+    /// The same for all origins together.
+    pub unread_fetches_max: usize,
     /// How long an unused connection is kept.
     pub idle: Duration,
     /// Who resolves names.
@@ -555,6 +577,8 @@ impl Default for UpstreamSettings {
         UpstreamSettings {
             connections_per_origin_max: 512,
             idle_per_origin_max: 64,
+            unread_fetches_per_origin_max: 64,
+            unread_fetches_max: 256,
             idle: Duration::from_secs(30),
             resolver: ResolverKind::Dns,
             dns_bytes_max: 1 << 20,

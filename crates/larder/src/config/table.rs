@@ -138,6 +138,16 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 10_000_000)
         .at_restart()
     .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
+    Whole::new("limits.origin_share_percent", Field::Percent(|c| &mut c.limits.origin_share_percent))
+        .between(1, 100)
+        .at_restart()
+    .about("The part of an origin's connections (`upstream.connections_per_origin_max`) and of its waiting places (`waiting_per_origin_max`) that one client may have: an IPv4 address, or an IPv6 network of 64 bits. Its further requests wait, then are answered 503. `100` where all requests come from one proxy."),
+    Whole::new("limits.upload_bytes_per_second_min", Field::Size(|c| &mut c.limits.upload_bytes_per_second_min))
+        .between(0, PB)
+        .about("How fast a request body must come: each so many bytes earn a second of silence beyond `timeouts.upload_silence`; then 408. Only waits for the client count. `0` is no minimum."),
+    Whole::new("limits.download_bytes_per_second_min", Field::Size(|c| &mut c.limits.download_bytes_per_second_min))
+        .between(0, PB)
+        .about("How fast an answer must be taken: each so many bytes that a slow client takes make up for a second in which it took nothing; more than `timeouts.download_stall` of these must not come together, then the connection is closed. Only waits for the client count, so events and long polls may be as slow as they like. `0` is no minimum."),
     Whole::new("timeouts.head", Field::Time(|c| &mut c.timeouts.head))
         .between(100, DAY)
         .about("From a request's first byte (on a new connection from its opening, TLS included) to the end of its head; then 408."),
@@ -147,9 +157,18 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("timeouts.body", Field::Time(|c| &mut c.timeouts.body))
         .between(100, DAY)
         .about("Without a further byte of a request body; then 408."),
+    Whole::new("timeouts.upload_silence", Field::Time(|c| &mut c.timeouts.upload_silence))
+        .between(100, DAY)
+        .about("The silence of a client during a whole request body, its pauses taken together, beyond what `limits.upload_bytes_per_second_min` grants; then 408."),
     Whole::new("timeouts.write", Field::Time(|c| &mut c.timeouts.write))
         .between(100, DAY)
         .about("Without progress in writing to a client; then the connection is closed."),
+    Whole::new("timeouts.download_stall", Field::Time(|c| &mut c.timeouts.download_stall))
+        .between(100, DAY)
+        .about("The time that a client may take nothing of a whole answer, its pauses taken together, less what it makes up for by `limits.download_bytes_per_second_min`; then the connection is closed."),
+    Whole::new("timeouts.half_closed", Field::Time(|c| &mut c.timeouts.half_closed))
+        .between(0, DAY)
+        .about("For how long a client that has ended its direction of the connection is still taken to wait for an answer that has to be fetched: programs that leave look the same. A client that reset the connection is not waited for at all. Both are looked for once a second."),
     Whole::new("timeouts.connect", Field::Time(|c| &mut c.timeouts.connect))
         .between(10, DAY)
         .at_restart()
@@ -288,6 +307,14 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 1_000_000)
         .at_restart()
     .about("Unused connections kept open to one origin."),
+    Whole::new("upstream.unread_fetches_per_origin_max", Field::Count(|c| &mut c.upstream.unread_fetches_per_origin_max))
+        .between(0, 1_000_000)
+        .at_restart()
+    .about("Fetches from one origin that go on for the store although all their clients have left (at most 16 MB missing, or less than half), or that refresh behind a stale answer. Further ones end."),
+    Whole::new("upstream.unread_fetches_max", Field::Count(|c| &mut c.upstream.unread_fetches_max))
+        .between(0, 1_000_000)
+        .at_restart()
+    .about("The same for all origins together."),
     Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
         .between(0, DAY)
         .at_restart()

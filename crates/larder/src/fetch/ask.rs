@@ -1,6 +1,7 @@
 //! Sends a request to an origin and waits for the final head; interim heads and the request's body on the way.
 
 use super::Order;
+use crate::client::Client;
 use crate::record::Reuse;
 use crate::session::Piece;
 use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
@@ -92,9 +93,7 @@ impl Order {
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
         let now = self.notes.attempt();
         let requested = self.worker.stamp_at(now);
-        let reach = self.worker.reach(self.ask.asker());
-        let mut connection =
-            self.worker.upstreams.connection_at(self.ask.connects_to(), fresh, &reach, now.into()).await?;
+        let mut connection = self.lease(fresh, now).await?;
         let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
         self.notes.connected(connection.leased_at().into_std(), connection.peer(), reuse);
         let mut bytes = Vec::with_capacity(512);
@@ -115,6 +114,11 @@ impl Order {
                 Ok(Answer { head, times, connection, uplink })
             }
         }
+    }
+
+    async fn lease(&self, fresh: Fresh, now: Instant) -> Result<Connection, UpstreamFault> {
+        let (reach, client) = (self.worker.reach(self.ask.asker()), Some(Client::at(self.peer.ip())));
+        self.worker.upstreams.connection_at(self.ask.connects_to(), fresh, &reach, now.into(), client).await
     }
 
     fn answered(&self, head: &ResponseHead, requested: Stamp) -> Times {

@@ -1,25 +1,30 @@
 //! A fetch in the hands of the client that began it: until the head of the answer is here it has no task of its own, so
 //! that a short answer takes one turn of one task from the origin's socket to the client's.
 
+use crate::upstream::{AskedOrigin, Unread};
 use crate::worker::Worker;
+use larder_cache::entry::{Wanted, Watch};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// A fetch that goes on while its client waits in [`Led::beside`]. Dropped before its end it becomes a task: others may
-/// follow it, and what is left of a body comes at its own pace.
+/// A fetch that goes on while its client waits in [`Led::beside`]. Dropped before its end it becomes a task, as long as
+/// somebody wants it: others may follow it, and what is left of a body comes at its own pace.
 #[must_use]
 pub struct Led {
-    run: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    run: Option<Run>,
+    left: Option<Left>,
     worker: Rc<Worker>,
 }
 
+pub(super) type Run = Pin<Box<dyn Future<Output = ()>>>;
+
 impl Led {
-    pub(super) fn new(run: Pin<Box<dyn Future<Output = ()>>>, worker: Rc<Worker>) -> Led {
-        Led { run: Some(run), worker }
+    pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, worker: Rc<Worker>) -> Led {
+        Led { run: Some(run), left: Some(Left { watch, asks, leave: None }), worker }
     }
 
     /// Does something for the client while the fetch goes on. The fetch has the first turn: `work` sees what it brought.
@@ -45,11 +50,38 @@ impl Led {
 
 impl Drop for Led {
     fn drop(&mut self) {
+        let (Some(mut run), Some(mut left)) = (self.run.take(), self.left.take()) else { return };
         // A worker that ends takes its fetches with it.
-        if let Some(run) = self.run.take()
-            && Handle::try_current().is_ok()
-        {
-            tokio::task::spawn_local(run);
+        if left.goes_on(&Context::from_waker(Waker::noop())) && Handle::try_current().is_ok() {
+            tokio::task::spawn_local(poll_fn(move |cx| match left.goes_on(cx) {
+                true => run.as_mut().poll(cx),
+                false => Poll::Ready(()),
+            }));
+        }
+    }
+}
+
+/// A fetch that its client has left to itself.
+struct Left {
+    watch: Watch,
+    asks: AskedOrigin,
+    /// That it may go on although nobody reads it.
+    leave: Option<Unread>,
+}
+
+impl Left {
+    /// Whether somebody wants it still: a client, or the store while not too many fetches go on for the store alone.
+    fn goes_on(&mut self, cx: &Context<'_>) -> bool {
+        match self.watch.wanted(cx) {
+            Wanted::Read => {
+                self.leave = None;
+                true
+            }
+            Wanted::No => false,
+            Wanted::Kept => {
+                self.leave = self.leave.take().or_else(|| self.asks.unread());
+                self.leave.is_some()
+            }
         }
     }
 }

@@ -129,10 +129,11 @@ enum Keepable {
 
 /// Begins a fetch for a client that waits for its answer.
 pub fn begin(order: Box<Order>) -> Led {
-    let worker = Rc::clone(&order.worker);
+    let (worker, watch) = (Rc::clone(&order.worker), order.writer.watch(order.fill.as_ref()));
+    let asks = worker.upstreams.asked(order.ask.connects_to());
     match order.notes.sampled.get() {
-        None => Led::new(place::boxed(|| run(order)), worker),
-        Some(_) => Led::new(Box::pin(run_traced(order)), worker),
+        None => Led::new(place::boxed(|| run(order)), watch, asks, worker),
+        Some(_) => Led::new(Box::pin(run_traced(order)), watch, asks, worker),
     }
 }
 

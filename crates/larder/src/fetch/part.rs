@@ -188,6 +188,8 @@ impl Refill {
         tokio::task::spawn_local(async move {
             let bytes_max = self.worker.shared.cache.settings().abandoned_bytes_max;
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
+                // Nobody waits for it.
+                let Some(_leave) = self.worker.upstreams.asked(self.ask.connects_to()).unread() else { return };
                 let Some(order) = self.order(&entry, &hole) else { return };
                 Box::pin(super::run(order)).await;
                 // It was not filled: the origin is in trouble, or has something else now.

@@ -19,8 +19,10 @@ pub use connection::{Connection, HeldConnection, Sender};
 pub use dns::ResolverChoice;
 pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 pub use memory::Memory;
+pub use pool::{AskedOrigin, Unread};
 pub use receive::Receiver;
 
+use crate::client::Client;
 use crate::reach::Reach;
 use crate::ticker::Ticker;
 use bytes::BytesMut;
@@ -59,6 +61,12 @@ pub struct Settings {
     pub idle_max: usize,
     /// Requests that wait for a connection to one origin, per worker.
     pub waiting_max: usize,
+    /// The part of an origin's connections, and of the places of those who wait for one, that one client may have.
+    pub client_share_percent: u32,
+    /// Fetches from one origin that go on although nobody reads them, per worker.
+    pub unread_per_origin_max: usize,
+    /// The same for all origins together, per worker.
+    pub unread_max: usize,
     /// Interim (1xx) heads before the answer.
     pub interim_heads_max: u32,
     /// Limits of a response head.
@@ -85,6 +93,9 @@ impl Settings {
             idle_per_origin_max: 64,
             idle_max: 512,
             waiting_max: 1024,
+            client_share_percent: 100,
+            unread_per_origin_max: 64,
+            unread_max: 256,
             interim_heads_max: 32,
             head_limits: HeadLimits::default(),
             resolver: ResolverChoice::default(),
@@ -260,23 +271,24 @@ impl Upstreams {
     /// may have, waits in a queue, at most `connect_timeout`.
     /// No further than `reach` permits.
     pub async fn connection(&self, url: &Url, fresh: Fresh, reach: &Reach) -> Result<Connection, UpstreamFault> {
-        self.connection_at(url, fresh, reach, Instant::now()).await
+        self.connection_at(url, fresh, reach, Instant::now(), None).await
     }
 
-    /// The same for a caller who knows what time it is.
+    /// The same for a caller who knows what time it is, and for a client, who may have its share of them.
     pub async fn connection_at(
         &self,
         url: &Url,
         fresh: Fresh,
         reach: &Reach,
         now: Instant,
+        client: Option<Client>,
     ) -> Result<Connection, UpstreamFault> {
         let slot = self.shared.pool.slot(url, now);
-        if let Some(grant) = slot.at_once(fresh, reach, now) {
+        if let Some(grant) = slot.at_once(fresh, reach, now, client) {
             return self.granted(grant, reach, now).await;
         }
         // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-        let grant = Box::pin(slot.lease(fresh, reach)).await?;
+        let grant = Box::pin(slot.lease(fresh, reach, client)).await?;
         self.granted(grant, reach, Instant::now()).await
     }
 
@@ -303,6 +315,11 @@ impl Upstreams {
                 Err(fault)
             }
         }
+    }
+
+    /// The origin of a URL, for a fetch that may go on when its clients have left.
+    pub fn asked(&self, url: &Url) -> AskedOrigin {
+        self.shared.pool.asked(url)
     }
 
     /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.

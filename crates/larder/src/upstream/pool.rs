@@ -1,11 +1,12 @@
 //! How many connections an origin may have, which idle ones are kept, and who waits for one.
 //!
 //! Every open connection of an origin holds one [`Permit`]; an idle one's permit lies in its [`Slot`]. A
-//! permit or connection that comes back goes to the first who waits, never to a newcomer. While somebody
-//! waits nothing is idle.
+//! permit or connection that comes back goes to the first who waits and may have one more, never to a newcomer. While
+//! somebody waits nothing is idle, unless all who wait have their client's share (decision 026).
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
+use crate::client::Client;
 use crate::reach::Reach;
 use crate::wire::Wire;
 use larder_wire::Url;
@@ -35,6 +36,7 @@ pub(super) struct Pool {
     /// The slot that was asked for last: most workers talk to few origins.
     recent: RefCell<Option<Rc<Slot>>>,
     idle_total: Rc<Cell<usize>>,
+    unread_total: Rc<Cell<usize>>,
     forgotten: Cell<Counts>,
     sweep_at: Cell<Instant>,
 }
@@ -45,6 +47,10 @@ struct Limits {
     idle_per_origin_max: usize,
     idle_max: usize,
     waiting_max: usize,
+    client_connections_max: usize,
+    client_waiting_max: usize,
+    unread_per_origin_max: usize,
+    unread_max: usize,
     waiting_time: Duration,
     keep_alive: Duration,
 }
@@ -57,12 +63,17 @@ impl Pool {
                 idle_per_origin_max: settings.idle_per_origin_max,
                 idle_max: settings.idle_max,
                 waiting_max: settings.waiting_max,
+                client_connections_max: share(settings.connections_per_origin_max, settings.client_share_percent),
+                client_waiting_max: share(settings.waiting_max, settings.client_share_percent),
+                unread_per_origin_max: settings.unread_per_origin_max,
+                unread_max: settings.unread_max,
                 waiting_time: settings.connect_timeout,
                 keep_alive: settings.keep_alive,
             },
             slots: RefCell::default(),
             recent: RefCell::default(),
             idle_total: Rc::default(),
+            unread_total: Rc::default(),
             forgotten: Cell::default(),
             sweep_at: Cell::new(Instant::now() + SWEEP_EVERY),
         }
@@ -93,6 +104,13 @@ impl Pool {
         let slot = Rc::new(Slot::new(origin.clone(), self.limits, self.idle_total.clone()));
         self.slots.borrow_mut().insert(origin.clone(), slot.clone());
         slot
+    }
+
+    /// The origin of a URL, for a fetch that may go on when its clients have left.
+    pub fn asked(&self, url: &Url) -> AskedOrigin {
+        let recent = self.recent.borrow().as_ref().filter(|slot| slot.origin.serves(url)).cloned();
+        let slot = recent.unwrap_or_else(|| self.look_up(&Origin::of(url)));
+        AskedOrigin { slot, unread_total: Rc::clone(&self.unread_total) }
     }
 
     /// Gives a connection back: to the first who waits, or to the idle ones.
@@ -174,20 +192,111 @@ impl Grant {
     }
 }
 
+/// A part of a limit, rounded up and never nothing.
+fn share(max: usize, percent: u32) -> usize {
+    let part = max.saturating_mul(usize::try_from(percent).unwrap_or(100)).div_ceil(100);
+    part.clamp(max.min(1), max)
+}
+
+/// An origin that is asked, where fetches that nobody reads are counted.
+pub struct AskedOrigin {
+    slot: Rc<Slot>,
+    unread_total: Rc<Cell<usize>>,
+}
+
+impl AskedOrigin {
+    /// Leave for a fetch to go on although nobody reads it; `None` when so many do already.
+    pub fn unread(&self) -> Option<Unread> {
+        let (of_origin, total, limits) = (&self.slot.unread, &self.unread_total, &self.slot.limits);
+        if of_origin.get() >= limits.unread_per_origin_max || total.get() >= limits.unread_max {
+            return None;
+        }
+        of_origin.set(of_origin.get() + 1);
+        total.set(total.get() + 1);
+        Some(Unread { slot: Rc::clone(&self.slot), total: Rc::clone(total) })
+    }
+}
+
+/// A fetch that nobody reads, as long as this lives.
+pub struct Unread {
+    slot: Rc<Slot>,
+    total: Rc<Cell<usize>>,
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.slot.unread.set(self.slot.unread.get() - 1);
+        self.total.set(self.total.get() - 1);
+    }
+}
+
 /// The right to have one connection open; coming back (by drop) it goes to the first who waits.
 pub(super) struct Permit {
     slot: Rc<Slot>,
+    /// Where its client stands among those that have one; nowhere while it lies with an idle connection.
+    lease: Option<usize>,
 }
 
 impl Permit {
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
+
+    /// No client has it any more.
+    fn end_lease(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.slot.state.borrow_mut().leases.end(lease);
+        }
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        self.end_lease();
         self.slot.permit_back();
+    }
+}
+
+/// Whose requests have an origin's connections. A lease costs no look-up; only where a client's share may be reached are
+/// they counted.
+#[derive(Default)]
+struct Leases {
+    places: Vec<Option<Client>>,
+    free: Vec<usize>,
+}
+
+impl Leases {
+    fn begin(&mut self, client: Option<Client>) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place] = client;
+                place
+            }
+            None => {
+                self.places.push(client);
+                self.places.len() - 1
+            }
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        self.places[place] = None;
+        self.free.push(place);
+    }
+
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    fn has(&self, client: Option<Client>, many: usize) -> bool {
+        client.is_some() && self.len() >= many && self.places.iter().filter(|held| **held == client).count() >= many
+    }
+
+    /// How many each client has.
+    fn by_client(&self) -> HashMap<Client, usize> {
+        let mut counts = HashMap::new();
+        self.places.iter().flatten().for_each(|client| *counts.entry(*client).or_default() += 1);
+        counts
     }
 }
 
@@ -197,6 +306,8 @@ pub(super) struct Slot {
     limits: Limits,
     state: RefCell<SlotState>,
     idle_total: Rc<Cell<usize>>,
+    /// Fetches that go on although nobody reads them.
+    unread: Cell<usize>,
     counts: Cell<Counts>,
     favourite: Cell<Option<IpAddr>>,
     used_at: Cell<Instant>,
@@ -210,10 +321,12 @@ struct SlotState {
     idle: Vec<Kept>,
     waiting: VecDeque<Waiting>,
     tickets: u64,
+    leases: Leases,
 }
 
 struct Waiting {
     ticket: u64,
+    client: Option<Client>,
     fresh: Fresh,
     grant: oneshot::Sender<Grant>,
 }
@@ -225,6 +338,7 @@ impl Slot {
             limits,
             state: RefCell::default(),
             idle_total,
+            unread: Cell::default(),
             counts: Cell::default(),
             favourite: Cell::new(None),
             used_at: Cell::new(Instant::now()),
@@ -251,16 +365,42 @@ impl Slot {
     }
 
     /// Waits in the queue for a connection, or for the right to open one.
-    pub async fn lease(self: &Rc<Slot>, fresh: Fresh, reach: &Reach) -> Result<Grant, UpstreamFault> {
-        let mut place = self.queue_up(fresh)?;
+    pub async fn lease(
+        self: &Rc<Slot>,
+        fresh: Fresh,
+        reach: &Reach,
+        client: Option<Client>,
+    ) -> Result<Grant, UpstreamFault> {
+        let mut place = self.queue_up(fresh, client)?;
         match timeout(self.limits.waiting_time, &mut place.grant).await {
             Ok(Ok(grant)) => Ok(grant.checked(reach)),
             _ => Err(self.busy("none became free in time")),
         }
     }
 
-    /// An idle connection, or the right to open one, unless all are taken.
-    pub fn at_once(self: &Rc<Slot>, fresh: Fresh, reach: &Reach, now: Instant) -> Option<Grant> {
+    /// An idle connection, or the right to open one, unless all are taken or this client has its share of them.
+    pub fn at_once(
+        self: &Rc<Slot>,
+        fresh: Fresh,
+        reach: &Reach,
+        now: Instant,
+        client: Option<Client>,
+    ) -> Option<Grant> {
+        if self.state.borrow().leases.has(client, self.limits.client_connections_max) {
+            return None;
+        }
+        let grant = self.free_at_once(fresh, reach, now)?;
+        Some(self.leased(grant, client))
+    }
+
+    /// Notes whose the connection is for now.
+    fn leased(&self, mut grant: Grant, client: Option<Client>) -> Grant {
+        let (Grant::Reuse(_, permit) | Grant::Open(permit)) = &mut grant;
+        permit.lease = Some(self.state.borrow_mut().leases.begin(client));
+        grant
+    }
+
+    fn free_at_once(self: &Rc<Slot>, fresh: Fresh, reach: &Reach, now: Instant) -> Option<Grant> {
         if fresh == Fresh::ReuseAllowed
             && let Some(grant) = self.reuse(reach, now)
         {
@@ -290,7 +430,7 @@ impl Slot {
     fn take_idle(self: &Rc<Slot>, take: impl FnOnce(&mut Vec<Kept>) -> Option<Kept>) -> Option<(Kept, Permit)> {
         let kept = take(&mut self.state.borrow_mut().idle)?;
         self.idle_total.set(self.idle_total.get() - 1);
-        Some((kept, Permit { slot: self.clone() }))
+        Some((kept, Permit { slot: self.clone(), lease: None }))
     }
 
     fn new_permit(self: &Rc<Slot>) -> Option<Permit> {
@@ -299,18 +439,26 @@ impl Slot {
             return None;
         }
         state.open += 1;
-        Some(Permit { slot: self.clone() })
+        Some(Permit { slot: self.clone(), lease: None })
     }
 
-    fn queue_up(self: &Rc<Slot>, fresh: Fresh) -> Result<Place, UpstreamFault> {
+    fn queue_up(self: &Rc<Slot>, fresh: Fresh, client: Option<Client>) -> Result<Place, UpstreamFault> {
         let mut state = self.state.borrow_mut();
         if state.waiting.len() >= self.limits.waiting_max {
             return Err(self.busy("too many requests wait for one already"));
         }
+        let share = self.limits.client_waiting_max;
+        if client.is_some()
+            && state.waiting.len() >= share
+            && state.waiting.iter().filter(|waiting| waiting.client == client).count() >= share
+        {
+            let detail = format!("{share} requests of this client wait for a connection to {} already", self.origin);
+            return Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail));
+        }
         let (sender, receiver) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
-        state.waiting.push_back(Waiting { ticket, fresh, grant: sender });
+        state.waiting.push_back(Waiting { ticket, client, fresh, grant: sender });
         Ok(Place { slot: self.clone(), ticket, grant: receiver })
     }
 
@@ -321,26 +469,41 @@ impl Slot {
     }
 
     /// Gives a returned connection to the first who waits; hands it back when nobody does.
-    fn hand_over(&self, idle: Idle, permit: Permit) -> Option<(Idle, Permit)> {
+    fn hand_over(&self, idle: Idle, mut permit: Permit) -> Option<(Idle, Permit)> {
+        permit.end_lease();
         let Some(first) = self.next_waiting() else { return Some((idle, permit)) };
         let grant = match first.fresh {
             Fresh::ReuseAllowed => Grant::Reuse(idle, permit),
             Fresh::NewOnly => Grant::Open(permit),
         };
+        let grant = self.leased(grant, first.client);
         // One who has just left drops the grant, and its permit goes to the next.
         let _ = first.grant.send(grant);
         None
     }
 
-    /// The first in the queue, whose place is free again.
+    /// The first in the queue whose client has not its share of connections; its place is free again.
     fn next_waiting(&self) -> Option<Waiting> {
-        self.state.borrow_mut().waiting.pop_front()
+        let mut state = self.state.borrow_mut();
+        let share = self.limits.client_connections_max;
+        if state.waiting.is_empty() || state.leases.len() < share {
+            return state.waiting.pop_front();
+        }
+        let counts = state.leases.by_client();
+        let may_have = |waiting: &Waiting| {
+            waiting.client.is_none_or(|client| counts.get(&client).is_none_or(|&leased| leased < share))
+        };
+        let first = state.waiting.iter().position(may_have)?;
+        state.waiting.remove(first)
     }
 
     fn permit_back(self: &Rc<Slot>) {
         match self.next_waiting() {
             // The permit lives on in other hands.
-            Some(first) => drop(first.grant.send(Grant::Open(Permit { slot: self.clone() }))),
+            Some(first) => {
+                let grant = Grant::Open(Permit { slot: self.clone(), lease: None });
+                drop(first.grant.send(self.leased(grant, first.client)));
+            }
             None => self.state.borrow_mut().open -= 1,
         }
     }
@@ -350,7 +513,6 @@ impl Slot {
         let now = Instant::now();
         let time = idle.origin_keeps.map_or(self.limits.keep_alive, |keeps| keeps.min(self.limits.keep_alive));
         let mut state = self.state.borrow_mut();
-        debug_assert!(state.waiting.is_empty(), "nothing is idle while somebody waits");
         state.open += 1;
         state.idle.push(Kept { idle, since: now, until: now + time });
         drop(state);

@@ -1,8 +1,11 @@
 //! How many connections there may be, who waits, and that nothing leaks when those who wait leave.
 
 use crate::play::*;
+use larder::client::Client;
 use larder::reach::Reach;
-use larder::upstream::{Fresh, Origin, Settings, SettingsFault, UpstreamFaultKind, Upstreams};
+use larder::upstream::{
+    Connection, Fresh, Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams,
+};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -210,4 +213,84 @@ async fn settings_that_permit_nothing_are_refused() {
 fn refused_address() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
+}
+
+/// A connection for a client at this address.
+async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result<Connection, UpstreamFault> {
+    let client = Some(Client::at([10, 0, 0, client].into()));
+    let now = tokio::time::Instant::now();
+    patiently(upstreams.connection_at(&url(origin), Fresh::ReuseAllowed, &Reach::Configured, now, client)).await
+}
+
+#[tokio::test]
+async fn a_client_that_has_its_share_leaves_the_rest_to_others() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        settings.connections_per_origin_max = 4;
+        settings.waiting_max = 4;
+        settings.client_share_percent = 50;
+        settings.connect_timeout = SHORT;
+    });
+    let (first, _second) =
+        (lease_for(&upstreams, &origin, 1).await.unwrap(), lease_for(&upstreams, &origin, 1).await.unwrap());
+    // Two more wait though two connections are free, and the fifth is refused.
+    let waits = || lease_for(&upstreams, &origin, 1);
+    let (a, b, c) = tokio::join!(waits(), waits(), waits());
+    for (fault, words) in [(a, "in time"), (b, "in time"), (c, "of this client")] {
+        let fault = fault.err().unwrap();
+        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Busy, 503));
+        assert!(fault.detail.contains(words), "{fault}");
+    }
+    // Another client is served at once meanwhile.
+    let waits = lease_for(&upstreams, &origin, 1);
+    let other = async {
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        let other = lease_for(&upstreams, &origin, 2).await.unwrap();
+        assert_eq!(upstreams.stats().origins[0].waiting, 1);
+        drop(other);
+        assert_eq!(upstreams.stats().origins[0].waiting, 1, "what others give back is not for one with its share");
+        drop(first);
+    };
+    let (third, ()) = tokio::join!(waits, other);
+    assert!(third.is_ok(), "its own that comes back is");
+}
+
+#[tokio::test]
+async fn who_has_its_share_is_passed_over_in_the_queue() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        settings.connections_per_origin_max = 2;
+        settings.client_share_percent = 50;
+    });
+    let greedy = lease_for(&upstreams, &origin, 1).await.unwrap();
+    let mut other = lease_for(&upstreams, &origin, 2).await.unwrap();
+    ask(&mut other, GET).await.unwrap();
+    let order = std::cell::RefCell::new(Vec::new());
+    let turn = async |client: u8| {
+        let connection = lease_for(&upstreams, &origin, client).await.unwrap();
+        order.borrow_mut().push(client);
+        connection
+    };
+    let give_back = async {
+        until(|| upstreams.stats().origins[0].waiting == 2).await;
+        other.release();
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        drop(greedy);
+    };
+    let (again, third, ()) = patiently(async { tokio::join!(turn(1), turn(3), give_back) }).await;
+    assert_eq!(*order.borrow(), [3, 1]);
+    drop((again, third));
+    assert_eq!((upstreams.stats().origins[0].open, upstreams.stats().origins[0].waiting), (0, 0));
+}
+
+#[tokio::test]
+async fn fetches_that_nobody_reads_are_bounded_by_origin_and_together() {
+    let upstreams = upstreams(|settings| (settings.unread_per_origin_max, settings.unread_max) = (2, 3));
+    let [a, b] = [1, 2].map(|port| upstreams.asked(&url(&named("127.0.0.1", port))));
+    let (first, second) = (a.unread(), a.unread());
+    assert!(first.is_some() && second.is_some() && a.unread().is_none());
+    let third = b.unread();
+    assert!(third.is_some() && b.unread().is_none());
+    drop(first);
+    assert!(b.unread().is_some());
 }
