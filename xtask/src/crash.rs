@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use larder_cache::store::rules::{Force, Scope, Verdict};
 use larder_cache::store::{
-    Admission, BLOCK_BYTES, HeadToStore, INLINE_BYTES_MAX, ObjectId, Put, Settings, Store, StoredHead,
+    Admission, BLOCK_BYTES, HeadToStore, INLINE_BYTES_MAX, Notice, ObjectId, Put, Settings, Store, StoredHead,
 };
 
 use crate::shell::{self, Trouble};
@@ -152,7 +152,7 @@ pub fn child(args: &ChildArgs) -> Result<(), Trouble> {
                 };
                 let force = if draw.below(2) == 0 { Force::Hard } else { Force::Soft };
                 say("purging")?;
-                store.invalidate(scope, force).wait().map_err(|error| error.to_string())?;
+                store.invalidate([scope], force).wait().map_err(|error| error.to_string())?;
                 say(&format!("{} {word} {last}", force.as_str()))?;
             }
         }
@@ -254,7 +254,7 @@ impl Book {
         if generation <= self.ruled(Force::Hard, key) {
             return hit("it was invalidated and acknowledged");
         }
-        if generation <= self.ruled(Force::Soft, key) && head.verdict != Verdict::Stale {
+        if generation <= self.ruled(Force::Soft, key) && head.verdict < Verdict::Stale {
             return hit("it was made stale and is said to be valid");
         }
         if generation < self.stored.get(&key).copied().unwrap_or(0) {
@@ -271,10 +271,14 @@ fn read_back(folder: &Path, book: &mut Book) -> Result<(), Trouble> {
     if size > DISK_BYTES {
         return Err(format!("{size} bytes on disk, {DISK_BYTES} are permitted"));
     }
-    if !store.notices().is_empty() {
+    // A purge that was being written when the process was killed cannot be told from a damaged one.
+    if !store.notices().iter().all(|(_, notice)| matches!(notice, Notice::PurgesLost(_))) {
         return Err(format!("the store is damaged: {:?}", store.notices()));
     }
-    let mut missing = book.last.take();
+    // What was being written goes with what it was to replace.
+    store.for_each_head(|_| ControlFlow::Break(()));
+    let torn = store.stats().bad_records;
+    let mut missing = book.last.take().filter(|_| torn == 0);
     book.demanded += u64::from(missing.is_some());
     for key in 0..KEYS {
         for head in store.heads(key_text(key).as_bytes()).wait() {
@@ -291,7 +295,7 @@ fn read_back(folder: &Path, book: &mut Book) -> Result<(), Trouble> {
         return Err(format!("key {key}, generation {generation}: it was stored last and is not there"));
     }
     let stats = store.stats();
-    if stats.bad_records + stats.read_errors > 0 {
+    if stats.bad_records - torn + stats.read_errors > 0 {
         return Err(format!("records that are not sound: {stats:?}"));
     }
     store.close();

@@ -146,7 +146,7 @@ fn what_is_purged_is_not_answered() {
         let lab = Lab::new();
         lab.put(KEY, USUAL, law(1));
         assert!(lab.look(&request(""), NOW).is_some());
-        lab.disk.invalidate(scope.clone(), force).wait().unwrap();
+        lab.disk.invalidate([scope.clone()], force).wait().unwrap();
         assert_eq!(lab.look(&request(""), NOW), None, "{scope:?} {force:?}");
     }
     let lab = Lab::new();

@@ -117,9 +117,9 @@ fn what_was_removed_stays_removed() {
     assert_eq!(store.forget(b"one", None).wait(), Ok(1));
     assert_eq!(store.forget(b"one", None).wait(), Ok(0));
     assert_eq!(store.forget(b"three", Some(ObjectId(1))).wait(), Ok(0));
-    store.invalidate(Scope::Prefix(b"a/"[..].into()), Force::Hard).wait().unwrap();
-    store.invalidate(Scope::Tag(6), Force::Hard).wait().unwrap();
-    store.invalidate(Scope::Prefix(b"soft"[..].into()), Force::Soft).wait().unwrap();
+    store.invalidate([Scope::Prefix(b"a/"[..].into())], Force::Hard).wait().unwrap();
+    store.invalidate([Scope::Tag(6)], Force::Hard).wait().unwrap();
+    store.invalidate([Scope::Prefix(b"soft"[..].into())], Force::Soft).wait().unwrap();
     put(&store, "a/2", "again");
     let check = |store: &Arc<Store>| {
         let found = ["one", "two", "a/1", "a/2", "tagged"].map(|key| body(store, key));
@@ -132,7 +132,7 @@ fn what_was_removed_stays_removed() {
     drop(store);
     let store = open(&[&folder], &settings());
     check(&store);
-    store.invalidate(Scope::All, Force::Hard).wait().unwrap();
+    store.invalidate([Scope::All], Force::Hard).wait().unwrap();
     assert_eq!(body(&store, "two"), None);
     put(&store, "two", "young");
     drop(store);
