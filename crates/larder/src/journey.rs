@@ -1,6 +1,7 @@
 //! A request's way through the rooms, from the first byte to the record. Open this one first.
 
 use crate::access::{self, Ask, Precedent, Verdict};
+use crate::caught::caught;
 use crate::heads::Request;
 use crate::obtain;
 use crate::page::Page;
@@ -18,7 +19,6 @@ use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 /// What a connection is served first.
@@ -96,7 +96,7 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
     };
     loop {
         let next = match given.take() {
-            Some((request, begun)) => caught(&mut session, request, begun).await,
+            Some((request, begun)) => serve_one(&mut session, request, begun).await,
             None => match session.next_request().await {
                 Ok(request) if leaves_http(&request) => {
                     let record = begin(&session, &request);
@@ -109,7 +109,7 @@ pub async fn serve(mut session: Box<Session>, first: First) -> Option<Box<Sessio
                         session.worker.heads.keep(session.peer, request);
                         next
                     }
-                    Ok(Glanced::Travels(begun)) => caught(&mut session, request.head, begun).await,
+                    Ok(Glanced::Travels(begun)) => serve_one(&mut session, request.head, begun).await,
                     Err(_) => broken(&mut session),
                 },
                 Err(End::Sits) => return Some(session),
@@ -143,7 +143,7 @@ async fn leave_http(mut session: Box<Session>, request: RequestHead, mut record:
     if request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
         // The offer is not taken: the request is answered as if it had made none (RFC 9110 section 7.8).
         let begun = Box::new(Begun { verdict: Some(verdict), record, key: None });
-        let next = caught(&mut session, Box::new(Rc::unwrap_or_clone(request)), begun).await;
+        let next = serve_one(&mut session, Box::new(Rc::unwrap_or_clone(request)), begun).await;
         return go_on(session, next).await;
     }
     let way = async |session: &mut Session, record: &mut Record| {
@@ -414,7 +414,7 @@ async fn refuse(mut session: Box<Session>, end: &End) {
 }
 
 /// Serves a request that is not answered at once, and tells its record.
-async fn caught(session: &mut Session, request: Box<RequestHead>, begun: Box<Begun>) -> Next {
+async fn serve_one(session: &mut Session, request: Box<RequestHead>, begun: Box<Begun>) -> Next {
     let request = Rc::new(*request);
     let Begun { verdict, mut record, key } = *begun;
     let way = async |session: &mut Session, record: &mut Record| {
@@ -438,12 +438,7 @@ async fn within_limits(
 ) -> Left {
     let (worker, limit) = (Rc::clone(&session.worker), session.worker.config().timeouts.request);
     let result = {
-        let mut going = place::boxed(|| way(session, record));
-        let caught = std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| going.as_mut().poll(cx))) {
-            Ok(Poll::Ready(left)) => Poll::Ready(Some(left)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(_) => Poll::Ready(None),
-        });
+        let caught = caught(place::boxed(|| way(session, record)));
         worker.ticker.timer().limit(limit.unwrap_or(Duration::MAX), Wait::Request, caught).await
     };
     let page = match result {

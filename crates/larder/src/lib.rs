@@ -8,6 +8,7 @@
 pub mod access;
 mod ahead;
 mod allocator;
+mod caught;
 pub mod cli;
 pub mod client;
 pub mod clock;

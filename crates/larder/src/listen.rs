@@ -1,5 +1,6 @@
 //! Sockets on which clients are served, and what becomes of a connection before its first request.
 
+use crate::caught;
 use crate::config::{Forwarding, Listen, SiteOrigin};
 use crate::deferred;
 use crate::journey::{self, First};
@@ -154,7 +155,9 @@ pub async fn accept(worker: Rc<Worker>, socket: TcpListener, mut door: Arc<Door>
     };
     let timer = worker.ticker.timer();
     loop {
-        let let_in = listener.accept(|socket, peer| welcome(&worker, &door, socket, peer));
+        let let_in = listener.accept(|socket, peer| {
+            caught::at_once(&worker.shared.worker_restarts, || welcome(&worker, &door, socket, peer));
+        });
         let accepted = tokio::select! {
             accepted = timer.limit(Duration::MAX, Wait::Idle, let_in) => accepted,
             changed = door.wait_changed() => match changed {

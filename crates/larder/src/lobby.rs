@@ -8,6 +8,7 @@
 //! The descriptor tells of each socket once, when something comes (`EPOLLET`). So a read that takes all there is needs no
 //! second one to find that out; and what comes for somebody who is away is noted at its seat.
 
+use crate::caught;
 use crate::journey::{self, First, Step};
 use crate::session::Session;
 use crate::socket::Socket;
@@ -342,11 +343,15 @@ pub fn open(worker: &Rc<Worker>) -> io::Result<()> {
     let poll = std::net::TcpStream::from(worker.lobby.registry.as_fd().try_clone_to_owned()?);
     poll.set_nonblocking(true)?;
     let poll = TcpStream::from_std(poll)?;
-    tokio::task::spawn_local(keep(Rc::clone(worker), poll));
+    let (worker, poll) = (Rc::clone(worker), Rc::new(poll));
+    tokio::task::spawn_local(async move {
+        let restarts = &worker.shared.worker_restarts;
+        caught::again(restarts, || keep(Rc::clone(&worker), Rc::clone(&poll))).await;
+    });
     Ok(())
 }
 
-async fn keep(worker: Rc<Worker>, poll: TcpStream) {
+async fn keep(worker: Rc<Worker>, poll: Rc<TcpStream>) {
     let (timer, lobby) = (worker.ticker.timer(), &worker.lobby);
     let (mut looked, mut limit) = (worker.ticker.wait_begins(), Duration::ZERO);
     loop {

@@ -76,6 +76,10 @@ pub struct Shared {
     pub counters: Counters,
     /// Open client connections.
     pub connections: AtomicUsize,
+    /// How often what lasts as long as a worker met a broken invariant and began anew.
+    pub worker_restarts: AtomicU64,
+    /// The same of the thread of the admin listener.
+    pub control_restarts: AtomicU64,
     /// The same by client, where that is limited.
     pub clients: Clients,
     /// The ways to origins, by worker; a worker stands here from when it serves.
@@ -362,6 +366,8 @@ impl Shared {
             cache,
             counters: Counters::default(),
             connections: AtomicUsize::new(0),
+            worker_restarts: AtomicU64::new(0),
+            control_restarts: AtomicU64::new(0),
             clients: Clients::default(),
             upstream: Mutex::default(),
             visitor_lists: Mutex::default(),

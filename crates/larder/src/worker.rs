@@ -5,6 +5,7 @@ mod guard;
 pub use guard::RecordGuard;
 
 use crate::allocator;
+use crate::caught;
 use crate::clock::Carried;
 use crate::config::Config;
 use crate::heads::Heads;
@@ -203,7 +204,10 @@ impl Worker {
     }
 
     async fn serve(self: Rc<Worker>, doors: Vec<(TcpListener, Arc<Door>)>, mut commands: UnboundedReceiver<Command>) {
-        tokio::task::spawn_local(Rc::clone(&self).keep_time());
+        let worker = Rc::clone(&self);
+        tokio::task::spawn_local(async move {
+            caught::again(&worker.shared.worker_restarts, || Rc::clone(&worker).keep_time()).await;
+        });
         if let Err(error) = lobby::open(&self) {
             return tracing::error!(%error, "a worker has no lobby: raise the open file limit");
         }
@@ -216,7 +220,7 @@ impl Worker {
                 Command::Open(socket, door) => {
                     tokio::task::spawn_local(listen::accept(Rc::clone(&self), socket, door));
                 }
-                Command::Look(look) => look(&self.tally.ring),
+                Command::Look(look) => caught::at_once(&self.shared.worker_restarts, || look(&self.tally.ring)),
                 Command::Drain => {
                     self.ticker.drain();
                     break;

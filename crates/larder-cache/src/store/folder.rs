@@ -42,9 +42,10 @@ impl Folder {
             folder.spawn(format!("read-{number}-{reader}"), move || reads.serve(&shelf))?;
         }
         let (queue, reads) = (Arc::clone(&folder.queue), Arc::clone(&folder.reads));
+        let shelf = Arc::clone(&folder.shelf);
         let sync_every = Duration::from_secs(settings.sync_seconds);
         folder.spawn(format!("write-{number}"), move || {
-            let closing = Closing { queue: &queue };
+            let closing = Closing { queue: &queue, reads: &reads, shelf: &shelf };
             let pen = recovery.run(RECOVERY_THREADS, || reads.look_again());
             Writer {
                 pen,
@@ -82,13 +83,23 @@ impl Drop for Folder {
     }
 }
 
-/// However the writer ends, nobody waits for it after that.
+/// However the writer ends, nobody waits for it after that. One that met a broken invariant is not begun anew: what it
+/// would write behind it could be wrong. Its folder counts as failed until the next start reads it anew.
 struct Closing<'a> {
     queue: &'a Queue,
+    reads: &'a Reads,
+    shelf: &'a Shelf,
 }
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shelf.lose_writer();
+            // Nobody would read the rest of the index.
+            if self.shelf.recovering() {
+                self.reads.close();
+            }
+        }
         self.queue.abandon();
     }
 }

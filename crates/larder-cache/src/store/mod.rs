@@ -286,6 +286,8 @@ pub struct Stats {
     pub bad_records: u64,
     /// Reads that failed.
     pub read_errors: u64,
+    /// How often a reader thread met a broken invariant and went on.
+    pub reader_restarts: u64,
     /// Writes that failed.
     pub write_errors: u64,
     /// Bytes of damaged stores that were set aside; they count in the budget.

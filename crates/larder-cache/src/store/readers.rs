@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -89,8 +90,13 @@ impl Reads {
     /// What a reader thread does until the store closes.
     pub(super) fn serve(&self, shelf: &Shelf) {
         while let Some(wanted) = self.take() {
-            if let Some(again) = perform(shelf, wanted) {
-                self.park(shelf, again);
+            // One that meets a broken invariant finds nothing, and the next ones go on.
+            match catch_unwind(AssertUnwindSafe(|| perform(shelf, wanted))) {
+                Ok(Some(again)) => self.park(shelf, again),
+                Ok(None) => {}
+                Err(_) => {
+                    shelf.counters.reader_restarts.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
     }

@@ -119,6 +119,7 @@ pub struct Counters {
     pub rewritten_bytes: AtomicU64,
     pub bad_records: AtomicU64,
     pub read_errors: AtomicU64,
+    pub reader_restarts: AtomicU64,
     pub write_errors: AtomicU64,
     pub aside_bytes: AtomicU64,
 }
@@ -512,6 +513,11 @@ impl Shelf {
         }
     }
 
+    /// Its writer is gone: nothing more is kept here.
+    pub(super) fn lose_writer(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
     /// The device did what it was asked.
     pub(super) fn note_success(&self) {
         self.errors_in_row.store(0, Ordering::Relaxed);
@@ -537,6 +543,7 @@ impl Shelf {
         stats.rewritten_bytes += of(&counters.rewritten_bytes);
         stats.bad_records += of(&counters.bad_records);
         stats.read_errors += of(&counters.read_errors);
+        stats.reader_restarts += of(&counters.reader_restarts);
         stats.write_errors += of(&counters.write_errors);
         stats.aside_bytes += of(&counters.aside_bytes);
         let healthy = u64::from(self.healthy());

@@ -213,7 +213,12 @@ pub static FAMILIES: &[Family] = &[
         "larder_thread_restarts_total",
         "How often a thread met a broken invariant outside any request and went on, by thread.",
         |shared, samples| {
+            samples.labelled("thread", "worker", shared.worker_restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "control", shared.control_restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "log", shared.log.restarts());
+            let traces = shared.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "traces", traces);
+            samples.labelled("thread", "disk", shared.cache.disk().map_or(0, |disk| disk.stats().reader_restarts));
         },
     ),
     counter("larder_trace_spans_exported_total", "Spans that the collector of traces took.", |shared, samples| {

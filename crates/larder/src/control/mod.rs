@@ -22,6 +22,7 @@ pub use page::size;
 pub use pulse::{Now, Pulse, Second, Window};
 pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
 
+use crate::caught;
 use crate::clock;
 use crate::purge::{self, Wanted};
 use crate::server::{Command, Shared};
@@ -33,6 +34,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::LocalOptions;
@@ -88,8 +90,8 @@ async fn serve(
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
         tokio::select! {
-            _ = noting.tick() => shared.history.note(shared),
-            _ = beating.tick() => shared.pulse.beat(shared),
+            _ = noting.tick() => caught::at_once(&shared.control_restarts, || shared.history.note(shared)),
+            _ = beating.tick() => caught::at_once(&shared.control_restarts, || shared.pulse.beat(shared)),
             command = commands.recv() => match command {
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
@@ -137,9 +139,14 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
     let shared = Arc::clone(shared);
     tokio::task::spawn_local(async move {
-        let conversed = tokio::time::timeout(WITHIN, converse(&shared, stream, through)).await;
+        // A question that meets a broken invariant is not answered, and its connection closes.
+        let conversation = caught::caught(converse(&shared, stream, through));
+        let conversed = tokio::time::timeout(WITHIN, conversation).await;
         drop(permit);
-        if let Ok(Ok(Some((stream, _seat)))) = conversed {
+        if let Ok(None) = conversed {
+            shared.control_restarts.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Ok(Some(Ok(Some((stream, _seat))))) = conversed {
             // Its end is that somebody left.
             let _ = events::stream(&shared, stream).await;
         }

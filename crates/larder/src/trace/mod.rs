@@ -13,6 +13,7 @@ pub use context::{Flag, Parent, Place, SpanId, TRACEPARENT, TRACESTATE, TraceId}
 pub use draws::Draws;
 pub use span::{Kind, Span, Value};
 
+use crate::caught;
 use crate::config::Config;
 use crate::record::{Names, Notes, Query, Record};
 use collector::{Collector, Trouble};
@@ -54,6 +55,8 @@ pub struct Counts {
     pub dropped_queue: AtomicU64,
     /// The collector did not take them.
     pub dropped_collector: AtomicU64,
+    /// How often the thread met a broken invariant and went on.
+    pub restarts: AtomicU64,
     waiting: AtomicUsize,
 }
 
@@ -201,7 +204,9 @@ impl Exporter {
     fn send(&mut self, batch: &mut Vec<Span>) {
         for spans in std::mem::take(batch).chunks(BATCH_SPANS_MAX) {
             let many = spans.len();
-            let result = self.post(&otlp::body(&self.resource, spans));
+            let mut result = Err("a broken invariant of Larder".to_owned());
+            let counts = Arc::clone(&self.counts);
+            caught::at_once(&counts.restarts, || result = self.post(&otlp::body(&self.resource, spans)));
             self.counts.waiting.fetch_sub(many, Ordering::Relaxed);
             let count = if result.is_ok() { &self.counts.exported } else { &self.counts.dropped_collector };
             count.fetch_add(many as u64, Ordering::Relaxed);
