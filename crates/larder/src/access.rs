@@ -207,34 +207,37 @@ pub fn judge(session: &Session, request: &RequestHead) -> Verdict {
         via_name: &session.worker.shared.via_name,
     };
     match scene.judge(request) {
-        Verdict::Answer(page) if page.word == NO_SITE && scene.forwards => {
+        Verdict::Answer(page) if scene.forwards && [NO_SITE, reach::REFUSED].contains(&page.word) => {
             Verdict::Answer(manager(session, request).unwrap_or(page))
         }
-        Verdict::Allow(ask) if is_for_manager(&ask) => Verdict::Answer(manager_page(session, &ask.url.path)),
+        Verdict::Allow(Ask { route: Route::Forward(_), url, rule }) => match manager(session, request) {
+            Some(page) => Verdict::Answer(page),
+            None => Verdict::Allow(Ask { route: Route::Forward(scene.asker), url, rule }),
+        },
         verdict => verdict,
     }
 }
 
-/// The pages of Squid's cache manager are asked for at the proxy's own address.
+/// The pages of Squid's cache manager are asked for at the proxy's own address, or at a port of this machine through it.
 fn manager(session: &Session, request: &RequestHead) -> Option<Page> {
-    match &request.target {
-        Target::Origin(path) if path.starts_with(control::SQUID_PREFIX) && control::names_an_address(request) => {
-            Some(manager_page(session, path))
-        }
-        _ => None,
-    }
+    let path = match &request.target {
+        Target::Origin(path) if control::names_an_address(request) => path,
+        Target::Absolute(url) if is_here(&url.host) => &url.path,
+        _ => return None,
+    };
+    path.starts_with(control::SQUID_PREFIX).then(|| manager_page(session, request, path))
 }
 
-fn is_for_manager(ask: &Ask) -> bool {
-    ask.url.path.starts_with(control::SQUID_PREFIX)
-        && matches!(ask.route, Route::Forward(_))
-        && (ask.url.host.as_str() == "localhost" || ask.url.host.ip().is_some_and(|address| address.is_loopback()))
+fn is_here(host: &Host) -> bool {
+    host.as_str() == "localhost" || host.ip().is_some_and(|address| address.is_loopback())
 }
 
-fn manager_page(session: &Session, path: &str) -> Page {
-    let shared = &session.worker.shared;
-    if !session.peer.ip().to_canonical().is_loopback() || session.worker.config().admin_token.is_some() {
-        let what = "The cache manager answers here to clients of this machine, and only without an `admin_token`.";
+fn manager_page(session: &Session, request: &RequestHead, path: &str) -> Page {
+    let (shared, config) = (&session.worker.shared, session.worker.config());
+    let is_passed_on = ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| request.fields.contains(name));
+    let is_local = session.peer.ip().to_canonical().is_loopback() && config.is_of_this_machine() && !is_passed_on;
+    if !is_local || config.admin_token.is_some() {
+        let what = "The cache manager answers here to clients of this machine, where no others can connect to a listener, and only without an `admin_token`.";
         return Page::new(403, "manager", what, "Ask at the address of the setting `admin`.");
     }
     match control::squid_page(shared, path) {

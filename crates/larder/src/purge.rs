@@ -10,6 +10,7 @@ use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
 use larder_wire::{RequestHead, Url, target};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What is to be made void.
@@ -69,17 +70,18 @@ impl Wanted {
     pub fn of_query(query: &str) -> Result<Wanted, String> {
         let mut what = None;
         let mut force = Force::Hard;
-        for (name, value) in parts(query)? {
+        for (name, value) in parts(query, &[])? {
             let found = match name {
                 "soft" => {
-                    force = if matches!(&*value, "no" | "false" | "0") { Force::Hard } else { Force::Soft };
+                    force = if flag(name, &value)? { Force::Soft } else { Force::Hard };
                     continue;
                 }
                 "url" => What::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
                 "prefix" | "tag" if value.is_empty() => return Err(format!("{name}: a text is needed")),
                 "prefix" => What::Prefix(value),
                 "tag" => What::Tag(value),
-                "all" => What::All,
+                "all" if flag(name, &value)? => What::All,
+                "all" => continue,
                 other => return Err(format!("{other}: only url, prefix, tag, all and soft are known")),
             };
             if what.replace(found).is_some() {
@@ -102,8 +104,26 @@ impl Wanted {
     }
 }
 
-/// The names and values of a query.
-pub fn parts(query: &str) -> Result<Vec<(&str, String)>, String> {
+/// What a parameter says that says yes or no. Alone it says yes; what is neither is no reason to guess.
+fn flag(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "" | "true" | "yes" | "1" => Ok(true),
+        "false" | "no" | "0" => Ok(false),
+        other => Err(format!("{name}: {other} is neither true nor false")),
+    }
+}
+
+/// The names and values of a query; only those of `many` may be there more than once.
+pub fn parts<'q>(query: &'q str, many: &[&str]) -> Result<Vec<(&'q str, String)>, String> {
+    let parts = parts_as_they_are(query)?;
+    let mut seen = HashSet::new();
+    match parts.iter().find(|(name, _)| !seen.insert(*name) && !many.contains(name)) {
+        Some((name, _)) => Err(format!("{name}: only once")),
+        None => Ok(parts),
+    }
+}
+
+fn parts_as_they_are(query: &str) -> Result<Vec<(&str, String)>, String> {
     let parts = query.split('&').filter(|part| !part.is_empty());
     let parts = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
     let read = |(name, value)| {
@@ -266,7 +286,25 @@ mod tests {
         assert_eq!(what("prefix=http://a.example/&soft"), Ok(("prefix", "soft")));
         assert_eq!(what("tag=a+b&soft=no"), Ok(("tag", "hard")));
         assert_eq!(what("all"), Ok(("all", "hard")));
-        for wrong in ["", "soft", "url=/x", "url=%zz", "tag=", "tag=a&all", "tags=a"] {
+        assert_eq!(what("tag=a&all=false&soft=false"), Ok(("tag", "hard")));
+        assert_eq!(what("all=true&soft=yes"), Ok(("all", "soft")));
+        for wrong in [
+            "",
+            "soft",
+            "url=/x",
+            "url=%zz",
+            "tag=",
+            "tag=a&all",
+            "tags=a",
+            "all=false",
+            "all=0",
+            "all=maybe",
+            "all&soft=perhaps",
+            "tag=a&tag=b",
+            "tag=a&soft&soft=no",
+            "all&dry-run",
+            "url=http://a/&prefix=http://a/",
+        ] {
             assert!(what(wrong).is_err(), "{wrong}");
         }
         let wanted = Wanted { what: What::Tag("a b/ü&%".to_owned()), force: Force::Soft };

@@ -96,6 +96,8 @@ pub struct Shared {
     pub(crate) listening: Arc<tokio::sync::Semaphore>,
     /// Held by a purge that counts what it is about.
     pub(crate) counting: tokio::sync::Semaphore,
+    /// Places of questions to workers.
+    looking: Arc<tokio::sync::Semaphore>,
     /// When the server started.
     pub started: Duration,
     draining: AtomicBool,
@@ -376,6 +378,7 @@ impl Shared {
             names: Names::default(),
             listening: Arc::new(tokio::sync::Semaphore::new(control::LISTENING_MAX)),
             counting: tokio::sync::Semaphore::new(1),
+            looking: Arc::new(tokio::sync::Semaphore::new(LOOKS_MAX)),
             started: clock::wall(),
             draining: AtomicBool::new(false),
             via: via.clone(),
@@ -462,7 +465,7 @@ impl Shared {
 
     /// What `look` finds in the records of each worker, as far as these answer in time.
     pub async fn look<T: Send + 'static>(&self, look: impl Fn(&Ring) -> T + Clone + Send + 'static) -> Vec<T> {
-        let asked = self.commands.lock().iter().map(|worker| ask(worker, look.clone())).collect::<Vec<_>>();
+        let asked = self.commands.lock().iter().map(|worker| self.ask(worker, look.clone())).collect::<Vec<_>>();
         let mut found = Vec::new();
         for answer in asked {
             // Who has no records, and who goes down, lets go of the question.
@@ -471,6 +474,22 @@ impl Shared {
             }
         }
         found
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        worker: &UnboundedSender<Command>,
+        look: impl FnOnce(&Ring) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (tell, told) = oneshot::channel();
+        if let Ok(place) = Arc::clone(&self.looking).try_acquire_owned() {
+            let look = Box::new(move |ring: &Ring| {
+                let _place = place;
+                let _ = tell.send(look(ring));
+            });
+            let _ = worker.send(Command::Look(look));
+        }
+        told
     }
 
     /// Log lines that were lost.
@@ -572,17 +591,8 @@ pub(crate) fn cache_settings(config: &Config, seed: u64) -> cache::Settings {
 /// A worker in the middle of something long is not waited for.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
-fn ask<T: Send + 'static>(
-    worker: &UnboundedSender<Command>,
-    look: impl FnOnce(&Ring) -> T + Send + 'static,
-) -> oneshot::Receiver<T> {
-    let (tell, told) = oneshot::channel();
-    let look = Box::new(move |ring: &Ring| {
-        let _ = tell.send(look(ring));
-    });
-    let _ = worker.send(Command::Look(look));
-    told
-}
+/// Questions to workers that were not answered yet. A worker that is busy for long is asked no more: its answer is missing.
+const LOOKS_MAX: usize = 1_024;
 
 pub(crate) fn door(listen: &Listen) -> Result<Arc<Door>, StartError> {
     let tls = match listen.tls.as_slice() {

@@ -329,6 +329,16 @@ fn included_files_add_up_and_may_not_repeat() {
 #[test]
 fn an_open_admin_address_needs_a_token_that_nobody_sees() {
     assert!(wrong("admin = \"0.0.0.0:3129\"").contains("needs `admin_token`"));
+    let beside =
+        |listen: &str, more: &str| format!("admin = \"127.0.0.1:3129\"\n{more}[[listen]]\naddress = \"{listen}\"");
+    let message = wrong(&beside("0.0.0.0:8080", ""));
+    assert!(message.contains("beside a listener that others can reach the page needs `admin_token`"), "{message}");
+    assert!(wrong(&beside("[::]:8080", "")).contains("needs `admin_token`"));
+    good(&beside("127.0.0.1:8080", ""));
+    good(&beside("0.0.0.0:8080", "admin_token = \"correct horse battery\"\n"));
+    // Where nothing is said of the page it is there, and answers nobody.
+    assert!(good("[[listen]]\naddress = \"0.0.0.0:8080\"").page_is_closed());
+    assert!(!good("[[listen]]\naddress = \"127.0.0.1:8080\"").page_is_closed() && !good("").page_is_closed());
     assert!(wrong("admin_token = \"short\"").contains("at least 12 letters"));
     assert!(wrong("admin_token = \"${ENV:NO_SUCH_VARIABLE}\"").contains("no variable NO_SUCH_VARIABLE"));
     let text = "admin = \"0.0.0.0:3129\"\nadmin_token = \"correct horse battery\"";

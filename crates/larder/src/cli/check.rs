@@ -68,8 +68,12 @@ fn verify(flags: &Flags) -> u8 {
     let config = &loaded.config;
     let addresses: Vec<String> = config.listens.iter().map(|listen| listen.address.to_string()).collect();
     let file = loaded.file.as_ref().map_or("no file, so all defaults".to_owned(), |file| file.display().to_string());
+    let page = match config.page_is_closed() {
+        true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
+        false => "",
+    };
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n",
+        "the configuration is right ({file}): listens on {}, {}\n{page}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),

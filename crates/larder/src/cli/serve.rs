@@ -94,7 +94,10 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     let mut text = format!("larder listens on {}", addresses.join(", "));
     if let Some(admin) = server.admin() {
-        text += &format!(", its page is http://{admin}/");
+        text += &match server.shared().live.value().page_is_closed() {
+            true => format!(", its page at http://{admin}/ needs `admin_token`, for others can connect to a listener"),
+            false => format!(", its page is http://{admin}/"),
+        };
     }
     let proxy = server.addresses().first().map(ToString::to_string).unwrap_or_default();
     text += &match file {

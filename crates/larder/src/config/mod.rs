@@ -205,6 +205,16 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether nobody can connect to a listener but programs of this machine.
+    pub fn is_of_this_machine(&self) -> bool {
+        self.listens.iter().all(Listen::is_of_this_machine)
+    }
+
+    /// Whether the page answers nobody, for others can connect to a listener and there is no token.
+    pub fn page_is_closed(&self) -> bool {
+        self.admin.is_some() && self.admin_token.is_none() && !self.is_of_this_machine()
+    }
+
     /// How many of the last requests are kept: with little memory, one for each 20 kB of it.
     pub fn requests_kept_max(&self) -> usize {
         let fitting = usize::try_from(self.memory_bytes / MEMORY_BYTES_PER_REQUEST).unwrap_or(usize::MAX);

@@ -380,6 +380,10 @@ impl Parser {
         if admin.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() {
             let remedy = "write admin_token = \"${ENV:LARDER_ADMIN_TOKEN}\", or choose an address of 127.0.0.1";
             self.conflict("admin", "an address that others can reach needs `admin_token`", Some(remedy));
+        } else if self.loaded.said.contains_key("admin") && self.loaded.config.page_is_closed() {
+            let remedy = "write admin_token = \"${ENV:LARDER_ADMIN_TOKEN}\", or admin = \"none\": the commands use the control socket";
+            let message = "beside a listener that others can reach the page needs `admin_token`";
+            self.conflict("admin", message, Some(remedy));
         }
     }
 

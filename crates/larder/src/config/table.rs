@@ -101,7 +101,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .at_restart()
     .about("Where the page, the metrics and the API are served."),
     Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
-        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` is an address of this machine alone. Write `${ENV:NAME}` or `${FILE:PATH}`."),
+        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` and all listeners are of this machine alone; where `admin` is its default the page then answers nobody but probes. Write `${ENV:NAME}` or `${FILE:PATH}`."),
     Whole::new("include", Field::Texts {
         form: "file patterns",
         read: |c| c.include.clone(),

@@ -13,7 +13,7 @@ const LISTED: usize = 50;
 /// Stored responses whose URL begins with `prefix`.
 pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
     let (mut prefix, mut most) = (String::new(), LISTED);
-    let parts = match purge::parts(query) {
+    let parts = match purge::parts(query, &[]) {
         Ok(parts) => parts,
         Err(trouble) => return refused(trouble),
     };
@@ -32,7 +32,7 @@ pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
 
 /// All variants under one key with their heads.
 pub(super) fn object(shared: &Shared, query: &str) -> Reply {
-    match purge::parts(query).as_deref() {
+    match purge::parts(query, &[]).as_deref() {
         Ok([("key", key)]) => Reply::json(200, &browse::open(&shared.cache, key, clock::now())),
         Err(trouble) => refused(trouble.clone()),
         Ok(_) => refused("say which: key=…, as /store/objects writes it".to_owned()),

@@ -7,25 +7,34 @@ use larder_wire::{Host, RequestHead};
 use subtle::ConstantTimeEq;
 
 /// Probes of a load balancer know no token, and learn nothing but that the server is there.
-const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+const TOKEN_NEEDED: &str = "others can connect to a listener of this server, so its page needs a token: set `admin_token`; \
+                            the commands need none, for they ask by the control socket";
 
 /// Lets a question in, or says why not.
 ///
-/// Without a token the listener is one of this machine alone, and the question must name it by an address: a web page
-/// elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token decides,
-/// and the files of the page, which say nothing, are for everybody: it asks for the token itself.
+/// Without a token nobody elsewhere can connect to anything of this server, and the question must name it by an address: a
+/// web page elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token
+/// decides, and the files of the page, which say nothing, are for everybody: it asks for the token itself. What a proxy has
+/// passed on comes from who knows where, through who knows whose cache: it is refused.
 pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
     if through == Through::Socket {
         return Ok(());
     }
+    if request.fields.contains("Via") {
+        return Err(Reply::text(403, "this comes through a proxy: ask at the admin address itself"));
+    }
     if is_of_another_page(request) && !page::is_at(path) {
         return Err(Reply::text(403, "a web page elsewhere asks this: open the page at its own address"));
     }
-    match &shared.live.value().admin_token {
+    let config = shared.live.value();
+    match &config.admin_token {
         _ if OPEN.contains(&path) && names_an_address(request) => Ok(()),
         Some(_) if page::is_at(path) => Ok(()),
         Some(token) if is_sent(token, request) => Ok(()),
         Some(_) => Err(Reply::text(401, "send the admin token: `Authorization: Bearer …`, or as the password")),
+        None if !config.is_of_this_machine() => Err(Reply::text(403, TOKEN_NEEDED)),
         None if names_an_address(request) => Ok(()),
         None => Err(Reply::text(403, "ask for this page by an address of this machine")),
     }

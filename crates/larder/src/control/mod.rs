@@ -4,6 +4,7 @@
 
 mod api;
 mod browse;
+mod doorway;
 mod events;
 mod guard;
 mod history;
@@ -26,8 +27,9 @@ use crate::caught;
 use crate::clock;
 use crate::purge::{self, Wanted};
 use crate::server::{Command, Shared};
+use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
-use larder_wire::{Method, RequestHead, ResponseHead, Target, date, encode};
+use larder_wire::{Fault, Method, RequestHead, ResponseHead, Target, date, encode};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -38,17 +40,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::LocalOptions;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A question is short and comes at once.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
 /// Who may listen to events at a time.
 pub(crate) const LISTENING_MAX: usize = 16;
-/// Questions at a time through one door.
-const ASKING_MAX: usize = 64;
-
 /// How long after a failure the next connection is looked for.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
@@ -84,8 +83,7 @@ async fn serve(
 ) {
     let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
-    // Each door has its own room: whoever fills the one of TCP does not lock the owner out.
-    let [asking_tcp, asking_socket] = [(); 2].map(|()| Arc::new(Semaphore::new(ASKING_MAX)));
+    let (by_tcp, by_socket) = (Doorway::new(), Doorway::new());
     let mut noting = tokio::time::interval(history::EVERY);
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
@@ -96,8 +94,8 @@ async fn serve(
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
-            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &asking_tcp, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &asking_socket, stream, Through::Socket),
+            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &by_tcp, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &by_socket, stream, Through::Socket),
         }
     }
 }
@@ -132,17 +130,18 @@ async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<
 
 fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
     shared: &Arc<Shared>,
-    asking: &Arc<Semaphore>,
+    doorway: &Doorway,
     stream: io::Result<S>,
     through: Through,
 ) {
-    let (Ok(stream), Ok(permit)) = (stream, Arc::clone(asking).try_acquire_owned()) else { return };
-    let shared = Arc::clone(shared);
+    let Ok(stream) = stream else { return };
+    let (shared, doorway) = (Arc::clone(shared), doorway.clone());
+    // It waits from now on: before its task runs, many others may come.
+    let wait = doorway.wait();
     tokio::task::spawn_local(async move {
         // A question that meets a broken invariant is not answered, and its connection closes.
-        let conversation = caught::caught(converse(&shared, stream, through));
+        let conversation = caught::caught(converse(&shared, stream, through, &doorway, wait));
         let conversed = tokio::time::timeout(WITHIN, conversation).await;
-        drop(permit);
         if let Ok(None) = conversed {
             shared.control_restarts.fetch_add(1, Ordering::Relaxed);
         }
@@ -158,36 +157,57 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Arc<Shared>,
     mut stream: S,
     through: Through,
+    doorway: &Doorway,
+    wait: Wait,
 ) -> io::Result<Option<(S, Seat)>> {
-    let mut read = Vec::with_capacity(1024);
-    let (answer, carriage) = loop {
-        match parse::request(&read, &LIMITS) {
-            Ok(Parsed::Complete { head, .. }) => {
-                let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
-                match answer(shared, &head, through).await {
-                    Answer::Reply(reply) => break (reply, carriage),
-                    Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
-                    Answer::Events(_) => {
-                        break (Reply::of(200, EVENTS, String::new()), carriage);
-                    }
-                }
+    let Some(heard) = wait.until(hear(&mut stream)).await else { return Ok(None) };
+    let (reply, carriage) = match heard? {
+        Heard::Nothing => return Ok(None),
+        Heard::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+        Heard::Request(head) => {
+            let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
+            match answer(shared, &head, through, doorway).await {
+                Answer::Reply(reply) => (reply, carriage),
+                Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
+                Answer::Events(_) => (Reply::of(200, EVENTS, String::new()), carriage),
             }
+        }
+    };
+    let bytes = reply.bytes(carriage);
+    let told = async {
+        stream.write_all(&bytes).await?;
+        stream.shutdown().await
+    };
+    doorway.wait().until(told).await.transpose()?;
+    Ok(None)
+}
+
+/// What a client said.
+enum Heard {
+    Request(Box<RequestHead>),
+    Fault(Fault),
+    /// It left.
+    Nothing,
+}
+
+async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Heard> {
+    let mut read = Vec::with_capacity(1024);
+    loop {
+        match parse::request(&read, &LIMITS) {
+            Ok(Parsed::Complete { head, .. }) => return Ok(Heard::Request(head.into())),
             Ok(Parsed::Partial) => {}
             Err(fault) => match squid::translated(&read) {
                 Some(asked) => {
                     read = asked;
                     continue;
                 }
-                None => break (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
+                None => return Ok(Heard::Fault(fault)),
             },
         }
         if stream.read_buf(&mut read).await? == 0 {
-            return Ok(None);
+            return Ok(Heard::Nothing);
         }
-    };
-    stream.write_all(&answer.bytes(carriage)).await?;
-    stream.shutdown().await?;
-    Ok(None)
+    }
 }
 
 /// What comes of a question.
@@ -274,10 +294,15 @@ fn policy_fields(head: &mut ResponseHead) {
     head.fields.push("Referrer-Policy", "no-referrer");
 }
 
-async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through) -> Answer {
+async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through, doorway: &Doorway) -> Answer {
     let (route, path, query) = match admitted(shared, request, through) {
         Ok(found) => found,
         Err(refused) => return Answer::Reply(refused),
+    };
+    // Who looks whether the server is well need not wait for those who ask much of it.
+    let _asking = match (route.answer.takes_a_while(), doorway.ask()) {
+        (true, None) => return Answer::Reply(Reply::text(503, "too many ask already: come again in a moment")),
+        (_, asking) => asking,
     };
     Answer::Reply(match route.answer {
         Answering::Requests => requests::list(shared, query).await,
@@ -323,6 +348,11 @@ fn admitted<'r>(
             None => Reply::text(404, "there is nothing here; / is the page"),
         });
     };
+    // What is not understood must not be passed over: `/reload?dry-run` reloads nothing.
+    if !query.is_empty() && !route.takes_query() {
+        let error = format!("{}: this path takes no parameters", query.split('&').next().unwrap_or_default());
+        return Err(Reply::json(422, &api::Refused { error }));
+    }
     if route.changes && through == Through::Tcp && !guard::is_meant(request) {
         return Err(Reply::text(
             403,
@@ -365,6 +395,12 @@ enum Answering {
     Events,
 }
 
+impl Answering {
+    fn takes_a_while(&self) -> bool {
+        !matches!(self, Answering::Now(_) | Answering::Events)
+    }
+}
+
 impl Route {
     const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
@@ -389,6 +425,15 @@ impl Route {
     /// Whether it is asked over TCP too.
     pub fn is_public(&self) -> bool {
         !self.socket_only
+    }
+
+    /// Whether its query means something, or nothing at all: links to the page and probes come with all sorts.
+    fn takes_query(&self) -> bool {
+        match self.answer {
+            Answering::FromDisk(_) | Answering::Purge | Answering::Requests | Answering::Explain => true,
+            Answering::Request | Answering::Hot | Answering::Events => false,
+            Answering::Now(_) => page::is_at(self.path) || guard::OPEN.contains(&self.path),
+        }
     }
 
     fn path_fits(&self, path: &str) -> bool {

@@ -39,7 +39,7 @@ pub(super) struct Wanted {
 impl Wanted {
     fn of_query(query: &str) -> Result<Wanted, String> {
         let mut wanted = Wanted { limit: LISTED, ..Wanted::default() };
-        for (name, value) in parts(query)? {
+        for (name, value) in parts(query, &[])? {
             match name {
                 "host" => wanted.host = Some(value.to_ascii_lowercase()),
                 "url" => wanted.url = Some(value),
@@ -136,7 +136,7 @@ pub(super) async fn ahead(shared: &Arc<Shared>, query: &str) -> Reply {
 fn asking(query: &str) -> Result<Asking, String> {
     let mut asking = Asking::default();
     let mut once: HashMap<&str, String> = HashMap::new();
-    for (name, value) in parts(query)? {
+    for (name, value) in parts(query, &["header"])? {
         match name {
             "header" => asking.fields.push(value),
             "url" | "method" | "client" | "listener" => {

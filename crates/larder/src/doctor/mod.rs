@@ -74,6 +74,7 @@ pub fn examine(loaded: &Loaded) -> Vec<Finding> {
     let mut settled = loaded.clone();
     settle(&mut settled);
     let mut findings = system::ports(config);
+    findings.extend(system::page(config));
     findings.push(system::open_files(config));
     findings.push(system::backlog());
     findings.push(system::memory(config));

@@ -51,6 +51,14 @@ fn port(setting: &str, address: SocketAddr, runs: bool) -> Finding {
     }
 }
 
+/// The page answers nobody where others can connect and there is no token.
+pub(super) fn page(config: &Config) -> Option<Finding> {
+    let address = config.admin.filter(|_| config.page_is_closed())?;
+    let remedy = "set `admin_token`, or `admin = \"none\"`; the commands ask by the control socket";
+    let says = "answers nobody without a token, for others can connect to a listener";
+    Some(Finding::poor(format!("page {address}"), says, remedy))
+}
+
 pub(super) fn open_files(config: &Config) -> Finding {
     let mut fitted = config.clone();
     match descriptors::fit(&mut fitted) {

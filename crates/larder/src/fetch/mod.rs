@@ -165,9 +165,7 @@ async fn run(mut order: Box<Order>) {
         Err(fault) => return give_up(order, &fault),
     };
     if validates && answer.head.status == 304 {
-        if order.keepable(&answer.connection) == Keepable::Yes
-            && let Some(validated) = freshen(&order, &answer.head, answer.times)
-        {
+        if let Some(validated) = freshen(&order, &answer) {
             answer.connection.release();
             return match validated.for_all {
                 true => order.writer.redirect_with(&validated.entry, validated.own),
@@ -176,18 +174,13 @@ async fn run(mut order: Box<Order>) {
         }
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
-        let fields = order.fields_for_origin();
-        answer = match Box::pin(order.ask_origin(&fields)).await {
+        answer = match order.ask_anew().await {
             Ok(answer) => answer,
             Err(fault) => return give_up(order, &fault),
         };
     }
     if let Some(fill) = order.fill.take() {
-        let filled = match order.keepable(&answer.connection) {
-            Keepable::Yes => part::fill(&order, fill, &answer.head, answer.times),
-            Keepable::No => part::Filled::AskAgain,
-        };
-        match filled {
+        match part::fill(&order, fill, &answer) {
             part::Filled::By(filled) => {
                 let (fill, own) = *filled;
                 order.writer.redirect_with(fill.entry(), own);
@@ -203,8 +196,7 @@ async fn run(mut order: Box<Order>) {
                     return;
                 }
                 order.errand = Errand::Part;
-                let fields = order.fields_for_origin();
-                answer = match Box::pin(order.ask_origin(&fields)).await {
+                answer = match order.ask_anew().await {
                     Ok(answer) => answer,
                     Err(fault) => return give_up(order, &fault),
                 };
@@ -231,6 +223,12 @@ async fn run(mut order: Box<Order>) {
 }
 
 impl Order {
+    /// Sends the request once more, as it is to be by now.
+    async fn ask_anew(&mut self) -> Result<Answer, UpstreamFault> {
+        let fields = self.fields_for_origin();
+        Box::pin(self.ask_origin(&fields)).await
+    }
+
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
         let mut fields = forwarded(&self.worker, &self.request, &self.ask, self.peer, &self.notes);
@@ -365,7 +363,11 @@ struct Validated {
 
 /// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section
 /// 4.3.4). Gives the one that answers this request, if one does.
-fn freshen(order: &Order, head: &ResponseHead, times: Times) -> Option<Validated> {
+fn freshen(order: &Order, answer: &Answer) -> Option<Validated> {
+    if order.keepable(&answer.connection) == Keepable::No {
+        return None;
+    }
+    let (head, times) = (&answer.head, answer.times);
     let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order.asked_about().collect();
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
     let own = |stored, head| {

@@ -5,7 +5,7 @@
 //! first of several), and so does each hole of a stored one, guarded by `If-Range`. When at least half of an object
 //! is here after an answer and not more than `abandoned_bytes_max` are missing, the rest is fetched behind it.
 
-use super::{Errand, Order, lead};
+use super::{Answer, Errand, Keepable, Order, lead};
 use crate::access::Ask;
 use crate::worker::Worker;
 use larder_cache::entry::{Entry, Fill, Kept};
@@ -82,15 +82,18 @@ pub(super) enum Filled {
 const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the answer to a request for a hole.
-pub(super) fn fill(order: &Order, mut fill: Fill, head: &ResponseHead, times: Times) -> Filled {
+pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
+    let (head, times) = (&answer.head, answer.times);
     let entry = Arc::clone(fill.entry());
-    if !order.speaks_for_all(head) {
+    let keepable = order.keepable(&answer.connection);
+    if keepable == Keepable::No || !order.speaks_for_all(head) {
         // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
         // reads it would ask for it again and again.
         if order.writer.readers() > 0 {
             fill.give_back();
         }
-        return if head.status == 206 || head.status == 412 { Filled::AskAgain } else { Filled::ByAnother };
+        let ask_again = keepable == Keepable::No || head.status == 206 || head.status == 412;
+        return if ask_again { Filled::AskAgain } else { Filled::ByAnother };
     }
     let cache = &order.worker.shared.cache;
     match head.status {

@@ -5,6 +5,7 @@ use larder::control::{FAMILIES, ROUTES, metrics_reference};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -296,25 +297,118 @@ fn a_page_elsewhere_holds_no_seats() {
     assert_eq!(status(&post(admin, "/purge?all=", "X-Larder: 1\r\nOrigin: http://evil.example\r\n")), "403");
 }
 
+/// Connections that say nothing, or half of something, and answers that nobody reads: whoever looks whether the server is
+/// well is answered all the while, by either way in.
 #[test]
-fn whoever_fills_the_tcp_door_does_not_lock_the_owner_out() {
+fn the_silent_and_the_slow_shut_nobody_out() {
     let folder = tempfile::tempdir().unwrap();
     let server = stand::server(folder.path(), "");
     let admin = server.admin().unwrap();
-    // They begin a request and leave it there: who says nothing at all is heard of a second later.
-    let slow: Vec<_> = (0..80)
-        .map(|_| {
-            let mut stream = TcpStream::connect(admin).unwrap();
-            stream.write_all(b"G").unwrap();
-            stream
-        })
-        .collect();
-    stand::wait_for("the door is full", || ask(admin, "/healthz").is_empty());
-    let socket = larder::run::control::Client::new(larder::run::control::socket(folder.path()));
+    let path = larder::run::control::socket(folder.path());
+    let mut slow: Vec<Box<dyn Write>> = Vec::new();
+    for number in 0..600 {
+        let said: &[u8] = match number % 3 {
+            0 => b"",
+            1 => b"G",
+            _ => b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        };
+        let mut stream = TcpStream::connect(admin).unwrap();
+        stream.write_all(said).unwrap();
+        slow.push(Box::new(stream));
+        let mut stream = UnixStream::connect(&path).unwrap();
+        // What has been sent off already cannot be written to.
+        let _ = stream.write_all(said);
+        slow.push(Box::new(stream));
+        if number % 20 == 0 {
+            assert_eq!(status(&ask(admin, "/healthz")), "200", "after {number}");
+        }
+    }
+    let socket = larder::run::control::Client::new(path);
     let done = socket.change::<Value>("/log/reopen");
     assert!(matches!(&done, Ok(Ok(value)) if value["done"] == true), "{:?}", done.map_err(|error| error.to_string()));
+    assert_eq!(status(&ask(admin, "/requests")), "200");
     drop(slow);
-    stand::wait_for("the door is free again", || status(&ask(admin, "/healthz")) == "200");
+    assert_eq!(status(&ask(admin, "/healthz")), "200");
+}
+
+/// What is not understood is not passed over.
+#[test]
+fn parameters_that_mean_nothing_here_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let (proxy, admin, origin) = (server.addresses()[0], server.admin().unwrap(), stand::origin());
+    let url = format!("http://{origin}/fresh");
+    (0..2).for_each(|_| drop(stand::get(proxy, &url)));
+    for path in [
+        "/purge?all=false",
+        "/purge?all=no",
+        "/purge?all=0",
+        "/purge?all=none",
+        "/purge?soft",
+        "/purge?all&dry-run",
+        "/purge?all&all",
+        "/purge?tag=a&soft=maybe",
+        "/reload?dry-run=true",
+        "/log/reopen?no",
+    ] {
+        let answer = post(admin, path, "X-Larder: 1\r\n");
+        assert!(status(&answer) == "422" && answer.contains("\"error\""), "{path}: {answer}");
+        assert!(stand::get(proxy, &url).contains("; hit"), "{path} purged");
+    }
+    for path in [
+        "/now?x",
+        "/stats?x=1",
+        "/metrics?name=a",
+        "/config?x",
+        "/requests?limit=1&limit=2",
+        "/store/objects?prefix=a&prefix=b",
+    ] {
+        assert_eq!(status(&ask(admin, path)), "422", "{path}");
+    }
+    for path in ["/healthz?probe=1", "/?from=elsewhere", "/page/page.js?1"] {
+        assert_eq!(status(&ask(admin, path)), "200", "{path}");
+    }
+    assert_eq!(status(&post(admin, "/purge?all=true", "X-Larder: 1\r\n")), "200");
+    assert!(!stand::get(proxy, &url).contains("; hit"));
+}
+
+/// Where others can connect to a listener, the page is for those who know the token, and what a proxy passed on never is.
+#[test]
+fn the_page_is_closed_where_others_can_connect_and_to_what_a_proxy_passed_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = "[[listen]]\naddress = \"0.0.0.0:0\"\n";
+    let server = stand::server(folder.path(), open);
+    let admin = server.admin().unwrap();
+    for path in ["/", "/stats", "/metrics", "/requests", "/config", "/events", "/squid-internal-mgr/info"] {
+        let answer = ask(admin, path);
+        assert!(status(&answer) == "403" && answer.contains("admin_token"), "{path}: {answer}");
+    }
+    assert_eq!(status(&post(admin, "/purge?all", "X-Larder: 1\r\n")), "403");
+    assert_eq!(status(&ask(admin, "/healthz")), "200");
+    let by_socket = larder::run::control::Client::new(larder::run::control::socket(folder.path()));
+    assert!(by_socket.read::<Value>("/stats").is_ok());
+    let manager = "GET /squid-internal-mgr/info HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
+    let proxy = SocketAddr::from(([127, 0, 0, 1], server.addresses()[0].port()));
+    assert_eq!(status(&exchange(proxy, manager)), "403", "the pages of the cache manager");
+
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let (admin, proxy) = (server.admin().unwrap(), server.addresses()[0]);
+    for via in ["1.1 elsewhere", "", "2 a, 1.0 b"] {
+        for path in ["/stats", "/healthz", "/"] {
+            let passed = exchange(admin, &format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nVia: {via}\r\n\r\n"));
+            assert_eq!(status(&passed), "403", "{path} by {via}");
+        }
+    }
+    let passed_on = "GET /squid-internal-mgr/info HTTP/1.0\r\nHost: 127.0.0.1\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n";
+    assert_eq!(status(&exchange(proxy, passed_on)), "403", "what a server in front passed on");
+    // A site of the operator's that leads to the page says who passed it on.
+    let folder = tempfile::tempdir().unwrap();
+    let site =
+        stand::server(folder.path(), &format!("[[listen]]\naddress = \"127.0.0.1:0\"\norigin = \"http://{admin}\"\n"));
+    let through =
+        exchange(site.addresses()[0], &format!("GET /stats HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"));
+    assert_eq!(status(&through), "403");
 }
 
 #[test]

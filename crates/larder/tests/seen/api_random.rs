@@ -136,7 +136,7 @@ fn every_answer_to_a_random_question_is_one_that_is_described() {
                     // What is no HTTP, and what leads to another path.
                     "400" | "414" | "431" => {}
                     "404" if path.contains('{') => {}
-                    _ if asked == "HEAD" => assert_eq!(status(&answer), "200", "{at}"),
+                    _ if asked == "HEAD" => assert!(matches!(status(&answer), "200" | "422"), "{at}"),
                     _ => described_so(&answer, operation, &description, &at),
                 }
             }

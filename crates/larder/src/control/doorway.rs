@@ -1,0 +1,108 @@
+//! How many may be at the admin listener or the control socket at a time, and who goes when there are too many.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Connections that wait for a question or take an answer. Of more, the one that has been at it for the longest time is
+/// closed: whoever asks at once is answered, however many say nothing.
+const WAITING_MAX: usize = 256;
+
+/// Questions at a time that take a while to answer. Further ones are told to come again.
+const ASKING_MAX: usize = 64;
+
+/// One way in. That of the owner is another than that of all: whoever fills one does not lock the other.
+#[derive(Clone)]
+pub(super) struct Doorway {
+    waiting: Rc<Waiting>,
+    asking: Arc<Semaphore>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// By when they began to wait.
+    tickets: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
+    next: Cell<u64>,
+}
+
+impl Doorway {
+    pub(super) fn new() -> Doorway {
+        Doorway { waiting: Rc::default(), asking: Arc::new(Semaphore::new(ASKING_MAX)) }
+    }
+
+    /// A connection begins to wait for its client.
+    pub(super) fn wait(&self) -> Wait {
+        let mut tickets = self.waiting.tickets.borrow_mut();
+        while tickets.len() >= WAITING_MAX
+            && let Some((_, longest)) = tickets.pop_first()
+        {
+            let _ = longest.send(());
+        }
+        let (send_off, sent_off) = oneshot::channel();
+        let number = self.waiting.next.get();
+        self.waiting.next.set(number + 1);
+        tickets.insert(number, send_off);
+        Wait { waiting: Rc::clone(&self.waiting), number, sent_off }
+    }
+
+    /// The right to ask what takes a while; `None` when too many do.
+    pub(super) fn ask(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.asking).try_acquire_owned().ok()
+    }
+}
+
+/// A connection waits for its client for as long as this lives.
+pub(super) struct Wait {
+    waiting: Rc<Waiting>,
+    number: u64,
+    sent_off: oneshot::Receiver<()>,
+}
+
+impl Wait {
+    /// What `client` does, unless others need the place before that.
+    pub(super) async fn until<T>(mut self, client: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = client => Some(done),
+            _ = &mut self.sent_off => None,
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        self.waiting.tickets.borrow_mut().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_has_waited_for_the_longest_time_goes_first() {
+        let doorway = Doorway::new();
+        let mut waits: Vec<Wait> = (0..WAITING_MAX).map(|_| doorway.wait()).collect();
+        let (first, second) = (waits.remove(0), waits.remove(0));
+        drop(waits.pop());
+        waits.push(doorway.wait());
+        assert_eq!(first.until(async { 1 }).await, Some(1), "there was room");
+        waits.push(doorway.wait());
+        waits.push(doorway.wait());
+        assert_eq!(second.until(std::future::pending::<()>()).await, None);
+        assert!(waits.iter_mut().all(|wait| wait.sent_off.try_recv().is_err()));
+        drop(waits);
+        assert!(doorway.waiting.tickets.borrow().is_empty());
+    }
+
+    #[test]
+    fn questions_have_a_limit() {
+        let doorway = Doorway::new();
+        let asking: Vec<_> = (0..ASKING_MAX).map(|_| doorway.ask().unwrap()).collect();
+        assert!(doorway.ask().is_none());
+        drop(asking);
+        assert!(doorway.ask().is_some());
+    }
+}
