@@ -28,7 +28,7 @@ pub const TROUBLES: &[Trouble] = &[
     Trouble { name: "the name server fails", begin: |s| mood(s, Mood::Fails), end: names_right },
     Trouble { name: "names with 200 addresses", begin: |s| mood(s, Mood::Floods), end: names_right },
     Trouble { name: "the store's disk is full", begin: full_store, end: empty_store },
-    Trouble { name: "the store's disk is read-only", begin: read_only, end: writable },
+    Trouble { name: "the store's files are cut to half under it", begin: cut_store, end: |_| () },
     Trouble { name: "the clock is a day ahead", begin: |s| clock(s, "+1d"), end: clock_right },
     Trouble { name: "the clock is a day behind", begin: |s| clock(s, "-1d"), end: clock_right },
 ];
@@ -98,13 +98,22 @@ fn empty_store(subject: &Subject) {
     fs::remove_file(subject.seen.join("store/ballast")).ok();
 }
 
-fn read_only(subject: &Subject) -> Result<(), shell::Trouble> {
-    // The store has files open for writing, so an ordinary remount is refused; the mount's own flag is not.
-    in_its_mounts(subject, &["mount", "-o", "remount,bind,ro"], "store")
+/// As a device that loses what was written to it: whoever reads finds an end where bytes were.
+fn cut_store(subject: &Subject) -> Result<(), shell::Trouble> {
+    cut(&subject.seen.join("store/disk"))
 }
 
-fn writable(subject: &Subject) {
-    in_its_mounts(subject, &["mount", "-o", "remount,bind,rw"], "store").ok();
+fn cut(folder: &Path) -> Result<(), shell::Trouble> {
+    let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            cut(&path)?;
+        } else if let Ok(file) = fs::OpenOptions::new().write(true).open(&path) {
+            let length = file.metadata().map_or(0, |data| data.len());
+            file.set_len(length / 2).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 fn clock(subject: &Subject, offset: &str) -> Result<(), shell::Trouble> {
