@@ -254,14 +254,14 @@ impl Visit<'_> {
         match arrival {
             Arrival::Head(kept) => {
                 // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
-                let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.vary.matches(self.request));
+                let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.answers(self.request));
                 let length = reader.length();
                 let hit = Hit { filling: true, reader, kept, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
             Arrival::Use(entry, said, _) => {
                 let hit = self.cache.open(&entry)?;
-                let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(self.request));
+                let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
                 let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
             }

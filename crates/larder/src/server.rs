@@ -361,7 +361,8 @@ impl Shared {
         Shared {
             pass: PassList::new(config.intercept.pass.clone()),
             run_policy: policy::Settings {
-                unlabelled_seconds: config.policy.unlabelled_run.as_secs(),
+                unlabelled_file_seconds: config.policy.unlabelled_run.as_secs(),
+                unlabelled_named_seconds: config.policy.unlabelled_run_named.as_secs(),
                 ..cache.settings().policy.clone()
             },
             site_policy: site_policy(cache.settings().policy.clone()),

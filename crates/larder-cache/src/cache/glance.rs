@@ -131,7 +131,7 @@ impl Cache {
             return Looked::Nothing;
         }
         let is_for_it = |terms: &Terms| {
-            terms.vary.matches(glance.request)
+            terms.answers(glance.request)
                 && policy::usable(terms, glance.asked, glance.now, &self.settings.policy) == Usable::Fresh
         };
         let looked = entry.whole(is_for_it, bytes_max, patience, answer);
@@ -152,7 +152,7 @@ impl Cache {
         let head = disk.glance(glance.key)?;
         let body = head.body.filter(|body| body.len() as u64 <= bytes_max)?;
         let kept = meta::decode_tagged(&head.meta, head.tags).ok()?;
-        let terms = kept.terms.as_ref().filter(|terms| terms.vary.matches(glance.request))?;
+        let terms = kept.terms.as_ref().filter(|terms| terms.answers(glance.request))?;
         if policy::usable(terms, glance.asked, glance.now, &self.settings.policy) != Usable::Fresh {
             return None;
         }

@@ -706,7 +706,7 @@ fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc
         [] => return None,
         [only] => {
             let kept = only.kept()?;
-            let matches = kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(request));
+            let matches = kept.terms.as_ref().is_some_and(|terms| terms.answers(request));
             return matches.then(|| (Arc::clone(only), kept));
         }
         several => several.iter().filter_map(|variant| Some((Arc::clone(variant), variant.kept()?))).collect(),

@@ -79,7 +79,7 @@ impl Cache {
                 peek.chosen = Some(peek.variants.len());
             }
             peek.variants.push(Stored {
-                matches: kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(request)),
+                matches: kept.terms.as_ref().is_some_and(|terms| terms.answers(request)),
                 length: entry.length(),
                 in_memory: entry.is_whole(),
                 on_disk: entry.on_disk().is_some(),

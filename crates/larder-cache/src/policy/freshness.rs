@@ -3,9 +3,10 @@
 use larder_wire::date::{Stamp, delta_seconds, parse_date_at};
 use larder_wire::directives::CacheControl;
 use larder_wire::fields::Members;
-use larder_wire::{Fields, ResponseHead, structured};
+use larder_wire::{Fields, RequestHead, ResponseHead, structured};
 
-use super::{Mode, Settings, Times};
+use super::file_kind::{self, FileKind};
+use super::{Mode, Settings, Times, credentials};
 
 /// Where a freshness lifetime comes from, in the order in which they count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ impl Said {
 /// The freshness lifetime and its source (RFC 9111 section 4.2.1): the first that is there counts, in the order
 /// of [`LifetimeSource`], even when its value is that the response is stale.
 pub(super) fn lifetime(
+    asked: Option<&RequestHead>,
     response: &ResponseHead,
     said: &Said,
     (date, received): (Stamp, Stamp),
@@ -99,10 +101,29 @@ pub(super) fn lifetime(
     if is_negative(response.status) && settings.negative_seconds > 0 {
         return (settings.negative_seconds, LifetimeSource::Negative);
     }
-    if settings.unlabelled_seconds > 0 && is_unlabelled(response) {
-        return (settings.unlabelled_seconds, LifetimeSource::Unlabelled);
+    if let Some(asked) = asked
+        && let Some(seconds) = unlabelled(asked, response, settings)
+    {
+        return (seconds, LifetimeSource::Unlabelled);
     }
     heuristic(response, date, settings)
+}
+
+/// The lifetime of an answer that says nothing, where the settings give one: to what does not depend on who asked.
+fn unlabelled(asked: &RequestHead, response: &ResponseHead, settings: &Settings) -> Option<u64> {
+    let by_kind = settings.unlabelled_file_seconds.max(settings.unlabelled_named_seconds);
+    if settings.unlabelled_seconds.max(by_kind) == 0
+        || !is_unlabelled(response)
+        || credentials::may_say_who_asks(&asked.fields)
+    {
+        return None;
+    }
+    let by_kind = match (by_kind > 0).then(|| file_kind::of(asked, response)).flatten() {
+        None => 0,
+        Some(FileKind::Changing) => settings.unlabelled_file_seconds,
+        Some(FileKind::Named) => settings.unlabelled_named_seconds,
+    };
+    Some(settings.unlabelled_seconds.max(by_kind)).filter(|&seconds| seconds > 0)
 }
 
 /// Any heuristic is permitted where the origin says nothing (RFC 9111 section 4.2.2); this one looks for nothing.

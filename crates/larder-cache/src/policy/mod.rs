@@ -17,6 +17,8 @@
 
 pub mod audience;
 pub mod combine;
+mod credentials;
+mod file_kind;
 pub mod freshness;
 pub mod invalidate;
 pub mod kept;
@@ -27,6 +29,7 @@ pub mod validate;
 pub mod vary;
 pub mod weighed;
 
+use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
@@ -64,8 +67,12 @@ pub struct Settings {
     /// nothing; 0 leaves it to the heuristic.
     pub negative_seconds: u64,
     /// How long a 200 is fresh that says nothing at all of its freshness: no `Cache-Control`, `Expires`, `Pragma`,
-    /// `Last-Modified` or `ETag`. 0 does not keep it.
+    /// `Last-Modified` or `ETag`. 0 does not keep it. Never for a request that may say who asks.
     pub unlabelled_seconds: u64,
+    /// The same for those that are files: packages, archives, images, indexes of packages.
+    pub unlabelled_file_seconds: u64,
+    /// The same for files whose name has a version or a digest.
+    pub unlabelled_named_seconds: u64,
     /// What becomes of answers that set a cookie.
     pub set_cookie: SetCookie,
     /// Targeted fields to obey, the most specific first, such as `CDN-Cache-Control` (RFC 9213); empty for a
@@ -85,6 +92,8 @@ impl Default for Settings {
             heuristic_max_seconds: 86_400,
             negative_seconds: 0,
             unlabelled_seconds: 0,
+            unlabelled_file_seconds: 0,
+            unlabelled_named_seconds: 0,
             set_cookie: SetCookie::Pass,
             targeted: Vec::new(),
             stale_if_error_seconds: None,
@@ -182,6 +191,13 @@ impl Terms {
         let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
         let left = signed(self.lifetime).saturating_sub(signed(self.age(now)));
         if self.is_from_the_future(now) { left.min(0) } else { left }
+    }
+
+    /// True when this request would have brought the same response, and may have it: the lifetime that we gave to an answer
+    /// which said nothing counts for nobody who may say who he is, for his answer may be another one.
+    pub fn answers(&self, request: &RequestHead) -> bool {
+        self.vary.matches(request)
+            && (self.source != LifetimeSource::Unlabelled || !credentials::may_say_who_asks(&request.fields))
     }
 
     /// True while the age is below the lifetime (RFC 9111 section 4.2).

@@ -108,16 +108,25 @@ pub fn storable(request: &RequestHead, response: &ResponseHead, times: Times, se
     }
     match Vary::of(request, response) {
         None => Storable::No(NotStored::VaryAny),
-        Some(vary) => worth_keeping(response, &said, terms(response, &said, vary, times, settings), settings),
+        Some(vary) => {
+            worth_keeping(response, &said, terms(Some(request), response, &said, vary, times, settings), settings)
+        }
     }
 }
 
 /// The terms of a response as its fields give them, permitted or not.
-pub(super) fn terms(response: &ResponseHead, said: &Said, vary: Vary, times: Times, settings: &Settings) -> Terms {
+pub(super) fn terms(
+    asked: Option<&RequestHead>,
+    response: &ResponseHead,
+    said: &Said,
+    vary: Vary,
+    times: Times,
+    settings: &Settings,
+) -> Terms {
     let control = &said.control;
     let shared = settings.mode == Mode::Shared;
     let date = freshness::date(&response.fields, times.received);
-    let (lifetime, source) = freshness::lifetime(response, said, (date, times.received), settings);
+    let (lifetime, source) = freshness::lifetime(asked, response, said, (date, times.received), settings);
     Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),

@@ -123,7 +123,7 @@ pub fn answer_to_asker(
     let mut update = validation.fields.clone();
     kept::strip_hop(&mut update);
     let mut head = updated(stored, update);
-    let mut terms = storable::terms(&head, &Said::by(&head, settings), Vary::default(), times, settings);
+    let mut terms = storable::terms(None, &head, &Said::by(&head, settings), Vary::default(), times, settings);
     terms.initial_age = freshness::initial_age(validation, terms.date, times);
     super::dated(&mut head, times.received);
     (head, terms)
@@ -160,7 +160,7 @@ pub fn renew(
     }
     let asked = Vary::of(request, &head).ok_or(NotStored::VaryAny)?;
     let vary = if asked.names().eq(terms.vary.names()) { terms.vary.clone() } else { asked };
-    let mut renewed = storable::terms(&head, &said, vary, times, settings);
+    let mut renewed = storable::terms(Some(request), &head, &said, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
     head = kept_head(&head, settings);

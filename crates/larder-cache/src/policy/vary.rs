@@ -98,7 +98,7 @@ impl fmt::Debug for Vary {
 /// Of the stored variants that match a request, the most recent by `Date`, then by arrival.
 pub fn choose<'a, T>(variants: impl Iterator<Item = (&'a Terms, T)>, request: &RequestHead) -> Option<T> {
     variants
-        .filter(|(terms, _)| terms.vary.matches(request))
+        .filter(|(terms, _)| terms.answers(request))
         .max_by_key(|(terms, _)| (terms.date, terms.received))
         .map(|(_, variant)| variant)
 }

@@ -629,8 +629,10 @@ pub struct PolicySettings {
     pub heuristic_max: Duration,
     /// How long an answer that says nothing at all of its freshness stays fresh.
     pub unlabelled: Duration,
-    /// The same for what a `larder run` fetches.
+    /// The same for files that a `larder run` fetches.
     pub unlabelled_run: Duration,
+    /// The same for those whose name has a version or a digest.
+    pub unlabelled_run_named: Duration,
 }
 
 impl Default for PolicySettings {
@@ -642,6 +644,7 @@ impl Default for PolicySettings {
             heuristic_max: Duration::from_secs(86_400),
             unlabelled: Duration::ZERO,
             unlabelled_run: Duration::from_secs(600),
+            unlabelled_run_named: Duration::from_secs(90 * 86_400),
         }
     }
 }

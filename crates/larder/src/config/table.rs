@@ -379,11 +379,22 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("policy.unlabelled", Field::Time(|c| &mut c.policy.unlabelled))
         .between(0, 365 * DAY)
         .at_restart()
-    .about("How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not keep it."),
+    .about(
+        "How long an answer stays fresh that says nothing at all: no Cache-Control, Expires, Last-Modified or ETag. `0s` does not \
+         keep it. Only for requests none of whose fields may say who asks (decision 008).",
+    ),
     Whole::new("policy.unlabelled_run", Field::Time(|c| &mut c.policy.unlabelled_run))
         .between(0, 365 * DAY)
         .at_restart()
-    .about("The same for what a `larder run` fetches: package mirrors often leave these fields out, and public indexes name ten minutes."),
+    .about(
+        "The same for files that a `larder run` fetches: packages, archives, images, indexes of packages; never for JSON, text or \
+         pages of any other kind, nor for answers to a query. Package mirrors often leave these fields out, and public indexes \
+         name ten minutes.",
+    ),
+    Whole::new("policy.unlabelled_run_named", Field::Time(|c| &mut c.policy.unlabelled_run_named))
+        .between(0, 365 * DAY)
+        .at_restart()
+    .about("The same for those of them whose name has a version or a digest: other content would have another name."),
 ];
 
 /// Settings of one `[[listen]]`.

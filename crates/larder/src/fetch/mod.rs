@@ -275,13 +275,13 @@ impl Order {
     /// allows to ask about the other variants too; but servers that compress on the fly give two codings one tag,
     /// and a 304 would then name the wrong one.
     fn asked_about(&self) -> impl Iterator<Item = (&Arc<Entry>, &ResponseHead, &Terms)> {
-        self.stored().filter(|(_, _, terms)| terms.vary.matches(&self.request))
+        self.stored().filter(|(_, _, terms)| terms.answers(&self.request))
     }
 
     /// The origin has another answer now, one that is not stored: the stored one is not served any more.
     fn forget_selected(&self) {
         for (entry, kept) in self.writer.candidates() {
-            if kept.terms.as_ref().is_some_and(|terms| terms.vary.matches(&self.request)) {
+            if kept.terms.as_ref().is_some_and(|terms| terms.answers(&self.request)) {
                 self.worker.shared.cache.drop_entry(entry);
             }
         }

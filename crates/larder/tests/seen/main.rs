@@ -10,6 +10,7 @@ mod papers;
 mod process;
 mod reach;
 mod reload;
+mod runs;
 mod said_again;
 mod schemes;
 mod squid;
