@@ -208,7 +208,7 @@ impl Cell {
 /// Larder refuses by the address of the client, the others by the path.
 fn denied(contestant: &Contestant, origin: u16, tool: Tool) -> Load {
     let doors = contestant.doors;
-    if contestant.kind != Kind::Larder {
+    if !matches!(contestant.kind, Kind::Larder | Kind::Before) {
         let url = format!("http://127.0.0.1:{}/refused/600", doors.plain);
         return Load { tool, url, script: Script::Plain, status: 403 };
     }

@@ -91,7 +91,7 @@ fn grow_connections(
     hits(&server, BUSY_MAX).sample(&lab, server.id, origin.id, seconds, 0)?;
     let points = grow(&server, &lab, &origin, rounds, seconds)?;
     lab.end_last();
-    let limit = Contestant::start(Kind::Limit, Stage::Memory, root, &mut lab, origin.port)?;
+    let limit = Contestant::start(Kind::Limit, Stage::Memory, root, &mut lab, origin.port, None)?;
     let bare = grow(&limit, &lab, &origin, rounds, seconds)?;
     Ok((points, bare, server.version))
 }

@@ -12,6 +12,8 @@ use std::process::Command;
 pub enum Kind {
     /// Ourselves.
     Larder,
+    /// An earlier build of ourselves.
+    Before,
     /// nginx with `proxy_cache`.
     Nginx,
     /// Varnish.
@@ -31,6 +33,7 @@ impl Kind {
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Larder => "larder",
+            Kind::Before => "larder before",
             Kind::Nginx => "nginx",
             Kind::Varnish => "varnish",
             Kind::Haproxy => "haproxy",
@@ -148,8 +151,21 @@ fn on_cores(cores: &str, program: &str) -> Result<Command, Trouble> {
 
 impl Contestant {
     /// Starts a server in front of the origin.
-    pub fn start(kind: Kind, stage: Stage, root: &Path, lab: &mut Lab, origin: u16) -> Result<Contestant, Trouble> {
+    pub fn start(
+        kind: Kind,
+        stage: Stage,
+        root: &Path,
+        lab: &mut Lab,
+        origin: u16,
+        before: Option<&Path>,
+    ) -> Result<Contestant, Trouble> {
         match (kind, stage) {
+            (Kind::Before, stage) => {
+                let program = before.ok_or("no earlier build is given: --against PATH")?;
+                let extras = if stage == Stage::Memory { &USUAL } else { &ON_DISK };
+                let started = Contestant::start_program("before", program, extras, lab, origin)?;
+                Ok(Contestant { kind, ..started })
+            }
             (Kind::Larder, Stage::Memory) => Contestant::start_larder("larder", &USUAL, root, lab, origin),
             (Kind::Larder, Stage::Disk) => Contestant::start_larder("larder", &ON_DISK, root, lab, origin),
             (Kind::Nginx, Stage::Disk) => Contestant::on_disk(kind, peers::Kind::Nginx, root, lab, origin),
@@ -168,6 +184,16 @@ impl Contestant {
         lab: &mut Lab,
         origin: u16,
     ) -> Result<Contestant, Trouble> {
+        Contestant::start_program(name, Path::new(&built(root, "larder")), extras, lab, origin)
+    }
+
+    fn start_program(
+        name: &str,
+        program: &Path,
+        extras: &Extras,
+        lab: &mut Lab,
+        origin: u16,
+    ) -> Result<Contestant, Trouble> {
         let doors = Doors::free()?;
         let log = extras.log.then(|| lab.path().join(name).join("access.log"));
         let site = Site { lab, origin, doors };
@@ -181,10 +207,14 @@ impl Contestant {
             ("sites", sites(extras.rules, origin)),
             ("log", log.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
         ];
-        let conf = site.fill(name, include_str!("../../peers/bench-larder.toml"), &fill)?;
-        let program = built(root, "larder");
-        let version = shell::ask(Command::new(&program).arg("--version"))?.trim().to_owned();
-        let mut command = on_cores(extras.cores, &program)?;
+        let mut template = include_str!("../../peers/bench-larder.toml").to_owned();
+        if name == "before" {
+            // A build from before that setting has it so without being told.
+            template = template.replace("forward = true\n", "");
+        }
+        let conf = site.fill(name, &template, &fill)?;
+        let version = shell::ask(Command::new(program).arg("--version"))?.trim().to_owned();
+        let mut command = on_cores(extras.cores, &program.to_string_lossy())?;
         command.arg("--config").arg(conf);
         let id = lab.start(name, &mut command, doors.plain)?;
         Ok(Contestant { kind: Kind::Larder, doors, id, version, log })
@@ -206,7 +236,9 @@ impl Contestant {
             Kind::Varnish => (site.varnish(stage)?, said_version("varnishd", "-V")?),
             Kind::Haproxy => (site.haproxy()?, said_version("haproxy", "-v")?),
             Kind::TrafficServer => (site.traffic_server()?, said_version("traffic_server", "--version")?),
-            Kind::Limit | Kind::Larder => (site.bare(root, "limit", &[doors.plain])?, "xtask's limit".to_owned()),
+            Kind::Limit | Kind::Larder | Kind::Before => {
+                (site.bare(root, "limit", &[doors.plain])?, "xtask's limit".to_owned())
+            }
             Kind::Relay => (site.bare(root, "relay", &[doors.plain, origin])?, "xtask's relay".to_owned()),
         };
         let id = lab.start(kind.as_str(), &mut command, doors.plain)?;

@@ -24,7 +24,7 @@ mod workers;
 use crate::shell::{self, Trouble};
 use field::Kind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use table::Plan;
 
@@ -43,6 +43,9 @@ pub struct Args {
     /// Rows of the table, by their keys; all without it.
     #[arg(long = "cell", num_args = 1..)]
     cells: Vec<String>,
+    /// With `peers` or `hits`: an earlier build of Larder, which then plays alone beside the present one.
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     /// Show the page only; otherwise it is written to docs/results/.
     #[arg(long)]
     dry: bool,
@@ -165,23 +168,35 @@ fn compare_generators(args: &Args, root: &Path) -> Result<(), Trouble> {
 }
 
 fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {
-    let plan = Plan::of(keys, only, args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(SECONDS))?;
+    let mut plan = Plan::of(keys, only, args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(SECONDS))?;
+    if let Some(before) = &args.against {
+        plan = plan.against(before.clone());
+    }
     table::need_tools()?;
     println!("{}", plan.said());
     let results = plan.play(root)?;
-    let page = report::page(&format!("cargo xtask bench {}", args.what.as_str()), &plan, &results);
+    let command =
+        format!("cargo xtask bench {}{}", args.what.as_str(), if args.against.is_some() { " --against …" } else { "" });
+    let page = report::page(&command, &plan, &results);
     println!("{page}");
     // The page of some rows must not take the place of that of all.
     if args.dry || !args.cells.is_empty() || matches!(args.what, What::Limit) {
         return Ok(());
     }
-    publish(root, args.what, &page)
+    match args.against {
+        Some(_) => publish_as(root, "against-before", &page),
+        None => publish(root, args.what, &page),
+    }
 }
 
 fn publish(root: &Path, what: What, page: &str) -> Result<(), Trouble> {
+    publish_as(root, what.as_str(), page)
+}
+
+fn publish_as(root: &Path, name: &str, page: &str) -> Result<(), Trouble> {
     let date = shell::ask(Command::new("date").arg("+%F"))?;
     let folder = root.join("docs/results");
-    let file = folder.join(format!("{}-{}.md", date.trim(), what.as_str()));
+    let file = folder.join(format!("{}-{name}.md", date.trim()));
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, page));
     written.map_err(|error| format!("writing {}: {error}", file.display()))?;
     println!("written to {}", file.display());

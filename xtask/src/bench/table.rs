@@ -2,14 +2,17 @@
 //! another one has its turn; within a round each cell is played by all of them one after the other, so that a drift
 //! of the machine meets all.
 
-use super::cells::{CELLS, Cell};
+use super::cells::{CELLS, Cell, Goal};
 use super::field::{self, Contestant, Kind, Stage};
 use super::proof;
 use super::tool::Sample;
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// What a cell may cost more than before.
+const LOST_MAX: f64 = 1.03;
 
 /// What to play.
 #[derive(Clone, Debug)]
@@ -20,6 +23,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Length of each run.
     pub seconds: u64,
+    /// An earlier build, if that is one of those who play.
+    pub before: Option<PathBuf>,
 }
 
 /// What came out.
@@ -55,7 +60,16 @@ impl Plan {
         if let Some(only) = only {
             cells.iter_mut().for_each(|cell| cell.field = only);
         }
-        Ok(Plan { cells, rounds, seconds })
+        Ok(Plan { cells, rounds, seconds, before: None })
+    }
+
+    /// Larder beside an earlier build of itself and nobody else, in the same rounds: no cell may be lost by more than 3 %.
+    pub fn against(mut self, before: PathBuf) -> Plan {
+        for cell in &mut self.cells {
+            cell.field = &[Kind::Larder, Kind::Before];
+            cell.goal = Goal { peer: Some(LOST_MAX), ..Goal::default() };
+        }
+        Plan { before: Some(before), ..self }
     }
 
     /// The plan in words, with the time it should take.
@@ -130,7 +144,7 @@ impl Plan {
         kinds.dedup();
         let mut contestants = Vec::new();
         for kind in kinds {
-            match Contestant::start(kind, stage, root, lab, origin.port) {
+            match Contestant::start(kind, stage, root, lab, origin.port, self.before.as_deref()) {
                 Ok(contestant) => {
                     results.versions.insert(kind, contestant.version.clone());
                     contestants.push(contestant);
