@@ -186,7 +186,19 @@ fn stale_in_place_of_an_error() {
         (insists, "", 59, set.clone(), true, true),
         ("200 | Cache-Control: s-maxage=60, stale-if-error=30", "", 60, set.clone(), false, false),
         ("200 | Cache-Control: no-cache, stale-if-error=30 | ETag: \"a\"", "", 0, set.clone(), false, false),
-        (by_origin, "GET | Cache-Control: no-cache", 0, set, false, false),
+        (by_origin, "GET | Cache-Control: no-cache", 0, set.clone(), false, false),
+        // Whoever names an age takes nothing that is past it, unless it names this case.
+        (by_origin, "GET | Cache-Control: max-age=0", 0, set.clone(), false, false),
+        (by_origin, "GET | Cache-Control: max-age=100", 59, set.clone(), true, true),
+        (by_origin, "GET | Cache-Control: max-age=100", 60, set.clone(), false, false),
+        (by_origin, "GET | Cache-Control: max-age=100, max-stale=5", 65, set.clone(), true, true),
+        (by_origin, "GET | Cache-Control: max-age=100, max-stale=5", 66, set.clone(), false, false),
+        (by_origin, "GET | Cache-Control: max-stale=5", 66, set.clone(), false, false),
+        (by_origin, "GET | Cache-Control: max-stale", 100, set.clone(), false, true),
+        (by_origin, "GET | Cache-Control: min-fresh=10", 50, set.clone(), true, true),
+        (by_origin, "GET | Cache-Control: min-fresh=10", 51, set.clone(), false, false),
+        (by_origin, "GET | Cache-Control: max-age=0, stale-if-error=5", 64, set.clone(), true, false),
+        (insists, "GET | Cache-Control: max-age=0, stale-if-error=5", 64, set, false, false),
     ];
     for (stored, asked, after, settings, on_error, cut_off) in table {
         let (terms, asked_of, now) = (terms(stored), Asked::of(&request(asked)), Stamp(T0 + after));

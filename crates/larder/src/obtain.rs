@@ -10,7 +10,7 @@ use crate::respond::{self, Answer};
 use crate::session::{End, Session};
 use crate::upload::Upload;
 use larder_cache::cache::{Cache, Disk, Found, Hit, Joins};
-use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Said, Writer};
+use larder_cache::entry::{Arrival, Entry, Failure, Gap, Kept, Reader, Said, Writer};
 use larder_cache::policy::{self, Asked};
 use larder_wire::framing::Framing;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
@@ -18,7 +18,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub mod why;
 
@@ -48,8 +48,7 @@ pub async fn obtain(
     let mut now = record.stamp();
     for turn in 0..TURNS_MAX {
         if turn > 0 {
-            // It may have waited for long.
-            now = session.worker.stamp_at(Instant::now());
+            now = session.worker.stamp_at(Instant::now()); // it may have waited for long
         }
         let mut found = cache.find(&key, request, &asked, now, joins, disk);
         if let Found::OnDisk(load) = found {
@@ -59,7 +58,7 @@ pub async fn obtain(
         }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
         let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
-        let mut visit = Visit { session, request, ask: &ask, asked: &asked, cache: &cache, record };
+        let mut visit = Visit { session, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
                 let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
@@ -67,25 +66,25 @@ pub async fn obtain(
             }
             Found::Stale(hit, _) => visit.stored(hit, Outcome::HitStale).await,
             Found::Revalidate(hit, writer) => {
-                if let Some(writer) = writer {
-                    let order = visit.order(Errand::Share, writer);
-                    visit.record.leads(&order.notes);
-                    fetch::lead(order);
-                }
+                visit.refresh(writer);
                 visit.stored(hit, Outcome::HitRevalidating).await
             }
-            // Said only to who has not looked there.
-            Found::OnDisk(_) => None,
+            Found::OnDisk(_) => None, // said only to who has not looked there
             Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
             Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
-            Found::Validate(_, _, reader, writer) => visit.lead(reader, writer, cause).await,
-            Found::Missing(reader, writer, _) => visit.lead(reader, writer, cause).await,
             // What is not stored is asked for as the client asks: a condition or a range spares the rest.
             Found::Pass(reader, writer) if joins == Joins::No || !respond::is_plain(&request.fields) => {
-                let relay = Relay { request, ask, framing, cause };
-                return Box::pin(relay.answer_into(reader, writer, session, upload, record)).await;
+                match visit.stand_in().filter(|_| framing == Framing::None) {
+                    Some(stand_in) => Box::pin(visit.ask_alone(reader, writer, cause, stand_in)).await,
+                    None => {
+                        let relay = Relay { request, ask, framing, cause };
+                        return Box::pin(relay.answer_into(reader, writer, session, upload, record)).await;
+                    }
+                }
             }
-            Found::Pass(reader, writer) => visit.lead(reader, writer, cause).await,
+            Found::Validate(_, _, reader, writer) | Found::Missing(reader, writer, _) | Found::Pass(reader, writer) => {
+                visit.lead(reader, writer, cause).await
+            }
         };
         if let Some(answer) = answer {
             return answer;
@@ -134,6 +133,7 @@ struct Visit<'a> {
     request: &'a Rc<RequestHead>,
     ask: &'a Ask,
     asked: &'a Asked,
+    key: &'a [u8],
     cache: &'a Arc<Cache>,
     record: &'a mut Record,
 }
@@ -164,7 +164,7 @@ impl Visit<'_> {
                         let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
                         let mut order = self.order(Errand::Hole, writer);
                         order.fill = Some(fill);
-                        return self.arrive(order, reader, Cause::Partial, Some(hit)).await;
+                        return self.arrive(order, reader, Cause::Partial, Some(hit), Patience::default()).await;
                     }
                 }
             }
@@ -177,18 +177,99 @@ impl Visit<'_> {
     async fn relay(&mut self) -> Option<Answer> {
         let (reader, writer) = self.cache.alone(&key_of(self.ask, self.cache));
         let order = self.order(Errand::Relay, writer);
-        let mut answer = Box::pin(self.arrive(order, reader, Cause::Partial, None)).await;
+        let mut answer = Box::pin(self.arrive(order, reader, Cause::Partial, None, Patience::default())).await;
         if let Some(Answer::Entry { verbatim, .. }) = &mut answer {
             *verbatim = true;
         }
         answer
     }
 
+    /// Validates behind the answer, where that is this request's turn.
+    fn refresh(&mut self, writer: Option<Writer>) {
+        let Some(writer) = writer else { return };
+        let order = self.order(Errand::Share, writer);
+        self.record.leads(&order.notes);
+        fetch::lead(order);
+    }
+
     /// Begins a fetch and waits for its answer.
     async fn lead(&mut self, reader: Reader, writer: Writer, cause: Cause) -> Option<Answer> {
         let errand = if fetch::asks_part(self.request) { Errand::Part } else { Errand::Share };
-        let order = self.order(errand, writer);
-        self.arrive(order, reader, cause, None).await
+        let patience = self.patience();
+        let mut order = self.order(errand, writer);
+        order.silent_for = patience.limit;
+        self.arrive(order, reader, cause, None, patience).await
+    }
+
+    /// Asks the origin for this request alone, as a HEAD or a request that is not to be stored does, where a stored response
+    /// may stand in for its answer.
+    async fn ask_alone(
+        &mut self,
+        mut reader: Reader,
+        writer: Writer,
+        cause: Cause,
+        stand_in: StandIn,
+    ) -> Option<Answer> {
+        let on_error = stand_in.why == policy::StandIn::OnError;
+        let patience = self.patience();
+        let mut order = self.order(Errand::Relay, writer);
+        order.silent_for = patience.limit;
+        let interim = take_interim(&mut order);
+        why::begins(self.record, cause, &order.notes);
+        let instead = match self.arrival(fetch::begin(order), &interim, &mut reader, patience).await {
+            Err(Gone) => return Some(Answer::Page(respond::client_gone())),
+            Ok(Arrived::Silent(hit)) => Some(hit),
+            Ok(Arrived::News(Arrival::Head(kept))) if on_error && fetch::is_trouble(kept.head.status) => self.instead(),
+            Ok(Arrived::News(Arrival::Head(kept))) => {
+                let outcome = Outcome::Miss(cause);
+                return Some(Answer::Entry { reader, kept, outcome, verbatim: true, refill: None });
+            }
+            Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead() {
+                None => return Some(failed(&failure, self.record)),
+                instead => instead,
+            },
+            Ok(Arrived::News(Arrival::Use(..) | Arrival::Alone)) => None,
+        };
+        drop(reader);
+        Box::pin(self.stored(instead?, Outcome::HitError)).await
+    }
+
+    /// The stored response that may stand in for the origin's answer now. It stays in memory for as long as this is held.
+    fn stand_in(&self) -> Option<StandIn> {
+        let worker = &self.session.worker;
+        let policy = fetch::policy_of(worker, &self.ask.route, self.session.door.run.is_some());
+        let now = worker.stamp_at(Instant::now());
+        let (entry, why) = self.cache.stand_in(self.key, self.request, self.asked, now, policy)?;
+        Some(StandIn { entry, why })
+    }
+
+    fn instead(&self) -> Option<Hit> {
+        self.cache.open(&self.stand_in()?.entry)
+    }
+
+    /// How long this request waits for the origin.
+    fn patience(&self) -> Patience {
+        let held = self.stand_in();
+        let limit = held.as_ref().map(|_| self.session.worker.config().timeouts.before_stale);
+        Patience { limit, held }
+    }
+
+    /// The time is up: the stored response, where it may be sent although there is no answer. One that stands in for an
+    /// origin out of reach may not while the origin has only not answered yet: that is looked at again with each tick.
+    fn time_is_up(&self, reader: &Reader, patience: &mut Patience) -> Option<Hit> {
+        patience.limit = Some(LOOK_AGAIN);
+        // It may have been purged since, or have grown too old.
+        let Some(held) = self.stand_in() else {
+            *patience = Patience { limit: None, held: None };
+            return None;
+        };
+        let waits = held.why == policy::StandIn::OutOfReach && reader.is_reached();
+        let hit = if waits { None } else { self.cache.open(&held.entry) };
+        patience.held = Some(held);
+        if hit.is_some() {
+            reader.leave_late();
+        }
+        hit
     }
 
     /// Sends the order and waits. `mending` is the stored response that it completes.
@@ -198,11 +279,17 @@ impl Visit<'_> {
         mut reader: Reader,
         cause: Cause,
         mending: Option<Hit>,
+        patience: Patience,
     ) -> Option<Answer> {
         let interim = take_interim(&mut order);
         why::begins(self.record, cause, &order.notes);
-        let Ok(arrival) = self.arrival(fetch::begin(order), &interim, &mut reader).await else {
-            return Some(Answer::Page(respond::client_gone()));
+        let arrival = match self.arrival(fetch::begin(order), &interim, &mut reader, patience).await {
+            Ok(Arrived::News(arrival)) => arrival,
+            Ok(Arrived::Silent(hit)) => {
+                drop(reader);
+                return Box::pin(self.stored(hit, Outcome::HitError)).await;
+            }
+            Err(Gone) => return Some(Answer::Page(respond::client_gone())),
         };
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
@@ -224,32 +311,57 @@ impl Visit<'_> {
     }
 
     /// Waits for the head, for as long as the client does. Whoever waits for an origin first gets what is ready.
-    async fn arrival(&mut self, mut led: Led, interim: &Interim, reader: &mut Reader) -> Result<Arrival, Gone> {
+    async fn arrival(
+        &mut self,
+        mut led: Led,
+        interim: &Interim,
+        reader: &mut Reader,
+        mut patience: Patience,
+    ) -> Result<Arrived, Gone> {
         if !self.session.outbox.is_empty() {
             let _ = led.beside(self.session.flush()).await;
         }
         self.session.lend_buffers();
         let mut presence = Presence::new(&self.session.worker);
-        let arrival = loop {
-            let step = led.beside(poll_fn(|cx| news(interim, reader, cx)));
-            match presence.wait(self.session, step).await? {
-                Step::Interim(head) => {
+        let arrived = loop {
+            let news = led.beside(poll_fn(|cx| news(interim, reader, cx)));
+            match presence.wait_within(self.session, patience.limit, news).await? {
+                Some(Step::Interim(head)) => {
                     respond::interim(self.session, &head);
                     let _ = led.beside(self.session.flush()).await;
                 }
-                Step::Arrival(arrival) => break arrival,
+                Some(Step::Arrival(arrival)) => break Arrived::News(arrival),
+                None => {
+                    if let Some(hit) = self.time_is_up(reader, &mut patience) {
+                        break Arrived::Silent(hit);
+                    }
+                }
             }
         };
         self.session.borrow_outbox();
-        Ok(arrival)
+        Ok(arrived)
     }
 
     /// Waits for another request's fetch; its answer may be one for this request too.
     async fn follow(&mut self, mut reader: Reader) -> Option<Answer> {
         let _ = self.session.flush().await;
+        let mut patience = self.patience();
+        if reader.is_late()
+            && let Some(hit) = self.time_is_up(&reader, &mut patience)
+        {
+            return self.stored(hit, Outcome::HitError).await;
+        }
         let mut presence = Presence::new(&self.session.worker);
-        let Ok(arrival) = presence.wait(self.session, reader.arrival()).await else {
-            return Some(Answer::Page(respond::client_gone()));
+        let arrival = loop {
+            match presence.wait_within(self.session, patience.limit, reader.arrival()).await {
+                Ok(Some(arrival)) => break arrival,
+                Ok(None) => {
+                    if let Some(hit) = self.time_is_up(&reader, &mut patience) {
+                        return self.stored(hit, Outcome::HitError).await;
+                    }
+                }
+                Err(Gone) => return Some(Answer::Page(respond::client_gone())),
+            }
         };
         match arrival {
             Arrival::Head(kept) => {
@@ -295,6 +407,31 @@ impl Visit<'_> {
     fn order(&mut self, errand: Errand, writer: Writer) -> Box<Order> {
         order(self.session, self.request, self.ask.clone(), errand, writer, self.record.notes())
     }
+}
+
+/// A stored response that may stand in for an answer.
+struct StandIn {
+    entry: Arc<Entry>,
+    why: policy::StandIn,
+}
+
+/// How long a request waits for its origin.
+#[derive(Default)]
+struct Patience {
+    /// Until it is looked whether a stored response is to be sent; `None` where none may.
+    limit: Option<Duration>,
+    /// That one, so that it stays in memory.
+    held: Option<StandIn>,
+}
+
+/// How often it is looked whether an origin that was reached is still in reach.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// What a wait for an origin came to.
+enum Arrived {
+    News(Arrival),
+    /// The origin was silent for too long; this is sent instead.
+    Silent(Hit),
 }
 
 /// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
@@ -420,6 +557,7 @@ fn order(
         fill: None,
         body: None,
         interim: None,
+        silent_for: None,
         notes,
     })
 }

@@ -43,6 +43,22 @@ impl Presence {
         }
     }
 
+    /// The same for at most so long; `None` when that is over.
+    pub async fn wait_within<T>(
+        &mut self,
+        session: &Session,
+        limit: Option<Duration>,
+        work: impl Future<Output = T>,
+    ) -> Result<Option<T>, Gone> {
+        let Some(limit) = limit else { return self.wait(session, work).await.map(Some) };
+        let timer = session.worker.ticker.timer();
+        match timer.limit(limit, Wait::Busy, self.wait(session, work)).await {
+            Ok(done) => done.map(Some),
+            Err(_) if self.is_gone(session) => Err(Gone),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Waits for something until it is time to look at the client, which is for the caller to do: `work` has the session.
     pub async fn until_look<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.timer.limit(LOOK_EVERY, Wait::Busy, work).await.ok()

@@ -8,9 +8,12 @@ use crate::script::{Deed, Expect, Message, Reply, Standing, Step, What};
 use crate::text::{Scope, Text, glob};
 use crate::traffic::{Incoming, Talk, encode, wrong};
 use crate::world::{Halt, State, Verdict, World};
+use socket2::{Domain, Socket, Type};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One origin and all its connections.
 #[derive(Debug)]
@@ -25,6 +28,30 @@ pub struct Origin {
     standing: Vec<Standing>,
     /// Requests that came while this origin waited at a barrier, for a later `expect`.
     pending: VecDeque<(usize, Head)>,
+    silence: Option<Silence>,
+}
+
+/// A port that neither accepts nor refuses, as behind a network that drops packets: its queue of new connections is full.
+#[derive(Debug)]
+struct Silence {
+    _listener: Socket,
+    _queued: Vec<TcpStream>,
+}
+
+/// So long the system is waited for when the queue is filled, and so many fit at most.
+const QUEUED_WITHIN: Duration = Duration::from_millis(100);
+const QUEUED_MAX: usize = 16;
+
+impl Silence {
+    fn at(address: SocketAddr) -> io::Result<Silence> {
+        let listener = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        listener.set_reuse_address(true)?;
+        listener.bind(&address.into())?;
+        listener.listen(0)?;
+        let queued = std::iter::from_fn(|| TcpStream::connect_timeout(&address, QUEUED_WITHIN).ok());
+        let queued = queued.take(QUEUED_MAX).collect();
+        Ok(Silence { _listener: listener, _queued: queued })
+    }
 }
 
 /// Accepts connections until the origin is down or the play over.
@@ -51,7 +78,7 @@ pub fn wake(address: SocketAddr) {
 impl Origin {
     pub fn new(party: String, world: Arc<World>, scope: Scope, address: SocketAddr) -> Origin {
         let (talks, labels, standing, pending) = (Vec::new(), HashMap::new(), Vec::new(), VecDeque::new());
-        Origin { party, world, scope, address, talks, current: None, labels, standing, pending }
+        Origin { party, world, scope, address, talks, current: None, labels, standing, pending, silence: None }
     }
 
     /// What the transcript calls it.
@@ -108,12 +135,12 @@ impl Origin {
                 self.current = Some(found.ok_or(Halt::Wrong(format!("no exchange is called `{label}` so far")))?);
                 Ok(())
             }
-            What::Down => {
-                self.world.take_down(&self.party);
-                wake(self.address);
-                let party = self.party.clone();
-                let is_deaf = |state: &mut State| state.deaf.contains(&party).then_some(());
-                self.world.wait("the origin could not stop listening", is_deaf)
+            What::Down => self.go_down(),
+            What::Unreachable => {
+                self.go_down()?;
+                let silence = Silence::at(self.address);
+                self.silence = Some(silence.map_err(|error| Halt::Wrong(format!("no silence: {error}")))?);
+                Ok(())
             }
             What::NoRequest(time) => self.no_request(*time),
             What::Count { requests, least, most } => self.count(*requests, *least, *most),
@@ -124,6 +151,14 @@ impl Origin {
                 self.talk()?.play(what, &scope)
             }
         }
+    }
+
+    fn go_down(&self) -> Result<(), Halt> {
+        self.world.take_down(&self.party);
+        wake(self.address);
+        let party = self.party.clone();
+        let is_deaf = |state: &mut State| state.deaf.contains(&party).then_some(());
+        self.world.wait("the origin could not stop listening", is_deaf)
     }
 
     fn talk(&mut self) -> Result<&mut Talk, Halt> {

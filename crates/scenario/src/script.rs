@@ -154,6 +154,8 @@ pub enum What {
     With(String),
     /// Origin: stop listening and close every connection.
     Down,
+    /// The origin is down, and connections to it are neither accepted nor refused.
+    Unreachable,
     /// Origin: no request comes for so long.
     NoRequest(Duration),
     /// Origin: connections or requests so far.

@@ -203,6 +203,7 @@ impl<'a> Reader<'a> {
             "begin" => What::Begin(self.reply(words)?),
             "with" => What::With(words.plain("a label")?.to_string()),
             "down" => What::Down,
+            "unreachable" => What::Unreachable,
             "no-request" => What::NoRequest(time(words)?),
             "requests" | "connections" => {
                 let (least, most) = range(words.plain("a number")?)?;

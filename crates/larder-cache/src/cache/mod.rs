@@ -8,7 +8,7 @@ use crate::entry::{Entry, Kept, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
 use crate::index::Index;
 use crate::key::Key;
-use crate::policy::{self, Asked, NotStored, StaleWhy, Usable, ValidateWhy, Vary};
+use crate::policy::{self, Asked, NotStored, StaleWhy, StandIn, Usable, ValidateWhy, Vary};
 use crate::search::Searches;
 use crate::store::Store;
 use crate::store::rules::{RULES_MAX, Rules};
@@ -385,6 +385,34 @@ impl Cache {
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
         choose(&self.index.find(key)?.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
+    }
+
+    /// The stored response that may stand in for an answer to this request, and why it may.
+    pub fn stand_in(
+        &self,
+        key: &[u8],
+        request: &RequestHead,
+        asked: &Asked,
+        now: Stamp,
+        policy: &policy::Settings,
+    ) -> Option<(Arc<Entry>, StandIn)> {
+        let object = self.index.find(key)?;
+        let mut state = object.lock();
+        if state.dead || state.variants().is_empty() {
+            return None;
+        }
+        self.judge(object.key(), &mut state, now);
+        let (entry, kept) = choose(&state, request).filter(|(entry, _)| entry.is_settled())?;
+        let why = policy::stands_in(kept.terms.as_ref()?, asked, now, policy)?;
+        Some((entry, why))
+    }
+
+    /// Whether this response is stored still, after all that was made void meanwhile.
+    pub fn is_stored(&self, entry: &Arc<Entry>, now: Stamp) -> bool {
+        let Some(object) = self.index.find(entry.key().text()) else { return false };
+        let mut state = object.lock();
+        self.judge(object.key(), &mut state, now);
+        !state.dead && state.variants().iter().any(|variant| Arc::ptr_eq(variant, entry))
     }
 
     /// Forgets one stored response: the origin has something else now.

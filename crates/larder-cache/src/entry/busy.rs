@@ -24,6 +24,11 @@ pub(super) struct Busy {
     fill_count: u64,
     /// What is on its way to the disk.
     puts: Vec<Putting>,
+    /// The origin was reached for this fetch, as far as is known.
+    pub(super) is_reached: bool,
+    /// Its client was answered with a stored response because the origin was silent: the fetch goes on without readers, and
+    /// whoever may have that response need not wait.
+    pub(super) is_late: bool,
 }
 
 /// One reader's place in an entry that is not whole.
@@ -86,6 +91,10 @@ impl State {
         {
             self.busy = None;
         }
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        self.busy.as_ref().is_some_and(|busy| busy.is_late)
     }
 
     pub(super) fn received(&self) -> u64 {

@@ -100,6 +100,21 @@ impl Reader {
         Poll::Pending
     }
 
+    /// The origin was reached for this fetch, as far as is known.
+    pub fn is_reached(&self) -> bool {
+        self.entry.state.lock().busy.as_ref().is_some_and(|busy| busy.is_reached)
+    }
+
+    /// Some client of this fetch was answered with a stored response because the origin was silent.
+    pub fn is_late(&self) -> bool {
+        self.entry.state.lock().is_late()
+    }
+
+    /// A stored response is sent instead of this one's: the fetch goes on without readers.
+    pub fn leave_late(&self) {
+        self.entry.state.lock().busy().is_late = true;
+    }
+
     /// The length of the whole body, when it is known by now.
     pub fn length(&self) -> Option<u64> {
         self.entry.state.lock().length

@@ -37,14 +37,13 @@ impl Watch {
             state.watch(cx);
             return Wanted::Read;
         }
+        let unattended = self.unattended || state.is_late();
         match (&state.phase, hole) {
             (_, Some((_, true))) => Wanted::Kept,
-            (Phase::Waiting, _) if self.unattended => Wanted::Kept,
+            (Phase::Waiting, _) if unattended => Wanted::Kept,
             (Phase::Waiting, _) => Wanted::No,
             (Phase::Filling, _) => match state.retention {
-                Retention::Keep if self.unattended || state.is_worth_finishing(self.abandoned_bytes_max) => {
-                    Wanted::Kept
-                }
+                Retention::Keep if unattended || state.is_worth_finishing(self.abandoned_bytes_max) => Wanted::Kept,
                 Retention::Keep | Retention::Window => Wanted::No,
             },
             (Phase::Settled | Phase::Redirected(_) | Phase::Failed(_), _) => Wanted::Read,

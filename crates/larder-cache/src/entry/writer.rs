@@ -70,7 +70,12 @@ impl Writer {
 
     /// Nobody waits for this fetch: it refreshes behind an answer already given.
     pub fn is_unattended(&self) -> bool {
-        self.unattended
+        self.unattended || self.entry.state.lock().is_late()
+    }
+
+    /// Says whether there is a connection to the origin, as far as is known.
+    pub fn reached(&self, is_reached: bool) {
+        self.entry.state.lock().busy().is_reached = is_reached;
     }
 
     /// Sees who wants what this writer brings, and what `fill` does.
@@ -196,7 +201,7 @@ impl Writer {
         let mut state = self.entry.state.lock();
         match state.retention {
             Retention::Keep if state.rest_comes_otherwise() => Poll::Ready(Room::Gone),
-            Retention::Keep if state.seated() > 0 || self.unattended => Poll::Ready(Room::Go),
+            Retention::Keep if state.seated() > 0 || self.unattended || state.is_late() => Poll::Ready(Room::Go),
             Retention::Keep if state.is_worth_finishing(self.cache.settings.abandoned_bytes_max) => {
                 Poll::Ready(Room::Go)
             }

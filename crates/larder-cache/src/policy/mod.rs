@@ -39,7 +39,9 @@ pub use freshness::LifetimeSource;
 pub use invalidate::invalidated;
 pub use kept::{dated, kept_head};
 pub use precondition::{Precondition, precondition, range_applies};
-pub use request::{Asked, StaleWhy, Usable, ValidateWhy, answerable, disconnected, stale_if_error, usable};
+pub use request::{
+    Asked, StaleWhy, StandIn, Usable, ValidateWhy, answerable, disconnected, stale_if_error, stands_in, usable,
+};
 pub use storable::{NotStored, Storable, storable};
 pub use validate::{HeadSays, answer_to_asker, conditional, freshen, freshened_by, head_says, named_by, renew};
 pub use vary::{Vary, choose};

@@ -190,22 +190,66 @@ fn usable_stale(terms: &Terms, asked: &Asked, overdue: u64, settings: &Settings)
 
 /// Whether a stored response may stand in for an error (500, 502, 503, 504, or no answer) of the origin: within the
 /// longest window that the origin, the client or else the settings give (RFC 5861 section 4), unless the origin
-/// or the client insists on validation (RFC 9111 section 4.2.4).
+/// or the client insists on validation (RFC 9111 section 4.2.4) or names an age that it is past.
 pub fn stale_if_error(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> bool {
     // Of what arrived in the future nobody knows how far past its lifetime it is.
-    if terms.no_cache || asked.no_cache || terms.is_from_the_future(now) {
+    if !may_go_unvalidated(terms, asked, now) || terms.is_from_the_future(now) {
         return false;
     }
     let overdue = terms.age(now).saturating_sub(terms.lifetime);
-    if terms.is_fresh(now) || terms.must_revalidate {
-        return terms.is_fresh(now);
+    if asked.stale_if_error.is_some_and(|window| overdue < window) {
+        return true;
     }
     let by_origin = terms.stale_if_error().or(settings.stale_if_error_seconds);
-    by_origin.max(asked.stale_if_error).is_some_and(|window| overdue < window)
+    is_taken(terms, asked, now) && (terms.is_fresh(now) || by_origin.is_some_and(|window| overdue < window))
 }
 
 /// Whether a stored response may be served however stale while the origin cannot be reached at all; RFC 9111
-/// section 4.2.4 permits that to a disconnected cache unless origin or client insists on validation.
+/// section 4.2.4 permits that to a disconnected cache unless origin or client insists on validation, or the client names an
+/// age that it is past.
 pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
+    may_go_unvalidated(terms, asked, now) && is_taken(terms, asked, now)
+}
+
+/// What lets a stored response stand in for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandIn {
+    /// See [`stale_if_error`]: for any trouble of the origin.
+    OnError,
+    /// See [`disconnected`]: only while the origin is out of reach.
+    OutOfReach,
+}
+
+/// Whether a stored response may stand in for an answer that the origin does not give.
+pub fn stands_in(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> Option<StandIn> {
+    if stale_if_error(terms, asked, now, settings) {
+        return Some(StandIn::OnError);
+    }
+    disconnected(terms, asked, now).then_some(StandIn::OutOfReach)
+}
+
+/// Neither origin nor client insists on validation.
+fn may_go_unvalidated(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
     !terms.no_cache && !asked.no_cache && (terms.is_fresh(now) || !terms.must_revalidate)
+}
+
+/// The ages that the request names, where it names any, leave room for this response (RFC 9111 section 5.2.1).
+fn is_taken(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
+    let age = terms.age(now);
+    let names_age = asked.max_age.is_some() || asked.min_fresh.is_some();
+    if names_age && terms.is_from_the_future(now) {
+        return false;
+    }
+    if asked.max_age.is_some_and(|max_age| age > max_age || max_age == 0) {
+        return false;
+    }
+    if asked.min_fresh.is_some_and(|wanted| terms.lifetime.saturating_sub(age) < wanted) {
+        return false;
+    }
+    match asked.max_stale {
+        Some(MaxStale::Any) => true,
+        Some(MaxStale::Seconds(most)) => age.saturating_sub(terms.lifetime) <= most,
+        // Who names a greatest age takes nothing stale.
+        None => asked.max_age.is_none() || terms.is_fresh(now),
+    }
 }

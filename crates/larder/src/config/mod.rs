@@ -447,6 +447,8 @@ pub struct Timeouts {
     pub half_closed: Duration,
     /// To resolve, connect and finish TLS with an origin; then 504.
     pub connect: Duration,
+    /// For a silent origin where a stored response may stand in for its answer; then that one is sent.
+    pub before_stale: Duration,
     /// From the request's end to the head of the origin's answer; then 504.
     pub first_byte: Duration,
     /// Without a further byte of an origin's body, or without progress in writing to it.
@@ -470,6 +472,7 @@ impl Default for Timeouts {
             download_stall: Duration::from_secs(60),
             half_closed: Duration::from_secs(3),
             connect: Duration::from_secs(10),
+            before_stale: Duration::from_secs(1),
             first_byte: Duration::from_secs(60),
             origin_idle: Duration::from_secs(60),
             request: None,

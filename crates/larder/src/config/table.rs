@@ -173,6 +173,9 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(10, DAY)
         .at_restart()
     .about("To resolve an origin's name, connect to it and finish the TLS handshake; then 504."),
+    Whole::new("timeouts.before_stale", Field::Time(|c| &mut c.timeouts.before_stale))
+        .between(0, DAY)
+    .about("For an origin that is out of reach, and within `stale-if-error` for any origin, where a stale stored response may stand in for its answer; then that one is sent, and the fetch goes on behind it."),
     Whole::new("timeouts.first_byte", Field::Time(|c| &mut c.timeouts.first_byte))
         .between(10, DAY)
         .at_restart()

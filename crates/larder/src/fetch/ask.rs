@@ -93,8 +93,15 @@ impl Order {
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
         let now = self.notes.attempt();
         let requested = self.worker.stamp_at(now);
+        if self.notes.attempts.get() > 1 {
+            self.writer.reached(false);
+        }
         let mut connection = self.lease(fresh, now).await?;
         let reuse = if connection.reused() { Reuse::Again } else { Reuse::New };
+        if let Some(time) = self.silent_for.filter(|_| reuse == Reuse::Again) {
+            connection.acknowledged_within(time);
+        }
+        self.writer.reached(true);
         self.notes.connected(connection.leased_at().into_std(), connection.peer(), reuse);
         let mut bytes = Vec::with_capacity(512);
         encode::request_head(&mut bytes, &self.request.method, &self.ask.target(), Version::Http11, fields);

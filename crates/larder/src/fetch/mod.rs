@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 mod ask;
@@ -59,6 +60,8 @@ pub struct Order {
     pub body: Option<mpsc::Receiver<Piece>>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
+    /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
+    pub silent_for: Option<Duration>,
     /// What is noted of it, for those who explain.
     pub notes: Rc<Notes>,
 }
@@ -262,6 +265,8 @@ impl Order {
         let terms = stored.filter_map(|(entry, kept)| Some((kept.terms.as_ref()?, (entry, kept))));
         let (entry, kept) = policy::choose(terms, &self.request)?;
         let permitted = permits(kept.terms.as_ref()?, &asked, now, self.policy());
+        // It may have been purged since the fetch began.
+        let permitted = permitted && self.worker.shared.cache.is_stored(entry, now);
         permitted.then(|| Arc::clone(entry))
     }
 
@@ -321,11 +326,17 @@ impl Order {
 
     /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
     fn policy(&self) -> &policy::Settings {
-        match self.ask.route {
-            Route::Forward(_) if self.for_run => &self.worker.shared.run_policy,
-            Route::Forward(_) => &self.worker.shared.cache.settings().policy,
-            Route::Site { .. } => &self.worker.shared.site_policy,
-        }
+        policy_of(&self.worker, &self.ask.route, self.for_run)
+    }
+}
+
+/// The rules for what comes by this route.
+pub fn policy_of<'a>(worker: &'a Worker, route: &Route, for_run: bool) -> &'a policy::Settings {
+    let shared = &worker.shared;
+    match route {
+        Route::Forward(_) if for_run => &shared.run_policy,
+        Route::Forward(_) => &shared.cache.settings().policy,
+        Route::Site { .. } => &shared.site_policy,
     }
 }
 
@@ -519,7 +530,7 @@ fn state_length(head: &mut ResponseHead, declared: Option<u64>, asked: &Method) 
 }
 
 /// Statuses that mean the origin is in trouble (RFC 5861 section 4).
-fn is_trouble(status: u16) -> bool {
+pub fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
 }
 

@@ -217,6 +217,7 @@ impl Refill {
             fill: Some(fill),
             body: None,
             interim: None,
+            silent_for: None,
             notes: Rc::default(),
         }))
     }

@@ -12,6 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_wire::framing::Framing;
 use larder_wire::{Fields, Method, ResponseHead};
 use rustls::pki_types::CertificateDer;
+use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -21,6 +22,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// A connection to an origin, ours alone until it is dropped (which closes it) or released.
@@ -37,6 +39,7 @@ struct Lease {
 pub(super) struct Link {
     wire: RefCell<Wire>,
     peer: SocketAddr,
+    acknowledged_within: Cell<Option<Duration>>,
     shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.
     pub patience: Patience,
@@ -56,24 +59,21 @@ pub(super) struct Link {
 
 impl Connection {
     pub(super) fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
-        Connection::with(opened.wire, opened.peer, false, permit, shared, Instant::now())
+        let idle = Idle { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
+        Connection::with(idle, false, permit, shared, Instant::now())
     }
 
     pub(super) fn again(idle: Idle, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
-        Connection::with(idle.wire, idle.peer, true, permit, shared, now)
+        let connection = Connection::with(idle, true, permit, shared, now);
+        connection.acknowledged_within(connection.0.link.settings().connect_timeout);
+        connection
     }
 
-    fn with(
-        wire: Wire,
-        peer: SocketAddr,
-        reused: bool,
-        permit: Permit,
-        shared: Rc<Shared>,
-        leased_at: Instant,
-    ) -> Connection {
+    fn with(idle: Idle, reused: bool, permit: Permit, shared: Rc<Shared>, leased_at: Instant) -> Connection {
         let link = Link {
-            wire: RefCell::new(wire),
-            peer,
+            wire: RefCell::new(idle.wire),
+            peer: idle.peer,
+            acknowledged_within: Cell::new(idle.acknowledged_within),
             patience: shared.clock.patience(),
             shared,
             leased_at,
@@ -89,6 +89,23 @@ impl Connection {
     /// True when it has served an earlier request.
     pub fn reused(&self) -> bool {
         self.0.link.reused
+    }
+
+    /// The connection counts as broken when the origin's system has not acknowledged within this time what was sent: a
+    /// network that went away since the last request looks like a slow origin otherwise. Only for a request without a
+    /// body: an origin that reads a body slowly acknowledges slowly too.
+    pub fn acknowledged_within(&self, time: Duration) {
+        let link = &self.0.link;
+        if link.acknowledged_within.replace(Some(time)) == Some(time) {
+            return;
+        }
+        let set = |stream: &TcpStream| SockRef::from(stream).set_tcp_user_timeout(Some(time));
+        // Where it can't be said, the time to the first byte counts.
+        let _ = match &*link.wire.borrow() {
+            Wire::Tcp(stream) => set(stream),
+            Wire::TlsClient(stream) => set(stream.get_ref().0),
+            _ => Ok(()),
+        };
     }
 
     /// When there was a connection.
@@ -165,7 +182,8 @@ impl Connection {
         let Lease { link, inbound, permit } = *lease;
         let origin_keeps = inbound.origin_keeps();
         link.shared.spare.set(inbound.into_unread());
-        let idle = Idle { wire: link.wire.into_inner(), peer: link.peer, origin_keeps };
+        let acknowledged_within = link.acknowledged_within.get();
+        let idle = Idle { wire: link.wire.into_inner(), peer: link.peer, origin_keeps, acknowledged_within };
         link.shared.pool.put(idle, permit);
     }
 

@@ -169,6 +169,8 @@ pub(super) struct Idle {
     pub peer: SocketAddr,
     /// How long the origin said it keeps an idle connection.
     pub origin_keeps: Option<Duration>,
+    /// See [`Connection::acknowledged_within`](super::Connection::acknowledged_within).
+    pub acknowledged_within: Option<Duration>,
 }
 
 struct Kept {
