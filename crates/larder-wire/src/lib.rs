@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod body;
+pub mod credential;
 pub mod date;
 pub mod directives;
 pub mod encode;

@@ -15,6 +15,7 @@ use crate::tunnel::{self, Left};
 use crate::worker::RecordGuard;
 use larder_cache::cache::{Glance, Tier};
 use larder_cache::policy::{self, Asked, Usable};
+use larder_wire::credential::is_credential;
 use larder_wire::framing::{self, Framing};
 use larder_wire::{FaultKind, Method, RequestHead, Version, hop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -380,15 +381,11 @@ async fn drain(session: &mut Session) -> bool {
     session.upload.is_none() || (session.flush().await.is_ok() && session.drain_upload().await)
 }
 
-/// RFC 9110 section 9.3.8, without the fields that carry secrets.
+/// RFC 9110 section 9.3.8, without the fields that may hold credentials.
 fn echo(request: &RequestHead) -> Page {
     let mut text = format!("{} ", request.method);
-    for (name, value) in request.fields.iter() {
-        let secret =
-            ["authorization", "proxy-authorization", "cookie"].iter().any(|other| name.eq_ignore_ascii_case(other));
-        if !secret {
-            text.push_str(&format!("{name}: {}; ", String::from_utf8_lossy(value)));
-        }
+    for (name, value) in request.fields.iter().filter(|(name, _)| !is_credential(name)) {
+        text.push_str(&format!("{name}: {}; ", String::from_utf8_lossy(value)));
     }
     Page::new(200, "trace", text, "This is what arrived here.")
 }

@@ -31,7 +31,7 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -725,7 +725,9 @@ impl StoreFolder {
         let _ = fs::remove_file(&path);
         let listener =
             std::os::unix::net::UnixListener::bind(&path).map_err(|error| StartError::File(path.clone(), error))?;
-        listener.set_nonblocking(true).map_err(|error| StartError::File(path, error))?;
+        // A folder that others made may be open, and so may the umask.
+        let closed = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
+        closed.and_then(|()| listener.set_nonblocking(true)).map_err(|error| StartError::File(path, error))?;
         Ok(listener)
     }
 }

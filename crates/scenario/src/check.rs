@@ -77,6 +77,13 @@ fn of_body(check: &Check, head: &Head, body: &Body, scope: &Scope) -> Result<(),
                 false => Err(format!("expected a body with `{}` in it, got `{}`", show(&part), show(&body.bytes))),
             }
         }
+        Check::BodyLacks(text) => {
+            let part = text.render(scope);
+            match contains(&body.bytes, &part) {
+                true => Err(format!("expected a body without `{}`, got `{}`", show(&part), show(&body.bytes))),
+                false => Ok(()),
+            }
+        }
         Check::Framed(word) => same("framing", &word.as_str(), &body.framing().as_str()),
         Check::Trailer(name, text) => {
             let (expected, got) = (text.render_str(scope), values(&body.trailers, name).join(", "));

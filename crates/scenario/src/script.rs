@@ -324,6 +324,8 @@ pub enum Check {
     BodyLength(u64),
     /// It contains this text.
     BodyContains(Text),
+    /// It does not contain this text.
+    BodyLacks(Text),
     /// How its end is told.
     Framed(String),
     /// A trailer with this value.

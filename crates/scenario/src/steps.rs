@@ -414,6 +414,10 @@ impl<'a> Reader<'a> {
                     words.plain("contains")?;
                     Check::BodyContains(self.quoted(&mut words)?)
                 }
+                Some("lacks") => {
+                    words.plain("lacks")?;
+                    Check::BodyLacks(self.quoted(&mut words)?)
+                }
                 _ => Check::Body(self.alternatives(&mut words)?),
             },
             "framing" => Check::Framed(words.plain("none, length, chunked or close")?.to_string()),

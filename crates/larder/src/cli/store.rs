@@ -9,8 +9,9 @@ use clap::Subcommand;
 use larder_cache::store::{OpenFault, Store};
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -221,7 +222,9 @@ fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
     let counts = match file.as_os_str() == "-" {
         true => warc::export(opened, &mut io::stdout().lock())?,
         false => {
-            let mut out = BufWriter::new(File::create(file).map_err(|error| format!("{}: {error}", file.display()))?);
+            // What it holds is closed to others in the store, too.
+            let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
+            let mut out = BufWriter::new(made.map_err(|error| format!("{}: {error}", file.display()))?);
             let counts = warc::export(opened, &mut out)?;
             out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
             counts

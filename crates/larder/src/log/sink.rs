@@ -175,11 +175,14 @@ fn write_whole(to: &mut impl Write, bytes: &[u8]) -> Result<(), Broke> {
     Ok(())
 }
 
+/// Of a file that is made: what clients ask for is not for all users of this machine. The umask may take more away.
+const MODE: u32 = 0o640;
+
 /// Opens a file without waiting for anybody, such as the reader of a FIFO.
 fn append(path: &Path) -> io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let opened = OpenOptions::new().create(true).append(true).custom_flags(flags).open(path);
+    let opened = OpenOptions::new().create(true).append(true).mode(MODE).custom_flags(flags).open(path);
     let kind = || std::fs::metadata(path).map(|metadata| metadata.file_type());
     let refused = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
     match opened {

@@ -6,6 +6,7 @@ use super::{here, site_and_url};
 use larder_cache::cache::Cache;
 use larder_cache::entry::Kept;
 use larder_cache::store::meta;
+use larder_wire::credential::is_credential;
 use larder_wire::date::{Stamp, format_date};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,9 +16,6 @@ use std::time::{Duration, Instant};
 
 /// How long a search reads heads from disk.
 const SEARCH_MAX: Duration = Duration::from_secs(2);
-
-/// Fields whose values are for one person: that they are there is shown, what they say is not.
-const HIDDEN: [&str; 4] = ["Set-Cookie", "Set-Cookie2", "Authentication-Info", "WWW-Authenticate"];
 
 /// What a search found.
 #[derive(Debug, Serialize)]
@@ -104,9 +102,9 @@ impl Shown {
 }
 
 fn fields_of(kept: &Kept) -> Vec<(String, String)> {
-    let hidden = |name: &str| HIDDEN.iter().any(|hidden| hidden.eq_ignore_ascii_case(name));
+    // That such a field is there is shown, what it says is not.
     let fields = kept.head.fields.iter().map(|(name, value)| {
-        let value = if hidden(name) { "(hidden)".into() } else { String::from_utf8_lossy(value).into_owned() };
+        let value = if is_credential(name) { "(hidden)".into() } else { String::from_utf8_lossy(value).into_owned() };
         (name.to_owned(), value)
     });
     fields.collect()

@@ -443,7 +443,8 @@ fn secrets_are_told_nowhere() {
     let mut names = Vec::new();
     for path in ["fresh", "fresh", "none", "none", "cookie"] {
         let secrets = "Authorization: Bearer s3cret\r\nCookie: id=s3cret\r\nReferer: http://r.example/?t=s3cret\r\n\
-                       Proxy-Authorization: Basic s3cret\r\nX-Api-Key: s3cret\r\n";
+                       Proxy-Authorization: Basic s3cret\r\nX-Api-Key: s3cret\r\n\
+                       PRIVATE-TOKEN: s3cret\r\nX-Auth-Token: s3cret\r\nX-Session-Id: s3cret\r\n";
         let answer = exchange(
             proxy,
             &format!(

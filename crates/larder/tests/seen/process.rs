@@ -3,6 +3,7 @@
 use crate::stand;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -15,12 +16,11 @@ struct Running {
 impl Running {
     /// In a folder, so that its `larder.toml` is found.
     fn start(folder: &Path) -> Running {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_larder"))
-            .current_dir(folder)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Running::of(Command::new(env!("CARGO_BIN_EXE_larder")), folder)
+    }
+
+    fn of(mut command: Command, folder: &Path) -> Running {
+        let mut child = command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
         let words = said.strip_prefix("larder listens on ").unwrap_or_else(|| panic!("{said}"));
@@ -209,5 +209,34 @@ fn who_reads_no_further_ends_a_command_without_a_panic() {
         command.args(words).env("XDG_CACHE_HOME", folder.path()).current_dir(folder.path());
         let status = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
         assert!(status.code().is_some_and(|code| code <= 2), "{words:?}: {status}");
+    }
+}
+
+/// What clients asked for is not for all users of the machine; the umask takes away more, and gives nothing back.
+#[test]
+fn files_and_the_socket_are_closed_to_others() {
+    for (umask, log) in [("000", 0o640), ("022", 0o640), ("027", 0o640), ("077", 0o600)] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        // A folder that somebody made, open to all.
+        fs::create_dir(&store).unwrap();
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o777)).unwrap();
+        let text = format!(
+            "store = \"{}\"\nadmin = \"none\"\nmemory = \"16MB\"\ndisk = \"16MB\"\ndisk_free_min = 0\n[log]\nto = \"access.log\"\n\
+             [[listen]]\naddress = \"127.0.0.1:0\"\n",
+            store.display()
+        );
+        fs::write(folder.path().join("larder.toml"), text).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("umask {umask} && exec {}", env!("CARGO_BIN_EXE_larder"))]);
+        let running = Running::of(shell, folder.path());
+        let mode = |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("access.log"), log, "umask {umask}");
+        assert_eq!(mode("store/larder.sock"), 0o600, "umask {umask}");
+        fs::rename(folder.path().join("access.log"), folder.path().join("moved")).unwrap();
+        running.signal("USR1");
+        stand::wait_for("the log is opened anew", || folder.path().join("access.log").exists());
+        assert_eq!(mode("access.log"), log, "umask {umask}, opened anew");
+        running.end();
     }
 }
