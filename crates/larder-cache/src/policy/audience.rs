@@ -8,7 +8,7 @@ use larder_wire::directives::{CacheControl, Names};
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::Said;
-use super::{Mode, NotStored, Settings};
+use super::{Asked, Mode, NotStored, Settings};
 
 /// What becomes of an answer that sets a cookie and might be stored otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,10 @@ pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Set
     let control = Said::by(response, settings).control;
     if is_for_authorized(request, &control, settings) {
         return Err(NotStored::Authorization);
+    }
+    // No part of the answer to such a request is to be stored, its fields neither (RFC 9111 section 5.2.1.5).
+    if Asked::of(request).no_store() {
+        return Err(NotStored::RequestNoStore);
     }
     match cookie(&response.fields, &control, settings) {
         Cookie::ForOne => Err(NotStored::SetCookie),

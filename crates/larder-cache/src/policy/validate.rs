@@ -175,7 +175,7 @@ pub enum HeadSays {
     Freshens,
     /// It has changed: [`Terms::expire`] it.
     Invalidates,
-    /// Nothing: the answer was no 200.
+    /// Nothing: the answer was no 200, or has nothing to be compared.
     Nothing,
 }
 
@@ -191,9 +191,11 @@ impl HeadSays {
 }
 
 /// Compares the answer to a HEAD with a stored response: every validator it has must be the stored one, and so must
-/// its length.
+/// its length. One that has neither is compared with nothing: it may be of another version, whose fields would then stand
+/// beside the bytes that are stored.
 pub fn head_says(stored: &ResponseHead, terms: &Terms, response: &ResponseHead) -> HeadSays {
-    if response.status != 200 {
+    let comparable = ["ETag", "Last-Modified", "Content-Length"];
+    if response.status != 200 || !comparable.iter().any(|name| response.fields.contains(name)) {
         return HeadSays::Nothing;
     }
     let says = Validators::of(&response.fields);
