@@ -9,7 +9,7 @@ use super::{Answer, Errand, Keepable, Order, lead};
 use crate::access::Ask;
 use crate::worker::Worker;
 use larder_cache::entry::{Entry, Fill, Kept};
-use larder_cache::policy::{self, NotStored, Times};
+use larder_cache::policy::{self, NotStored, Terms, Times};
 use larder_wire::date::format_date;
 use larder_wire::range::{self, ContentRange, RangeSpec};
 use larder_wire::{Fields, RequestHead, ResponseHead};
@@ -86,7 +86,11 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
     let (head, times) = (&answer.head, answer.times);
     let entry = Arc::clone(fill.entry());
     let keepable = order.keepable(&answer.connection);
-    if keepable == Keepable::No || !order.speaks_for_all(head) {
+    let is_refused = head.status == 206 && is_refused(order, &entry, head, times);
+    if is_refused && keepable != Keepable::No {
+        order.worker.shared.cache.drop_entry(&entry);
+    }
+    if is_refused || keepable == Keepable::No || !order.speaks_for_all(head) {
         // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
         // reads it would ask for it again and again.
         if order.writer.readers() > 0 {
@@ -139,8 +143,20 @@ fn continues(entry: &Entry, head: &ResponseHead) -> bool {
     entry.kept().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
 }
 
+/// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for the one
+/// who asked alone, and those who wait for them too ask for themselves.
+fn is_refused(order: &Order, entry: &Entry, head: &ResponseHead, times: Times) -> bool {
+    let kept = entry.kept();
+    let Some((kept, terms)) = kept.as_ref().and_then(|kept| Some((kept, kept.terms.as_ref()?))) else { return false };
+    let stored = stored_head(entry, kept);
+    // What an answer says because of who asked says nothing of what others have.
+    policy::may_update(&order.request, head, order.policy()).is_ok()
+        && policy::may_combine(&stored, head)
+        && policy::completed(&order.request, (&stored, terms), head, times, order.policy()).is_err()
+}
+
 /// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
-/// brings its bytes, which the validator vouches for, and changes nothing else.
+/// brings its bytes, which the validator vouches for, and its age: all fields stay what they were.
 fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<Kept> {
     let kept = entry.kept()?;
     let terms = kept.terms.as_ref()?;
@@ -153,7 +169,10 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -
             head.fields.remove("Content-Length");
             entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch());
         }
-        Err(NotStored::SetCookie) => {}
+        Err(NotStored::SetCookie) => {
+            let older = Terms { received: times.received, initial_age: own_terms.initial_age, ..terms.clone() };
+            entry.renew(Kept::new(kept.head.clone(), Some(older), times.received), order.writer.epoch());
+        }
         // It is the answer to those who asked before; nobody else gets it.
         Err(_) => order.worker.shared.cache.drop_entry(entry),
     }
