@@ -599,7 +599,8 @@ fn begin_partial(
     length: u64,
     next: Next,
 ) {
-    let mut fields = delivery.kept.head.fields.clone();
+    let first = delivery.kept.first().filter(|_| matches!(delivery.outcome, Outcome::Miss(_)));
+    let mut fields = first.map_or_else(|| delivery.kept.head.fields.clone(), fields_of);
     match multipart {
         Some(multipart) => fields.set("Content-Type", multipart),
         None => fields.set("Content-Range", content_range),
@@ -612,6 +613,18 @@ fn begin_partial(
         content_length(out, length);
         moment(out, delivery, by, next);
     });
+}
+
+/// The fields of a head that was written for the one who caused a fetch.
+fn fields_of(head: &[u8]) -> Fields {
+    let mut fields = Fields::default();
+    for line in head.split(|byte| *byte == b'\n').skip(1) {
+        if let Some(colon) = line.iter().position(|byte| *byte == b':') {
+            let name = String::from_utf8_lossy(&line[..colon]);
+            fields.push(&name, line[colon + 1..].trim_ascii());
+        }
+    }
+    fields
 }
 
 fn unsatisfiable(session: &mut Session, delivery: &Delivery<'_>, length: u64, record: &mut Record) -> Next {
@@ -627,7 +640,9 @@ fn unsatisfiable(session: &mut Session, delivery: &Delivery<'_>, length: u64, re
 
 /// RFC 9110 section 15.4.5: only the fields that guide caches and that a 200 would have had.
 fn not_modified(session: &mut Session, delivery: &Delivery<'_>, record: &mut Record) -> Next {
-    const KEPT: [&str; 9] = [
+    // `Age` stands in an answer that is passed on only: that of a stored one is written anew.
+    const KEPT: [&str; 10] = [
+        "Age",
         "Cache-Control",
         "CDN-Cache-Control",
         "Content-Location",
