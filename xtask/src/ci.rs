@@ -4,7 +4,7 @@
 //! run shows all there is to mend. All steps that compile use the same profile and features.
 
 use crate::shell::{self, Trouble};
-use crate::{attack, browser, causes, same_bytes, tidy, tools};
+use crate::{attack, browser, causes, model, same_bytes, tidy, tools};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -77,6 +77,7 @@ fn end_to_end(book: &mut Book) {
     book.step("same bytes", || counted(same_bytes::play(&same_bytes::Args::brief())));
     book.step("causes", || counted(causes::play(&causes::Args::brief())));
     book.step("attacks", || counted(shell::workspace().and_then(|root| attack::play(shell::built_larder(&root)))));
+    book.step("model", || counted(model::play(&model::Args::brief())));
     book.step("browser", || counted(browser::play(&browser::Args::default())));
     book.step("real tools", || counted(tools::play(&tools::Args::default())));
 }

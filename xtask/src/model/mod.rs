@@ -48,6 +48,13 @@ pub struct Args {
     case: Option<u64>,
 }
 
+impl Args {
+    /// As many as a run of all tests has time for.
+    pub fn brief() -> Args {
+        Args { requests: 4_000, seed: 1, clients: 24, larder: None, case: None }
+    }
+}
+
 /// A kind of finding: whether it costs time only, whether several clients were there, the rule, and what was found.
 type Kind = (bool, bool, &'static str, &'static str);
 

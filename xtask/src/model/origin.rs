@@ -348,7 +348,11 @@ impl Answering<'_> {
             return (status, 0..rep.length);
         }
         let at = self.now as i64;
-        let modified = self.turn.modified.map(|spelling| spelling.write(self.stage.modified(rep.version)));
+        let modified = self
+            .turn
+            .modified
+            .filter(|_| rep.status == 200)
+            .map(|spelling| spelling.write(self.stage.modified(rep.version)));
         let modified = modified.and_then(|text| time(&text, at));
         let since = |name| request.get(name).and_then(|text| time(text, at));
         let has_changed = |since: i64| modified.is_none_or(|modified| modified > since);

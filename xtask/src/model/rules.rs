@@ -219,9 +219,9 @@ fn age_value(text: Option<&str>) -> Span {
 /// Why a rule forbids something: its section, and what it says.
 pub type Broken = (&'static str, String);
 
-/// Whether an answer may be used for later requests at all (RFC 9111 section 3). `ask` has the fields that the client
-/// sent whose request brought it.
-pub fn kept_by_rule(exchange: &Exchange, ask: &Fields, at_site: bool) -> Result<(), Broken> {
+/// Whether an answer may be used for later requests at all (RFC 9111 section 3).
+pub fn kept_by_rule(exchange: &Exchange, at_site: bool) -> Result<(), Broken> {
+    let ask = &exchange.request;
     let said = Said::of(&exchange.fields, at_site);
     let serial = exchange.serial;
     if !matches!(&*exchange.method, "GET" | "HEAD") {
@@ -243,7 +243,7 @@ pub fn kept_by_rule(exchange: &Exchange, ask: &Fields, at_site: bool) -> Result<
     if said.names("private") == Some(Named::All) {
         return Err(("RFC 9111 section 5.2.2.7", format!("answer {serial} is private")));
     }
-    let is_secret = ask.get("authorization").is_some() || exchange.request.get("authorization").is_some();
+    let is_secret = ask.get("authorization").is_some();
     let permits = ["public", "must-revalidate", "s-maxage"].iter().any(|name| said.has(name));
     if is_secret && !permits {
         let what = format!("answer {serial} was brought by Authorization, and does not permit to share it");

@@ -109,7 +109,10 @@ impl Case<'_> {
     fn asked_of_origin(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let own: Vec<&Exchange> = self.own().collect();
-        if self.asks("only-if-cached") && self.is_read() && !own.is_empty() && self.alone {
+        let is_for_it = |exchange: &&Exchange| {
+            exchange.request.get("cache-control").is_some_and(|text| text.contains("only-if-cached"))
+        };
+        if self.is_read() && own.iter().any(|exchange| is_for_it(exchange)) {
             findings.push(wrong("RFC 9111 section 5.2.1.7", "only-if-cached was forwarded", "the origin was asked"));
         }
         if !self.is_read() {
@@ -140,7 +143,11 @@ impl Case<'_> {
             return None;
         }
         let newest = self.exchanges.iter().rfind(|exchange| !self.is_own(exchange))?;
-        let is_whole = newest.status == 200 && newest.fault.is_none() && newest.method == "GET";
+        let is_asked = |name: &&str| newest.request.get(name).is_some();
+        let is_whole = newest.status == 200
+            && newest.fault.is_none()
+            && newest.method == "GET"
+            && !fields.iter().chain(&["if-none-match", "if-modified-since"]).any(is_asked);
         let is_plain_answer = newest.fields.get("set-cookie").is_none()
             && Said::of(&newest.fields, self.at_site).names("no-cache").is_none()
             && Said::of(&newest.fields, self.at_site).names("private").is_none();
@@ -158,17 +165,12 @@ impl Case<'_> {
         seen.map_or(exchange.at + 1.0, |seen| seen.ended.max(exchange.at))
     }
 
-    fn ask_of(&self, exchange: &Exchange) -> Fields {
-        let seen = self.seen.iter().find(|seen| seen.step == exchange.step);
-        seen.map_or_else(Fields::default, |seen| seen.ask.clone())
-    }
-
     /// Whether what an answer brought may be used for this request, leaving its freshness aside.
     fn usable(&self, exchange: &Exchange) -> Result<(), Broken> {
         if self.is_own(exchange) {
             return Ok(());
         }
-        rules::kept_by_rule(exchange, &self.ask_of(exchange), self.at_site)?;
+        rules::kept_by_rule(exchange, self.at_site)?;
         rules::varies_alike(exchange.fields.joined("vary").as_deref(), exchange, &self.now.ask)
     }
 
@@ -181,7 +183,7 @@ impl Case<'_> {
         let is_update = exchange.status == 304 || exchange.method == "HEAD";
         let had_targeted = |one: &Exchange| one.at < exchange.at && one.fields.get("cdn-cache-control").is_some();
         let is_overruled = self.at_site && self.exchanges.iter().any(had_targeted);
-        match rules::kept_by_rule(exchange, &self.ask_of(exchange), self.at_site) {
+        match rules::kept_by_rule(exchange, self.at_site) {
             // An update that says nothing leaves what was said before.
             Err(("RFC 9111 section 3.5", _)) if is_update && !said => Ok(()),
             // A targeted field that is stored goes before what an update says in Cache-Control (RFC 9213 section 2.2).
@@ -209,6 +211,12 @@ impl Case<'_> {
         let of_rep = self.exchanges.iter().filter(|other| other.rep == *rep);
         let mut tags = of_rep.filter_map(|other| other.tag.as_ref());
         match exchange.status {
+            // The time of change alone is a validator too (RFC 9111 section 4.3.5).
+            200 if exchange.method == "HEAD" && exchange.tag.is_none() && exchange.rep != *rep => {
+                let modified = exchange.fields.get("last-modified");
+                let mut of_rep = self.exchanges.iter().filter(|other| other.rep == *rep);
+                modified.is_some() && of_rep.any(|other| other.fields.get("last-modified") == modified)
+            }
             200 | 203 | 206 | 299 => exchange.rep == *rep,
             304 => {
                 let same = |tag: &Tag| exchange.tag.as_ref().is_some_and(|held| held.is_weakly(tag));
@@ -230,7 +238,7 @@ impl Case<'_> {
             return None;
         }
         // What an origin sends must correspond to what was asked for, and need not be all of it (RFC 9110 section 14.2).
-        let is_other = self.own().any(|exchange| {
+        let is_other = self.exchanges.iter().filter(|exchange| self.is_during(exchange)).any(|exchange| {
             let asked = ranges(exchange.request.get("range"), exchange.rep.length);
             exchange.status == 206
                 && !matches!(asked, Asked::Parts(parts) if parts.iter().any(|part| {

@@ -90,6 +90,11 @@ impl Verdict<'_> {
             Some(Read::Valid(when) | Read::Either(when)) => Some(when),
             _ => None,
         };
+        // What the origin says to the client's own condition is right.
+        let asked = |name: &str| self.head.request.joined(name) == ask.joined(name);
+        if self.is_fresh_from_origin() && asked("if-none-match") && asked("if-modified-since") {
+            return None;
+        }
         let tag = self.fields.get("etag").and_then(Tag::read).or_else(|| self.head.tag.clone());
         let is_right = match ask.joined("if-none-match") {
             Some(list) => names_tag(&list, tag.as_ref(), false),
