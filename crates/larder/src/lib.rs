@@ -22,6 +22,7 @@ pub mod explain;
 pub mod fetch;
 pub mod heads;
 pub mod journey;
+mod lines;
 pub mod listen;
 pub mod live;
 pub mod lobby;

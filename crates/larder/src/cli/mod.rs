@@ -370,10 +370,8 @@ fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
 
 /// Says what was damaged when the store was opened, and what became of it.
 fn tell_notices(store: &larder_cache::store::Store) {
-    let mut err = std::io::stderr();
     for notice in crate::store::notices(store) {
-        // Nobody may listen; that is no reason to end.
-        let _ = writeln!(err, "warning: {notice}");
+        diagnostics::say(format_args!("warning: {notice}"));
     }
 }
 

@@ -2,7 +2,9 @@
 
 use super::{Flags, TROUBLE, WRONG, explain};
 use crate::diagnostics;
+use crate::purge::encoded;
 use crate::run::control;
+use crate::store::browse::{Listing, Opened, Shown};
 use crate::store::{self, Item, warc};
 use crate::{disk, server};
 use clap::Subcommand;
@@ -82,21 +84,18 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             ));
             return WRONG;
         }
-        Err(OpenFault::Busy(_)) if matches!(command, Stat(_)) => {
+        Err(OpenFault::Busy(_)) if matches!(command, Stat(_) | Ls { .. } | Get { .. }) => {
             let socket = config.store_folder().map(|folder| control::socket(&folder)).unwrap_or_default();
-            return match control::Client::new(socket).read::<BTreeMap<String, String>>("/store") {
-                Ok(lines) => print_lines(lines.iter().map(|(name, value)| (name.as_str(), value.as_str()))),
-                Err(error) => {
-                    diagnostics::say(format_args!("error: a larder uses the store and does not tell: {error}"));
-                    TROUBLE
-                }
-            };
+            return ask_server(command, &control::Client::new(socket)).unwrap_or_else(|error| {
+                diagnostics::say(format_args!(
+                    "error: a larder uses the store and does not tell: {}",
+                    explain(&*error)
+                ));
+                TROUBLE
+            });
         }
         Err(fault @ OpenFault::Busy(_)) => {
             diagnostics::say(format_args!("error: {fault}"));
-            diagnostics::say(format_args!(
-                "what is stored can be asked of it: `curl -x ADDRESS -H 'Cache-Control: only-if-cached' URL`, and its page"
-            ));
             return TROUBLE;
         }
         Err(fault) => {
@@ -122,6 +121,52 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
 
 type Done = Result<u8, Box<dyn Error>>;
 
+/// What the API lists at a time.
+const ASKED_MAX: usize = 500;
+
+/// What the server that has the store says, of memory and disk together.
+fn ask_server(command: &StoreCommand, server: &control::Client) -> Done {
+    let objects =
+        |prefix: &str| server.read::<Listing>(&format!("/store/objects?prefix={}&limit={ASKED_MAX}", encoded(prefix)));
+    match command {
+        StoreCommand::Ls { prefix, json, .. } => {
+            let listing = objects(prefix)?;
+            print_items(listing.items.iter().map(Shown::item), *json)?;
+            if listing.found > listing.items.len() as u64 || !listing.complete {
+                diagnostics::say(format_args!(
+                    "a larder uses the store and shows the first {} of {}{}: give a longer beginning",
+                    listing.items.len(),
+                    listing.found,
+                    if listing.complete { "" } else { " or more" }
+                ));
+            }
+            Ok(0)
+        }
+        StoreCommand::Get { url, include, .. } => {
+            let found = objects(url)?.items.into_iter().find(|item| item.url == *url);
+            let Some(found) = found else {
+                diagnostics::say(format_args!("error: {url} is not stored; `larder store ls` lists what is"));
+                return Ok(TROUBLE);
+            };
+            if *include {
+                let variants = server.read::<Vec<Opened>>(&format!("/store/object?key={}", encoded(&found.key)))?;
+                let fields = variants.first().map(|first| &first.fields[..]).unwrap_or_default();
+                let lines = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+                super::print(format!("HTTP/1.1 {}\r\n{}\r\n", found.status, lines.collect::<String>()));
+            }
+            diagnostics::say(format_args!(
+                "error: {url} is stored; a larder uses the store, so its body comes from there: \
+                 `curl -x ADDRESS -H 'Cache-Control: only-if-cached' '{url}'`"
+            ));
+            Ok(TROUBLE)
+        }
+        _ => {
+            let lines = server.read::<BTreeMap<String, String>>("/store")?;
+            Ok(print_lines(lines.iter().map(|(name, value)| (name.as_str(), value.as_str()))))
+        }
+    }
+}
+
 fn stat(store: &Arc<Store>) -> Done {
     // The totals count what was read from disk so far: wait for all of it.
     store.for_each_head(|_| std::ops::ControlFlow::Break(()));
@@ -135,8 +180,12 @@ fn print_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> u
 }
 
 fn list(opened: &Arc<Store>, prefix: &str, json: bool) -> Done {
+    print_items(store::list(opened, prefix, LISTED_MAX).into_iter(), json)
+}
+
+fn print_items(items: impl Iterator<Item = Item>, json: bool) -> Done {
     let mut out = BufWriter::new(io::stdout().lock());
-    for item in store::list(opened, prefix, LISTED_MAX) {
+    for item in items {
         match json {
             true => writeln!(out, "{}", serde_json::to_string(&item)?)?,
             false => writeln!(out, "{}", line(&item))?,
@@ -230,17 +279,14 @@ fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
             counts
         }
     };
-    diagnostics::say(format_args!(
-        "exported {} responses; {} were not whole or not valid any more",
-        counts.done, counts.left_out
-    ));
+    diagnostics::say(format_args!("exported {} responses", counts.done));
+    counts.reasons().iter().for_each(diagnostics::say);
     Ok(0)
 }
 
 fn import(opened: &Arc<Store>, policy: &larder_cache::policy::Settings, file: &PathBuf) -> Done {
     let file = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let counts = warc::import(opened, policy, &mut BufReader::new(file))?;
-    let text =
-        format!("imported {} responses; {} records were none that may be stored\n", counts.done, counts.left_out);
-    Ok(super::print(text))
+    let reasons: String = counts.reasons().iter().map(|reason| format!("{reason}\n")).collect();
+    Ok(super::print(format!("imported {} responses\n{reasons}", counts.done)))
 }

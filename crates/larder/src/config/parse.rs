@@ -8,6 +8,7 @@ use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
 use super::url::SiteOrigin;
 use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, Sites, url};
+use crate::lines;
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
+
+/// A configuration file that is longer is some other file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// A configuration, and where each of its values was said.
 #[derive(Clone, Debug)]
@@ -64,7 +68,7 @@ impl Loaded {
             return Parser::new(None).parse("", String::new(), flags);
         };
         let name = path.display().to_string();
-        let text = match std::fs::read_to_string(path) {
+        let text = match lines::text_of(path, FILE_BYTES_MAX) {
             Ok(text) => text,
             Err(error) => {
                 let message = format!("cannot read the configuration {name}: {error}");
@@ -156,7 +160,7 @@ impl Parser {
     }
 
     fn include(&mut self, path: &Path, span: &Range<usize>) {
-        match std::fs::read_to_string(path) {
+        match lines::text_of(path, FILE_BYTES_MAX) {
             Ok(text) => self.file(&path.display().to_string(), text),
             Err(error) => self.include_problem(span, format!("cannot read {}: {error}", path.display())),
         }

@@ -24,6 +24,9 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// A file that is longer holds no secret.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
 /// The value behind `${ENV:NAME}` or `${FILE:PATH}`; any other text is the value itself.
 pub(super) fn resolve(text: &str) -> Result<String, String> {
     let Some(inner) = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) else {
@@ -31,9 +34,8 @@ pub(super) fn resolve(text: &str) -> Result<String, String> {
     };
     let value = match inner.split_once(':') {
         Some(("ENV", name)) => std::env::var(name).map_err(|_| format!("the environment has no variable {name}"))?,
-        Some(("FILE", path)) => {
-            std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?
-        }
+        Some(("FILE", path)) => crate::lines::text_of(path.as_ref(), SECRET_BYTES_MAX)
+            .map_err(|error| format!("cannot read {path}: {error}"))?,
         _ => return Err(format!("\"{text}\" is neither ${{ENV:NAME}} nor ${{FILE:PATH}}")),
     };
     Ok(value.trim_end_matches(['\r', '\n']).to_owned())

@@ -7,6 +7,7 @@ use super::LIMITS;
 use super::line::{self, Line};
 use crate::access::{Scene, Verdict};
 use crate::config::Config;
+use crate::lines::{self, NextLine};
 use crate::reach::{Asker, OwnAddresses};
 use larder_cache::evict::{Evict, S3Fifo, Seat, Weighed};
 use larder_cache::key::KeySeed;
@@ -210,15 +211,16 @@ pub fn replay<'a>(mut log: impl BufRead, sides: Vec<Side<'a>>, host: &str) -> io
     let mut comparison = Comparison { sides, ..Comparison::default() };
     let mut bytes = Vec::new();
     loop {
-        bytes.clear();
-        if log.read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(comparison);
-        }
+        let fits = match lines::next_line(&mut log, LINE_BYTES_MAX, &mut bytes)? {
+            NextLine::End => return Ok(comparison),
+            NextLine::Read(_) => true,
+            NextLine::TooLong(_) => false,
+        };
         if bytes.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
         let text = String::from_utf8_lossy(&bytes);
-        match (bytes.len() <= LINE_BYTES_MAX).then(|| line::parse(text.trim_end())).flatten() {
+        match fits.then(|| line::parse(text.trim_end())).flatten() {
             Some(line) => comparison.play(&line, host),
             None => comparison.unreadable += 1,
         }

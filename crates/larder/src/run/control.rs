@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How long the server may take for an answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// The socket's place in a store folder.
 pub fn socket(store: &Path) -> PathBuf {

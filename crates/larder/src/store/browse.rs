@@ -8,7 +8,7 @@ use larder_cache::entry::Kept;
 use larder_cache::store::meta;
 use larder_wire::credential::is_credential;
 use larder_wire::date::{Stamp, format_date};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const SEARCH_MAX: Duration = Duration::from_secs(2);
 
 /// What a search found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Listing {
     /// The first ones in the order of their keys.
     pub items: Vec<Shown>,
@@ -29,7 +29,7 @@ pub struct Listing {
 }
 
 /// One stored response.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shown {
     /// The name under which it is stored.
     pub key: String,
@@ -62,7 +62,7 @@ pub struct Shown {
 }
 
 /// One stored response with its head.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Opened {
     /// What a list shows.
     pub response: Shown,
@@ -90,6 +90,20 @@ impl Shown {
             vary: terms.map(|terms| terms.vary.names().map(str::to_owned).collect()).unwrap_or_default(),
             in_memory: false,
             on_disk: false,
+        }
+    }
+
+    /// As a list of the store on disk shows it.
+    pub fn item(&self) -> super::Item {
+        let seconds = |seconds: u64| i64::try_from(seconds).unwrap_or(i64::MAX);
+        super::Item {
+            key: self.key.clone(),
+            status: self.status,
+            bytes: self.bytes,
+            bytes_here: self.bytes_here,
+            age: self.age_seconds,
+            fresh: seconds(self.fresh_seconds) - seconds(self.stale_seconds),
+            vary: self.vary.clone(),
         }
     }
 

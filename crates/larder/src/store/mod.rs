@@ -1,7 +1,7 @@
 //! What lies on disk, for people: totals, a list, one object, a check of everything, archives.
 //!
-//! The commands of `larder store` open the folders themselves, so no server may run on them meanwhile; a running
-//! server tells its totals and its list through its API.
+//! The commands of `larder store` open the folders themselves; where a server runs on them it tells its totals, its list
+//! and stored heads through its API.
 
 pub mod browse;
 pub mod warc;
