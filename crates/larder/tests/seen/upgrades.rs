@@ -49,7 +49,7 @@ fn what_left_http_is_one_of_the_origins_connections_until_it_ends() {
     let folder = tempfile::tempdir().unwrap();
     let origin = stand::origin_that(echoes);
     let text = format!(
-        "{}[limits]\nwaiting_per_origin_max = 0\n[upstream]\nconnections_per_origin_max = 2\n\
+        "{}[limits]\nwaiting_per_origin_max = 0\norigin_share_percent = 100\n[upstream]\nconnections_per_origin_max = 2\n\
          [[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"s.example\"]\norigin = \"http://{origin}\"\n",
         base(folder.path())
     );
