@@ -30,6 +30,7 @@ pub mod log;
 pub mod obtain;
 pub mod outbox;
 pub mod page;
+pub mod partial_heads;
 mod place;
 pub mod presence;
 pub mod purge;

@@ -1,6 +1,7 @@
 //! Sockets on which clients are served, and what becomes of a connection before its first request.
 
 use crate::caught;
+use crate::client::Client;
 use crate::config::{Forwarding, Listen, SiteOrigin};
 use crate::deferred;
 use crate::journey::{self, First};
@@ -226,27 +227,28 @@ impl Drop for Guest {
     }
 }
 
-/// Open connections by client address; kept only where there is a limit for them.
+/// Open connections by client; kept only where there is a limit for them.
 #[derive(Default)]
 pub struct Clients {
-    open: Mutex<HashMap<IpAddr, usize>>,
+    open: Mutex<HashMap<Client, usize>>,
 }
 
 impl Clients {
     /// How many were open before this one.
     fn enter(&self, address: IpAddr) -> usize {
         let mut open = self.open.lock();
-        let count = open.entry(address).or_default();
+        let count = open.entry(Client::at(address)).or_default();
         *count += 1;
         *count - 1
     }
 
     fn leave(&self, address: IpAddr) {
         let mut open = self.open.lock();
-        if let Some(count) = open.get_mut(&address) {
+        let client = Client::at(address);
+        if let Some(count) = open.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
-                open.remove(&address);
+                open.remove(&client);
             }
         }
     }

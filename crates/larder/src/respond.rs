@@ -426,6 +426,9 @@ async fn stream(
     record: &mut Record,
 ) -> Result<(), Broke> {
     let (mut at, mut step) = (range.start, READ_BYTES);
+    if range.end - range.start > WHOLE_BYTES_MAX {
+        session.limit_unsent();
+    }
     let mut pieces = session.worker.pieces.take();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(step));
@@ -773,6 +776,16 @@ pub fn page_for_end(end: &End) -> Option<Page> {
                 .closing(),
         ),
         End::Unfinished => Some(client_gone()),
+        End::Crowded => Some(
+            Page::new(
+                503,
+                "heads-bytes-max",
+                "The heads of requests that are under way take as much memory as they may.",
+                "Send it again in a moment, in one piece.",
+            )
+            .closing()
+            .with("Retry-After", "5"),
+        ),
         End::Quiet | End::Broken | End::Sits => None,
     }
 }

@@ -5,6 +5,7 @@ use crate::heads::Request;
 use crate::listen::{Door, Guest};
 use crate::lobby::Place;
 use crate::outbox::Outbox;
+use crate::partial_heads::{Crowded, HeadUnderWay};
 use crate::socket::{OtherSide, Socket};
 use crate::ticker::{Over, Timer, Wait};
 use crate::wire::Wire;
@@ -57,6 +58,7 @@ pub struct Session {
     /// Requests of which the worker's list of clients does not know.
     unnoted: u8,
     flushes: u8,
+    unsent_is_limited: bool,
     /// An answer lies in a buffer of which there are few: it is the next one's as soon as this is written.
     pub hurries: bool,
     /// The head of the final answer to the current request, or some of it, is in the outbox or went out: another answer
@@ -81,6 +83,8 @@ pub enum End {
     Late,
     /// It waits for the next one in the lobby.
     Sits,
+    /// Heads under way hold too much for so long a one.
+    Crowded,
     /// What came is no request.
     Fault(Fault),
 }
@@ -137,6 +141,7 @@ impl Session {
             stalled_millis: 0,
             unnoted: 0,
             flushes: 0,
+            unsent_is_limited: false,
             hurries: false,
             answer_began: false,
             last_said: false,
@@ -147,6 +152,7 @@ impl Session {
     /// The next request. What is in the outbox is written first, unless the next request is here already:
     /// pipelined requests are answered in one write.
     pub async fn next_request(&mut self) -> Result<Request, End> {
+        let mut head_under_way = HeadUnderWay::default();
         loop {
             if !self.inbox.is_empty() {
                 let (worker, peer) = (&self.worker, self.peer);
@@ -170,7 +176,10 @@ impl Session {
                         self.begin_request(&head);
                         return Ok(head);
                     }
-                    Ok(Parsed::Partial) => {}
+                    Ok(Parsed::Partial) => {
+                        let held = head_under_way.holds(&self.worker, self.inbox.capacity());
+                        held.map_err(|Crowded| End::Crowded)?;
+                    }
                 }
             }
             self.flush().await.map_err(|_| End::Broken)?;
@@ -490,6 +499,18 @@ impl Session {
             writes += 1;
         }
         self.flush_tls().await.map(|()| writes)
+    }
+
+    /// A long answer begins: from here on the kernel takes only so much of it beyond what is on its way to the client.
+    pub fn limit_unsent(&mut self) {
+        if !std::mem::replace(&mut self.unsent_is_limited, true) {
+            let bytes_max = self.worker.config().limits.unsent_bytes_max;
+            match &self.wire {
+                Wire::Client(socket) => socket.limit_unsent(bytes_max),
+                Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
+                Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => {}
+            }
+        }
     }
 
     /// From the second write on, the kernel must not hold back a small one until the first is acknowledged; a

@@ -93,6 +93,17 @@ impl Socket {
         };
     }
 
+    /// Of what is written to it, at most so many bytes wait in the kernel for their turn on the way to the client
+    /// (`TCP_NOTSENT_LOWAT`): without it a client that reads nothing pins as much as the send buffer may grow to, megabytes.
+    pub fn limit_unsent(&self, bytes_max: u32) {
+        // Where that fails the send buffer is the limit.
+        let _ = match &self.0 {
+            State::Free(stream, _) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
+            State::Polled(stream) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
+            State::Lost => Ok(()),
+        };
+    }
+
     /// It has not joined the poll, and can be read from and written to without it.
     pub fn is_free(&self) -> bool {
         matches!(self.0, State::Free(..))

@@ -14,6 +14,7 @@ use crate::live::{self, Held};
 use crate::lobby::{self, Lobby};
 use crate::outbox::Outbox;
 use crate::page::Page;
+use crate::partial_heads::HeadsUnderWay;
 use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{Number, Query, Readers, Record, Run, Tally};
 use crate::server::{Command, Shared, StartError};
@@ -46,6 +47,8 @@ pub struct Worker {
     pub clock: Carried,
     /// What clients said last.
     pub heads: Heads,
+    /// Heads that are not whole.
+    pub heads_under_way: HeadsUnderWay,
     /// Where sockets are read into first.
     pub scratch: RefCell<Box<[u8]>>,
     /// Where connections wait between two requests.
@@ -102,6 +105,7 @@ impl Worker {
             head_limits,
             clock: Carried::default(),
             heads: Heads::default(),
+            heads_under_way: HeadsUnderWay::default(),
             scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
             lobby: Lobby::new().map_err(StartError::Worker)?,
             inbox: RefCell::default(),
@@ -242,12 +246,15 @@ impl Worker {
 
     /// Runs the clock, and with each tick hands counters and log lines over, so that a request costs no shared write.
     async fn keep_time(self: Rc<Worker>) {
-        let mut ticks = 0;
+        let (mut ticks, mut accounted) = (0, 0);
         loop {
             ticks += self.ticker.next().await;
             self.shared.counters.add(&self.tally);
             self.shared.log_out(&self.tally);
             self.shared.cache.account_for_disk();
+            let heads = self.heads_under_way.bytes() as u64;
+            self.shared.cache.account_for_others(accounted, heads);
+            accounted = heads;
             allocator::give_back(self.shared.config.memory_bytes);
             if ticks >= UPSTREAM_TICKS {
                 ticks = 0;

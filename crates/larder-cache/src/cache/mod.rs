@@ -85,13 +85,21 @@ pub struct Budget {
     max: u64,
     /// What others hold of it: the index of the disk tier.
     reserved: AtomicU64,
+    /// What the server holds of it for clients: heads under way.
+    others: AtomicU64,
     /// Looks at the disk while memory was full.
     looks: AtomicU64,
 }
 
 impl Budget {
     pub(crate) fn of(max: u64) -> Budget {
-        Budget { used: AtomicU64::new(0), max, reserved: AtomicU64::new(0), looks: AtomicU64::new(0) }
+        Budget {
+            used: AtomicU64::new(0),
+            max,
+            reserved: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn adjust(&self, from: u64, to: u64) {
@@ -128,7 +136,8 @@ impl Budget {
 
     /// Bytes that may be held.
     pub fn max(&self) -> u64 {
-        self.max.saturating_sub(self.reserved.load(Ordering::Relaxed))
+        let taken = self.reserved.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed).min(self.max / 4);
+        self.max.saturating_sub(taken)
     }
 }
 

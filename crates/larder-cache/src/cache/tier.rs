@@ -38,6 +38,17 @@ impl Cache {
         }
     }
 
+    /// Takes what the server holds for its clients out of the memory budget (at most a quarter of it): what one worker held
+    /// when it last told, and what it holds now.
+    pub fn account_for_others(&self, before: u64, now: u64) {
+        if before != now {
+            let others = &self.budget.others;
+            others.fetch_add(now, Ordering::Relaxed);
+            others.fetch_sub(before, Ordering::Relaxed);
+            self.make_room();
+        }
+    }
+
     pub(super) fn forget_on_disk(&self, entry: &Entry) {
         if let Some(disk) = entry.on_disk() {
             self.voided(disk.key.text()).fetch_add(1, Ordering::SeqCst);

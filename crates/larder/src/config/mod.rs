@@ -221,6 +221,11 @@ impl Config {
         self.records.requests_max.min(fitting)
     }
 
+    /// What the heads that are not whole on one worker hold together.
+    pub fn heads_under_way_bytes_max(&self) -> usize {
+        self.limits.heads_bytes_max.div_ceil(self.workers.max(1))
+    }
+
     /// The default limit of one object: a quarter of the memory, so that one download cannot sweep out the rest.
     pub fn memory_object_bytes_max_for(memory_bytes: u64) -> u64 {
         memory_bytes / 4
@@ -399,8 +404,12 @@ pub struct Limits {
     pub body_bytes_max: Option<u64>,
     /// Open client connections; further ones are answered 503 and closed.
     pub connections_max: usize,
-    /// Open connections of one client address.
+    /// Open connections of one client.
     pub connections_per_client_max: Option<usize>,
+    /// What all heads that are not whole hold together.
+    pub heads_bytes_max: usize,
+    /// What the kernel may hold of a long answer beyond what is on its way.
+    pub unsent_bytes_max: u32,
     /// Requests that wait for a connection to one origin; further ones are answered 503.
     pub waiting_per_origin_max: usize,
     /// Of an origin's connections and of those places to wait, the part that one client may have.
@@ -419,7 +428,9 @@ impl Default for Limits {
             fields_max: 128,
             body_bytes_max: None,
             connections_max: 10_000,
-            connections_per_client_max: None,
+            connections_per_client_max: Some(2_500),
+            heads_bytes_max: 8_000_000,
+            unsent_bytes_max: 128 << 10,
             waiting_per_origin_max: 1_024,
             origin_share_percent: 50,
             upload_bytes_per_second_min: 100,

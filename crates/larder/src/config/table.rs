@@ -133,7 +133,21 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.connections_per_client_max", Field::CountOrNone(|c| &mut c.limits.connections_per_client_max))
         .between(1, 10_000_000)
         .at_restart()
-    .about("Open connections of one client address. Further ones are answered 503 and closed."),
+    .about("Open connections of one client: an IPv4 address, or an IPv6 network of 64 bits. Further ones are answered 503 and closed. `none` where all clients come through one proxy."),
+    Whole::new("limits.heads_bytes_max", Field::Buffer(|c| &mut c.limits.heads_bytes_max))
+        .between(64 * KB, PB)
+        .at_restart()
+    .about("What the heads of requests that are not whole hold together; it is taken out of `memory`. From half of it on only heads of up to 8 KiB may still come in pieces, from three quarters on of 4 KiB, then none: 503. A head that comes in one piece holds nothing."),
+    Whole::new("limits.unsent_bytes_max", Field::Text {
+        form: "size",
+        read: |c| units::show_size(c.limits.unsent_bytes_max.into()),
+        write: |c, text| {
+            let bytes = units::parse_size(text).and_then(|bytes| u32::try_from(bytes).ok());
+            c.limits.unsent_bytes_max = bytes.unwrap_or(c.limits.unsent_bytes_max);
+            bytes.is_some_and(|bytes| bytes >= 16 * 1024)
+        },
+    })
+    .about("How much of an answer longer than 256 KiB may wait in the kernel for its turn on one connection, beyond what is on its way to the client (`TCP_NOTSENT_LOWAT`): what a client that reads nothing pins. At least 16 KiB."),
     Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
         .between(0, 10_000_000)
         .at_restart()
