@@ -1,12 +1,13 @@
 //! From the records of an archive to stored responses.
 
 use super::records::{Head, Kind, Records};
-use super::{Counts, is_credential, names_credentials};
+use super::{Counts, names_credentials};
 use crate::clock;
 use bytes::Bytes;
 use larder_cache::entry::Kept;
 use larder_cache::policy::{self, Storable, Times};
 use larder_cache::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store, meta};
+use larder_wire::credential::is_credential;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, Url, hop};
 use std::collections::VecDeque;
@@ -266,7 +267,7 @@ impl Response {
             None => {}
             Some(request) => {
                 let asked = request.fields.as_ref().ok_or(LeftOut::Unfit)?;
-                if asked.iter().any(|(name, _)| is_credential(name.as_bytes())) {
+                if asked.iter().any(|(name, _)| is_credential(name)) {
                     return Err(LeftOut::Private);
                 }
                 let named = |name: &str| vary.iter().any(|member| member.eq_ignore_ascii_case(name.as_bytes()));

@@ -11,6 +11,7 @@ use import::Import;
 use larder_cache::policy;
 use larder_cache::store::Store;
 use larder_cache::store::rules::Verdict;
+use larder_wire::credential::is_credential;
 use larder_wire::date::Stamp;
 use larder_wire::{Url, encode};
 use records::Records;
@@ -78,7 +79,7 @@ impl Object {
     /// Which client asks decides which response it gets.
     fn is_private(&self) -> bool {
         let terms = self.kept.terms.as_ref();
-        terms.is_some_and(|terms| terms.vary.names().any(|name| is_credential(name.as_bytes())))
+        terms.is_some_and(|terms| terms.vary.names().any(is_credential))
     }
 }
 
@@ -176,15 +177,9 @@ pub fn import(store: &Arc<Store>, settings: &policy::Settings, from: &mut dyn Bu
     Ok(import.counts)
 }
 
-/// Fields of a request that say who asks. What was answered to one of them is in no archive.
-fn is_credential(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    let has = |part: &str| name.windows(part.len()).any(|window| window == part.as_bytes());
-    ["authorization", "cookie", "token", "api-key", "apikey", "secret", "password", "session"].into_iter().any(has)
-}
-
+/// What was answered to one who says who asks is in no archive.
 fn names_credentials(vary: &[&[u8]]) -> bool {
-    vary.iter().any(|name| is_credential(name))
+    vary.iter().any(|name| std::str::from_utf8(name).is_ok_and(is_credential))
 }
 
 #[cfg(test)]
