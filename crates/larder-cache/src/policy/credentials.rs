@@ -10,7 +10,7 @@ use larder_wire::Fields;
 /// Fields of which it is known that they say nothing of who asks: those of RFC 9110 to 9112 for negotiation, conditions,
 /// ranges, connections and caches; what browsers tell of the fetch; what proxies add; what package tools tell of themselves.
 /// In lower case, sorted. `Proxy-Authorization` is for us, not for the origin.
-const HARMLESS: [&str; 49] = [
+const HARMLESS: [&str; 52] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -36,9 +36,12 @@ const HARMLESS: [&str; 49] = [
     "if-unmodified-since",
     "keep-alive",
     "max-forwards",
+    "npm-auth-type",
     "npm-command",
     "npm-in-ci",
+    "npm-scope",
     "npm-session",
+    "pacote-integrity",
     "pacote-pkg-id",
     "pacote-req-type",
     "pacote-version",

@@ -219,9 +219,12 @@ fn index(request: &RequestHead, path: &str, media: &str) -> Option<FileKind> {
             && path.contains("/simple/")
             && path.ends_with('/')
             && asks_for(b"application/vnd.pypi.simple."));
-    // npm: the short description of a package, in its own type, or as JSON for one that asks for that type.
+    // npm: the short description of a package, in its own type, or as JSON for one that asks for that type; the long one
+    // for one that says that it asks for a package's description.
     let is_npm = media == "application/vnd.npm.install-v1+json"
-        || (media == "application/json" && asks_for(b"application/vnd.npm.install-v1+json"));
+        || (media == "application/json"
+            && (asks_for(b"application/vnd.npm.install-v1+json")
+                || request.fields.text("Pacote-Req-Type") == Some("packument")));
     if is_python || is_npm {
         return Some(FileKind::Changing);
     }
@@ -332,6 +335,7 @@ mod tests {
             ("/simple/six/", "Accept: text/html", "text/html", None),
             ("/is-odd", "Accept: application/vnd.npm.install-v1+json; q=1.0, */*", "application/json", CHANGING),
             ("/is-odd", "", "application/vnd.npm.install-v1+json", CHANGING),
+            ("/is-odd", "pacote-req-type: packument", "application/json", CHANGING),
             ("/is-odd", "Accept: application/json", "application/json", None),
             ("/it/oa/itoa", "cargo-protocol: version=1", "text/plain", CHANGING),
             ("/3/r/ryu", "cargo-protocol: version=1", "text/plain", CHANGING),
