@@ -144,10 +144,13 @@ impl Visit<'_> {
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
         if hit.reader.is_seated() {
             for range in respond::needed(self.request, &hit.kept, hit.length) {
-                if !hit.reader.is_ready(&range) {
+                let has_waited = !hit.reader.is_ready(&range);
+                if has_waited {
                     let _ = self.session.flush().await;
                 }
                 match hit.reader.gap(range).await {
+                    // Somebody else's part came meanwhile, and may be older than what was here: its age counts.
+                    Gap::None if has_waited && !hit.is_current() => return None,
                     Gap::None => {}
                     Gap::Void => return None,
                     Gap::Hole(_) if self.asked.only_if_cached() => return Some(Answer::Page(only_if_cached())),
@@ -389,8 +392,9 @@ impl Visit<'_> {
     }
 
     fn entry(&self, reader: Reader, kept: Arc<Kept>, outcome: Outcome) -> Answer {
-        // Of what is not stored, nothing can be asked for a second time.
-        let refill = (reader.is_seated() && kept.terms.is_some()).then(|| Box::new(self.refill()));
+        // Of what is not stored, nothing can be asked for a second time; and for one who wants stored answers only, nothing at all.
+        let may_refill = reader.is_seated() && kept.terms.is_some() && !self.asked.only_if_cached();
+        let refill = may_refill.then(|| Box::new(self.refill()));
         Answer::Entry { reader, kept, outcome, verbatim: false, refill }
     }
 

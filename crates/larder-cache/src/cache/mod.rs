@@ -153,6 +153,13 @@ pub struct Hit {
     pub length: Option<u64>,
 }
 
+impl Hit {
+    /// Whether the head is still that of the entry: a validation, or a part, may have brought another.
+    pub fn is_current(&self) -> bool {
+        self.reader.entry().kept().is_some_and(|kept| Arc::ptr_eq(&kept, &self.kept))
+    }
+}
+
 /// What a request may have.
 pub enum Found {
     /// A stored response that needs nobody's leave.
@@ -459,8 +466,11 @@ impl Cache {
         entry.used();
         match usable {
             Usable::Stale(why) => Found::Stale(hit, why),
-            // A HEAD, or a request whose answer is not to be stored, refreshes nothing: the next one will.
-            Usable::Revalidate if state.pending().is_empty() && look.joins == Joins::Yes => {
+            // A HEAD, or a request whose answer is not to be stored, refreshes nothing, and one that wants stored answers only
+            // has no origin asked: the next one will.
+            Usable::Revalidate
+                if state.pending().is_empty() && look.joins == Joins::Yes && !look.asked.only_if_cached() =>
+            {
                 let (_, writer) = self.begin(key, state, Followed::ByAll, true);
                 Found::Revalidate(hit, Some(writer))
             }

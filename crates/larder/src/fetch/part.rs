@@ -86,7 +86,9 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
     let (head, times) = (&answer.head, answer.times);
     let entry = Arc::clone(fill.entry());
     let keepable = order.keepable(&answer.connection);
-    let is_refused = head.status == 206 && is_refused(order, &entry, head, times);
+    // An answer that has begun goes on with these bytes: it can't be begun anew.
+    let may_ask_again = order.writer.readers() > 0;
+    let is_refused = head.status == 206 && may_ask_again && is_refused(order, &entry, head, times);
     if is_refused && keepable != Keepable::No {
         order.worker.shared.cache.drop_entry(&entry);
     }
@@ -102,9 +104,10 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
     let cache = &order.worker.shared.cache;
     match head.status {
         206 => {
-            let part = whole_of(head).filter(|_| continues(&entry, head));
-            if part.is_some_and(|(bytes, _)| fill.confirm(&bytes))
+            // The head is renewed before those who wait are woken, so that they see its age.
+            if let Some((bytes, _)) = whole_of(head).filter(|_| continues(&entry, head))
                 && let Some(own) = renew(order, &entry, head, times)
+                && fill.confirm(&bytes)
             {
                 return Filled::By(Box::new((fill, own)));
             }
