@@ -19,8 +19,10 @@ impl Verdict<'_> {
             .collect();
         // Each stretch is as young as the youngest that holds it, or that confirmed it later; the answer is as old as
         // its oldest stretch.
-        let mut low = 0;
-        for holding in sources.iter().filter(|holding| !holding.is_empty()) {
+        // With others about, parts may come that are older than the head, which was sent before.
+        let stretches = if case.alone { sources } else { &[] };
+        let mut low = if case.alone { 0 } else { age(self.head).low };
+        for holding in stretches.iter().filter(|holding| !holding.is_empty()) {
             let first = holding.iter().map(|exchange| exchange.at).fold(f64::MAX, f64::min);
             let later = confirming.iter().filter(|exchange| exchange.at >= first);
             let young = holding.iter().chain(later).map(|exchange| age(exchange).low).min();

@@ -13,7 +13,7 @@ impl Verdict<'_> {
         let mut findings = Vec::new();
         let rep = match places.first() {
             Some((_, rep)) => rep.clone(),
-            None => self.head.rep.clone(),
+            None => self.unseen(),
         };
         if places.iter().any(|(_, other)| *other != rep) {
             findings.push(wrong("RFC 9110 section 15.3.7.3", "parts of two versions in one answer", ""));
@@ -34,6 +34,18 @@ impl Verdict<'_> {
         };
         findings.extend(self.of_age(&sources, &rep));
         findings
+    }
+
+    /// What an answer without content is of: what its head confirms, if anybody ever sent that.
+    fn unseen(&self) -> Rep {
+        let is_sent = |rep: &Rep| {
+            let mut sent = self.case.exchanges.iter().filter(|exchange| !matches!(exchange.status, 0 | 304));
+            sent.any(|exchange| exchange.rep == *rep)
+        };
+        let confirmed = self.case.exchanges.iter().map(|exchange| &exchange.rep);
+        let mut confirmed = confirmed.filter(|rep| self.case.confirms(self.head, rep) && is_sent(rep));
+        let own = &self.head.rep;
+        if is_sent(own) { own.clone() } else { confirmed.next().unwrap_or(own).clone() }
     }
 
     /// The length that is said of what is not sent.
@@ -114,7 +126,8 @@ impl Verdict<'_> {
             sources.iter().all(|holding| holding.iter().any(|one| one.serial == exchange.serial))
         };
         let is_combined = !usable.iter().any(alone);
-        if is_combined && sources.iter().flatten().any(|exchange| !rules::has_strong_validator(exchange)) {
+        let is_weak = |holding: &Vec<&Exchange>| !holding.iter().any(|exchange| rules::has_strong_validator(exchange));
+        if is_combined && sources.iter().any(is_weak) {
             let what = "parts were put together without a strong validator";
             return Err(wrong("RFC 9111 section 3.4", "parts put together that may not be", what));
         }
