@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::stop;
 use clap::Parser;
 use std::process::ExitCode;
 
@@ -57,8 +58,8 @@ struct ContestLine {
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let done = match Cli::parse() {
-        Cli::Run(args) => args.run(),
-        Cli::Contest(line) => {
+        Cli::Run(args) => stop::heard(|| args.run()),
+        Cli::Contest(line) => stop::heard(|| {
             let cores = line.contest.own_cores();
             let mut play = |heat: &crate::contest::Heat<'_>| {
                 crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores)
@@ -66,13 +67,15 @@ pub fn main() -> ExitCode {
             let facts =
                 |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
             let cut = &mut crate::downtime::command::cut;
-            line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts })
-        }
-        Cli::Peak(args) => args.run(),
+            let check =
+                |discipline: &crate::contest::Discipline| crate::run::command::check(discipline, line.peak, line.scale);
+            line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts }, &check)
+        }),
+        Cli::Peak(args) => stop::heard(|| args.run()),
         Cli::Proof(args) => args.run(),
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
-        Cli::Downtime(args) => args.run(),
+        Cli::Downtime(args) => stop::heard(|| args.run()),
         Cli::Ceiling(args) => args.run(),
         Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),

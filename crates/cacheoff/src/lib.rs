@@ -26,6 +26,7 @@ pub mod robot;
 pub mod run;
 pub mod schedule;
 pub mod simulate;
+pub mod stop;
 pub mod tls;
 pub mod wire;
 pub mod workload;

@@ -1,8 +1,9 @@
 //! What can go wrong around a run: each ends with a clear word and a ledger that a report can be made of.
 
 use cacheoff::ledger::{Ledger, Outcome, Trouble};
-use std::io::BufReader;
-use std::net::TcpListener;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -39,17 +40,161 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured() {
+fn ctrl_c_and_a_request_to_end_keep_what_was_measured() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.ledger");
+        let run = hammer("", "--set phase.measure.length=60s", &path).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(3));
+        kill_process(Pid::from_raw(run.id() as i32).unwrap(), signal).unwrap();
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success(), "{signal:?}: {}", said(&output));
+        assert_eq!(ledger(&path).end.outcome, Outcome::Interrupted);
+        assert!(report(&path).contains("stopped by hand"));
+    }
+}
+
+/// An entry of which nothing is known but how it is started: it sleeps, so that it is never ready.
+fn entry_that_sleeps(folder: &Path) {
+    let text = "name = \"sleeper\"\nproduct = \"x\"\nprogram = \"sh\"\nversion = [\"-c\", \"echo 1\"]\n\
+                start = [\"-c\", \"echo $$ > @dir@/../pid-of-sleeper; exec sleep 600\"]\nready_s = 600\n\
+                [mode.reverse]\n[store.memory]\n";
+    std::fs::write(folder.join("entry.toml"), text).unwrap();
+}
+
+/// The process of the entry, once it runs; each entry has a folder of its own below `folder`.
+fn pid_in(folder: &Path) -> i32 {
+    for _ in 0..1_200 {
+        std::thread::sleep(Duration::from_millis(50));
+        let text = std::fs::read_to_string(folder.join("pid-of-sleeper")).unwrap_or_default();
+        if let Ok(pid) = text.trim().parse() {
+            return pid;
+        }
+    }
+    panic!("the entry was not started");
+}
+
+/// A signal while a cache is started, or at any other time, leaves none behind.
+#[test]
+fn signals_end_the_caches_of_a_contest_too() {
+    for signals in [&[Signal::TERM][..], &[Signal::INT], &[Signal::TERM, Signal::TERM]] {
+        let folder = tempfile::tempdir().unwrap();
+        entry_that_sleeps(folder.path());
+        let contest = Command::new(CACHEOFF)
+            .args(["contest", "--entries", "", "--port", &free_port().to_string(), "--workload", "hammer", "--entry"])
+            .arg(folder.path())
+            .arg("--folder")
+            .arg(folder.path().join("ledgers"))
+            .env("TMPDIR", folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let cache = pid_in(folder.path());
+        for signal in signals {
+            let _ = kill_process(Pid::from_raw(contest.id() as i32).unwrap(), *signal);
+        }
+        let output = contest.wait_with_output().unwrap();
+        // What was killed is there until the kernel comes to it.
+        let runs = || std::fs::read_to_string(format!("/proc/{cache}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
+        let goes_on = (0..200).all(|_| {
+            std::thread::sleep(Duration::from_millis(20));
+            runs()
+        });
+        assert!(!goes_on, "{signals:?}: the cache goes on; {}", said(&output));
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Answers whatever is asked with these bytes, until the test is over.
+fn responder(reply: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while stream.read(&mut buffer).is_ok_and(|len| len > 0) {
+                    let _ = stream.write_all(reply.as_bytes());
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn wrong_answers_and_refusals_fail_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let wrong = responder("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong");
+    let refuses = responder("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+    let nobody = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    for (proxy, reason) in [(wrong, "answers were wrong"), (refuses, "failed"), (nobody, "failed")] {
+        let words = format!("--proxy {proxy} --set phase.measure.length=500ms");
+        let output = hammer("", &words, &folder.path().join("run.ledger")).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{proxy}: {}", said(&output));
+        assert!(said(&output).contains(reason), "{}", said(&output));
+    }
+    let output = hammer("", "--set phase.measure.length=500ms", &folder.path().join("run.ledger")).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn what_is_wrong_with_the_flags_of_a_contest_is_said_before_it_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    entry_that_sleeps(folder.path());
+    let cases = [
+        (&["--threshold", "p99<<20ms"][..], "threshold"),
+        (&["--threshold", "speed>1"], "unknown metric"),
+        (&["--html", "/nowhere/at/all.html"], "/nowhere/at"),
+        (&["--workload", "hammer:robot.cuont=2"], "robot.cuont"),
+        (&["--workload", "no-such-workload"], "no-such-workload"),
+    ];
+    for (words, reason) in cases {
+        let contest = Command::new(CACHEOFF)
+            .args(["contest", "--entries", "", "--folder"])
+            .arg(folder.path().join("ledgers"))
+            .arg("--entry")
+            .arg(folder.path())
+            .args(words)
+            .env("TMPDIR", folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(contest.status.code(), Some(2), "{words:?}: {}", said(&contest));
+        assert!(said(&contest).contains(reason), "{words:?}: {}", said(&contest));
+        assert!(!folder.path().join("pid-of-sleeper").exists(), "{words:?}: a cache was started");
+    }
+}
+
+/// Thousands of requests wait for a cache that says nothing; when it dies, each of them fails to connect, at once and one
+/// after the other.
+#[test]
+fn thousands_of_failing_connects_in_a_row_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.ledger");
-    let run = hammer("", "--set phase.measure.length=60s", &path).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(3));
-    let pid = rustix::process::Pid::from_raw(run.id() as i32).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = run.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(ledger(&path).end.outcome, Outcome::Interrupted);
-    assert!(report(&path).contains("stopped by hand"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let dies = std::thread::spawn(move || {
+        let held = listener.accept();
+        std::thread::sleep(Duration::from_secs(4));
+        drop(held);
+    });
+    let words = format!(
+        "--variant open --peak 3000 --proxy {address} --set robot.count=1 --set robot.pace='poisson(3000)' \
+         --set phase.measure.length=6s"
+    );
+    let output = hammer("", &words, &path).output().unwrap();
+    dies.join().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let found = ledger(&path);
+    assert_eq!(found.end.outcome, Outcome::Complete, "{}", said(&output));
+    let refused = errors(&found, Trouble::ConnectRefused);
+    assert!(refused > 5_000, "{refused} were refused");
 }
 
 #[test]
@@ -76,10 +221,11 @@ fn a_proxy_that_dies_is_counted_and_the_run_goes_on_to_its_end() {
     let path = folder.path().join("run.ledger");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It takes connections for a second, answers none of them, and is gone.
+    // It takes connections for a second from the first on, answers none of them, and is gone.
     let dies = std::thread::spawn(move || {
+        let mut held = vec![listener.accept().unwrap()];
         listener.set_nonblocking(true).unwrap();
-        let (mut held, begun) = (Vec::new(), std::time::Instant::now());
+        let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_secs(1) {
             held.extend(listener.accept());
             std::thread::sleep(Duration::from_millis(1));

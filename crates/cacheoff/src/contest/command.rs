@@ -67,8 +67,15 @@ pub struct ContestArgs {
 
 impl ContestArgs {
     /// Plays everything and gives the report.
-    pub fn run(&self, players: &mut Players<'_>) -> Result<ExitCode, String> {
+    pub fn run(
+        &self,
+        players: &mut Players<'_>,
+        check: &dyn Fn(&Discipline) -> Result<(), String>,
+    ) -> Result<ExitCode, String> {
         let plan = self.plan()?;
+        // What is wrong is said now, not when the plays are over.
+        self.outputs.check()?;
+        plan.disciplines.iter().try_for_each(check)?;
         let ledgers = contest(&plan, players, &mut tell)?;
         self.outputs.give(&ledgers)
     }

@@ -13,6 +13,7 @@ mod stand_in;
 mod tests;
 
 use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
+use crate::stop;
 pub use discipline::Discipline;
 pub use entry::{EntrySpec, FileSpec, Stop, Variation};
 pub use process::{Post, Prepared, Running};
@@ -114,6 +115,10 @@ pub fn contest(plan: &Plan, players: &mut Players<'_>, tell: &mut dyn FnMut(Even
             for place in 0..plan.entries.len() {
                 // Each round begins with another entry, so that none is always first on a cold machine.
                 let spec = &plan.entries[(place + round as usize - 1) % plan.entries.len()];
+                if stop::is_asked() {
+                    tell(Event::Stopped);
+                    return Ok(in_order(plan, ledgers));
+                }
                 if plan.time_max.is_some_and(|limit| begun.elapsed() > limit) {
                     tell(Event::TimeIsOver);
                     return Ok(in_order(plan, ledgers));

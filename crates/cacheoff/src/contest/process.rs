@@ -4,6 +4,7 @@ use super::entry::{EntrySpec, Stop, Values};
 use super::stand_in::StandIn;
 use crate::ledger;
 use crate::proc;
+use crate::stop;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
@@ -156,7 +157,7 @@ impl Prepared {
         for (name, value) in &self.spec.environment {
             command.env(name, self.values.fill(value)?);
         }
-        let child = on_cores(&self.post.cores, || command.spawn())
+        let child = stop::start(|| on_cores(&self.post.cores, || command.spawn()))
             .map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
         let line: Vec<String> = std::iter::once(program.display().to_string()).chain(arguments).collect();
         Ok(Running { child: Some(child), family: Vec::new(), stop: self.spec.stop, address, entry: self.facts(&line) })
@@ -169,6 +170,9 @@ impl Prepared {
         let limit = Duration::from_secs(if self.spec.ready_s > 0 { self.spec.ready_s } else { EntrySpec::READY_S });
         let begun = Instant::now();
         loop {
+            if stop::is_asked() {
+                return Err(format!("stopped while {} was started", self.spec.name));
+            }
             if let Some(status) = running.ended() {
                 return Err(format!("{} ended at once ({status}): {}", self.spec.name, self.said()));
             }
@@ -275,6 +279,7 @@ impl Running {
             self.signal(Signal::KILL);
         }
         let _ = child.wait();
+        stop::ended(root);
         // A killed process is there until the kernel comes to it, with its port and its files: the next start must not meet it.
         let killed = Instant::now();
         while self.family.iter().any(|pid| *pid != root && alive(*pid)) && killed.elapsed() < GRACE {

@@ -5,6 +5,7 @@ use super::{Settings, downtime};
 use crate::contest::{EntrySpec, Post, Prepared};
 use crate::ledger::Ledger;
 use crate::report::command::Outputs;
+use crate::stop;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -79,11 +80,16 @@ impl DowntimeArgs {
     /// Tests one entry after the other and gives the report.
     pub fn run(&self) -> Result<ExitCode, String> {
         let specs = self.specs()?;
+        self.outputs.check()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port));
         let origin =
             Origin::start(address).map_err(|error| format!("the origin cannot listen on {address}: {error}"))?;
         let mut ledgers = Vec::new();
         for spec in specs {
+            if stop::is_asked() {
+                eprintln!("downtime: stopped, the entries that are left are not played");
+                break;
+            }
             let label = spec.name.clone();
             let mut tell = |text: &str| eprintln!("downtime: {label}: {text}");
             let prepared = Prepared::new(spec, self.post(&origin));

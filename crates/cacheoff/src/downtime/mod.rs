@@ -16,6 +16,7 @@ use crate::ledger::{
     Reply, Run, Served, Target, Trouble, WorkloadFacts,
 };
 use crate::proc::{Sampler, Watched, machine, system_tuning};
+use crate::stop;
 use origin::Origin;
 use probe::{Found, Probe};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -87,12 +88,18 @@ pub fn downtime(
         tell,
     };
     let outcome = match test.play(entry, forward, origin) {
+        _ if stop::is_asked() => Outcome::Interrupted,
         Ok(()) => Outcome::Complete,
         Err(reason) => Outcome::Failed(reason),
     };
     let at_us = test.now_us();
     test.ledger.end = End { at_us, outcome, invalid: Vec::new() };
     test.ledger
+}
+
+/// An error when a signal came: what is running is stopped on the way out.
+fn go_on() -> Result<(), String> {
+    if stop::is_asked() { Err("stopped by hand".to_owned()) } else { Ok(()) }
 }
 
 impl Test<'_> {
@@ -113,7 +120,8 @@ impl Test<'_> {
             cut_by(command)?;
         }
         running.cut();
-        std::thread::sleep(self.settings.dark.saturating_sub(cut_at.elapsed()));
+        stop::pause(self.settings.dark.saturating_sub(cut_at.elapsed()));
+        go_on()?;
         let dark = cut_at.elapsed();
         self.enter(2);
         (self.tell)("started again");
@@ -138,6 +146,7 @@ impl Test<'_> {
     fn load(&mut self, ask: &Probe<'_>) -> Result<Vec<u32>, String> {
         let mut misses = 0;
         for number in 0..self.settings.objects {
+            go_on()?;
             misses += u32::from(self.ask(ask, &stored_path(number)) == Found::Miss);
         }
         if misses == 0 {
@@ -150,6 +159,7 @@ impl Test<'_> {
             if Instant::now() >= until {
                 break;
             }
+            go_on()?;
             self.ask(ask, &stored_path(*number));
             std::thread::sleep(self.settings.gap);
         }
@@ -170,7 +180,7 @@ impl Test<'_> {
         let mut left = stored.iter().peekable();
         for turn in 0_u32.. {
             let due = again + self.settings.gap * turn;
-            if due.duration_since(again) > self.settings.meas_max {
+            if due.duration_since(again) > self.settings.meas_max || stop::is_asked() {
                 break;
             }
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

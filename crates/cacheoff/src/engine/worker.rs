@@ -77,6 +77,8 @@ pub struct Worker {
     now: Duration,
     buffer: Box<[u8]>,
     xacts: u64,
+    /// The robot whose waiting requests are given connections just now.
+    dispatching: Option<u32>,
     /// Start of the interval that is being counted, and its phase.
     interval: (Duration, usize),
     under_way: u64,
@@ -136,6 +138,7 @@ impl Worker {
             now: Duration::ZERO,
             buffer: vec![0; BUFFER_BYTES].into(),
             xacts: 0,
+            dispatching: None,
             interval: (Duration::ZERO, 0),
             under_way: 0,
             said_through: false,
@@ -328,7 +331,19 @@ impl Worker {
     }
 
     /// Gives the robot's waiting requests the connections it may have.
+    ///
+    /// A connection that fails at once sends its robot here again. The loop goes on with what is left then: thousands of
+    /// such connections in a row must not be thousands of calls within each other.
     fn dispatch(&mut self, robot: u32) {
+        if self.dispatching == Some(robot) {
+            return;
+        }
+        let before = self.dispatching.replace(robot);
+        self.dispatch_all(robot);
+        self.dispatching = before;
+    }
+
+    fn dispatch_all(&mut self, robot: u32) {
         loop {
             let found = &mut self.crowd.robots[robot as usize];
             let Some(wish) = found.queue.front_mut() else { return };

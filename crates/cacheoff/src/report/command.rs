@@ -59,6 +59,7 @@ impl ReportArgs {
         if self.ledgers.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
+        self.outputs.check()?;
         let mut ledgers = read_all(&self.ledgers)?;
         for given in &self.price {
             let (label, value) = pair(given, "--price")?;
@@ -81,6 +82,18 @@ impl ReportArgs {
 }
 
 impl Outputs {
+    /// Says what is wrong with the flags, for those who have hours to play before they give a report.
+    pub fn check(&self) -> Result<(), String> {
+        Threshold::parse_all(self.threshold.as_deref().unwrap_or(""))?;
+        for file in [&self.html, &self.markdown, &self.csv, &self.prometheus].into_iter().flatten() {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if !folder.is_dir() || file.is_dir() {
+                return Err(format!("{} cannot be written: {} is no folder for it", file.display(), folder.display()));
+            }
+        }
+        Ok(())
+    }
+
     /// Prints the summary, writes the files, judges by the conditions.
     pub fn give(&self, ledgers: &[Ledger]) -> Result<ExitCode, String> {
         let thresholds = Threshold::parse_all(self.threshold.as_deref().unwrap_or(""))?;

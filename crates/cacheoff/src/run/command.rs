@@ -6,10 +6,12 @@ use crate::engine::Settings;
 use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
+use crate::report::{Summary, Weight};
 use crate::robot::Route;
 use crate::schedule::{Goal, Phase};
 use crate::simulate::Trace;
 use crate::simulate::command::read as read_log;
+use crate::stop;
 use crate::tls::{Authority, Tls, Trust};
 use crate::workload::{Builtin, Scaled, Workload, load};
 use larder_wire::Url;
@@ -17,7 +19,6 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Plays a workload against one cache, or against none.
@@ -97,10 +98,9 @@ impl RunArgs {
         eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
         println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
         println!("{}", table(&ledger, &workload, &settings));
-        Ok(match ledger.end.outcome {
-            Outcome::Complete | Outcome::Interrupted => ExitCode::SUCCESS,
-            _ => ExitCode::FAILURE,
-        })
+        let reasons = failures(&ledger);
+        reasons.iter().for_each(|reason| eprintln!("failed: {reason}"));
+        Ok(if reasons.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// Requests per second at peak, if somebody said so.
@@ -162,7 +162,7 @@ impl RunArgs {
             _ => Watched::Nobody,
         };
         eprintln!("{}", show(&plan(&scaled.workload, &wanted)));
-        let stop = stop_flag();
+        let stop = stop::flag();
         let (cores, shows) = (self.cores.clone(), true);
         let order = Order {
             settings: settings.clone(),
@@ -232,6 +232,42 @@ impl RunArgs {
     }
 }
 
+/// Why a run is no success: it could not go on, an answer was wrong in whatever phase, or a rule of the workload was broken,
+/// such as the share of requests that may fail.
+fn failures(ledger: &Ledger) -> Vec<String> {
+    let summary = Summary::of(ledger);
+    let broken = summary.findings.iter().filter(|finding| finding.weight == Weight::Failed);
+    let mut reasons: Vec<String> = broken.map(|finding| finding.text.clone()).collect();
+    let lies: u64 = ledger.intervals.iter().map(|interval| interval.errors.lies()).sum();
+    if lies > summary.phase.errors.lies() {
+        reasons.push(format!("{lies} answers were wrong in all phases"));
+    }
+    let (replies, errors) = ledger
+        .intervals
+        .iter()
+        .fold((0, 0), |(replies, errors), interval| (replies + interval.replies(), errors + interval.errors.total()));
+    if replies == 0 && errors > 0 {
+        reasons.push(format!("no request of {errors} had a reply"));
+    }
+    if matches!(ledger.end.outcome, Outcome::Unfinished) {
+        reasons.push("the ledger has no end".to_owned());
+    }
+    reasons
+}
+
+/// Whether a discipline of a contest can be played: what can't is said before anything is started.
+pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(), String> {
+    if discipline.cuts_power() {
+        return Ok(());
+    }
+    let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));
+    let scaled = read(discipline, scale)?;
+    let route = route(None, None, 0);
+    let wanted =
+        Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log: None, tls: None, route };
+    derive(&scaled.workload, &wanted).map(|_| ())
+}
+
 /// Plays one heat of a contest.
 pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[usize]) -> Result<Ledger, String> {
     let discipline = heat.discipline;
@@ -253,7 +289,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     (head.price, head.watts) = (heat.price.clone(), heat.watts);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);
-    let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop_flag());
+    let (ledger, cores, stop) = (Some(heat.ledger.clone()), cores.to_vec(), stop::flag());
     run(Order { settings, phases, head, ledger, watched, cores, power: None, shows: true, stop })
 }
 
@@ -383,20 +419,4 @@ fn resolve(text: &str, flag: &str) -> Result<SocketAddr, String> {
 
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Set when somebody presses Ctrl-C. A second one ends the program at once.
-fn stop_flag() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    std::thread::spawn(move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() else { return };
-        while runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            if flag.swap(true, Relaxed) {
-                std::process::exit(130);
-            }
-            eprintln!("stopping; the ledger keeps what was measured");
-        }
-    });
-    stop
 }
