@@ -83,7 +83,12 @@ const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the answer to a request for a hole.
 pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
-    let (head, times) = (&answer.head, answer.times);
+    let times = answer.times;
+    // Its time is that of its arrival where the origin says none, as for every other answer (RFC 9110 section 6.6.1): a time
+    // of change is a strong validator beside it only.
+    let mut head = answer.head.clone();
+    policy::dated(&mut head, times.received);
+    let head = &head;
     let entry = Arc::clone(fill.entry());
     let keepable = order.keepable(&answer.connection);
     // An answer that has begun goes on with these bytes: it can't be begun anew.
