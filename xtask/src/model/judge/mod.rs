@@ -6,6 +6,7 @@ mod fields;
 mod sources;
 mod verdict;
 
+use super::date::{self, Read};
 use super::head::{Asked, Fields, Tag, directives, ranges};
 use super::origin::{Exchange, Rep};
 use super::play::{Got, Seen};
@@ -228,19 +229,25 @@ impl Case<'_> {
 
     /// Whether a 304 names what had no entity tag by its time of change alone.
     fn is_of_same_time(&self, exchange: &Exchange, rep: &Rep) -> bool {
-        let asked = exchange.request.get("if-modified-since");
+        let at = exchange.at as i64;
+        let asked = exchange.request.get("if-modified-since").map(|text| date::read(text, at));
+        let Some(Read::Valid(asked) | Read::Either(asked)) = asked else { return false };
         let mut of_rep = self.exchanges.iter().filter(|other| other.rep == *rep && other.tag.is_none());
-        asked.is_some() && of_rep.any(|other| other.fields.get("last-modified") == asked)
+        of_rep.any(|other| {
+            let modified = other.fields.get("last-modified").map(|text| date::read(text, at));
+            matches!(modified, Some(Read::Valid(modified) | Read::Either(modified)) if modified == asked)
+        })
     }
 
     fn broken(&self, how: &str) -> Option<Finding> {
         if self.has_trouble() {
             return None;
         }
-        // An origin may send less than was asked for, and some send more (RFC 9110 section 14.2).
+        // An origin may send less than was asked for, or ignore the range (RFC 9110 section 14.2); some send more.
         let is_other = self.exchanges.iter().filter(|exchange| self.is_during(exchange)).any(|exchange| {
             let asked = ranges(exchange.request.get("range"), exchange.rep.length);
-            exchange.status == 206 && asked != Asked::Parts(vec![exchange.range.clone()])
+            let is_whole = exchange.status == 200 && matches!(asked, Asked::Parts(_));
+            is_whole || exchange.status == 206 && asked != Asked::Parts(vec![exchange.range.clone()])
         });
         if is_other {
             return Some(weak(
