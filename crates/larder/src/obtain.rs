@@ -144,13 +144,12 @@ impl Visit<'_> {
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
         if hit.reader.is_seated() {
             for range in respond::needed(self.request, &hit.kept, hit.length) {
-                let has_waited = !hit.reader.is_ready(&range);
-                if has_waited {
+                if !hit.reader.is_ready(&range) {
                     let _ = self.session.flush().await;
                 }
                 match hit.reader.gap(range).await {
                     // Somebody else's part came meanwhile, and may be older than what was here: its age counts.
-                    Gap::None if has_waited && !hit.is_current() => return None,
+                    Gap::None if !hit.is_current() => return None,
                     Gap::None => {}
                     Gap::Void => return None,
                     Gap::Hole(_) if self.asked.only_if_cached() => return Some(Answer::Page(only_if_cached())),
