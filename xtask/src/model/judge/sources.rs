@@ -39,13 +39,15 @@ impl Verdict<'_> {
     /// What an answer without content is of: what its head confirms, if anybody ever sent that.
     fn unseen(&self) -> Rep {
         let is_sent = |rep: &Rep| {
-            let mut sent = self.case.exchanges.iter().filter(|exchange| !matches!(exchange.status, 0 | 304));
+            let has_content = |exchange: &&Exchange| exchange.method == "GET" && !matches!(exchange.status, 0 | 304);
+            let mut sent = self.case.exchanges.iter().filter(has_content);
             sent.any(|exchange| exchange.rep == *rep)
         };
         let confirmed = self.case.exchanges.iter().map(|exchange| &exchange.rep);
         let mut confirmed = confirmed.filter(|rep| self.case.confirms(self.head, rep) && is_sent(rep));
         let own = &self.head.rep;
-        if is_sent(own) { own.clone() } else { confirmed.next().unwrap_or(own).clone() }
+        // A HEAD that is passed on is of what nobody has seen yet.
+        if self.is_fresh_from_origin() || is_sent(own) { own.clone() } else { confirmed.next().unwrap_or(own).clone() }
     }
 
     /// The length that is said of what is not sent.
