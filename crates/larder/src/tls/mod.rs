@@ -11,6 +11,7 @@ pub mod server;
 
 mod pem;
 mod recent;
+mod sessions;
 mod trouble;
 
 pub use trouble::{HandshakeTrouble, TlsError};
@@ -21,11 +22,9 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sessions::Sessions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// TLS sessions remembered for resumption towards origins.
-const CLIENT_SESSIONS_MAX: usize = 1_024;
 
 /// The only application protocol that is spoken over TLS so far.
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
@@ -73,7 +72,7 @@ pub fn client_config(roots: &Roots) -> Result<Arc<ClientConfig>, TlsError> {
         .with_root_certificates(roots.store())
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP_1_1.to_vec()];
-    config.resumption = Resumption::in_memory_sessions(CLIENT_SESSIONS_MAX);
+    config.resumption = Resumption::store(Arc::new(Sessions::new()));
     Ok(Arc::new(config))
 }
 
