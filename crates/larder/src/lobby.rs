@@ -10,7 +10,7 @@
 
 use crate::caught;
 use crate::journey::{self, First, Step};
-use crate::session::Session;
+use crate::session::{HEAD_READ_BYTES_MAX, Session};
 use crate::socket::Socket;
 use crate::ticker::{Over, TICK, Wait};
 use crate::worker::Worker;
@@ -281,7 +281,8 @@ impl Lobby {
 fn hear(mut session: Box<Session>, more: bool) -> Option<Heard> {
     let worker = Rc::clone(&session.worker);
     let mut room = worker.scratch.borrow_mut();
-    let bytes = match session.read_now(&mut room) {
+    let room = &mut room[..HEAD_READ_BYTES_MAX];
+    let bytes = match session.read_now(room) {
         Ok(bytes @ 1..) => bytes,
         Err(error) => match error.kind() {
             io::ErrorKind::WouldBlock => return Some(Heard { session, step: Step::Waits, more: false }),

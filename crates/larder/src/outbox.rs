@@ -44,6 +44,11 @@ impl Outbox {
         self.bytes
     }
 
+    /// Bytes of our own making that are held, those that were written already among them.
+    pub fn own_bytes(&self) -> usize {
+        self.own.len()
+    }
+
     /// Nothing waits to be written.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0

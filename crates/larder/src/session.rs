@@ -98,8 +98,15 @@ pub enum Piece {
     End(Fields),
 }
 
-/// Bytes that may wait to be written before a connection stops collecting pipelined answers.
+/// Bytes that may wait to be written before a connection stops collecting pipelined answers; most of them are the store's.
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
+
+/// The part of these that are bytes of the connection's own: heads and small bodies, some 40 answers. A client that
+/// pipelines and reads nothing pins so much memory.
+const OUTBOX_OWN_BYTES_MAX: usize = 32 * 1024;
+
+/// What is read at once where a head is expected. What a client pipelines beyond it waits in the kernel.
+pub const HEAD_READ_BYTES_MAX: usize = 16 * 1024;
 
 /// Room for most heads.
 const INBOX_BYTES: usize = 1024;
@@ -341,7 +348,10 @@ impl Session {
         if self.inbox.is_empty() {
             self.lend_buffers();
         }
-        let read = self.timer.limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox)).await;
+        let read = self
+            .timer
+            .limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX))
+            .await;
         match read {
             Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
             Ok(Ok(0)) => Err(End::Unfinished),
@@ -409,7 +419,7 @@ impl Session {
             let limit = self.silence_left();
             // What a dropped call waited counts too.
             let waiting = Silence { began: Instant::now(), millis: &mut self.silent_millis };
-            let read = read_some(&self.worker, &mut self.wire, &mut self.inbox);
+            let read = read_some(&self.worker, &mut self.wire, &mut self.inbox, usize::MAX);
             let read = self.timer.limit(limit, Wait::Busy, read).await;
             drop(waiting);
             match read {
@@ -538,12 +548,17 @@ impl Session {
 
     /// Enough has come together.
     pub fn is_full(&self) -> bool {
-        self.outbox.len() >= OUTBOX_BYTES_MAX
+        self.outbox.len() >= OUTBOX_BYTES_MAX || self.outbox.own_bytes() >= OUTBOX_OWN_BYTES_MAX
     }
 
     /// Writes when enough has come together.
     pub async fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.is_full() { self.flush().await } else { Ok(()) }
+        if self.is_full() {
+            self.flush().await?;
+            // A client that pipelines without end must not hold up the others of its worker.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 
     /// What was written is not whole and nothing in it says so: the connection ends by a reset in place of an orderly close,
@@ -571,13 +586,17 @@ impl Session {
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return self.lend_buffers();
         }
+        // Nothing of what was read is needed any more, and a client that lingers must not pin it.
+        self.inbox = BytesMut::new();
         let lingering = async {
             if self.wire.shutdown().await.is_err() {
                 return;
             }
             let mut read = 0;
-            while let Ok(bytes @ 1..) = read_some(&self.worker, &mut self.wire, &mut self.inbox).await {
-                self.inbox.clear();
+            while let Ok(bytes @ 1..) =
+                read_some(&self.worker, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX).await
+            {
+                self.inbox = BytesMut::new();
                 read += bytes;
                 if read > LINGER_BYTES_MAX {
                     return;
@@ -632,10 +651,11 @@ fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn
 
 /// Reads what is there into the worker's own buffer and from there to the inbox, so that a connection that
 /// waits holds no buffer. Cancel-safe.
-async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut) -> io::Result<usize> {
+async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
     poll_fn(|cx| {
         let mut scratch = worker.scratch.borrow_mut();
-        let mut buf = ReadBuf::new(&mut scratch);
+        let room = scratch.len().min(bytes_max);
+        let mut buf = ReadBuf::new(&mut scratch[..room]);
         std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
         if inbox.capacity() == 0 {
             *inbox = worker.inbox.borrow_mut().pop().unwrap_or_default();

@@ -101,7 +101,7 @@ fn unread_hits(stage: &Stage) -> usize {
 
 fn pipelined_unread(stage: &Stage) -> usize {
     let many = get("/hit", "").repeat(400);
-    held(stage, stage.site, |_| many.clone(), &many)
+    held(stage, stage.site, |_| many.clone(), &get("/hit", "").repeat(10))
 }
 
 fn held_uploads(stage: &Stage) -> usize {
