@@ -430,7 +430,7 @@ impl Default for Limits {
             connections_max: 10_000,
             connections_per_client_max: Some(2_500),
             heads_bytes_max: 8_000_000,
-            unsent_bytes_max: 128 << 10,
+            unsent_bytes_max: 512 << 10,
             waiting_per_origin_max: 1_024,
             origin_share_percent: 50,
             upload_bytes_per_second_min: 100,
