@@ -1,7 +1,7 @@
 //! Clients and origins that mean harm, against a Larder with a small budget, while one good client goes on.
 //!
 //! Each attack runs by itself for some seconds. Meanwhile a good client at another address asks for what is stored and
-//! for what is not. Afterwards the attackers let go, and the server must be as before. What has to hold is in [`Verdict`].
+//! for what is not. Afterwards the attackers let go, and the server must be as before. What has to hold is in [`Outcome::broken`].
 
 pub mod horde;
 mod loads;
