@@ -32,6 +32,13 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
+/// What stands before `/OBJECT/LENGTH` where each value of [`VARIANT_FIELD`], a number, has bytes of its own.
+pub const VARIED: &str = "varied";
+/// The field that chooses the variant, as a further generation.
+pub const VARIANT_FIELD: &str = "X-Variant";
+/// What stands before `/OBJECT/LENGTH` where the answer is not to be stored.
+pub const FLEETING: &str = "fleeting";
+
 /// An origin for `/OBJECT/LENGTH`, cachable for a day, with a strong tag of the generation; it serves ranges and
 /// honours `If-Match`, `If-Range` and `If-None-Match`.
 #[derive(Default)]
@@ -90,10 +97,15 @@ impl Origin {
         if let Some(page) = self.pages.get(&asked.path) {
             return self.answer_with_page(page, asked.head, out);
         }
-        let generation = self.generation.load(Ordering::SeqCst);
+        let varied = asked.path.starts_with(&format!("/{VARIED}/"));
+        let variant = if varied { asked.variant } else { 0 };
+        let generation = self.generation.load(Ordering::SeqCst) + variant;
         let tag = format!("\"g{generation}\"");
+        let vary = if varied { format!("Vary: {VARIANT_FIELD}\r\n") } else { String::new() };
+        let fleeting = asked.path.starts_with(&format!("/{FLEETING}/"));
+        let control = if fleeting { "no-store" } else { "max-age=86400" };
         let fields = format!(
-            "{}Cache-Control: max-age=86400\r\nContent-Type: application/octet-stream\r\nETag: {tag}\r\n",
+            "{}Cache-Control: {control}\r\nContent-Type: application/octet-stream\r\nETag: {tag}\r\n{vary}",
             date()
         );
         if asked.none_match.as_ref() == Some(&tag) {
@@ -160,6 +172,7 @@ struct Asked {
     if_range: Option<String>,
     none_match: Option<String>,
     matches: Option<String>,
+    variant: u64,
 }
 
 impl Asked {
@@ -178,6 +191,7 @@ impl Asked {
             "if-range" => self.if_range = value,
             "if-match" => self.matches = value,
             "if-none-match" => self.none_match = value,
+            "x-variant" => self.variant = value.and_then(|text| text.parse().ok()).unwrap_or(0),
             _ => {}
         }
     }

@@ -8,6 +8,7 @@ use crate::fetch;
 use crate::journey::{self, First};
 use crate::listen::{self, Door};
 use crate::page::Page;
+use crate::partial_heads::HeadUnderWay;
 use crate::record::{Cause, Notes, Outcome, Record, Reuse};
 use crate::respond::{self, Answer, Next};
 use crate::session::Session;
@@ -150,11 +151,14 @@ enum Looked {
 
 async fn look(worker: &Rc<Worker>, stream: &mut (impl AsyncRead + Unpin), first: &mut BytesMut) -> Looked {
     let timer = worker.ticker.timer();
+    // These bytes are held as those of a head are.
+    let mut held = HeadUnderWay::default();
     loop {
         match hello::peek(first) {
             Peek::Hello(hello) => return Looked::Tls(hello),
             Peek::NotTls => return Looked::Other,
             Peek::NeedMore if first.len() > HELLO_BYTES_MAX => return Looked::Other,
+            Peek::NeedMore if held.holds(worker, first.capacity()).is_err() => return Looked::Other,
             Peek::NeedMore => {}
         }
         match timer.limit(FIRST_WORDS, Wait::Busy, stream.read_buf(first)).await {

@@ -20,8 +20,8 @@ use larder_wire::{RequestHead, Url};
 use object::{Followed, Object, ObjectState, Pending};
 use parking_lot::Mutex;
 use passes::PassMarks;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 mod fates;
 mod glance;
@@ -235,6 +235,8 @@ pub struct Cache {
     searches: Searches,
     evictions: AtomicU64,
     disk: Option<Arc<Store>>,
+    /// Entries of which something is on its way to the disk: what they hold for that alone goes when it is there.
+    on_the_way: Mutex<Vec<Weak<Entry>>>,
     /// How often something was made void, by the hash of its key.
     voided: Box<[AtomicU64]>,
     /// Without a disk, whose own rules count otherwise.
@@ -271,6 +273,7 @@ impl Cache {
             evictions: AtomicU64::new(0),
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
+            on_the_way: Mutex::default(),
             disk,
             voided: zeros(VOIDED_COUNTS),
             settings,
@@ -618,6 +621,7 @@ impl Cache {
                 self.evict.lock().insert(Arc::clone(entry));
             }
         }
+        self.look_later(entry);
         self.make_room();
     }
 

@@ -8,6 +8,9 @@ use crate::store::{Fetching, StoredHead};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// The queue before the disk is far shorter; where the disk stands still, no more are remembered.
+const ON_THE_WAY_MAX: usize = 65_536;
+
 /// A look at the disk for all variants of a key.
 pub struct Load {
     cache: Arc<Cache>,
@@ -33,9 +36,27 @@ impl Cache {
     pub fn account_for_disk(&self) {
         if let Some(disk) = &self.disk {
             self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
+            self.look_at_the_way();
             self.make_room();
             disk.watch();
         }
+    }
+
+    /// Has an entry looked at when what is on its way to the disk has had time to arrive. Most entries are not asked for
+    /// before that, and hold some 500 bytes until somebody looks.
+    pub fn look_later(&self, entry: &Arc<Entry>) {
+        if self.disk.is_some() && entry.is_being_written() {
+            let mut on_the_way = self.on_the_way.lock();
+            if on_the_way.len() < ON_THE_WAY_MAX {
+                on_the_way.push(Arc::downgrade(entry));
+            }
+        }
+    }
+
+    fn look_at_the_way(&self) {
+        let mut on_the_way = std::mem::take(&mut *self.on_the_way.lock());
+        on_the_way.retain(|entry| entry.upgrade().is_some_and(|entry| entry.is_being_written()));
+        self.on_the_way.lock().append(&mut on_the_way);
     }
 
     /// Takes what the server holds for its clients out of the memory budget (at most a quarter of it): what one worker held

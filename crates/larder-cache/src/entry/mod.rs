@@ -676,6 +676,8 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Cache;
+    use crate::policy;
     use crate::store::{Admission, Settings};
 
     /// There are millions of them. An allocator gives 192 bytes for the one with its counts and 224 for the other.
@@ -687,8 +689,7 @@ mod tests {
         assert!(ENTRY_OVERHEAD_BYTES as usize > taken, "what is charged for an entry covers it: {taken}");
     }
 
-    #[test]
-    fn what_is_written_is_not_remembered_for_ever() {
+    fn store() -> (tempfile::TempDir, Arc<Store>) {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings {
             disk_bytes: 64_000_000,
@@ -701,6 +702,56 @@ mod tests {
             admission: Admission::All,
         };
         let store = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+        (folder, store)
+    }
+
+    /// What an entry needs while it is filled and written is larger than the entry itself.
+    #[test]
+    fn an_entry_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
+        let (_folder, store) = store();
+        let cache = Cache::over(crate::cache::Settings::default(), Some(Arc::clone(&store)));
+        let (reader, mut writer) = cache.beside(b"http://a.example/x");
+        let entry = Arc::clone(reader.entry());
+        writer.store(Kept::new(ResponseHead::new(200), None, Stamp(0)), Some(1));
+        writer.push(vec![1].into());
+        writer.finish(None);
+        drop(reader);
+        store.sync().wait();
+        assert!(entry.on_disk().is_some());
+        cache.account_for_disk();
+        assert!(entry.state.lock().busy.is_none());
+    }
+
+    /// The same for a part: it is left when its body and its head are on disk.
+    #[test]
+    fn a_part_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
+        let (_folder, store) = store();
+        let cache = Cache::over(crate::cache::Settings::default(), Some(Arc::clone(&store)));
+        let (reader, writer) = cache.beside(b"http://a.example/x");
+        let entry = Arc::clone(reader.entry());
+        let mut head = ResponseHead::new(200);
+        head.fields.push("ETag", "\"v1\"");
+        head.fields.push("Cache-Control", "max-age=60");
+        let request = larder_wire::parse::request(b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n", &Default::default());
+        let Ok(larder_wire::parse::Parsed::Complete { head: request, .. }) = request else { panic!("{request:?}") };
+        let times = policy::Times { requested: Stamp(9), received: Stamp(9) };
+        let storable = policy::storable(&request, &head, times, &policy::Settings::default());
+        let policy::Storable::Yes(terms) = storable else { panic!("{storable:?}") };
+        let fill = writer.store_part(Kept::new(head, Some(terms), Stamp(9)), &(3..4), 10);
+        let mut fill = fill.expect("a strong tag permits a part");
+        fill.push(&cache, vec![1].into());
+        drop(fill);
+        cache.look_later(&entry);
+        drop(reader);
+        store.sync().wait();
+        cache.account_for_disk();
+        assert!(entry.on_disk().is_some());
+        assert!(entry.state.lock().busy.is_none());
+    }
+
+    #[test]
+    fn what_is_written_is_not_remembered_for_ever() {
+        let (_folder, store) = store();
         let key = Key::from_text(b"http://a.example/x".to_vec());
         let entry = Entry::new(key.clone(), 0, 0, Arc::new(Budget::of(1 << 20)));
         entry.listed.store(true, Ordering::Relaxed);

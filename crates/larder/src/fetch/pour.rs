@@ -48,7 +48,11 @@ impl Sink {
     fn finish(self, trailers: Option<Fields>) {
         match self {
             Sink::Entry(writer) => writer.finish(trailers),
-            Sink::Hole(fill, _) => drop(fill),
+            Sink::Hole(fill, cache) => {
+                let entry = Arc::clone(fill.entry());
+                drop(fill);
+                cache.look_later(&entry);
+            }
         }
     }
 

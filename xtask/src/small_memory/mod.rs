@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+mod mixed;
+
 /// How much.
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,6 +28,12 @@ pub struct Args {
     /// Show the table only; otherwise it is written to docs/results/.
     #[arg(long)]
     dry: bool,
+    /// Instead of the site: small objects, variants, ranges and no-store by 80 connections, with 64 MB.
+    #[arg(long)]
+    mixed: bool,
+    /// How many of these requests.
+    #[arg(long, default_value_t = 1_000_000)]
+    requests: u64,
 }
 
 /// Who plays, with which budget.
@@ -43,8 +51,12 @@ const PASSES: usize = 2;
 
 /// Plays all, prints the table, and says whether Larder kept its word.
 pub fn run(args: &Args) -> Result<(), Trouble> {
-    shell::need_program("wget")?;
     let root = shell::workspace()?;
+    if args.mixed {
+        peers::build(&root)?;
+        return mixed::run(args, &root);
+    }
+    shell::need_program("wget")?;
     peers::build(&root)?;
     let site = Site::new(args.megabytes * 1_000_000);
     let (mut outcomes, mut broken) = (Vec::new(), Vec::new());
