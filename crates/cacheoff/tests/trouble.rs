@@ -96,7 +96,7 @@ fn signals_end_the_caches_of_a_contest_too() {
             let _ = kill_process(Pid::from_raw(contest.id() as i32).unwrap(), *signal);
         }
         let output = contest.wait_with_output().unwrap();
-        // What was killed is there until the kernel comes to it.
+        // A killed process stays in the table until the kernel removes it.
         let runs = || std::fs::read_to_string(format!("/proc/{cache}/stat")).is_ok_and(|stat| !stat.contains(") Z"));
         let goes_on = (0..200).all(|_| {
             std::thread::sleep(Duration::from_millis(20));

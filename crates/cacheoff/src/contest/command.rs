@@ -73,7 +73,7 @@ impl ContestArgs {
         check: &dyn Fn(&Discipline) -> Result<(), String>,
     ) -> Result<ExitCode, String> {
         let plan = self.plan()?;
-        // What is wrong is said now, not when the plays are over.
+        // A wrong flag is refused now, not when the plays are over.
         self.outputs.check()?;
         plan.disciplines.iter().try_for_each(check)?;
         let ledgers = contest(&plan, players, &mut tell)?;

@@ -18,7 +18,7 @@ pub(super) struct Busy {
     pub(super) readers: Vec<Option<Place>>,
     seated: usize,
     pub(super) writer: Option<Waker>,
-    /// Who is told when a reader leaves. Holds nothing busy.
+    /// The fetch that is told when a reader leaves. Holds nothing busy.
     watcher: Option<Waker>,
     pub(super) fills: Vec<Filling>,
     fill_count: u64,

@@ -722,7 +722,7 @@ mod tests {
         assert!(entry.state.lock().busy.is_none());
     }
 
-    /// The same for a part: it is left when its body and its head are on disk.
+    /// An entry of a part is left when its body and its head are on disk.
     #[test]
     fn a_part_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
         let (_folder, store) = store();

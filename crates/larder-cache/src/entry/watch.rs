@@ -4,7 +4,7 @@ use super::{Entry, Phase, Retention};
 use std::sync::Arc;
 use std::task::Context;
 
-/// Who wants what a fetch brings.
+/// Readers that want what a fetch brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// A client reads it or waits for it, or it is over.
