@@ -14,8 +14,9 @@ pub enum Reading<'a> {
     Path(Cow<'a, [u8]>),
     /// For some reader it goes up by a `..`: from where to where, readers disagree.
     Climbs,
-    /// It has an encoding that no reader should accept (`%zz`, `%u002f`, a zero byte, an overlong character), so nobody knows
-    /// how it is read.
+    /// Nobody knows how it is read: it has an encoding that no reader should accept (`%zz`, `%u002f`, a zero byte, an overlong
+    /// character), or a `\` or an encoded `/` within a parameter (`/a;\b`), where some readers end the parameter and others
+    /// do not.
     Unreadable,
 }
 
@@ -26,8 +27,9 @@ impl<'a> Reading<'a> {
         if is_plain(path) {
             return Reading::Path(Cow::Borrowed(path.as_bytes()));
         }
-        match decoded(path.as_bytes()) {
-            Some(decoded) => resolved(&decoded),
+        match decoded(path.as_bytes()).map(|decoded| resolved(&decoded)) {
+            Some(Reading::Path(_)) if has_divided_parameter(path) => Reading::Unreadable,
+            Some(reading) => reading,
             None => Reading::Unreadable,
         }
     }
@@ -73,6 +75,15 @@ fn decoded(path: &[u8]) -> Option<Vec<u8>> {
         }
     }
     Some(out)
+}
+
+/// Whether something that only some readers take for a `/` stands in a parameter: they end the parameter there, the others at
+/// the next `/` that was written as one.
+fn has_divided_parameter(path: &str) -> bool {
+    path.split('/').filter_map(|segment| decoded(segment.as_bytes())).any(|segment| {
+        let mut parameters = segment.iter().skip_while(|&&byte| byte != b';');
+        parameters.any(|byte| matches!(byte, b'/' | b'\\'))
+    })
 }
 
 fn resolved(path: &[u8]) -> Reading<'static> {
@@ -142,6 +153,11 @@ mod tests {
             ("/a/...", "Climbs"),
             ("/a/.. /b", "Climbs"),
             ("/a..b/c..", "/a..b/c"),
+            ("/a;\\..", "Climbs"),
+            ("/a;\\b//c", "Unreadable"),
+            ("/a;%2fb//c", "Unreadable"),
+            ("/a%3b%252fb//c", "Unreadable"),
+            ("/a\\b;c/d", "/a/b/d"),
             ("/%zz", "Unreadable"),
             ("/%", "Unreadable"),
             ("/%u0070", "Unreadable"),
@@ -155,9 +171,10 @@ mod tests {
 
     /// What one careful or careless reader makes of a path: some of what [`Reading::of`] undoes, in some order.
     fn read(path: &[u8], steps: &[u8]) -> Vec<u8> {
-        steps.iter().fold(path.to_vec(), |path, step| match step % 6 {
+        steps.iter().fold(path.to_vec(), |path, step| match step % 7 {
             0 => decode_once(&path, |_| true),
             1 => decode_once(&path, |byte| byte.is_ascii_alphanumeric()),
+            6 => decode_once(&path, |byte| !matches!(byte, b'/' | b'\\')),
             2 => path.iter().map(|&byte| if byte == b'\\' { b'/' } else { byte }).collect(),
             3 => by_segments(&path, |segment| !segment.is_empty()),
             4 => by_segments(&path, |segment| segment != b"."),
