@@ -137,6 +137,16 @@ pub fn make_certificate(lab: &Lab) -> Result<(), Trouble> {
     Ok(())
 }
 
+/// A configuration without the lines that set what a program's table of settings does not name: an earlier build of
+/// Larder does by itself, or without a limit, what is asked for there.
+fn known_to(settings: &str, template: &str) -> String {
+    let is_known = |line: &&str| match line.split_once(" = ") {
+        Some((name, _)) => settings.contains(&format!("`{name}`")),
+        None => true,
+    };
+    template.split_inclusive('\n').filter(is_known).collect()
+}
+
 /// A command that is pinned to a core.
 pub fn on_core(core: usize, program: &str) -> Result<Command, Trouble> {
     on_cores(&core.to_string(), program)
@@ -209,8 +219,8 @@ impl Contestant {
         ];
         let mut template = include_str!("../../peers/bench-larder.toml").to_owned();
         if name == "before" {
-            // A build from before that setting has it so without being told.
-            template = template.replace("forward = true\n", "");
+            let settings = shell::ask(Command::new(program).args(["config", "--markdown"]))?;
+            template = known_to(&settings, &template);
         }
         let conf = site.fill(name, &template, &fill)?;
         let version = shell::ask(Command::new(program).arg("--version"))?.trim().to_owned();
@@ -381,4 +391,16 @@ fn said_version(program: &str, flag: &str) -> Result<String, Trouble> {
     let words = text.lines().next().unwrap_or(program).trim_start_matches("nginx version: ");
     let end = words.find(|c: char| c.is_ascii_digit()).and_then(|at| Some(at + words[at..].find([' ', ')'])?));
     Ok(words[..end.unwrap_or(words.len())].replace('(', ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_build_is_not_told_of_settings_that_it_does_not_have() {
+        let template = "memory = \"1MB\"\n\n[limits]\nconnections_max = 5\nshare = 100\n{sites}";
+        let known = known_to("| `memory` | size |\n| `connections_max` | number |\n", template);
+        assert_eq!(known, "memory = \"1MB\"\n\n[limits]\nconnections_max = 5\n{sites}");
+    }
 }
