@@ -1,4 +1,4 @@
-//! What goes on after a broken invariant. A request that meets one is answered 500 (`journey`); what lasts as long as the
+//! What goes on after a broken invariant. A request that meets one is answered 500 (`exchange`); what lasts as long as the
 //! server (its clock, its listeners, its threads) begins anew and is counted: `larder_thread_restarts_total`.
 
 use std::future::{Future, poll_fn};

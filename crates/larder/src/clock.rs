@@ -35,14 +35,14 @@ enum Row {
 }
 
 impl Carried {
-    /// From here on requests come one directly behind the other, until [`Carried::row_ends`]: one reading serves for the end of
+    /// From here on requests come one directly behind the other, until [`Carried::end_batch`]: one reading serves for the end of
     /// one and the beginning of the next, which has its reading in its time then.
-    pub fn row_begins(&self) {
+    pub fn begin_batch(&self) {
         self.row.set(Row::Since(None));
     }
 
     /// What comes next comes later.
-    pub fn row_ends(&self) {
+    pub fn end_batch(&self) {
         self.row.set(Row::None);
     }
 
@@ -95,10 +95,10 @@ mod tests {
         let carried = Carried::default();
         let alone = carried.ends();
         assert!(carried.begins() >= alone);
-        carried.row_begins();
+        carried.begin_batch();
         let end = carried.ends();
         assert_eq!(carried.begins(), end);
-        carried.row_ends();
+        carried.end_batch();
         std::thread::sleep(Duration::from_millis(1));
         assert!(carried.begins() > end);
     }

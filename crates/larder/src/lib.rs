@@ -1,13 +1,14 @@
 //! Larder: a web cache that is a forward proxy, a reverse proxy and an interceptor.
 //!
-//! `journey` is the request's way through the rooms and the module to open first.
+//! `exchange` is the way of a request and the module to open first.
 
 // `println!` and its kin panic where nobody reads them: `diagnostics` says things to people.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-pub mod access;
 mod ahead;
 mod allocator;
+pub mod bind;
+pub mod cache_settings;
 mod caught;
 pub mod cli;
 pub mod client;
@@ -18,39 +19,43 @@ pub mod deferred;
 pub mod diagnostics;
 pub mod disk;
 pub mod doctor;
+pub mod env;
+pub mod exchange;
 pub mod explain;
 pub mod fetch;
-pub mod heads;
-pub mod journey;
+pub mod h1;
+pub mod handshake;
 mod lines;
 pub mod listen;
+pub mod listener;
 pub mod live;
-pub mod lobby;
 pub mod log;
-pub mod obtain;
+pub mod manager;
 pub mod outbox;
 pub mod page;
 pub mod partial_heads;
+pub mod permit;
 mod place;
-pub mod presence;
 pub mod purge;
 pub mod reach;
 pub mod record;
 pub mod rehearse;
 pub mod reload;
-pub mod respond;
+pub mod request_body;
+pub mod rules;
 pub mod run;
+pub mod sampling;
 pub mod server;
-pub mod session;
 pub mod settle;
+pub mod shared;
 pub mod socket;
 pub mod store;
+pub mod tally;
 pub mod ticker;
 pub mod tls;
 pub mod top;
 pub mod trace;
 pub mod tunnel;
-pub mod upload;
 pub mod upstream;
 pub mod visitors;
 pub mod wire;

@@ -45,20 +45,22 @@ impl Page {
         self
     }
 
-    /// Appends the field lines that a page has wherever it is sent.
-    pub fn write_fields(&self, out: &mut Vec<u8>) {
-        let kind: &[u8] = if self.text.is_some() { b"text/plain" } else { b"text/html" };
-        out.extend_from_slice(b"Content-Type: ");
-        out.extend_from_slice(kind);
-        out.extend_from_slice(
-            b"; charset=utf-8\r\nCache-Control: no-store\r\n\
-              Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n",
-        );
-        let mut further = Fields::new();
-        for (name, value) in &self.fields {
-            further.push(name, value);
+    /// The fields that a page has wherever it is sent.
+    pub fn each_field(&self, mut field: impl FnMut(&str, &[u8])) {
+        let kind: &[u8] = match self.text {
+            Some(_) => b"text/plain; charset=utf-8",
+            None => b"text/html; charset=utf-8",
+        };
+        field("Content-Type", kind);
+        field("Cache-Control", b"no-store");
+        field("Content-Security-Policy", b"default-src 'none'; style-src 'unsafe-inline'");
+        if !self.fields.is_empty() {
+            let mut further = Fields::new();
+            for (name, value) in &self.fields {
+                further.push(name, value);
+            }
+            further.iter().for_each(|(name, value)| field(name, value));
         }
-        further.write_to(out);
     }
 
     /// The page itself. All that came from outside is escaped.

@@ -1,6 +1,5 @@
 //! Memory that clients hold before their requests are whole: heads under way, counted for all connections of a worker.
 
-use crate::worker::Worker;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -8,9 +7,15 @@ use std::rc::Rc;
 #[derive(Debug, Default)]
 pub struct HeadsUnderWay {
     bytes: Cell<usize>,
+    bytes_max: usize,
 }
 
 impl HeadsUnderWay {
+    /// Nothing is held yet; all together may hold so many bytes.
+    pub fn new(bytes_max: usize) -> Rc<HeadsUnderWay> {
+        Rc::new(HeadsUnderWay { bytes: Cell::new(0), bytes_max })
+    }
+
     /// What they hold together.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
@@ -21,7 +26,7 @@ impl HeadsUnderWay {
 #[derive(Default)]
 pub struct HeadUnderWay {
     held: usize,
-    worker: Option<Rc<Worker>>,
+    heads: Option<Rc<HeadsUnderWay>>,
 }
 
 /// There is no room for so long a head now.
@@ -30,21 +35,19 @@ pub struct Crowded;
 
 impl HeadUnderWay {
     /// The head holds so many bytes now; refused when it is too long for how much all heads hold.
-    pub fn holds(&mut self, worker: &Rc<Worker>, bytes: usize) -> Result<(), Crowded> {
-        let heads = &self.worker.get_or_insert_with(|| Rc::clone(worker)).heads_under_way;
+    pub fn holds(&mut self, heads: &Rc<HeadsUnderWay>, bytes: usize) -> Result<(), Crowded> {
+        let heads = self.heads.get_or_insert_with(|| Rc::clone(heads));
         let others = heads.bytes.get() - self.held;
         heads.bytes.set(others + bytes);
         self.held = bytes;
-        let max = worker.shared.config.heads_under_way_bytes_max();
-        if bytes > head_bytes_max(others + bytes, max) { Err(Crowded) } else { Ok(()) }
+        if bytes > head_bytes_max(others + bytes, heads.bytes_max) { Err(Crowded) } else { Ok(()) }
     }
 }
 
 impl Drop for HeadUnderWay {
     fn drop(&mut self) {
-        if let Some(worker) = &self.worker {
-            let heads = &worker.heads_under_way.bytes;
-            heads.set(heads.get() - self.held);
+        if let Some(heads) = &self.heads {
+            heads.bytes.set(heads.bytes.get() - self.held);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Invalidation on demand, by whatever way it was asked: the API, `larder purge`, the method `PURGE`.
 
-use crate::access::{Ask, Route, Rule};
 use crate::config::HostHeader;
+use crate::env::Common;
 use crate::page::Page;
 use crate::reach::Asker;
-use crate::server::Shared;
+use crate::rules::{Ask, Route, Rule};
 use larder_cache::cache::Purged;
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
@@ -181,14 +181,14 @@ const COUNTED_MAX: u64 = 100_000;
 const COUNT_STEPS_MAX: u64 = 4_000_000;
 
 /// Makes void what is wanted; on disk when this returns.
-pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
+pub async fn purge(common: &Common, wanted: &Wanted) -> Report {
     let purged = match (&wanted.what, wanted.force) {
-        (What::Url(url), Force::Hard) => purge_url(shared, url).await,
+        (What::Url(url), Force::Hard) => purge_url(common, url).await,
         (What::Url(url), Force::Soft) => {
             let url = text_of(url);
-            purge_scopes(shared, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
+            purge_scopes(common, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
         }
-        (what, force) => purge_scopes(shared, vec![what.scope()], force).await,
+        (what, force) => purge_scopes(common, vec![what.scope()], force).await,
     };
     Report {
         scope: wanted.what.as_str().to_owned(),
@@ -199,14 +199,14 @@ pub async fn purge(shared: &Shared, wanted: &Wanted) -> Report {
 }
 
 /// Answers a request with the method `PURGE`: by the tags that it names, otherwise by its URL.
-pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Page {
+pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Page {
     let named = tags::of(&request.fields);
     let (scope, Purged { count, durable }) = match named.is_empty() {
-        false => ("tag", purge_scopes(shared, named.iter().copied().map(Scope::Tag).collect(), Force::Hard).await),
+        false => ("tag", purge_scopes(common, named.iter().copied().map(Scope::Tag).collect(), Force::Hard).await),
         true => {
             let mut keys = Vec::new();
-            add_keys(shared, ask.clone(), &mut keys);
-            ("url", purge_keys(shared, keys).await)
+            add_keys(common, ask.clone(), &mut keys);
+            ("url", purge_keys(common, keys).await)
         }
     };
     let count = count.map_or("some".to_owned(), |count| count.to_string());
@@ -216,57 +216,57 @@ pub async fn of_request(shared: &Shared, request: &RequestHead, ask: &Ask) -> Pa
 }
 
 /// Has rules for some scopes in force at once, counts what they are about, and waits until they are on disk.
-async fn purge_scopes(shared: &Shared, scopes: Vec<Scope>, force: Force) -> Purged {
-    let purging = shared.cache.purge(scopes.iter().cloned(), force);
-    let count = counted(shared, scopes).await;
+async fn purge_scopes(common: &Common, scopes: Vec<Scope>, force: Force) -> Purged {
+    let purging = common.cache.purge(scopes.iter().cloned(), force);
+    let count = counted(common, scopes).await;
     Purged { count, ..purging.finish().await }
 }
 
 /// How many stored responses some scopes are about. All of them are looked at, on a thread of its own: a worker has
 /// other clients.
-async fn counted(shared: &Shared, scopes: Vec<Scope>) -> Option<usize> {
-    let cache = Arc::clone(&shared.cache);
+async fn counted(common: &Common, scopes: Vec<Scope>) -> Option<usize> {
+    let cache = Arc::clone(&common.cache);
     if cache.stats().objects + cache.disk().map_or(0, |disk| disk.stats().heads) > COUNTED_MAX {
         return None;
     }
     // Many that are asked for at a time take one core, not all.
-    let counting = shared.counting.acquire().await;
+    let counting = common.purge_counting.acquire().await;
     let count = tokio::task::spawn_blocking(move || cache.count(&scopes, COUNT_STEPS_MAX)).await;
     drop(counting);
     count.ok().flatten()
 }
 
 /// A URL may be stored as a proxy's, and as that of each site that it can be of.
-async fn purge_url(shared: &Shared, url: &Url) -> Purged {
-    let config = shared.live.value();
+async fn purge_url(common: &Common, url: &Url) -> Purged {
+    let config = common.live.value();
     let listens = config.listens.iter().filter_map(|listen| listen.origin.clone());
     let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
     let mut keys = Vec::new();
     for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
-        add_keys(shared, Ask { url: url.clone(), route, rule: Rule::Question }, &mut keys);
+        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question }, &mut keys);
     }
-    purge_keys(shared, keys).await
+    purge_keys(common, keys).await
 }
 
 /// The key of what is asked for, and that of the spelling which most clients use for it.
-fn add_keys(shared: &Shared, ask: Ask, keys: &mut Vec<Vec<u8>>) {
-    let common = target::common_spelling(ask.url.path.as_bytes());
-    let common = std::str::from_utf8(&common).map_or_else(|_| ask.url.path.clone(), Box::from);
-    for path in [ask.url.path.clone(), common] {
+fn add_keys(common: &Common, ask: Ask, keys: &mut Vec<Vec<u8>>) {
+    let spelled = target::common_spelling(ask.url.path.as_bytes());
+    let spelled = std::str::from_utf8(&spelled).map_or_else(|_| ask.url.path.clone(), Box::from);
+    for path in [ask.url.path.clone(), spelled] {
         let mut key = Vec::new();
-        ask.key_for(&Url { path, ..ask.url.clone() }, &shared.cache, &mut key);
+        ask.key_for(&Url { path, ..ask.url.clone() }, &common.cache, &mut key);
         if !keys.contains(&key) {
             keys.push(key);
         }
     }
 }
 
-async fn purge_keys(shared: &Shared, keys: Vec<Vec<u8>>) -> Purged {
+async fn purge_keys(common: &Common, keys: Vec<Vec<u8>>) -> Purged {
     let mut all = Purged { count: Some(0), durable: true };
     // All are in force before the first is waited for, and share the disk's syncs.
-    let purging: Vec<_> = keys.iter().map(|key| shared.cache.purge_key(key)).collect();
+    let purging: Vec<_> = keys.iter().map(|key| common.cache.purge_key(key)).collect();
     for purging in purging {
         let purged = purging.finish().await;
         all.count = all.count.zip(purged.count).map(|(sum, more)| sum + more);

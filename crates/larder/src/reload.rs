@@ -4,42 +4,30 @@
 //! force. A connection that is open keeps the listener it came through; sites, access, limits and timeouts are looked up
 //! by each request. What only a restart can change keeps its value, and the answer names it.
 
+use crate::bind;
 use crate::config::setting::ChangesAt;
 use crate::config::{Config, Listen, Loaded, Log, LogTo, Said, manual};
-use crate::listen::{self, Door};
 use crate::log::Sink;
 use crate::run::control::Reloaded;
-use crate::server::{Command, OpenDoor, Shared, StartError, door};
+use crate::shared::{OpenListener, SaidPlaces, Shared, StartError, listener};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Reads the configuration again; `Err` has all that is wrong with it.
-pub type Again = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
-
-/// How often it was done.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Reloads that took effect.
-    pub done: AtomicU64,
-    /// Reloads that were refused; what held before went on.
-    pub refused: AtomicU64,
-}
+use std::sync::atomic::Ordering;
 
 impl Shared {
     /// Reads the configuration again and puts it in force, or says why not and leaves all as it was.
     pub fn reload(&self) -> Result<Reloaded, String> {
-        let mut doors = self.doors.lock();
-        let result = self.prepare(&doors).map(|prepared| self.put_in_force(prepared, &mut doors));
+        let mut listeners = self.listeners.lock();
+        let result = self.prepare(&listeners).map(|prepared| self.put_in_force(prepared, &mut listeners));
         let count = if result.is_ok() { &self.reloads.done } else { &self.reloads.refused };
         count.fetch_add(1, Ordering::Relaxed);
         result
     }
 
-    fn prepare(&self, doors: &[OpenDoor]) -> Result<Prepared, String> {
-        let again = self.again.as_ref().ok_or("this server has no configuration that could be read again")?;
-        let Loaded { config: mut wanted, said, .. } = again()?;
-        let old = self.live.value();
+    fn prepare(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
+        let reread = self.reread.as_ref().ok_or("this server has no configuration that could be read again")?;
+        let Loaded { config: mut wanted, said, .. } = reread()?;
+        let old = self.common.live.value();
         let mut reloaded = Reloaded::default();
         for setting in manual::differences(&old, &wanted) {
             // A value that is computed anew from what is free today is no change that a person asked for.
@@ -60,56 +48,49 @@ impl Shared {
             reloaded.changed.push("site".to_owned());
         }
         let log = new_log(&old, &wanted)?;
-        let entrances = entrances(&wanted, doors).map_err(|error| in_one_line(&error))?;
+        let entrances = entrances(&wanted, listeners).map_err(|error| in_one_line(&error))?;
         Ok(Prepared { config: wanted, said, log, entrances, reloaded })
     }
 
     /// Nothing in here fails.
-    fn put_in_force(&self, prepared: Prepared, doors: &mut Vec<OpenDoor>) -> Reloaded {
+    fn put_in_force(&self, prepared: Prepared, listeners: &mut Vec<OpenListener>) -> Reloaded {
         let Prepared { config, said, log, entrances, reloaded } = prepared;
-        self.pass.configure(config.intercept.pass.clone());
+        self.interception.pass.configure(config.intercept.pass.clone());
         match log {
             NewLog::Same => {}
-            NewLog::Off => self.log.change(None),
-            NewLog::Of(log, sink) => self.log.change(Some((&log, sink))),
+            NewLog::Off => self.common.log.change(None),
+            NewLog::Of(log, sink) => self.common.log.change(Some((&log, sink))),
         }
-        let mut old: Vec<Option<OpenDoor>> = doors.drain(..).map(Some).collect();
+        let mut old: Vec<Option<OpenListener>> = listeners.drain(..).map(Some).collect();
         // What is judged by an old door and the new settings together would be remembered as judged by the new ones: first
-        // the doors change, then the settings, then the new doors open.
+        // the listeners change, then the settings, then the new listeners open.
         for entrance in &entrances {
             if let Way::Replaces(number) = entrance.way
                 && let Some(old) = old[number].take()
             {
-                old.door.give_way_to(Arc::clone(&entrance.open.door));
+                old.listener.replace_by(Arc::clone(&entrance.open.listener));
             }
         }
         let closing = old.iter().flatten();
         self.note_own_addresses(entrances.iter().map(|entrance| &entrance.open).chain(closing));
-        self.live.replace(config);
+        self.common.live.replace(config);
         *self.said.lock() = said;
         for entrance in entrances {
             if let Way::Opens(sockets) = entrance.way {
-                self.open_on_workers(sockets, &entrance.open.door);
+                self.open_on_workers(sockets, &entrance.open.listener);
             }
-            doors.push(entrance.open);
+            listeners.push(entrance.open);
         }
-        old.into_iter().flatten().for_each(|open| open.door.close());
-        self.note_own_addresses(doors.iter());
+        old.into_iter().flatten().for_each(|open| open.listener.close());
+        self.note_own_addresses(listeners.iter());
         reloaded
-    }
-
-    /// Has each worker serve on one of these sockets.
-    pub(crate) fn open_on_workers(&self, sockets: Vec<TcpListener>, door: &Arc<Door>) {
-        for (worker, socket) in self.commands.lock().iter().zip(sockets) {
-            let _ = worker.send(Command::Open(socket, Arc::clone(door)));
-        }
     }
 }
 
 /// All that is ready to be put in force.
 struct Prepared {
     config: Config,
-    said: crate::server::SaidPlaces,
+    said: SaidPlaces,
     log: NewLog,
     entrances: Vec<Entrance>,
     reloaded: Reloaded,
@@ -123,7 +104,7 @@ enum NewLog {
 
 /// A listener of the new configuration.
 struct Entrance {
-    open: OpenDoor,
+    open: OpenListener,
     way: Way,
 }
 
@@ -154,16 +135,17 @@ fn log_place(to: &LogTo) -> String {
 }
 
 /// Certificates are read anew even when nothing else changed: that is how renewed ones come in force.
-fn entrances(wanted: &Config, doors: &[OpenDoor]) -> Result<Vec<Entrance>, StartError> {
-    let mut taken = vec![false; doors.len()];
+fn entrances(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<Entrance>, StartError> {
+    let mut taken = vec![false; listeners.len()];
     let mut entrances = Vec::new();
     for listen in &wanted.listens {
-        let door = door(listen)?;
-        let number = (0..doors.len()).find(|&number| !taken[number] && doors[number].configured == listen.address);
+        let new = listener(listen)?;
+        let number =
+            (0..listeners.len()).find(|&number| !taken[number] && listeners[number].configured == listen.address);
         let (bound, way) = match number {
             Some(number) => {
                 taken[number] = true;
-                (doors[number].bound, Way::Replaces(number))
+                (listeners[number].bound, Way::Replaces(number))
             }
             None => {
                 let sockets = bind(listen, wanted.workers)?;
@@ -171,13 +153,13 @@ fn entrances(wanted: &Config, doors: &[OpenDoor]) -> Result<Vec<Entrance>, Start
                 (bound, Way::Opens(sockets))
             }
         };
-        entrances.push(Entrance { open: OpenDoor { configured: listen.address, bound, door }, way });
+        entrances.push(Entrance { open: OpenListener { configured: listen.address, bound, listener: new }, way });
     }
     Ok(entrances)
 }
 
 fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError> {
-    listen::bind_for(listen.address, workers).map_err(|error| StartError::Listen(listen.address, error))
+    bind::bind_for(listen.address, workers).map_err(|error| StartError::Listen(listen.address, error))
 }
 
 fn in_one_line(error: &dyn std::error::Error) -> String {

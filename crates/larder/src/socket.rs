@@ -15,15 +15,15 @@ use tokio::net::TcpStream;
 
 /// A listening socket. The runtime's own listener would register each socket that it accepts; one of its streams tells
 /// of readiness alone, which is all that is asked of it here.
-pub struct Listener(TcpStream);
+pub struct Acceptor(TcpStream);
 
 /// After so many connections in a row others get a turn.
 const ROW_CONNECTIONS: usize = 64;
 
-impl Listener {
+impl Acceptor {
     /// Takes a listening socket that does not block.
-    pub fn new(listener: TcpListener) -> io::Result<Listener> {
-        TcpStream::from_std(OwnedFd::from(listener).into()).map(Listener)
+    pub fn new(listener: TcpListener) -> io::Result<Acceptor> {
+        TcpStream::from_std(OwnedFd::from(listener).into()).map(Acceptor)
     }
 
     /// Waits until clients come and lets in those that are there. A client that has left again before it was let in is
@@ -312,7 +312,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let let_in = RefCell::new(None);
-        let listener = Listener::new(listener).unwrap();
+        let listener = Acceptor::new(listener).unwrap();
         listener.accept(|socket, peer| *let_in.borrow_mut() = Some((socket, peer))).await.unwrap();
         let (socket, peer) = let_in.into_inner().unwrap();
         assert_eq!(peer, client.local_addr().unwrap());

@@ -107,7 +107,7 @@ fn play_once(script: &Script, way: Way, tier: Tier) -> Result<(), String> {
     let server = Server::start(config).map_err(|error| error.to_string())?;
     let target = Target { way, proxy: server.addresses()[0] };
     let result = stage.play(&target).map_err(|failure| failure.to_string());
-    let panics = server.shared().counters.panics.load(Ordering::Relaxed);
+    let panics = server.shared().common.counters.panics.load(Ordering::Relaxed);
     drop(server);
     match panics {
         0 => result,

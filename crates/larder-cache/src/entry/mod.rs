@@ -18,8 +18,8 @@ use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Stay, Store, StoredHead, 
 use crate::tags;
 use busy::Busy;
 use bytes::Bytes;
+use larder_wire::ResponseHead;
 use larder_wire::date::Stamp;
-use larder_wire::{ResponseHead, encode};
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub struct Kept {
 #[derive(Debug, Default)]
 struct Extras {
     not_stored: Option<NotStored>,
-    first: Option<Box<[u8]>>,
+    first: Option<Box<ResponseHead>>,
     tags: Box<[u64]>,
 }
 
@@ -83,9 +83,7 @@ impl Kept {
 
     /// The same as [`Kept::new`], with another head for the request that caused the fetch.
     pub fn with_first(mut self, head: &ResponseHead) -> Kept {
-        let mut first = Vec::with_capacity(512);
-        write_head(head, &mut first);
-        self.extras.get_or_insert_default().first = Some(first.into());
+        self.extras.get_or_insert_default().first = Some(Box::new(head.clone()));
         self
     }
 
@@ -102,21 +100,15 @@ impl Kept {
         self.extras.as_ref()?.not_stored
     }
 
-    /// What [`Kept::write_to`] writes, for the request that caused the fetch, where that one gets fields which are not
-    /// stored (`private="…"`, `no-cache="…"`).
-    pub fn first(&self) -> Option<&[u8]> {
+    /// The head for the request that caused the fetch, where that one gets fields which are not stored (`private="…"`,
+    /// `no-cache="…"`).
+    pub fn first(&self) -> Option<&ResponseHead> {
         self.extras.as_ref()?.first.as_deref()
     }
 
     /// Hashes of the tags that its origin gave it, for invalidation.
     pub fn tags(&self) -> &[u64] {
         self.extras.as_ref().map_or(&[], |extras| &extras.tags)
-    }
-
-    /// Writes status line and fields as they go to a client of an unconditional request, up to where the fields of the
-    /// moment (`Age`, `Content-Length`, `Via`, …) are added.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
-        write_head(&self.head, out);
     }
 
     /// What tells the variants of one key apart on disk; 0 for a response that does not vary.
@@ -128,7 +120,9 @@ impl Kept {
     /// Bytes this head holds in memory, itself included.
     pub fn heap_bytes(&self) -> usize {
         let extras = self.extras.as_ref().map_or(0, |extras| {
-            size_of::<Extras>() + extras.first.as_ref().map_or(0, |first| first.len()) + size_of_val(&*extras.tags)
+            size_of::<Extras>()
+                + extras.first.as_ref().map_or(0, |first| size_of::<ResponseHead>() + first.fields.heap_bytes())
+                + size_of_val(&*extras.tags)
         });
         size_of::<Kept>()
             + self.head.reason.heap_bytes()
@@ -136,11 +130,6 @@ impl Kept {
             + self.terms.as_ref().map_or(0, Terms::heap_bytes)
             + extras
     }
-}
-
-fn write_head(head: &ResponseHead, out: &mut Vec<u8>) {
-    encode::status_line(out, head.status, &head.reason);
-    head.fields.write_to(out);
 }
 
 /// Why a response cannot be had: what the client is told and the log says.

@@ -6,7 +6,7 @@ use crate::explain::{self, Asking, Explanation, Places};
 use crate::purge::encoded;
 use crate::record::Id;
 use crate::run::{self, control};
-use crate::{disk, server};
+use crate::{cache_settings, disk};
 use clap::Args;
 use larder_cache::cache::Cache;
 use std::io;
@@ -133,7 +133,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     diagnostics::say(format_args!(
         "no larder runs in {place}: this is from its disk and the configuration, {way}; what memory held is gone"
     ));
-    let cache = Cache::over(server::cache_settings(&config, 0), disk.clone());
+    let cache = Cache::over(cache_settings::cache_settings(&config, 0), disk.clone());
     let places = Places { config: Arc::new(config), edition: 0, said };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answered = answered.map(|runtime| {

@@ -19,10 +19,10 @@ use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
 use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
-use crate::reload::Again;
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
 use crate::settle::settle;
+use crate::shared::Reread;
 use crate::tls::ca::Authority;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::error::Error;
@@ -240,12 +240,12 @@ fn serve(flags: &Flags) -> u8 {
         Err(status) => return status,
     };
     let again = flags.clone();
-    let again: Again = Box::new(move || {
+    let reread: Reread = Box::new(move || {
         let loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
         Ok(prepared(loaded, Notes::Silent))
     });
     let Loaded { config, said, file } = prepared(loaded, Notes::Told);
-    let plan = Plan { config, said, again: Some(again) };
+    let plan = Plan { config, said, reread: Some(reread) };
     allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
@@ -356,9 +356,9 @@ fn ca(flags: &CaFlags) -> u8 {
 /// Begins to serve for one run, in this process.
 fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
-    server.shared().cache.disk().into_iter().for_each(|disk| tell_notices(disk));
+    server.shared().common.cache.disk().into_iter().for_each(|disk| tell_notices(disk));
     let started = server.shared().open_run()?;
-    let keeps = server.shared().cache.disk().is_some();
+    let keeps = server.shared().common.cache.disk().is_some();
     let id = started.id.clone();
     let finish = move || {
         let stats = server.shared().close_run(&id).unwrap_or_default();

@@ -14,13 +14,13 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     // Whoever moves the log away as soon as the server is up must not end it.
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let server = Server::start(plan)?;
-    server.shared().cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
+    server.shared().common.cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
     diagnostics::announce(welcome(&server, file));
     runtime.block_on(async {
         loop {
             match signals.next().await {
                 Told::End => return,
-                Told::Reopen => server.shared().reopen_log(),
+                Told::Reopen => server.shared().common.log.reopen(),
                 Told::Reload => reload(&server),
             }
         }
@@ -94,7 +94,7 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     let mut text = format!("larder listens on {}", addresses.join(", "));
     if let Some(admin) = server.admin() {
-        text += &match server.shared().live.value().page_is_closed() {
+        text += &match server.shared().common.live.value().page_is_closed() {
             true => format!(", its page at http://{admin}/ needs `admin_token`, for others can connect to a listener"),
             false => format!(", its page is http://{admin}/"),
         };
@@ -104,7 +104,7 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
         Some(file) => format!("; configured by {}", file.display()),
         None => "; no configuration file, so all defaults".to_owned(),
     };
-    text + &format!("\nnext: {}\n", next_step(&server.shared().live.value(), &proxy))
+    text + &format!("\nnext: {}\n", next_step(&server.shared().common.live.value(), &proxy))
 }
 
 /// A line to try: the first site where there is one, else the proxy.

@@ -6,7 +6,7 @@ use crate::purge::encoded;
 use crate::run::control;
 use crate::store::browse::{Listing, Opened, Shown};
 use crate::store::{self, Item, warc};
-use crate::{disk, server};
+use crate::{cache_settings, disk};
 use clap::Subcommand;
 use larder_cache::store::{OpenFault, Store};
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
         Get { url, include, .. } => get(&opened, url, *include),
         Verify(_) => verify(&opened),
         Export { file, .. } => export(&opened, file),
-        Import { file, .. } => import(&opened, &server::policy_settings(&config.policy), file),
+        Import { file, .. } => import(&opened, &cache_settings::policy_settings(&config.policy), file),
     };
     opened.close();
     done.unwrap_or_else(|error| {
@@ -196,7 +196,7 @@ fn print_items(items: impl Iterator<Item = Item>, json: bool) -> Done {
 }
 
 fn line(item: &Item) -> String {
-    let size = crate::control::size;
+    let size = crate::config::units::rounded_size;
     let bytes = match item.bytes {
         Some(bytes) if bytes == item.bytes_here => size(bytes),
         Some(bytes) => format!("{} of {}", size(item.bytes_here), size(bytes)),
@@ -252,7 +252,7 @@ fn verify(opened: &Arc<Store>) -> Done {
         "{} objects, {} of them whole, {} of bodies read and compared; {} damaged records, {} heads not understood\n",
         verified.objects,
         verified.whole,
-        crate::control::size(verified.bytes),
+        crate::config::units::rounded_size(verified.bytes),
         verified.bad_records,
         verified.unreadable
     ));

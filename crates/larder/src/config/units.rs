@@ -52,6 +52,21 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
+/// Bytes rounded to one decimal, as people read them.
+pub fn rounded_size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for larger in UNITS {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
 /// The shortest exact spelling: what [`parse_duration`] reads back.
 pub fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

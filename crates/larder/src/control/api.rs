@@ -1,13 +1,12 @@
 //! What the API says, as values; `docs/openapi.yaml` describes them.
 
+use super::Admin;
 use super::pulse::{Now, Second};
 use crate::clock;
 use crate::config::manual::{self, InForce};
-use crate::server::Shared;
 use crate::upstream;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 /// It was done.
 #[derive(Serialize)]
@@ -28,8 +27,8 @@ pub(super) struct Lately {
     seconds: Vec<Second>,
 }
 
-pub(super) fn now(shared: &Shared) -> Lately {
-    Lately { now: shared.pulse.now(shared), seconds: shared.pulse.seconds() }
+pub(super) fn now(admin: &Admin) -> Lately {
+    Lately { now: admin.pulse.now(admin), seconds: admin.pulse.seconds() }
 }
 
 /// The totals since the start.
@@ -70,29 +69,29 @@ pub(super) struct OfOrigin {
     pub(super) desynchronised: u64,
 }
 
-pub(super) fn stats(shared: &Shared) -> Stats {
-    let cache = shared.cache.stats();
+pub(super) fn stats(admin: &Admin) -> Stats {
+    let cache = admin.common.cache.stats();
     let of_outcome = |sums: &crate::record::OutcomeSums| OfOutcome {
         requests: sums.requests(),
         body_bytes: sums.bytes,
         micros: sums.micros,
     };
-    let measures = &shared.counters.measures;
-    let workers = shared.upstream.lock().len();
+    let measures = &admin.common.counters.measures;
+    let workers = admin.upstream.lock().len();
     Stats {
         version: env!("CARGO_PKG_VERSION"),
-        uptime_seconds: clock::wall().saturating_sub(shared.started).as_secs(),
+        uptime_seconds: clock::wall().saturating_sub(admin.started).as_secs(),
         workers,
-        counters: shared.counters.each().into_iter().map(|(name, _, value)| (name, value)).collect(),
+        counters: admin.common.counters.each().into_iter().map(|(name, _, value)| (name, value)).collect(),
         outcomes: measures.by_outcome().iter().map(|sums| (sums.class, of_outcome(sums))).collect(),
         misses: measures.by_cause().into_iter().collect(),
-        connections_open: shared.connections.load(Ordering::Relaxed),
+        connections_open: admin.connections.count(),
         objects: cache.objects,
         memory_bytes: cache.memory_bytes,
-        memory_bytes_max: shared.config.memory_bytes,
+        memory_bytes_max: admin.common.config.memory_bytes,
         evictions: cache.evictions,
-        log_lines_dropped: shared.log_lines_dropped(),
-        upstream: origins(shared),
+        log_lines_dropped: admin.common.log.dropped(),
+        upstream: origins(admin),
     }
 }
 
@@ -100,10 +99,10 @@ pub(super) fn stats(shared: &Shared) -> Stats {
 pub(super) const ORIGINS_MAX: usize = 100;
 
 /// The origins with the most connections opened, the rest together as `other`.
-pub(super) fn origins(shared: &Shared) -> Vec<OfOrigin> {
+pub(super) fn origins(admin: &Admin) -> Vec<OfOrigin> {
     let mut sums: BTreeMap<String, (usize, usize, usize, upstream::Counts)> = BTreeMap::new();
     let mut other = (0, 0, 0, upstream::Counts::default());
-    for stats in shared.upstream.lock().values() {
+    for stats in admin.upstream.lock().values() {
         other.3 = other.3.plus(stats.forgotten);
         for each in &stats.origins {
             let sum = sums.entry(each.origin.to_string()).or_default();
@@ -130,6 +129,6 @@ pub(super) fn origins(shared: &Shared) -> Vec<OfOrigin> {
 }
 
 /// The settings that hold, each with the place where it was said.
-pub(super) fn settings(shared: &Shared) -> Vec<InForce> {
-    manual::in_force(&shared.live.value(), &shared.said.lock())
+pub(super) fn settings(admin: &Admin) -> Vec<InForce> {
+    manual::in_force(&admin.common.live.value(), &admin.said.lock())
 }

@@ -1,9 +1,9 @@
 //! What the API says of stored objects.
 
+use super::Admin;
 use super::{Reply, api};
 use crate::clock;
 use crate::purge;
-use crate::server::Shared;
 use crate::store::browse;
 
 /// Responses of one list, unless less is asked for.
@@ -11,7 +11,7 @@ const LISTED_MAX: usize = 500;
 const LISTED: usize = 50;
 
 /// Stored responses whose URL begins with `prefix`.
-pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
+pub(super) fn objects(admin: &Admin, query: &str) -> Reply {
     let (mut prefix, mut most) = (String::new(), LISTED);
     let parts = match purge::parts(query, &[]) {
         Ok(parts) => parts,
@@ -27,13 +27,13 @@ pub(super) fn objects(shared: &Shared, query: &str) -> Reply {
             other => return refused(format!("{other}: only prefix and limit are known")),
         }
     }
-    Reply::json(200, &browse::search(&shared.cache, &prefix, most, clock::now()))
+    Reply::json(200, &browse::search(&admin.common.cache, &prefix, most, clock::now()))
 }
 
 /// All variants under one key with their heads.
-pub(super) fn object(shared: &Shared, query: &str) -> Reply {
+pub(super) fn object(admin: &Admin, query: &str) -> Reply {
     match purge::parts(query, &[]).as_deref() {
-        Ok([("key", key)]) => Reply::json(200, &browse::open(&shared.cache, key, clock::now())),
+        Ok([("key", key)]) => Reply::json(200, &browse::open(&admin.common.cache, key, clock::now())),
         Err(trouble) => refused(trouble.clone()),
         Ok(_) => refused("say which: key=…, as /store/objects writes it".to_owned()),
     }

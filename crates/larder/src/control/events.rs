@@ -1,11 +1,11 @@
 //! What happens now, as server-sent events (HTML defines them): once a second the numbers, and some of the requests that
 //! ended. The page and `larder top` read them.
 
+use super::Admin;
 use super::{EVENTS, policy_fields};
 use crate::clock;
 use crate::explain::{self, Summary};
 use crate::record::{Number, Record};
-use crate::server::Shared;
 use larder_wire::{ResponseHead, encode};
 use serde::Serialize;
 use std::io;
@@ -20,7 +20,7 @@ const REQUESTS_MAX: usize = 20;
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Tells until the listener leaves, or the server goes down.
-pub(super) async fn stream<S: AsyncWrite + Unpin>(shared: &Arc<Shared>, mut stream: S) -> io::Result<()> {
+pub(super) async fn stream<S: AsyncWrite + Unpin>(admin: &Arc<Admin>, mut stream: S) -> io::Result<()> {
     let mut head = ResponseHead::new(200);
     head.fields.push("Content-Type", EVENTS);
     policy_fields(&mut head);
@@ -31,15 +31,15 @@ pub(super) async fn stream<S: AsyncWrite + Unpin>(shared: &Arc<Shared>, mut stre
     encode::response_head(&mut out, &head);
     let mut since = clock::wall();
     loop {
-        event(&mut out, "now", &shared.pulse.now(shared))?;
+        event(&mut out, "now", &admin.pulse.now(admin))?;
         let until = clock::wall();
-        for request in ended(shared, since, until).await {
+        for request in ended(admin, since, until).await {
             event(&mut out, "request", &request)?;
         }
         since = until;
         tokio::time::timeout(WRITE_WITHIN, stream.write_all(&out)).await??;
         out.clear();
-        shared.pulse.next().await;
+        admin.pulse.next().await;
     }
 }
 
@@ -51,13 +51,13 @@ fn event(out: &mut Vec<u8>, name: &str, value: &impl Serialize) -> io::Result<()
 }
 
 /// The last requests that ended between two moments.
-async fn ended(shared: &Arc<Shared>, since: Duration, until: Duration) -> Vec<Summary> {
-    let names = shared.names.clone();
+async fn ended(admin: &Arc<Admin>, since: Duration, until: Duration) -> Vec<Summary> {
+    let names = admin.common.names.clone();
     let pick = move |record: &Record| {
         let end = record.at + Duration::from_micros(record.micros());
         (since < end && end <= until).then(|| (record.number, explain::summary(record, &names)))
     };
-    let found = shared.look(move |ring| ring.pick(REQUESTS_MAX, &pick)).await;
+    let found = admin.look(move |ring| ring.pick(REQUESTS_MAX, &pick)).await;
     let mut found: Vec<(Number, Summary)> = found.into_iter().flatten().collect();
     found.sort_by_key(|(_, request)| request.at_millis);
     let surplus = found.len().saturating_sub(REQUESTS_MAX);

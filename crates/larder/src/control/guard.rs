@@ -1,9 +1,10 @@
 //! Who may ask over TCP.
 
+use super::Admin;
 use super::{Reply, Through, page};
 use crate::config::Secret;
-use crate::server::Shared;
-use larder_wire::{Host, RequestHead};
+use crate::manager::names_an_address;
+use larder_wire::RequestHead;
 use subtle::ConstantTimeEq;
 
 /// Probes of a load balancer know no token, and learn nothing but that the server is there.
@@ -18,7 +19,7 @@ const TOKEN_NEEDED: &str = "others can connect to a listener of this server, so 
 /// web page elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token
 /// decides, and the files of the page, which say nothing, are for everybody: it asks for the token itself. What a proxy has
 /// passed on comes from who knows where, through who knows whose cache: it is refused.
-pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
+pub(super) fn admit(admin: &Admin, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
     if through == Through::Socket {
         return Ok(());
     }
@@ -28,7 +29,7 @@ pub(super) fn admit(shared: &Shared, request: &RequestHead, path: &str, through:
     if is_of_another_page(request) && !page::is_at(path) {
         return Err(Reply::text(403, "a web page elsewhere asks this: open the page at its own address"));
     }
-    let config = shared.live.value();
+    let config = admin.common.live.value();
     match &config.admin_token {
         _ if OPEN.contains(&path) && names_an_address(request) => Ok(()),
         Some(_) if page::is_at(path) => Ok(()),
@@ -101,16 +102,6 @@ fn base64(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(out)
-}
-
-/// Whether the request names this server by an address or as `localhost`, as no web page elsewhere can make a browser do.
-pub fn names_an_address(request: &RequestHead) -> bool {
-    let host = request.fields.text("Host").unwrap_or_default();
-    let name = match host.rfind(':') {
-        Some(colon) if !host.ends_with(']') => &host[..colon],
-        _ => host,
-    };
-    Host::parse(name).is_some_and(|host| host.ip().is_some() || host.as_str() == "localhost")
 }
 
 #[cfg(test)]

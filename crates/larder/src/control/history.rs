@@ -1,9 +1,9 @@
 //! What the totals were, so that rates of the last minutes can be told.
 
+use super::Admin;
 use super::api;
 use crate::clock;
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
-use crate::server::Shared;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -53,11 +53,11 @@ impl Of {
 
 impl Sample {
     /// The totals now.
-    pub(super) fn now(shared: &Shared) -> Sample {
-        let counters = &shared.counters;
+    pub(super) fn now(admin: &Admin) -> Sample {
+        let counters = &admin.common.counters;
         let outcomes = counters.measures.by_outcome();
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let upstream = api::origins(shared).iter().map(|origin| origin.opened + origin.reused).sum();
+        let upstream = api::origins(admin).iter().map(|origin| origin.opened + origin.reused).sum();
         Sample {
             at: clock::wall(),
             requests: of(&counters.requests),
@@ -148,8 +148,8 @@ pub struct History {
 
 impl History {
     /// Notes the totals of this moment.
-    pub(super) fn note(&self, shared: &Shared) {
-        let sample = Sample::now(shared);
+    pub(super) fn note(&self, admin: &Admin) {
+        let sample = Sample::now(admin);
         let mut samples = self.samples.lock();
         if samples.len() == SAMPLES_MAX {
             samples.pop_front();
@@ -158,8 +158,8 @@ impl History {
     }
 
     /// What happened in the last `span`, or since the first sample when that is less.
-    pub(super) fn last(&self, span: Duration, shared: &Shared) -> Sample {
-        let now = Sample::now(shared);
+    pub(super) fn last(&self, span: Duration, admin: &Admin) -> Sample {
+        let now = Sample::now(admin);
         let samples = self.samples.lock();
         let from = now.at.saturating_sub(span);
         let first = samples.iter().find(|sample| sample.at >= from).or(samples.back());

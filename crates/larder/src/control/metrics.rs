@@ -1,10 +1,10 @@
 //! The metrics in Prometheus' text format, by its conventions: base units, `_total` for what only grows, labels from
 //! fixed sets. `docs/metrics.md` is made from the table here.
 
+use super::Admin;
 use super::api::{self, OfOrigin};
 use crate::diagnostics;
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
-use crate::server::Shared;
 use crate::trace::Counts;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct Family {
     pub kind: &'static str,
     /// One sentence.
     pub about: &'static str,
-    samples: fn(&Shared, &mut Samples),
+    samples: fn(&Admin, &mut Samples),
 }
 
 /// Writes the samples of one metric.
@@ -49,8 +49,8 @@ impl Samples {
         let _ = writeln!(self.out, "{name}_count{{outcome=\"{class}\"}} {all}");
     }
 
-    fn origins(&mut self, shared: &Shared, value: fn(&OfOrigin) -> u64) {
-        for origin in api::origins(shared) {
+    fn origins(&mut self, admin: &Admin, value: fn(&OfOrigin) -> u64) {
+        for origin in api::origins(admin) {
             self.labelled("origin", &origin.origin, value(&origin));
         }
     }
@@ -60,24 +60,24 @@ fn escape(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-const fn counter(name: &'static str, about: &'static str, samples: fn(&Shared, &mut Samples)) -> Family {
+const fn counter(name: &'static str, about: &'static str, samples: fn(&Admin, &mut Samples)) -> Family {
     Family { name, kind: "counter", about, samples }
 }
 
-const fn gauge(name: &'static str, about: &'static str, samples: fn(&Shared, &mut Samples)) -> Family {
+const fn gauge(name: &'static str, about: &'static str, samples: fn(&Admin, &mut Samples)) -> Family {
     Family { name, kind: "gauge", about, samples }
 }
 
 macro_rules! count {
     ($name:ident) => {
-        |shared, samples| samples.one(shared.counters.$name.load(Ordering::Relaxed))
+        |admin, samples| samples.one(admin.common.counters.$name.load(Ordering::Relaxed))
     };
 }
 
 /// 0 without a disk store.
 macro_rules! disk {
     ($name:ident) => {
-        |shared, samples| samples.one(shared.cache.disk().map_or(0, |disk| disk.stats().$name))
+        |admin, samples| samples.one(admin.common.cache.disk().map_or(0, |disk| disk.stats().$name))
     };
 }
 
@@ -86,12 +86,12 @@ pub static FAMILIES: &[Family] = &[
     gauge("larder_build_info", "1, with the version as a label.", |_, samples| {
         samples.labelled("version", env!("CARGO_PKG_VERSION"), 1);
     }),
-    gauge("larder_start_time_seconds", "When the server started, in seconds since 1970.", |shared, samples| {
-        samples.one(shared.started.as_secs_f64());
+    gauge("larder_start_time_seconds", "When the server started, in seconds since 1970.", |admin, samples| {
+        samples.one(admin.started.as_secs_f64());
     }),
-    gauge("larder_workers", "Worker threads that serve.", |shared, samples| samples.one(shared.upstream.lock().len())),
-    gauge("larder_connections", "Client connections that are open.", |shared, samples| {
-        samples.one(shared.connections.load(Ordering::Relaxed));
+    gauge("larder_workers", "Worker threads that serve.", |admin, samples| samples.one(admin.upstream.lock().len())),
+    gauge("larder_connections", "Client connections that are open.", |admin, samples| {
+        samples.one(admin.connections.count());
     }),
     counter("larder_connections_accepted_total", "Client connections accepted.", count!(connections)),
     counter(
@@ -104,18 +104,18 @@ pub static FAMILIES: &[Family] = &[
         "TLS handshakes with clients that failed.",
         count!(handshakes_failed),
     ),
-    counter("larder_requests_total", "Requests answered, by outcome.", |shared, samples| {
-        for sums in shared.counters.measures.by_outcome() {
+    counter("larder_requests_total", "Requests answered, by outcome.", |admin, samples| {
+        for sums in admin.common.counters.measures.by_outcome() {
             samples.labelled("outcome", sums.class, sums.requests());
         }
     }),
-    counter("larder_misses_total", "Requests for which an origin was asked, by cause.", |shared, samples| {
-        for (cause, many) in shared.counters.measures.by_cause() {
+    counter("larder_misses_total", "Requests for which an origin was asked, by cause.", |admin, samples| {
+        for (cause, many) in admin.common.counters.measures.by_cause() {
             samples.labelled("cause", cause, many);
         }
     }),
-    counter("larder_response_body_bytes_total", "Body bytes sent to clients, by outcome.", |shared, samples| {
-        for sums in shared.counters.measures.by_outcome() {
+    counter("larder_response_body_bytes_total", "Body bytes sent to clients, by outcome.", |admin, samples| {
+        for sums in admin.common.counters.measures.by_outcome() {
             samples.labelled("outcome", sums.class, sums.bytes);
         }
     }),
@@ -123,8 +123,8 @@ pub static FAMILIES: &[Family] = &[
         name: "larder_request_duration_seconds",
         kind: "histogram",
         about: "From the head of a request to the end of its answer, by outcome.",
-        samples: |shared, samples| {
-            shared.counters.measures.by_outcome().iter().for_each(|sums| samples.histogram(sums));
+        samples: |admin, samples| {
+            admin.common.counters.measures.by_outcome().iter().for_each(|sums| samples.histogram(sums));
         },
     },
     counter(
@@ -133,23 +133,23 @@ pub static FAMILIES: &[Family] = &[
         count!(faults),
     ),
     counter("larder_panics_total", "Requests that met a broken invariant and were answered 500.", count!(panics)),
-    gauge("larder_store_objects", "Keys with something stored or under way.", |shared, samples| {
-        samples.one(shared.cache.stats().objects);
+    gauge("larder_store_objects", "Keys with something stored or under way.", |admin, samples| {
+        samples.one(admin.common.cache.stats().objects);
     }),
-    gauge("larder_store_memory_bytes", "Bytes that the memory store holds.", |shared, samples| {
-        samples.one(shared.cache.stats().memory_bytes);
+    gauge("larder_store_memory_bytes", "Bytes that the memory store holds.", |admin, samples| {
+        samples.one(admin.common.cache.stats().memory_bytes);
     }),
-    gauge("larder_store_memory_limit_bytes", "Budget of the memory store.", |shared, samples| {
-        samples.one(shared.config.memory_bytes);
+    gauge("larder_store_memory_limit_bytes", "Budget of the memory store.", |admin, samples| {
+        samples.one(admin.common.config.memory_bytes);
     }),
-    counter("larder_store_evictions_total", "Stored responses that made room for others.", |shared, samples| {
-        samples.one(shared.cache.stats().evictions);
+    counter("larder_store_evictions_total", "Stored responses that made room for others.", |admin, samples| {
+        samples.one(admin.common.cache.stats().evictions);
     }),
     gauge("larder_store_disk_objects", "Stored responses that the disk store knows.", disk!(heads)),
     gauge("larder_store_disk_live_bytes", "Bytes on disk that can still be served.", disk!(live_bytes)),
     gauge("larder_store_disk_bytes", "Bytes of the disk store's files.", disk!(allocated_bytes)),
-    gauge("larder_store_disk_limit_bytes", "Budget of the disk store.", |shared, samples| {
-        samples.one(shared.config.disk_bytes.unwrap_or(0));
+    gauge("larder_store_disk_limit_bytes", "Budget of the disk store.", |admin, samples| {
+        samples.one(admin.common.config.disk_bytes.unwrap_or(0));
     }),
     gauge("larder_store_disk_index_bytes", "Memory of the disk store's index.", disk!(index_bytes)),
     gauge("larder_store_disk_queue_bytes", "Bytes that wait to be written to disk.", disk!(queue_bytes)),
@@ -159,8 +159,8 @@ pub static FAMILIES: &[Family] = &[
         "Bytes written again because they were in use when their segment was recycled.",
         disk!(rewritten_bytes),
     ),
-    counter("larder_store_disk_refused_total", "Puts that the disk store refused, by reason.", |shared, samples| {
-        let stats = shared.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
+    counter("larder_store_disk_refused_total", "Puts that the disk store refused, by reason.", |admin, samples| {
+        let stats = admin.common.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
         samples.labelled("reason", "queue", stats.refused_queue);
         samples.labelled("reason", "large", stats.refused_large);
         samples.labelled("reason", "bypass", stats.refused_bypass);
@@ -171,37 +171,33 @@ pub static FAMILIES: &[Family] = &[
         disk!(bad_records),
     ),
     counter("larder_store_disk_read_errors_total", "Reads from disk that failed.", disk!(read_errors)),
-    gauge("larder_upstream_connections", "Connections to origins that are open.", |shared, samples| {
-        samples.origins(shared, |origin| origin.open as u64);
+    gauge("larder_upstream_connections", "Connections to origins that are open.", |admin, samples| {
+        samples.origins(admin, |origin| origin.open as u64);
     }),
-    gauge("larder_upstream_connections_idle", "Those of them that are idle.", |shared, samples| {
-        samples.origins(shared, |origin| origin.idle as u64);
+    gauge("larder_upstream_connections_idle", "Those of them that are idle.", |admin, samples| {
+        samples.origins(admin, |origin| origin.idle as u64);
     }),
-    gauge(
-        "larder_upstream_requests_waiting",
-        "Requests that wait for a connection to an origin.",
-        |shared, samples| {
-            samples.origins(shared, |origin| origin.waiting as u64);
-        },
-    ),
-    counter("larder_upstream_connections_opened_total", "Connections to origins opened.", |shared, samples| {
-        samples.origins(shared, |origin| origin.opened);
+    gauge("larder_upstream_requests_waiting", "Requests that wait for a connection to an origin.", |admin, samples| {
+        samples.origins(admin, |origin| origin.waiting as u64);
+    }),
+    counter("larder_upstream_connections_opened_total", "Connections to origins opened.", |admin, samples| {
+        samples.origins(admin, |origin| origin.opened);
     }),
     counter(
         "larder_upstream_connections_reused_total",
         "Requests to origins on a connection that had served before.",
-        |shared, samples| samples.origins(shared, |origin| origin.reused),
+        |admin, samples| samples.origins(admin, |origin| origin.reused),
     ),
     counter(
         "larder_upstream_connections_failed_total",
         "Attempts to open a connection to an origin that failed.",
-        |shared, samples| samples.origins(shared, |origin| origin.failed),
+        |admin, samples| samples.origins(admin, |origin| origin.failed),
     ),
     counter(
         "larder_log_lines_dropped_total",
         "Lines of the access log that were lost: too slow a sink, a full disk, nobody who reads.",
-        |shared, samples| {
-            samples.one(shared.log_lines_dropped());
+        |admin, samples| {
+            samples.one(admin.common.log.dropped());
         },
     ),
     counter(
@@ -212,28 +208,32 @@ pub static FAMILIES: &[Family] = &[
     counter(
         "larder_thread_restarts_total",
         "How often a thread met a broken invariant outside any request and went on, by thread.",
-        |shared, samples| {
-            samples.labelled("thread", "worker", shared.worker_restarts.load(Ordering::Relaxed));
-            samples.labelled("thread", "control", shared.control_restarts.load(Ordering::Relaxed));
-            samples.labelled("thread", "log", shared.log.restarts());
-            let traces = shared.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
+        |admin, samples| {
+            samples.labelled("thread", "worker", admin.common.worker_restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "control", admin.control_restarts.load(Ordering::Relaxed));
+            samples.labelled("thread", "log", admin.common.log.restarts());
+            let traces = admin.common.traces.as_ref().map_or(0, |it| it.counts().restarts.load(Ordering::Relaxed));
             samples.labelled("thread", "traces", traces);
-            samples.labelled("thread", "disk", shared.cache.disk().map_or(0, |disk| disk.stats().reader_restarts));
+            samples.labelled(
+                "thread",
+                "disk",
+                admin.common.cache.disk().map_or(0, |disk| disk.stats().reader_restarts),
+            );
         },
     ),
-    counter("larder_trace_spans_exported_total", "Spans that the collector of traces took.", |shared, samples| {
-        samples.one(shared.traces.as_ref().map_or(0, |traces| traces.counts().exported.load(Ordering::Relaxed)));
+    counter("larder_trace_spans_exported_total", "Spans that the collector of traces took.", |admin, samples| {
+        samples.one(admin.common.traces.as_ref().map_or(0, |traces| traces.counts().exported.load(Ordering::Relaxed)));
     }),
-    counter("larder_trace_spans_dropped_total", "Spans that were lost, by reason.", |shared, samples| {
+    counter("larder_trace_spans_dropped_total", "Spans that were lost, by reason.", |admin, samples| {
         let count = |of: fn(&Counts) -> &AtomicU64| {
-            shared.traces.as_ref().map_or(0, |traces| of(traces.counts()).load(Ordering::Relaxed))
+            admin.common.traces.as_ref().map_or(0, |traces| of(traces.counts()).load(Ordering::Relaxed))
         };
         samples.labelled("reason", "queue", count(|counts| &counts.dropped_queue));
         samples.labelled("reason", "collector", count(|counts| &counts.dropped_collector));
     }),
-    counter("larder_reloads_total", "Reloads of the configuration, by result.", |shared, samples| {
-        samples.labelled("result", "done", shared.reloads.done.load(Ordering::Relaxed));
-        samples.labelled("result", "refused", shared.reloads.refused.load(Ordering::Relaxed));
+    counter("larder_reloads_total", "Reloads of the configuration, by result.", |admin, samples| {
+        samples.labelled("result", "done", admin.reloads.done.load(Ordering::Relaxed));
+        samples.labelled("result", "refused", admin.reloads.refused.load(Ordering::Relaxed));
     }),
     gauge("process_resident_memory_bytes", "Memory of the process.", |_, samples| {
         if let Some(kibibytes) = resident_kibibytes() {
@@ -259,13 +259,13 @@ fn resident_kibibytes() -> Option<u64> {
 }
 
 /// All metrics as they are now.
-pub(super) fn text(shared: &Shared) -> String {
+pub(super) fn text(admin: &Admin) -> String {
     let mut samples = Samples { name: "", out: String::with_capacity(32 * 1024) };
     for family in FAMILIES {
         let Family { name, kind, about, .. } = family;
         let _ = writeln!(samples.out, "# HELP {name} {about}\n# TYPE {name} {kind}");
         samples.name = name;
-        (family.samples)(shared, &mut samples);
+        (family.samples)(admin, &mut samples);
     }
     samples.out
 }

@@ -15,18 +15,17 @@ mod pulse;
 mod requests;
 mod squid;
 
-pub use guard::names_an_address;
 pub use history::History;
 pub use hot::{Hot, Row};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
-pub use page::size;
 pub use pulse::{Now, Pulse, Second, Window};
-pub use squid::{PREFIX as SQUID_PREFIX, page as squid_page, translated};
+pub use squid::page as squid_page;
 
 use crate::caught;
 use crate::clock;
+use crate::manager;
 use crate::purge::{self, Wanted};
-use crate::server::{Command, Shared};
+use crate::shared::{Command, Shared};
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Fault, Method, RequestHead, ResponseHead, Target, date, encode};
@@ -34,22 +33,50 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::LocalOptions;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A question is short and comes at once.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
 /// Who may listen to events at a time.
-pub(crate) const LISTENING_MAX: usize = 16;
+const LISTENING_MAX: usize = 16;
 /// How long after a failure the next connection is looked for.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// The admin side of a server: the server, and what is gathered for those who look at it.
+pub struct Admin {
+    shared: Arc<Shared>,
+    /// The totals of the last hour.
+    history: History,
+    /// The last minutes, second by second.
+    pulse: Pulse,
+    /// Permits of those who listen to all events.
+    listening: Arc<Semaphore>,
+}
+
+impl Admin {
+    /// Of this server.
+    pub fn new(shared: Arc<Shared>) -> Admin {
+        let listening = Arc::new(Semaphore::new(LISTENING_MAX));
+        Admin { shared, history: History::default(), pulse: Pulse::default(), listening }
+    }
+}
+
+impl Deref for Admin {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
 
 /// Through which door a question came.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,40 +89,40 @@ enum Through {
 
 /// Serves until told to stop.
 pub fn run(
-    shared: &Arc<Shared>,
-    admin: Option<TcpListener>,
+    admin: &Arc<Admin>,
+    listener: Option<TcpListener>,
     socket: Option<UnixListener>,
-    commands: UnboundedReceiver<Command>,
+    commands: Receiver<Command>,
 ) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
     {
         Ok(runtime) => runtime,
         Err(error) => return tracing::error!(%error, "no runtime for the admin page: raise the open file limit"),
     };
-    runtime.block_on(serve(shared, admin, socket, commands));
+    runtime.block_on(serve(admin, listener, socket, commands));
 }
 
 async fn serve(
-    shared: &Arc<Shared>,
-    admin: Option<TcpListener>,
+    admin: &Arc<Admin>,
+    listener: Option<TcpListener>,
     socket: Option<UnixListener>,
-    mut commands: UnboundedReceiver<Command>,
+    mut commands: Receiver<Command>,
 ) {
-    let admin = admin.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
+    let listener = listener.and_then(|socket| tokio::net::TcpListener::from_std(socket).ok());
     let socket = socket.and_then(|socket| tokio::net::UnixListener::from_std(socket).ok());
     let (by_tcp, by_socket) = (Doorway::new(), Doorway::new());
     let mut noting = tokio::time::interval(history::EVERY);
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
         tokio::select! {
-            _ = noting.tick() => caught::at_once(&shared.control_restarts, || shared.history.note(shared)),
-            _ = beating.tick() => caught::at_once(&shared.control_restarts, || shared.pulse.beat(shared)),
+            _ = noting.tick() => caught::at_once(&admin.control_restarts, || admin.history.note(admin)),
+            _ = beating.tick() => caught::at_once(&admin.control_restarts, || admin.pulse.beat(admin)),
             command = commands.recv() => match command {
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
             },
-            stream = accept_tcp(admin.as_ref()) => answer_soon(shared, &by_tcp, stream, Through::Tcp),
-            stream = accept_unix(socket.as_ref()) => answer_soon(shared, &by_socket, stream, Through::Socket),
+            stream = accept_tcp(listener.as_ref()) => answer_soon(admin, &by_tcp, stream, Through::Tcp),
+            stream = accept_unix(socket.as_ref()) => answer_soon(admin, &by_socket, stream, Through::Socket),
         }
     }
 }
@@ -129,32 +156,32 @@ async fn accept_unix(listener: Option<&tokio::net::UnixListener>) -> io::Result<
 }
 
 fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
-    shared: &Arc<Shared>,
+    admin: &Arc<Admin>,
     doorway: &Doorway,
     stream: io::Result<S>,
     through: Through,
 ) {
     let Ok(stream) = stream else { return };
-    let (shared, doorway) = (Arc::clone(shared), doorway.clone());
+    let (admin, doorway) = (Arc::clone(admin), doorway.clone());
     // It waits from now on: before its task runs, many others may come.
     let wait = doorway.wait();
     tokio::task::spawn_local(async move {
         // A question that meets a broken invariant is not answered, and its connection closes.
-        let conversation = caught::caught(converse(&shared, stream, through, &doorway, wait));
+        let conversation = caught::caught(converse(&admin, stream, through, &doorway, wait));
         let conversed = tokio::time::timeout(WITHIN, conversation).await;
         if let Ok(None) = conversed {
-            shared.control_restarts.fetch_add(1, Ordering::Relaxed);
+            admin.control_restarts.fetch_add(1, Ordering::Relaxed);
         }
         if let Ok(Some(Ok(Some((stream, _seat))))) = conversed {
             // Its end is that somebody left.
-            let _ = events::stream(&shared, stream).await;
+            let _ = events::stream(&admin, stream).await;
         }
     });
 }
 
 /// One question, one answer, and the connection closes; unless it is one for all that happens from now on.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
-    shared: &Arc<Shared>,
+    admin: &Arc<Admin>,
     mut stream: S,
     through: Through,
     doorway: &Doorway,
@@ -166,7 +193,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         Heard::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
         Heard::Request(head) => {
             let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
-            match answer(shared, &head, through, doorway).await {
+            match answer(admin, &head, through, doorway).await {
                 Answer::Reply(reply) => (reply, carriage),
                 Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
                 Answer::Events(_) => (Reply::of(200, EVENTS, String::new()), carriage),
@@ -196,7 +223,7 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Heard> {
         match parse::request(&read, &LIMITS) {
             Ok(Parsed::Complete { head, .. }) => return Ok(Heard::Request(head.into())),
             Ok(Parsed::Partial) => {}
-            Err(fault) => match squid::translated(&read) {
+            Err(fault) => match manager::translated(&read) {
                 Some(asked) => {
                     read = asked;
                     continue;
@@ -294,8 +321,8 @@ fn policy_fields(head: &mut ResponseHead) {
     head.fields.push("Referrer-Policy", "no-referrer");
 }
 
-async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through, doorway: &Doorway) -> Answer {
-    let (route, path, query) = match admitted(shared, request, through) {
+async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doorway: &Doorway) -> Answer {
+    let (route, path, query) = match admitted(admin, request, through) {
         Ok(found) => found,
         Err(refused) => return Answer::Reply(refused),
     };
@@ -305,24 +332,24 @@ async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through, d
         (_, asking) => asking,
     };
     Answer::Reply(match route.answer {
-        Answering::Requests => requests::list(shared, query).await,
-        Answering::Request => requests::one(shared, path).await,
-        Answering::Explain => requests::ahead(shared, query).await,
-        Answering::Hot => Reply::json(200, &requests::hot(shared).await),
-        Answering::Events => match Arc::clone(&shared.listening).try_acquire_owned() {
+        Answering::Requests => requests::list(admin, query).await,
+        Answering::Request => requests::one(admin, path).await,
+        Answering::Explain => requests::ahead(admin, query).await,
+        Answering::Hot => Reply::json(200, &requests::hot(admin).await),
+        Answering::Events => match Arc::clone(&admin.listening).try_acquire_owned() {
             Ok(seat) => return Answer::Events(seat),
             Err(_) => Reply::text(503, "too many listen already"),
         },
-        Answering::Now(answer) => answer(shared, path),
+        Answering::Now(answer) => answer(admin, path),
         Answering::FromDisk(answer) => {
-            let (shared, query) = (Arc::clone(shared), query.to_owned());
-            match tokio::task::spawn_blocking(move || answer(&shared, &query)).await {
+            let (admin, query) = (Arc::clone(admin), query.to_owned());
+            match tokio::task::spawn_blocking(move || answer(&admin, &query)).await {
                 Ok(reply) => reply,
                 Err(error) => Reply::text(500, error.to_string()),
             }
         }
         Answering::Purge => match Wanted::of_query(query) {
-            Ok(wanted) => Reply::json(200, &purge::purge(shared, &wanted).await),
+            Ok(wanted) => Reply::json(200, &purge::purge(&admin.common, &wanted).await),
             Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
         },
     })
@@ -330,7 +357,7 @@ async fn answer(shared: &Arc<Shared>, request: &RequestHead, through: Through, d
 
 /// The route of a question that may be asked, its path and its query.
 fn admitted<'r>(
-    shared: &Shared,
+    admin: &Admin,
     request: &'r RequestHead,
     through: Through,
 ) -> Result<(&'static Route, &'r str, &'r str), Reply> {
@@ -338,7 +365,7 @@ fn admitted<'r>(
         return Err(Reply::text(400, "this is the admin address, not the proxy"));
     };
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    guard::admit(shared, request, path, through)?;
+    guard::admit(admin, request, path, through)?;
     let method = if request.method == Method::Head { &Method::Get } else { &request.method };
     let routes = || ROUTES.iter().filter(|route| route.is_public() || through == Through::Socket);
     let Some(route) = routes().find(|route| route.fits(method, path)) else {
@@ -378,9 +405,9 @@ pub struct Route {
 /// How a question is answered.
 enum Answering {
     /// On the spot.
-    Now(fn(&Shared, &str) -> Reply),
+    Now(fn(&Admin, &str) -> Reply),
     /// By what may wait for the disk, such as reading what is stored; it is given the query.
-    FromDisk(fn(&Shared, &str) -> Reply),
+    FromDisk(fn(&Admin, &str) -> Reply),
     /// When something is void, and that is on disk.
     Purge,
     /// When the workers have said which requests they had.
@@ -402,11 +429,11 @@ impl Answering {
 }
 
 impl Route {
-    const fn reads(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+    const fn reads(path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::Now(answer) }
     }
 
-    const fn from_disk(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+    const fn from_disk(path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer: Answering::FromDisk(answer) }
     }
 
@@ -414,11 +441,11 @@ impl Route {
         Route { method: "GET", path, changes: false, socket_only: false, answer }
     }
 
-    const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+    const fn of_socket(method: &'static str, path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
         Route { method, path, changes: true, socket_only: true, answer: Answering::Now(answer) }
     }
 
-    const fn changes(path: &'static str, answer: fn(&Shared, &str) -> Reply) -> Route {
+    const fn changes(path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
         Route { method: "POST", path, changes: true, socket_only: false, answer: Answering::Now(answer) }
     }
 
@@ -456,26 +483,26 @@ pub static ROUTES: &[Route] = &[
         None => Reply::text(404, "the page has no such file"),
     }),
     Route::reads("/healthz", |_, _| Reply::text(200, "ok")),
-    Route::reads("/readyz", |shared, _| match shared.is_ready() {
+    Route::reads("/readyz", |admin, _| match admin.is_ready() {
         true => Reply::text(200, "ready"),
         false => Reply::text(503, "not ready: workers start, or the server goes down"),
     }),
-    Route::reads("/metrics", |shared, _| Reply::of(200, METRICS, metrics::text(shared))),
-    Route::reads("/now", |shared, _| Reply::json(200, &api::now(shared))),
+    Route::reads("/metrics", |admin, _| Reply::of(200, METRICS, metrics::text(admin))),
+    Route::reads("/now", |admin, _| Reply::json(200, &api::now(admin))),
     Route::from_disk("/store/objects", browse::objects),
     Route::from_disk("/store/object", browse::object),
-    Route::reads("/stats", |shared, _| Reply::json(200, &api::stats(shared))),
-    Route::reads("/store", |shared, _| match shared.cache.disk() {
+    Route::reads("/stats", |admin, _| Reply::json(200, &api::stats(admin))),
+    Route::reads("/store", |admin, _| match admin.common.cache.disk() {
         Some(disk) => Reply::json(200, &crate::store::summary(&disk.stats()).into_iter().collect::<BTreeMap<_, _>>()),
         None => Reply::text(404, "there is no disk store: `disk` is 0"),
     }),
-    Route::reads("/config", |shared, _| Reply::json(200, &api::settings(shared))),
+    Route::reads("/config", |admin, _| Reply::json(200, &api::settings(admin))),
     Route::waits("/requests", Answering::Requests),
     Route::waits("/requests/*", Answering::Request),
     Route::waits("/explain", Answering::Explain),
     Route::waits("/events", Answering::Events),
     Route::waits("/hot", Answering::Hot),
-    Route::reads("/squid-internal-mgr/*", |shared, path| match squid::page(shared, path) {
+    Route::reads("/squid-internal-mgr/*", |admin, path| match squid::page(admin, path) {
         Some(text) => Reply::text(200, text),
         None => Reply::text(404, "there is no such page: mgr:menu lists all"),
     }),
@@ -485,22 +512,22 @@ pub static ROUTES: &[Route] = &[
         path: "/reload",
         changes: true,
         socket_only: false,
-        answer: Answering::FromDisk(|shared, _| match shared.reload() {
+        answer: Answering::FromDisk(|admin, _| match admin.reload() {
             Ok(reloaded) => Reply::json(200, &reloaded),
             Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
         }),
     },
-    Route::changes("/log/reopen", |shared, _| {
-        shared.reopen_log();
+    Route::changes("/log/reopen", |admin, _| {
+        admin.common.log.reopen();
         Reply::json(200, &api::Done { done: true })
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
-    Route::of_socket("POST", "/runs", |shared, _| match shared.open_run() {
+    Route::of_socket("POST", "/runs", |admin, _| match admin.open_run() {
         Ok(started) => Reply::json(201, &started),
         Err(error) => Reply::text(500, error.to_string()),
     }),
-    Route::of_socket("DELETE", "/runs/*", |shared, path| {
-        match path.strip_prefix("/runs/").and_then(|id| shared.close_run(id)) {
+    Route::of_socket("DELETE", "/runs/*", |admin, path| {
+        match path.strip_prefix("/runs/").and_then(|id| admin.close_run(id)) {
             Some(stats) => Reply::json(200, &stats),
             None => Reply::text(404, "there is no such run"),
         }

@@ -1,8 +1,9 @@
 //! The last five minutes, second by second: what the page draws and `larder top` shows.
 
+use super::Admin;
 use crate::clock;
-use crate::record::{BOUNDS_MICROS, Cause, Counters};
-use crate::server::Shared;
+use crate::record::{BOUNDS_MICROS, Cause};
+use crate::tally::Counters;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -239,8 +240,8 @@ struct Kept {
 
 impl Pulse {
     /// Closes a second.
-    pub(super) fn beat(&self, shared: &Shared) {
-        self.note(Counted::read(&shared.counters, clock::wall()));
+    pub(super) fn beat(&self, admin: &Admin) {
+        self.note(Counted::read(&admin.common.counters, clock::wall()));
         self.beats.notify_waiters();
     }
 
@@ -268,7 +269,7 @@ impl Pulse {
     }
 
     /// What is live.
-    pub fn now(&self, shared: &Shared) -> Now {
+    pub fn now(&self, admin: &Admin) -> Now {
         let (second, window) = {
             let kept = self.kept.lock();
             let window = match (kept.totals.front(), kept.totals.back()) {
@@ -278,24 +279,25 @@ impl Pulse {
             (kept.seconds.back().cloned().unwrap_or_default(), window)
         };
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (cache, disk) = (shared.cache.stats(), shared.cache.disk().map(|disk| disk.stats()).unwrap_or_default());
+        let (cache, disk) =
+            (admin.common.cache.stats(), admin.common.cache.disk().map(|disk| disk.stats()).unwrap_or_default());
         Now {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: clock::wall().saturating_sub(shared.started).as_secs(),
+            uptime_seconds: clock::wall().saturating_sub(admin.started).as_secs(),
             second,
             window,
-            requests: of(&shared.counters.requests),
-            hits: of(&shared.counters.hits),
-            bytes_from_store: of(&shared.counters.bytes_from_store),
-            bytes_fetched: of(&shared.counters.bytes_fetched),
+            requests: of(&admin.common.counters.requests),
+            hits: of(&admin.common.counters.hits),
+            bytes_from_store: of(&admin.common.counters.bytes_from_store),
+            bytes_fetched: of(&admin.common.counters.bytes_fetched),
             evictions: cache.evictions,
-            connections: shared.connections.load(Ordering::Relaxed) as u64,
+            connections: admin.connections.count() as u64,
             objects: cache.objects,
             disk_objects: disk.heads,
             memory_bytes: cache.memory_bytes,
-            memory_bytes_max: shared.config.memory_bytes,
+            memory_bytes_max: admin.common.config.memory_bytes,
             disk_bytes: disk.live_bytes,
-            disk_bytes_max: shared.cache.disk().and(shared.config.disk_bytes).unwrap_or(0),
+            disk_bytes_max: admin.common.cache.disk().and(admin.common.config.disk_bytes).unwrap_or(0),
         }
     }
 }

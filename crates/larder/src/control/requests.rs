@@ -1,12 +1,12 @@
 //! Questions about requests: the last ones, one of them, and one that might come.
 
+use super::Admin;
 use super::Reply;
 use super::api::Refused;
 use super::hot::{Hot, Sums};
 use crate::explain::{self, Asking, Explanation, Places, Summary};
 use crate::purge::parts;
 use crate::record::{Id, Record};
-use crate::server::Shared;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,24 +65,24 @@ impl Wanted {
 }
 
 /// `GET /requests`.
-pub(super) async fn list(shared: &Arc<Shared>, query: &str) -> Reply {
+pub(super) async fn list(admin: &Arc<Admin>, query: &str) -> Reply {
     let wanted = match Wanted::of_query(query) {
         Ok(wanted) => wanted,
         Err(error) => return Reply::json(422, &Refused { error }),
     };
-    let (names, limit) = (shared.names.clone(), wanted.limit);
+    let (names, limit) = (admin.common.names.clone(), wanted.limit);
     let pick = move |record: &Record| Some(explain::summary(record, &names)).filter(|summary| wanted.fits(summary));
-    let of_workers = shared.look(move |ring| (ring.len(), ring.pick(limit, &pick))).await;
+    let of_workers = admin.look(move |ring| (ring.len(), ring.pick(limit, &pick))).await;
     let kept = of_workers.iter().map(|(kept, _)| kept).sum();
     let mut requests: Vec<Summary> = of_workers.into_iter().flat_map(|(_, requests)| requests).collect();
     requests.sort_by_key(|request| std::cmp::Reverse(request.at_millis));
     requests.truncate(limit);
-    Reply::json(200, &Listed { kept, kept_max: shared.config.requests_kept_max(), requests })
+    Reply::json(200, &Listed { kept, kept_max: admin.common.config.requests_kept_max(), requests })
 }
 
 /// `GET /hot`.
-pub(super) async fn hot(shared: &Arc<Shared>) -> Hot {
-    let of_workers = shared.look(|ring| {
+pub(super) async fn hot(admin: &Arc<Admin>) -> Hot {
+    let of_workers = admin.look(|ring| {
         let mut sums = Sums::default();
         ring.each(|record| sums.count(record.at, &record.url, record.outcome, record.bytes));
         sums
@@ -93,11 +93,11 @@ pub(super) async fn hot(shared: &Arc<Shared>) -> Hot {
 }
 
 /// `GET /requests/ID`.
-pub(super) async fn one(shared: &Arc<Shared>, path: &str) -> Reply {
+pub(super) async fn one(admin: &Arc<Admin>, path: &str) -> Reply {
     let Some(id) = path.strip_prefix("/requests/").and_then(Id::parse) else {
         return Reply::json(404, &Refused { error: "a request's name has 13 letters and digits".to_owned() });
     };
-    match find(shared, id).await {
+    match find(admin, id).await {
         Some(explanation) => Reply::json(200, &explanation),
         None => Reply::json(
             404,
@@ -110,25 +110,27 @@ pub(super) async fn one(shared: &Arc<Shared>, path: &str) -> Reply {
     }
 }
 
-async fn find(shared: &Arc<Shared>, id: Id) -> Option<Explanation> {
-    let (names, places) = (shared.names.clone(), places(shared));
+async fn find(admin: &Arc<Admin>, id: Id) -> Option<Explanation> {
+    let (names, places) = (admin.common.names.clone(), places(admin));
     let number = names.number(id);
-    let found = shared.look(move |ring| ring.find(number, |record| explain::past(record, &names, &places))).await;
+    let found = admin.look(move |ring| ring.find(number, |record| explain::past(record, &names, &places))).await;
     found.into_iter().flatten().next()
 }
 
 /// Where the rules in force stand.
-pub(super) fn places(shared: &Shared) -> Places {
-    Places { edition: shared.live.edition(), config: shared.live.value(), said: shared.said.lock().clone() }
+pub(super) fn places(admin: &Admin) -> Places {
+    Places { edition: admin.common.live.edition(), config: admin.common.live.value(), said: admin.said.lock().clone() }
 }
 
 /// `GET /explain`.
-pub(super) async fn ahead(shared: &Arc<Shared>, query: &str) -> Reply {
+pub(super) async fn ahead(admin: &Arc<Admin>, query: &str) -> Reply {
     match asking(query) {
-        Ok(asking) => match explain::ahead(&asking, &shared.cache, &shared.via_name, &places(shared)).await {
-            Ok(explanation) => Reply::json(200, &explanation),
-            Err(error) => Reply::json(422, &Refused { error }),
-        },
+        Ok(asking) => {
+            match explain::ahead(&asking, &admin.common.cache, &admin.common.via_name, &places(admin)).await {
+                Ok(explanation) => Reply::json(200, &explanation),
+                Err(error) => Reply::json(422, &Refused { error }),
+            }
+        }
         Err(error) => Reply::json(422, &Refused { error }),
     }
 }

@@ -1,33 +1,31 @@
 //! The pages of Squid's cache manager, for `squidclient mgr:…` and the scripts built on it: the same names of pages and
 //! of lines, with Larder's figures. What Larder has no counterpart of stands as 0 where scripts look for it.
 
+use super::Admin;
 use super::api;
 use super::history::{Of, Sample, percent};
 use crate::clock;
 use crate::config::Loaded;
 use crate::config::manual;
-use crate::server::Shared;
+use crate::manager::PREFIX;
 use larder_wire::date::{self, Stamp};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What the pages' paths begin with.
-pub const PREFIX: &str = "/squid-internal-mgr/";
-
 const FIVE_MINUTES: Duration = Duration::from_secs(300);
 const SIXTY_MINUTES: Duration = Duration::from_secs(3_600);
 
 /// A page: its name, a sentence for the menu, and how it is made.
-type Page = (&'static str, &'static str, fn(&Shared) -> String);
+type Page = (&'static str, &'static str, fn(&Admin) -> String);
 
 /// All pages.
 static PAGES: &[Page] = &[
     ("menu", "Cache Manager Menu", |_| menu()),
     ("info", "General Runtime Information", info),
     ("counters", "Traffic and Resource Counters", counters),
-    ("5min", "5 Minute Average of Counters", |shared| rates(&shared.history.last(FIVE_MINUTES, shared))),
-    ("60min", "60 Minute Average of Counters", |shared| rates(&shared.history.last(SIXTY_MINUTES, shared))),
+    ("5min", "5 Minute Average of Counters", |admin| rates(&admin.history.last(FIVE_MINUTES, admin))),
+    ("60min", "60 Minute Average of Counters", |admin| rates(&admin.history.last(SIXTY_MINUTES, admin))),
     ("utilization", "Cache Utilization", utilization),
     ("client_list", "Cache Client List", client_list),
     ("server_list", "Peer Cache Statistics", server_list),
@@ -35,23 +33,10 @@ static PAGES: &[Page] = &[
 ];
 
 /// The page of this path; `None` when there is no such page.
-pub fn page(shared: &Shared, path: &str) -> Option<String> {
+pub fn page(admin: &Admin, path: &str) -> Option<String> {
     let name = path.strip_prefix(PREFIX)?.split(['?', '@']).next()?;
     let name = if matches!(name, "" | "index") { "menu" } else { name };
-    PAGES.iter().find(|(page, ..)| *page == name).map(|(.., make)| make(shared))
-}
-
-/// Older squidclients ask `GET cache_object://host/info@password`: the same in today's form, an origin-form target.
-/// `None` when the bytes are no such question, or not whole.
-pub fn translated(read: &[u8]) -> Option<Vec<u8>> {
-    let rest = read.strip_prefix(b"GET cache_object://")?;
-    let end = memchr::memchr(b' ', rest)?;
-    let target = std::str::from_utf8(&rest[..end]).ok()?;
-    let page = target.split_once('/').map_or("", |(_, page)| page);
-    let page = page.split('@').next().unwrap_or_default();
-    let mut out = format!("GET {PREFIX}{page}").into_bytes();
-    out.extend_from_slice(&rest[end..]);
-    Some(out)
+    PAGES.iter().find(|(page, ..)| *page == name).map(|(.., make)| make(admin))
 }
 
 fn menu() -> String {
@@ -63,22 +48,22 @@ fn http_date(at: Duration) -> String {
     String::from_utf8_lossy(&date::format_date(Stamp(at.as_secs()))).into_owned()
 }
 
-fn info(shared: &Shared) -> String {
-    let now = Sample::now(shared);
-    let (five, sixty) = (shared.history.last(FIVE_MINUTES, shared), shared.history.last(SIXTY_MINUTES, shared));
+fn info(admin: &Admin) -> String {
+    let now = Sample::now(admin);
+    let (five, sixty) = (admin.history.last(FIVE_MINUTES, admin), admin.history.last(SIXTY_MINUTES, admin));
     let mut out = String::with_capacity(4096);
-    connections(shared, &now, &mut out);
-    cache(shared, &five, &sixty, &mut out);
+    connections(admin, &now, &mut out);
+    cache(admin, &five, &sixty, &mut out);
     medians(&five, &sixty, &mut out);
-    resources(shared, [&now, &five, &sixty], &mut out);
+    resources(admin, [&now, &five, &sixty], &mut out);
     out
 }
 
-fn uptime_seconds(shared: &Shared) -> f64 {
-    clock::wall().saturating_sub(shared.started).as_secs_f64().max(1e-3)
+fn uptime_seconds(admin: &Admin) -> f64 {
+    clock::wall().saturating_sub(admin.started).as_secs_f64().max(1e-3)
 }
 
-fn connections(shared: &Shared, now: &Sample, out: &mut String) {
+fn connections(admin: &Admin, now: &Sample, out: &mut String) {
     let failures = now.errors as f64 / (now.hits.max(1)) as f64;
     let _ = write!(
         out,
@@ -91,19 +76,19 @@ fn connections(shared: &Shared, now: &Sample, out: &mut String) {
          \tAverage HTTP requests per minute since start:\t{:.1}\n\tAverage ICP messages per minute since start:\t0.0\n\
          \tSelect loop called: 0 times, 0.000 ms avg\n",
         env!("CARGO_PKG_VERSION"),
-        http_date(shared.started),
+        http_date(admin.started),
         http_date(now.at),
-        shared.visitors().len(),
+        admin.visitors().len(),
         now.requests,
-        now.requests as f64 * 60.0 / uptime_seconds(shared),
+        now.requests as f64 * 60.0 / uptime_seconds(admin),
     );
 }
 
-fn cache(shared: &Shared, five: &Sample, sixty: &Sample, out: &mut String) {
-    let stats = shared.cache.stats();
-    let memory = percent(stats.memory_bytes, shared.config.memory_bytes);
-    let disk = shared.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
-    let disk_budget = shared.config.disk_bytes.unwrap_or(0);
+fn cache(admin: &Admin, five: &Sample, sixty: &Sample, out: &mut String) {
+    let stats = admin.common.cache.stats();
+    let memory = percent(stats.memory_bytes, admin.common.config.memory_bytes);
+    let disk = admin.common.cache.disk().map(|disk| disk.stats()).unwrap_or_default();
+    let disk_budget = admin.common.config.disk_bytes.unwrap_or(0);
     let swap = percent(disk.live_bytes, disk_budget);
     let mean = if stats.objects == 0 { 0.0 } else { stats.memory_bytes as f64 / 1024.0 / stats.objects as f64 };
     let _ = write!(
@@ -141,13 +126,13 @@ fn medians(five: &Sample, sixty: &Sample, out: &mut String) {
     }
 }
 
-fn resources(shared: &Shared, [now, five, sixty]: [&Sample; 3], out: &mut String) {
-    let up = uptime_seconds(shared);
+fn resources(admin: &Admin, [now, five, sixty]: [&Sample; 3], out: &mut String) {
+    let up = uptime_seconds(admin);
     let usage = |sample: &Sample| 100.0 * sample.cpu_seconds / sample.at.as_secs_f64().max(1e-3);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(0);
-    let objects = shared.cache.stats().objects;
-    let on_disk = shared.cache.disk().map_or(0, |disk| disk.stats().heads);
+    let objects = admin.common.cache.stats().objects;
+    let on_disk = admin.common.cache.disk().map_or(0, |disk| disk.stats().heads);
     let _ = write!(
         out,
         "Resource usage for larder:\n\tUP Time:\t{up:.3} seconds\n\tCPU Time:\t{:.3} seconds\n\tCPU Usage:\t{:.2}%\n\
@@ -163,8 +148,8 @@ fn resources(shared: &Shared, [now, five, sixty]: [&Sample; 3], out: &mut String
     );
 }
 
-fn counters(shared: &Shared) -> String {
-    let now = Sample::now(shared);
+fn counters(admin: &Admin) -> String {
+    let now = Sample::now(admin);
     let kib = |bytes: u64| bytes / 1024;
     let mut out = format!("sample_time = {}.{:06} ({})\n", now.at.as_secs(), now.at.subsec_micros(), http_date(now.at));
     for (name, value) in [
@@ -193,7 +178,7 @@ fn counters(shared: &Shared) -> String {
         out,
         "cpu_time = {:.6}\nwall_time = {:.6}",
         now.cpu_seconds,
-        (now.at - shared.started.min(now.at)).as_secs_f64()
+        (now.at - admin.started.min(now.at)).as_secs_f64()
     );
     out
 }
@@ -234,16 +219,16 @@ fn rates(sample: &Sample) -> String {
     out
 }
 
-fn utilization(shared: &Shared) -> String {
-    let five = rates(&shared.history.last(FIVE_MINUTES, shared));
-    let sixty = rates(&shared.history.last(SIXTY_MINUTES, shared));
-    let all = counters(shared);
+fn utilization(admin: &Admin) -> String {
+    let five = rates(&admin.history.last(FIVE_MINUTES, admin));
+    let sixty = rates(&admin.history.last(SIXTY_MINUTES, admin));
+    let all = counters(admin);
     format!("Cache Utilisation:\n\nLast 5 minutes:\n{five}\nLast hour:\n{sixty}\nTotals since cache startup:\n{all}")
 }
 
-fn client_list(shared: &Shared) -> String {
+fn client_list(admin: &Admin) -> String {
     let mut out = "Cache Clients:\n".to_owned();
-    let visitors = shared.visitors();
+    let visitors = admin.visitors();
     let (mut requests, many) = (0, visitors.len());
     for (address, visitor) in visitors {
         requests += visitor.requests;
@@ -256,14 +241,14 @@ fn client_list(shared: &Shared) -> String {
     let _ = write!(
         out,
         "TOTALS\nICP : 0 Queries, 0 Hits (  0%)\nHTTP: {requests} Requests, {} Hits\nClients: {many}\n",
-        shared.counters.hits.load(Ordering::Relaxed)
+        admin.common.counters.hits.load(Ordering::Relaxed)
     );
     out
 }
 
-fn server_list(shared: &Shared) -> String {
+fn server_list(admin: &Admin) -> String {
     let mut out = "There are no neighbors installed. Origins:\n\n".to_owned();
-    for origin in api::origins(shared) {
+    for origin in api::origins(admin) {
         let _ = write!(
             out,
             "Origin     : {}\nOPEN CONNS AVAILABLE: {}\nOPEN CONNS : {}\nFETCHES    : {}\nFAILED     : {}\n\n",
@@ -277,24 +262,7 @@ fn server_list(shared: &Shared) -> String {
     out
 }
 
-fn config(shared: &Shared) -> String {
-    let config = (*shared.live.value()).clone();
-    manual::dump(&Loaded { config, said: shared.said.lock().clone(), file: None })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn questions_of_older_squidclients_are_understood() {
-        let asked = b"GET cache_object://127.0.0.1/info@secret HTTP/1.0\r\nHost: x\r\n\r\n";
-        let wanted = b"GET /squid-internal-mgr/info HTTP/1.0\r\nHost: x\r\n\r\n";
-        assert_eq!(translated(asked).as_deref(), Some(&wanted[..]));
-        for other in
-            [&b"GET cache_object://a/info"[..], b"GET http://a/ HTTP/1.0\r\n\r\n", b"", b"GET cache_object://\xff/ "]
-        {
-            assert_eq!(translated(other), None);
-        }
-    }
+fn config(admin: &Admin) -> String {
+    let config = (*admin.common.live.value()).clone();
+    manual::dump(&Loaded { config, said: admin.said.lock().clone(), file: None })
 }

@@ -1,10 +1,10 @@
 //! Ports, limits, memory, clock, names and trust.
 
 use super::Finding;
+use crate::bind;
 use crate::clock;
 use crate::config::units::show_size;
 use crate::config::{Config, descriptors};
-use crate::listen;
 use crate::run::control;
 use crate::tls;
 use crate::tls::ca::Authority;
@@ -34,7 +34,7 @@ pub(super) fn ports(config: &Config) -> Vec<Finding> {
 
 fn port(setting: &str, address: SocketAddr, runs: bool) -> Finding {
     let what = format!("{setting} {address}");
-    match listen::bind_for(address, 1) {
+    match bind::bind_for(address, 1) {
         Ok(_) => Finding::well(what, "free"),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && runs => {
             Finding::well(what, "in use; a larder runs with this store")

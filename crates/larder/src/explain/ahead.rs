@@ -5,20 +5,20 @@ use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
 use super::past::Places;
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::access::{Ask, Route, Scene, Verdict};
+use crate::cache_settings;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded};
-use crate::obtain::{self, why};
+use crate::exchange::{deliver, lookup, why};
 use crate::page::Page;
 use crate::reach::{Asker, OwnAddresses};
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
-use crate::respond;
-use crate::server;
+use crate::request_body::RequestBody;
+use crate::rules::{Ask, Route, Scene, Verdict};
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times, Usable, ValidateWhy, Weighed};
 use larder_wire::date::Stamp;
-use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url, framing};
+use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Default for Asking {
 
 /// What would happen by a configuration alone, with nothing stored.
 pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
-    let cache = Cache::over(server::cache_settings(&loaded.config, 0), None);
+    let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, said: loaded.said.clone() };
     ahead(asking, &cache, "larder", &places).await
 }
@@ -195,6 +195,7 @@ async fn judge(
         }
         Verdict::Answer(page) => refused(steps, &page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),
+        Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port) => own(steps, &tunnel_words(&host, port), "tunnel"),
     }
@@ -202,10 +203,10 @@ async fn judge(
 
 /// Whether the answer that the origin is taken to give would be stored.
 fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
-    let settings = server::policy_settings(&config.policy);
+    let settings = cache_settings::policy_settings(&config.policy);
     let settings = match ask.route {
         Route::Forward(_) => settings,
-        Route::Site { .. } => server::site_policy(settings),
+        Route::Site { .. } => cache_settings::site_policy(settings),
     };
     let now = clock::now();
     match policy::storable(request, answer, Times { requested: now, received: now }, &settings) {
@@ -235,15 +236,15 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     ask.key(cache, &mut key);
     let text = String::from_utf8_lossy(&key).into_owned();
     steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
-    let framing = match framing::of_request(request) {
-        Ok(framing) => framing,
+    let body = match RequestBody::of(request) {
+        Ok(body) => body,
         Err(fault) => return own(steps, fault.detail, "own"),
     };
-    let Some((asked, joins)) = obtain::lookup(request, framing) else {
-        if obtain::wants_stored_only(request) {
+    let Some((asked, joins)) = lookup::wants(request, body) else {
+        if lookup::wants_stored_only(request) {
             return only_if_cached(steps);
         }
-        return to_origin(ask, obtain::unasked(request), "relay", Revalidates::No, steps);
+        return to_origin(ask, lookup::unasked(request), "relay", Revalidates::No, steps);
     };
     steps.push(Decision::Directives { asked: asked.into() });
     let before = cache.peek(&key, request, clock::now());
@@ -332,7 +333,7 @@ impl Weighing<'_> {
     fn lacks_bytes(&self, request: &RequestHead) -> bool {
         let stored = self.peek.selected().filter(|stored| !stored.filling);
         stored.is_some_and(|stored| {
-            let needed = respond::needed(request, &stored.kept, stored.length);
+            let needed = deliver::needed(request, &stored.kept, stored.length);
             needed.iter().any(|range| !stored.has(range))
         })
     }

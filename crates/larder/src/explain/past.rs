@@ -3,9 +3,9 @@
 use super::decision::{Decision, OfVariant, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::access::Rule;
 use crate::config::{Config, Said};
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
+use crate::rules::Rule;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,12 +3,11 @@
 use super::Order;
 use crate::client::Client;
 use crate::record::Reuse;
-use crate::session::Piece;
+use crate::request_body::{Piece, RequestBody};
 use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
 use bytes::{Buf, Bytes};
 use larder_cache::policy::Times;
 use larder_wire::date::Stamp;
-use larder_wire::framing::{self, Framing};
 use larder_wire::{Fault, FaultKind, Fields, ResponseHead, Version, encode, hop};
 use std::time::Instant;
 use tokio::sync::mpsc;
@@ -92,7 +91,7 @@ impl Order {
 
     async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
         let now = self.notes.attempt();
-        let requested = self.worker.stamp_at(now);
+        let requested = self.env.stamp_at(now);
         if self.notes.attempts.get() > 1 {
             self.writer.reached(false);
         }
@@ -112,8 +111,8 @@ impl Order {
                 let times = self.answered(&head, requested);
                 Ok(Answer { head, times, connection, uplink: None })
             }
-            Some(pieces) => {
-                let chunked = framing::of_request(&self.request) == Ok(Framing::Chunked);
+            Some((pieces, length)) => {
+                let chunked = length == RequestBody::Unknown;
                 let mut uplink = Uplink::new(bytes, pieces, chunked);
                 let head = Box::pin(self.exchange(&mut connection, &mut uplink)).await?;
                 let times = self.answered(&head, requested);
@@ -124,14 +123,14 @@ impl Order {
     }
 
     async fn lease(&self, fresh: Fresh, now: Instant) -> Result<Connection, UpstreamFault> {
-        let (reach, client) = (self.worker.reach(self.ask.asker()), Some(Client::at(self.peer.ip())));
-        self.worker.upstreams.connection_at(self.ask.connects_to(), fresh, &reach, now.into(), client).await
+        let (reach, client) = (self.env.reach(self.ask.asker()), Some(Client::at(self.client.ip())));
+        self.env.upstreams.connection_at(self.ask.connects_to(), fresh, &reach, now.into(), client).await
     }
 
     fn answered(&self, head: &ResponseHead, requested: Stamp) -> Times {
         let now = Instant::now();
         self.notes.answered(now, head.status);
-        Times { requested, received: self.worker.stamp_at(now) }
+        Times { requested, received: self.env.stamp_at(now) }
     }
 
     async fn final_head(&self, connection: &mut Connection) -> Result<ResponseHead, UpstreamFault> {

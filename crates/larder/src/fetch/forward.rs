@@ -1,8 +1,8 @@
 //! The fields of a request as any origin gets them, whatever way the request takes (RFC 9110 section 7.6).
 
-use crate::access::{Ask, Route};
+use crate::env::Env;
 use crate::record::Notes;
-use crate::worker::Worker;
+use crate::rules::{Ask, Route};
 use larder_wire::{Fields, Method, RequestHead, encode, hop};
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ const ADDED_LINES: usize = 4;
 
 /// The request's fields with those that we own: `Host`, `Via`, the forwarding fields of a site, the place in a trace; without
 /// those of the client's connection.
-pub fn forwarded(worker: &Worker, request: &RequestHead, ask: &Ask, peer: SocketAddr, notes: &Notes) -> Fields {
+pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, notes: &Notes) -> Fields {
     let mut fields = request.fields.with_room(ADDED_BYTES, ADDED_LINES);
     hop::strip(&mut fields);
     fields.remove("Proxy-Authorization");
@@ -29,9 +29,9 @@ pub fn forwarded(worker: &Worker, request: &RequestHead, ask: &Ask, peer: Socket
         fields.push("X-Forwarded-For", address);
         fields.push("X-Forwarded-Proto", ask.url.scheme.as_str());
     }
-    fields.push("Via", worker.shared.via(request.version));
+    fields.push("Via", env.common.via(request.version));
     if let Some(sampled) = notes.sampled.get() {
-        sampled.tell(&mut fields);
+        sampled.write_to(&mut fields);
     }
     fields
 }

@@ -1,8 +1,8 @@
 //! A fetch in the hands of the client that began it: until the head of the answer is here it has no task of its own, so
 //! that a short answer takes one turn of one task from the origin's socket to the client's.
 
+use crate::env::Env;
 use crate::upstream::{AskedOrigin, Unread};
-use crate::worker::Worker;
 use larder_cache::entry::{Wanted, Watch};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,14 +17,14 @@ use tokio::runtime::Handle;
 pub struct Led {
     run: Option<Run>,
     left: Option<Left>,
-    worker: Rc<Worker>,
+    env: Rc<Env>,
 }
 
 pub(super) type Run = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Led {
-    pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, worker: Rc<Worker>) -> Led {
-        Led { run: Some(run), left: Some(Left { watch, asks, leave: None }), worker }
+    pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, env: Rc<Env>) -> Led {
+        Led { run: Some(run), left: Some(Left { watch, asks, leave: None }), env }
     }
 
     /// Does something for the client while the fetch goes on. The fetch has the first turn: `work` sees what it brought.
@@ -43,7 +43,7 @@ impl Led {
         match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
             Ok(Poll::Pending) => self.run = Some(run),
             Ok(Poll::Ready(())) => {}
-            Err(_) => self.worker.tally.panics.add(1),
+            Err(_) => self.env.tally.panics.add(1),
         }
     }
 }

@@ -4,20 +4,20 @@
 //! for it ([`Led`]). It outlives that client when [`Writer::room`] says so, and knows it only as the sender of a request
 //! body.
 
-use crate::access::{Ask, Route};
 use crate::clock;
+use crate::env::{Common, Env};
 use crate::place;
 use crate::reach;
 use crate::record::{Keeping, Notes};
-use crate::session::Piece;
+use crate::request_body::{Piece, RequestBody};
+use crate::rules::{Ask, Route};
 use crate::upstream::{Connection, UpstreamFault};
-use crate::worker::Worker;
 use ask::Answer;
 use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
-use larder_wire::framing::{self, Framing};
+use larder_wire::framing::Framing;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
@@ -41,13 +41,13 @@ pub use part::{Refill, asks_part};
 /// One request to an origin.
 pub struct Order {
     /// The worker that fetches.
-    pub worker: Rc<Worker>,
+    pub env: Rc<Env>,
     /// What for, and where.
     pub ask: Ask,
     /// The request as the client sent it; the rules of RFC 9111 look at this one.
     pub request: Rc<RequestHead>,
     /// Who sent it.
-    pub peer: SocketAddr,
+    pub client: SocketAddr,
     /// It came through the listener of a `larder run`.
     pub for_run: bool,
     /// How it is changed on the way.
@@ -56,8 +56,8 @@ pub struct Order {
     pub writer: Writer,
     /// The hole of a stored response that the answer is to fill.
     pub fill: Option<Fill>,
-    /// The request's body.
-    pub body: Option<mpsc::Receiver<Piece>>,
+    /// The pieces of the request's body, and what is known of its length.
+    pub body: Option<(mpsc::Receiver<Piece>, RequestBody)>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
     /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
@@ -132,11 +132,11 @@ enum Keepable {
 
 /// Begins a fetch for a client that waits for its answer.
 pub fn begin(order: Box<Order>) -> Led {
-    let (worker, watch) = (Rc::clone(&order.worker), order.writer.watch(order.fill.as_ref()));
-    let asks = worker.upstreams.asked(order.ask.connects_to());
+    let (env, watch) = (Rc::clone(&order.env), order.writer.watch(order.fill.as_ref()));
+    let asks = env.upstreams.asked(order.ask.connects_to());
     match order.notes.sampled.get() {
-        None => Led::new(place::boxed(|| run(order)), watch, asks, worker),
-        Some(_) => Led::new(Box::pin(run_traced(order)), watch, asks, worker),
+        None => Led::new(place::boxed(|| run(order)), watch, asks, env),
+        Some(_) => Led::new(Box::pin(run_traced(order)), watch, asks, env),
     }
 }
 
@@ -147,11 +147,11 @@ pub fn lead(order: Box<Order>) {
 
 /// The same for a fetch that has a place in a trace.
 async fn run_traced(order: Box<Order>) {
-    let (worker, notes) = (Rc::clone(&order.worker), Rc::clone(&order.notes));
+    let (env, notes) = (Rc::clone(&order.env), Rc::clone(&order.notes));
     let (method, url) = (order.request.method.clone(), order.ask.url_at_origin());
     Box::pin(run(order)).await;
-    if let Some(traces) = &worker.shared.traces {
-        traces.end_fetch(&method, &url, &notes, &worker.tally.spans);
+    if let Some(traces) = &env.common.traces {
+        traces.end_fetch(&method, &url, &notes, &env.tally.spans);
     }
 }
 
@@ -187,7 +187,7 @@ async fn run(mut order: Box<Order>) {
             part::Filled::By(filled) => {
                 let (fill, own) = *filled;
                 order.writer.redirect_with(fill.entry(), own);
-                let sink = Sink::Hole(fill, Arc::clone(&order.worker.shared.cache));
+                let sink = Sink::Hole(fill, Arc::clone(&order.env.common.cache));
                 let poured = pour(sink, answer.connection, None).await;
                 return poured.unwrap_or_else(|word| order.notes.broke_off(word));
             }
@@ -213,7 +213,7 @@ async fn run(mut order: Box<Order>) {
     {
         return order.writer.redirect(&stale, Said::StaleIfError);
     }
-    order.worker.shared.forget_unsafe(&order.request.method, &order.ask, &head);
+    invalidate_changed(&order.env.common, &order.request.method, &order.ask, &head);
     let declared = declared_length(&head, &order.request.method, connection.framing());
     let notes = Rc::clone(&order.notes);
     let keepable = order.keepable(&connection);
@@ -234,8 +234,8 @@ impl Order {
 
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
-        let mut fields = forwarded(&self.worker, &self.request, &self.ask, self.peer, &self.notes);
-        if self.body.is_some() && framing::of_request(&self.request) == Ok(Framing::Chunked) {
+        let mut fields = forwarded(&self.env, &self.request, &self.ask, self.client, &self.notes);
+        if matches!(self.body, Some((_, RequestBody::Unknown))) {
             fields.push("Transfer-Encoding", "chunked");
         }
         match self.errand {
@@ -266,7 +266,7 @@ impl Order {
         let (entry, kept) = policy::choose(terms, &self.request)?;
         let permitted = permits(kept.terms.as_ref()?, &asked, now, self.policy());
         // It may have been purged since the fetch began.
-        let permitted = permitted && self.worker.shared.cache.is_stored(entry, now);
+        let permitted = permitted && self.env.common.cache.is_stored(entry, now);
         permitted.then(|| Arc::clone(entry))
     }
 
@@ -287,14 +287,14 @@ impl Order {
     fn forget_selected(&self) {
         for (entry, kept) in self.writer.candidates() {
             if kept.terms.as_ref().is_some_and(|terms| terms.answers(&self.request)) {
-                self.worker.shared.cache.drop_entry(entry);
+                self.env.common.cache.drop_entry(entry);
             }
         }
     }
 
     /// The answer to a HEAD says something of what a GET brought (RFC 9111 section 4.3.5).
     fn learn_from_head(&self, head: &ResponseHead, times: Times) {
-        let cache = &self.worker.shared.cache;
+        let cache = &self.env.common.cache;
         let Some((entry, kept)) = cache.stored(self.writer.key().text(), &self.request) else { return };
         let Some(terms) = &kept.terms else { return };
         let mut stored = kept.head.clone();
@@ -326,17 +326,27 @@ impl Order {
 
     /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
     fn policy(&self) -> &policy::Settings {
-        policy_of(&self.worker, &self.ask.route, self.for_run)
+        policy_of(&self.env.common, &self.ask.route, self.for_run)
     }
 }
 
-/// The rules for what comes by this route.
-pub fn policy_of<'a>(worker: &'a Worker, route: &Route, for_run: bool) -> &'a policy::Settings {
-    let shared = &worker.shared;
+/// The caching rules for responses that come by this route.
+pub fn policy_of<'a>(common: &'a Common, route: &Route, for_run: bool) -> &'a policy::Settings {
     match route {
-        Route::Forward(_) if for_run => &shared.run_policy,
-        Route::Forward(_) => &shared.cache.settings().policy,
-        Route::Site { .. } => &shared.site_policy,
+        Route::Forward(_) if for_run => &common.run_policy,
+        Route::Forward(_) => &common.cache.settings().policy,
+        Route::Site { .. } => &common.site_policy,
+    }
+}
+
+/// After an unsafe method that succeeded, responses that it may have changed are invalidated (RFC 9111 section 4.4).
+pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response: &ResponseHead) {
+    if !method.is_safe() {
+        for changed in policy::invalidated(method, &ask.url, response) {
+            let mut key = Vec::new();
+            ask.key_for(&changed, &common.cache, &mut key);
+            common.cache.invalidate(&key);
+        }
     }
 }
 
@@ -419,7 +429,7 @@ fn renew(
         }
         Err(why) => why,
     };
-    let cache = &order.worker.shared.cache;
+    let cache = &order.env.common.cache;
     order.notes.keeping.replace(Some(Keeping::Not(why)));
     cache.mark_pass(order.writer.key().text(), times.received, why);
     // What is for one user says nothing of what others have; what forbids to keep it says it to all.
@@ -444,7 +454,7 @@ fn publish(
     times: Times,
     keepable: Keepable,
 ) -> Option<Sink> {
-    let shared = Arc::clone(&order.worker.shared);
+    let cache = Arc::clone(&order.env.common.cache);
     let too_long = declared.is_some_and(|length| !order.writer.takes(length));
     let settings = order.policy();
     policy::dated(&mut head, times.received);
@@ -464,7 +474,7 @@ fn publish(
                 order.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, times);
                 let fill = order.writer.store_part(kept, &range, length);
-                return fill.map(|fill| Sink::Hole(fill, Arc::clone(&shared.cache)));
+                return fill.map(|fill| Sink::Hole(fill, Arc::clone(&cache)));
             }
             None => pass(&mut order, head, declared, NotStored::Partial, times),
         },
@@ -497,7 +507,7 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
 fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if order.errand.is_shared() {
         order.notes.keeping.replace(Some(Keeping::Not(why)));
-        order.worker.shared.cache.mark_pass(order.writer.key().text(), times.received, why);
+        order.env.common.cache.mark_pass(order.writer.key().text(), times.received, why);
         if head.status < 500 && why != NotStored::Address && order.speaks_for_all(&head) {
             order.forget_selected();
         }

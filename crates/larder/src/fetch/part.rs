@@ -6,8 +6,8 @@
 //! is here after an answer and not more than `abandoned_bytes_max` are missing, the rest is fetched behind it.
 
 use super::{Answer, Errand, Keepable, Order, lead};
-use crate::access::Ask;
-use crate::worker::Worker;
+use crate::env::Env;
+use crate::rules::Ask;
 use larder_cache::entry::{Entry, Fill, Kept};
 use larder_cache::policy::{self, NotStored, Terms, Times};
 use larder_wire::date::format_date;
@@ -95,7 +95,7 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
     let may_ask_again = order.writer.readers() > 0;
     let is_refused = head.status == 206 && may_ask_again && is_refused(order, &entry, head, times);
     if is_refused && keepable != Keepable::No {
-        order.worker.shared.cache.drop_entry(&entry);
+        order.env.common.cache.drop_entry(&entry);
     }
     if is_refused || keepable == Keepable::No || !order.speaks_for_all(head) {
         // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
@@ -106,7 +106,7 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
         let ask_again = keepable == Keepable::No || head.status == 206 || head.status == 412;
         return if ask_again { Filled::AskAgain } else { Filled::ByAnother };
     }
-    let cache = &order.worker.shared.cache;
+    let cache = &order.env.common.cache;
     match head.status {
         206 => {
             // The head is renewed before those who wait are woken, so that they see its age.
@@ -182,7 +182,7 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -
             entry.renew(Kept::new(kept.head.clone(), Some(older), times.received), order.writer.epoch());
         }
         // It is the answer to those who asked before; nobody else gets it.
-        Err(_) => order.worker.shared.cache.drop_entry(entry),
+        Err(_) => order.env.common.cache.drop_entry(entry),
     }
     Some(Kept::new(own, Some(own_terms), times.received))
 }
@@ -190,13 +190,13 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -
 /// All that it takes to ask for more of an object while it is delivered.
 pub struct Refill {
     /// The worker that fetches.
-    pub worker: Rc<Worker>,
+    pub env: Rc<Env>,
     /// What for, and where.
     pub ask: Ask,
     /// The request that met the hole.
     pub request: Rc<RequestHead>,
     /// Who sent it.
-    pub peer: SocketAddr,
+    pub client: SocketAddr,
     /// It came through the listener of a `larder run`.
     pub for_run: bool,
 }
@@ -216,10 +216,10 @@ impl Refill {
             return;
         }
         tokio::task::spawn_local(async move {
-            let bytes_max = self.worker.shared.cache.settings().abandoned_bytes_max;
+            let bytes_max = self.env.common.cache.settings().abandoned_bytes_max;
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
                 // Nobody waits for it.
-                let Some(_leave) = self.worker.upstreams.asked(self.ask.connects_to()).unread() else { return };
+                let Some(_leave) = self.env.upstreams.asked(self.ask.connects_to()).unread() else { return };
                 let Some(order) = self.order(&entry, &hole) else { return };
                 Box::pin(super::run(order)).await;
                 // It was not filled: the origin is in trouble, or has something else now.
@@ -232,12 +232,12 @@ impl Refill {
 
     fn order(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Box<Order>> {
         let fill = entry.begin_fill(hole)?;
-        let (_, writer) = self.worker.shared.cache.beside(entry.key().text());
+        let (_, writer) = self.env.common.cache.beside(entry.key().text());
         Some(Box::new(Order {
-            worker: Rc::clone(&self.worker),
+            env: Rc::clone(&self.env),
             ask: self.ask.clone(),
             request: Rc::clone(&self.request),
-            peer: self.peer,
+            client: self.client,
             for_run: self.for_run,
             errand: Errand::Hole,
             writer,

@@ -1,8 +1,25 @@
 //! Requests by outcome, with their times and bytes: cells of one worker, and their sums.
 
-use super::{Cause, Count, Outcome, Record};
+use super::{Cause, Outcome, Record};
 use std::array::from_fn;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter of one worker; no other thread touches it.
+#[derive(Debug, Default)]
+pub struct Count(Cell<u64>);
+
+impl Count {
+    /// Counts.
+    pub fn add(&self, many: u64) {
+        self.0.set(self.0.get() + many);
+    }
+
+    /// The count since the last call of this.
+    pub fn take(&self) -> u64 {
+        self.0.take()
+    }
+}
 
 /// Upper bounds of the latency buckets, in microseconds; what takes longer is in one more.
 pub const BOUNDS_MICROS: [u64; 19] = [

@@ -5,28 +5,24 @@ mod cause;
 mod measures;
 mod number;
 mod ring;
+mod run;
 mod trail;
 
 pub use cause::Cause;
-pub use measures::{BOUNDS_MICROS, CLASSES, Measures, Sums as OutcomeSums};
+pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
-pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Trail, Variant};
+pub use run::{Run, RunMiss, RunStats};
+pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Rule, Trail, Variant};
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;
-use crate::log::Lines;
 use crate::page::Page;
-use crate::run::control::{RunMiss, RunStats};
-use crate::trace::{Sampled, Spans};
+use crate::sampling::Sampled;
 use larder_wire::date::Stamp;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
-use parking_lot::Mutex;
-use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How an answer came about. Each answer has exactly one.
@@ -355,163 +351,6 @@ impl Record {
 
 fn micros(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into())
-}
-
-/// A counter of one worker; no other thread touches it.
-#[derive(Debug, Default)]
-pub struct Count(Cell<u64>);
-
-impl Count {
-    /// Counts.
-    pub fn add(&self, many: u64) {
-        self.0.set(self.0.get() + many);
-    }
-
-    fn take(&self) -> u64 {
-        self.0.take()
-    }
-}
-
-/// The table of counters below is their documentation too.
-macro_rules! counters {
-    ($($name:ident: $doc:literal,)*) => {
-        /// What one worker counted since it last told.
-        #[derive(Debug, Default)]
-        pub struct Tally {
-            $(#[doc = $doc] pub $name: Count,)*
-            /// Requests by outcome.
-            pub measures: Measures<Count>,
-            /// Log lines that wait to be written.
-            pub lines: Lines,
-            /// Spans that wait to be sent.
-            pub spans: Spans,
-            /// The last requests.
-            pub ring: Ring,
-        }
-
-        /// What all workers counted since the start.
-        #[derive(Debug, Default)]
-        pub struct Counters {
-            $(#[doc = $doc] pub $name: AtomicU64,)*
-            /// Requests by outcome.
-            pub measures: Measures<AtomicU64>,
-        }
-
-        impl Counters {
-            /// Takes over what a worker counted.
-            pub fn add(&self, tally: &Tally) {
-                $(match tally.$name.take() {
-                    0 => {}
-                    some => { self.$name.fetch_add(some, Ordering::Relaxed); }
-                })*
-                self.measures.add(&tally.measures);
-            }
-
-            /// Each counter by name, with its documentation.
-            pub fn each(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((stringify!($name), $doc, self.$name.load(Ordering::Relaxed)),)*]
-            }
-        }
-    };
-}
-
-counters! {
-    connections: "Client connections accepted.",
-    connections_refused: "Client connections refused because there were too many.",
-    handshakes_failed: "TLS handshakes with clients that failed.",
-    requests: "Requests answered.",
-    hits: "Requests answered from the store, after a validation or from another request's fetch too.",
-    misses: "Requests for which an origin was asked.",
-    failures: "Requests whose origin could not be had.",
-    refusals: "Requests answered by Larder itself.",
-    tunnels: "CONNECTs and upgrades whose bytes were passed on, and CONNECTs that were opened.",
-    bytes_from_store: "Body bytes sent that came from the store.",
-    bytes_fetched: "Body bytes sent that came from an origin for this request.",
-    faults: "Requests refused because their bytes were no proper HTTP.",
-    panics: "Requests that met a broken invariant and were answered 500.",
-}
-
-impl Tally {
-    /// Counts one request.
-    pub fn count(&self, record: &Record) {
-        self.requests.add(1);
-        self.measures.count(record);
-        match record.outcome {
-            outcome if outcome.is_from_store() => {
-                self.hits.add(1);
-                self.bytes_from_store.add(record.bytes);
-            }
-            Outcome::Miss(_) => {
-                self.misses.add(1);
-                self.bytes_fetched.add(record.bytes);
-            }
-            Outcome::Failed(_) => self.failures.add(1),
-            Outcome::Tunnel | Outcome::Opened => self.tunnels.add(1),
-            _ => self.refusals.add(1),
-        }
-    }
-}
-
-/// What came through the listener of one `larder run`.
-#[derive(Debug, Default)]
-pub struct Run {
-    /// Its name.
-    pub id: String,
-    sums: Mutex<Sums>,
-}
-
-#[derive(Debug, Default)]
-struct Sums {
-    stats: RunStats,
-    misses: BTreeMap<(&'static str, Option<&'static str>), u64>,
-    refused: BTreeMap<&'static str, u64>,
-    failed: BTreeMap<&'static str, u64>,
-}
-
-impl Run {
-    /// A run of which nothing came yet.
-    pub fn new(id: String) -> Run {
-        Run { id, sums: Mutex::default() }
-    }
-
-    /// Counts one request. A CONNECT that was opened is none of the command's: those inside are.
-    pub fn count(&self, record: &Record) {
-        if record.outcome == Outcome::Opened {
-            return;
-        }
-        let mut sums = self.sums.lock();
-        sums.stats.requests += 1;
-        match record.outcome {
-            Outcome::Miss(cause) => {
-                sums.stats.bytes_fetched += record.bytes;
-                *sums.misses.entry((cause.as_str(), record.not_stored)).or_default() += 1;
-            }
-            Outcome::Tunnel => {
-                sums.stats.tunnels += 1;
-                sums.stats.bytes_tunnelled += record.bytes;
-            }
-            Outcome::Own(word) => *sums.refused.entry(word).or_default() += 1,
-            Outcome::Failed(word) => *sums.failed.entry(word).or_default() += 1,
-            _ => {
-                sums.stats.hits += 1;
-                sums.stats.bytes_from_store += record.bytes;
-            }
-        }
-    }
-
-    /// All that came.
-    pub fn stats(&self) -> RunStats {
-        let sums = self.sums.lock();
-        let misses = sums.misses.iter().map(|(&(cause, not_stored), &requests)| RunMiss {
-            cause: cause.to_owned(),
-            not_stored: not_stored.map(str::to_owned),
-            requests,
-        });
-        let mut misses: Vec<RunMiss> = misses.collect();
-        misses.sort_by_key(|miss| std::cmp::Reverse(miss.requests));
-        let words = |of: &BTreeMap<&str, u64>| of.iter().map(|(word, many)| ((*word).to_owned(), *many)).collect();
-        RunStats { misses, refused: words(&sums.refused), failed: words(&sums.failed), ..sums.stats.clone() }
-    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 
 use super::Cause;
 use super::ring::beginning;
-use crate::access::Rule;
 use crate::ahead::ahead;
-use crate::trace::Sampled;
+use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
@@ -31,6 +30,21 @@ pub struct Trail {
     asked: Option<Wishes>,
     /// The freshness of the stored response, and what was made of it.
     pub weighed: Option<(Weighed, Usable)>,
+}
+
+/// By which rule a request is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// The forward proxy, by `access.clients`.
+    Forward,
+    /// The origin of the listener.
+    Listener,
+    /// A site, by its place among the sites that were in force.
+    Site(u16),
+    /// It came through a tunnel that was opened.
+    Tunnel,
+    /// Somebody asks about a URL, whoever may serve it.
+    Question,
 }
 
 /// What a request asks of a cache. Nearly all ask for nothing.

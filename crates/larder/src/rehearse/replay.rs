@@ -5,10 +5,10 @@
 
 use super::LIMITS;
 use super::line::{self, Line};
-use crate::access::{Scene, Verdict};
 use crate::config::Config;
 use crate::lines::{self, NextLine};
 use crate::reach::{Asker, OwnAddresses};
+use crate::rules::{Scene, Verdict};
 use larder_cache::evict::{Evict, S3Fifo, Seat, Weighed};
 use larder_cache::key::KeySeed;
 use larder_wire::parse::{self, Parsed};
@@ -125,11 +125,12 @@ impl<'a> Side<'a> {
                     *self.origins.entry(origin.clone()).or_default() += 1;
                 }
                 fate.origin = Some(origin);
-                if matches!(ask.route, crate::access::Route::Forward(_)) { "forward" } else { "site" }
+                if matches!(ask.route, crate::rules::Route::Forward(_)) { "forward" } else { "site" }
             }
             Verdict::Purge(_) => "purge",
             Verdict::Tunnel(..) => "tunnel",
             Verdict::Answer(page) => page.word,
+            Verdict::Manager(_) => "manager",
             Verdict::Echo => "trace",
         };
         *self.verdicts.entry(fate.verdict).or_default() += 1;

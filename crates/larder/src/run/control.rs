@@ -3,6 +3,7 @@
 //! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` opens an
 //! intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
 
+pub use crate::record::{RunMiss, RunStats};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -39,41 +40,6 @@ pub struct Reloaded {
     pub changed: Vec<String>,
     /// Settings whose new value waits for a restart.
     pub needs_restart: Vec<String>,
-}
-
-/// What came through a run's listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RunStats {
-    /// Requests answered.
-    pub requests: u64,
-    /// Those answered from the store, after a validation too.
-    pub hits: u64,
-    /// Body bytes sent to the command that came from the store.
-    pub bytes_from_store: u64,
-    /// Body bytes sent to the command that origins had sent for it.
-    pub bytes_fetched: u64,
-    /// Requests for which origins were asked, by reason, the most frequent first.
-    pub misses: Vec<RunMiss>,
-    /// Tunnels that were not opened.
-    pub tunnels: u64,
-    /// Bytes that went through them, towards the command.
-    pub bytes_tunnelled: u64,
-    /// Requests that Larder answered by itself (a refusal, a limit), by the word of the log.
-    pub refused: Vec<(String, u64)>,
-    /// Requests whose origin could not be had, by the word of the log.
-    pub failed: Vec<(String, u64)>,
-}
-
-/// Requests of a run for which origins were asked for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunMiss {
-    /// Why the store had no answer: the word of the log.
-    pub cause: String,
-    /// Why the origin's answer was not kept, if it was not.
-    pub not_stored: Option<String>,
-    /// How many.
-    pub requests: u64,
 }
 
 /// Talks to the server behind a socket, one connection a request.

@@ -12,8 +12,9 @@ mod summary;
 
 use crate::config::{Config, Listen, Sites};
 use crate::diagnostics;
+use crate::record::RunStats;
 use crate::tls::{TlsError, bundle};
-use control::{RunStarted, RunStats};
+use control::RunStarted;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

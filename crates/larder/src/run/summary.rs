@@ -1,6 +1,6 @@
 //! What a run says at its end: bytes first, then each reason for a fetch, in sentences, with what would change it.
 
-use super::control::{RunMiss, RunStats};
+use crate::record::{RunMiss, RunStats};
 use std::time::Duration;
 
 /// Reasons that are told; the rest is counted together.

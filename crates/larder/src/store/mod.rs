@@ -185,7 +185,7 @@ pub fn notices(store: &Store) -> Vec<String> {
 
 /// The totals as lines for people.
 pub fn summary(stats: &Stats) -> Vec<(&'static str, String)> {
-    let bytes = crate::control::size;
+    let bytes = crate::config::units::rounded_size;
     let share = |part: u64, whole: u64| format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64);
     Vec::from([
         ("objects", stats.heads.to_string()),

@@ -6,6 +6,7 @@
 pub mod bundle;
 pub mod ca;
 pub mod hello;
+pub mod interception;
 pub mod pass;
 pub mod server;
 

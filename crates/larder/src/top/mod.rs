@@ -3,7 +3,8 @@
 mod feed;
 mod view;
 
-use crate::control::{self, Hot, Now, Second, Window};
+use crate::config::units::rounded_size;
+use crate::control::{Hot, Now, Second, Window};
 use crate::run::control::Client;
 use feed::Event;
 use ratatui::DefaultTerminal;
@@ -183,11 +184,11 @@ fn line(now: &Now) -> String {
         "{} req/s  from the store {}  saved {}  median {}  99 % {}  failed {failed}/s  memory {} of {}",
         from_store + fetched + other + failed,
         view::percent(now.window.from_store, requests),
-        control::size(now.bytes_from_store),
+        rounded_size(now.bytes_from_store),
         view::within(median_micros),
         view::within(p99_micros),
-        control::size(now.memory_bytes),
-        control::size(now.memory_bytes_max),
+        rounded_size(now.memory_bytes),
+        rounded_size(now.memory_bytes_max),
     )
 }
 

@@ -1,7 +1,8 @@
 //! What the screen looks like: a function of what is known.
 
 use super::{Recent, Screen, Shown, State};
-use crate::control::{self, Second};
+use crate::config::units::rounded_size;
+use crate::control::Second;
 use crate::record::BOUNDS_MICROS;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -67,7 +68,7 @@ fn draw_figures(frame: &mut Frame, area: Rect, screen: &Screen) {
             percent(window.from_store, window.requests),
             format!("{} of bytes", percent(window.bytes_from_store, moved)),
         ),
-        ("saved", control::size(now.bytes_from_store), format!("{} fetched", control::size(now.bytes_fetched))),
+        ("saved", rounded_size(now.bytes_from_store), format!("{} fetched", rounded_size(now.bytes_fetched))),
         ("median", within(window.median_micros), format!("99 % {}", within(window.p99_micros))),
         ("failed", window.failed.to_string(), "in five minutes".to_owned()),
     ];
@@ -146,7 +147,7 @@ fn gauge(name: &str, held: u64, max: u64, objects: u64, width: u16) -> Line<'sta
     let long = u64::from(width.saturating_sub(GAUGE_WORDS).clamp(8, 60));
     let full = if max == 0 { 0 } else { (held.min(max) * long).div_ceil(max) };
     let bar = |from, to| (from..to).map(|_| '━').collect::<String>();
-    let words = format!("  {} of {}, {objects} objects", control::size(held), control::size(max));
+    let words = format!("  {} of {}, {objects} objects", rounded_size(held), rounded_size(max));
     Line::from(vec![format!("{name:8}").into(), bar(0, full).fg(STORE), bar(full, long).dark_gray(), words.dim()])
 }
 
@@ -155,7 +156,7 @@ fn draw_hot(frame: &mut Frame, area: Rect, screen: &Screen) {
         Row::new([
             number(row.requests),
             Cell::from(Line::from(percent(row.from_store, row.requests)).right_aligned()),
-            Cell::from(Line::from(control::size(row.bytes)).right_aligned()),
+            Cell::from(Line::from(rounded_size(row.bytes)).right_aligned()),
             Cell::from(row.name.clone()),
         ])
     });
@@ -185,7 +186,7 @@ fn draw_requests(frame: &mut Frame, area: Rect, screen: &Screen) {
         Row::new([
             Cell::from(recent.outcome.clone()).style(tone(recent)),
             number(recent.status.into()),
-            Cell::from(Line::from(control::size(recent.bytes)).right_aligned()),
+            Cell::from(Line::from(rounded_size(recent.bytes)).right_aligned()),
             Cell::from(Line::from(time(recent.micros)).right_aligned()),
             Cell::from(format!("{} {}", recent.method, recent.url)),
         ])

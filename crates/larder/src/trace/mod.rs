@@ -4,18 +4,15 @@
 //! waits is bounded (`tracing.queue_spans_max`); what comes beyond is dropped and counted, and no request ever waits for it.
 
 mod collector;
-mod context;
-mod draws;
 mod otlp;
 mod span;
 
-pub use context::{Flag, Parent, Place, SpanId, TRACEPARENT, TRACESTATE, TraceId};
-pub use draws::Draws;
 pub use span::{Kind, Span, Value};
 
 use crate::caught;
 use crate::config::Config;
 use crate::record::{Names, Notes, Query, Record};
+use crate::sampling::{Draws, Sampled};
 use collector::{Collector, Trouble};
 use larder_wire::{Method, RequestHead, Url};
 use rustls::ClientConfig;
@@ -67,14 +64,6 @@ pub struct Spans {
     draws: Draws,
 }
 
-/// The place of a request that is sampled, and whether its sender's place could be read.
-#[derive(Clone, Debug)]
-pub struct Sampled {
-    /// Its place.
-    pub place: Place,
-    parent_was_valid: bool,
-}
-
 enum Order {
     Send(Vec<Span>),
     /// Says when all that came before is sent.
@@ -97,16 +86,9 @@ impl Traces {
         Ok(Some(Traces { orders, counts, queue_spans_max: settings.queue_spans_max, query }))
     }
 
-    /// Whether a request is sampled: as its sender says, or by the share.
+    /// The place of a request in a trace, where it is sampled.
     pub fn begin(&self, request: &RequestHead, share: f64, spans: &Spans) -> Option<Box<Sampled>> {
-        let parent = Parent::of(&request.fields);
-        let sampled = match parent {
-            Some(parent) => parent.flag == Flag::Sampled,
-            None => spans.draws.is_among(share),
-        };
-        let begin =
-            || Box::new(Sampled { place: Place::begin(parent, &spans.draws), parent_was_valid: parent.is_some() });
-        sampled.then(begin)
+        Sampled::begin(request, share, &spans.draws)
     }
 
     /// A request is over.
@@ -151,18 +133,6 @@ impl Traces {
     /// What became of all spans so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
-    }
-}
-
-impl Sampled {
-    /// The place of a fetch for this request.
-    pub fn fetch(&mut self) -> Sampled {
-        Sampled { place: self.place.child(), parent_was_valid: self.parent_was_valid }
-    }
-
-    /// Tells the origin.
-    pub fn tell(&self, fields: &mut larder_wire::Fields) {
-        self.place.tell(fields, self.parent_was_valid);
     }
 }
 

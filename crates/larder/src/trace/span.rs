@@ -1,9 +1,9 @@
 //! Spans as values: what is told of a request and of a fetch, by OpenTelemetry's conventions for HTTP.
 
-use super::context::Place;
 use crate::clock;
 use crate::config::Tracing;
 use crate::record::{Names, Notes, Outcome, Query, Record, Reuse, shortened};
+use crate::sampling::Place;
 use larder_wire::{Method, Url, Version};
 use std::borrow::Cow;
 use std::time::Duration;

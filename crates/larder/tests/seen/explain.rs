@@ -119,20 +119,20 @@ impl Play {
     fn places(&self) -> larder::explain::Places {
         let shared = self.server.shared();
         larder::explain::Places {
-            config: shared.live.value(),
-            edition: shared.live.edition(),
+            config: shared.common.live.value(),
+            edition: shared.common.live.edition(),
             said: shared.said.lock().clone(),
         }
     }
 
     fn foretold(&self, asking: &Asking) -> Explanation {
         let shared = self.server.shared();
-        self.runtime.block_on(ahead(asking, &shared.cache, &shared.via_name, &self.places())).unwrap()
+        self.runtime.block_on(ahead(asking, &shared.common.cache, &shared.common.via_name, &self.places())).unwrap()
     }
 
     fn told(&self, id: &str) -> Explanation {
         let (shared, places) = (self.server.shared(), self.places());
-        let (names, number) = (shared.names.clone(), shared.names.number(Id::parse(id).unwrap()));
+        let (names, number) = (shared.common.names.clone(), shared.common.names.number(Id::parse(id).unwrap()));
         let look = shared.look(move |ring| ring.find(number, |record| past(record, &names, &places)));
         self.runtime.block_on(look).into_iter().flatten().next().unwrap_or_else(|| panic!("{id} is not kept"))
     }
@@ -190,7 +190,7 @@ impl Play {
             *self.causes.entry(cause.as_str()).or_default() += 1;
         }
         assert!(after.request.outcome != "miss" || after.request.cause.is_some(), "{after}");
-        let cache = &self.server.shared().cache;
+        let cache = &self.server.shared().common.cache;
         let all = Scope::Prefix(b"http".as_slice().into());
         match self.dice.below(200) {
             0 => drop(self.runtime.block_on(cache.purge_key(asking.url.as_bytes()).finish())),
@@ -222,7 +222,7 @@ fn agree(before: &Explanation, after: &Explanation, asking: &Asking) {
 }
 
 /// The decision on freshness follows from the numbers that are told.
-fn decided_again(explanation: &Explanation, shared: &larder::server::Shared) {
+fn decided_again(explanation: &Explanation, shared: &larder::shared::Shared) {
     let mut asked = None;
     let mut usable = None;
     for step in &explanation.steps {
@@ -230,7 +230,7 @@ fn decided_again(explanation: &Explanation, shared: &larder::server::Shared) {
             Decision::Directives { asked: said } => asked = Some(said.asked()),
             Decision::Freshness { numbers, usable: said } => {
                 let weighed = numbers.weighed().expect("a known source");
-                let again = weighed.usable(&asked.unwrap(), &shared.cache.settings().policy);
+                let again = weighed.usable(&asked.unwrap(), &shared.common.cache.settings().policy);
                 assert_eq!(again.as_str(), said, "{explanation}");
                 assert_eq!((weighed.age(), weighed.remaining()), (numbers.age, numbers.remaining));
                 usable = Some(said.as_str());
@@ -280,7 +280,7 @@ fn what_is_foretold_comes_and_each_miss_has_a_cause() {
         let paths = (0..30).map(|_| path(&mut dice)).collect();
         let mut play = Play { server, origin: stand::origin_that(serve), runtime, dice, paths, causes };
         (0..turns).for_each(|_| play.turn());
-        let counters = &play.server.shared().counters;
+        let counters = &play.server.shared().common.counters;
         stand::wait_for("all counted", || counters.requests.load(Ordering::Relaxed) == turns as u64);
         let by_cause: u64 = counters.measures.by_cause().iter().map(|(_, many)| many).sum();
         assert_eq!(by_cause, counters.misses.load(Ordering::Relaxed), "each miss has one cause");

@@ -25,7 +25,7 @@ impl Steered {
             move || Loaded::read(Some(&file), &[]).map_err(|report| report.to_string())
         };
         let Loaded { config, said, .. } = read().unwrap();
-        let server = Server::start(Plan { config, said, again: Some(Box::new(read)) }).unwrap();
+        let server = Server::start(Plan { config, said, reread: Some(Box::new(read)) }).unwrap();
         Steered { server, file }
     }
 

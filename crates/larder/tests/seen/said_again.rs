@@ -172,7 +172,7 @@ fn other_fields_are_judged_by_themselves() {
     );
     let steered = Steered::start(folder.path(), &(base(folder.path()).replace("workers = 2", "workers = 1") + &site));
     let mut client = Client::of(HERE, steered.server.addresses()[0]);
-    let looped = format!("Via: 1.1 {}\r\n", steered.server.shared().via_name);
+    let looped = format!("Via: 1.1 {}\r\n", steered.server.shared().common.via_name);
     let (no_cache, cached) = ("Cache-Control: no-cache\r\n", "Cache-Control: only-if-cached\r\n");
     let (same, other) = ("same.example", "other.example");
     let steps = [

@@ -138,7 +138,7 @@ fn an_opened_tunnel_leads_to_its_host_port_and_scheme_alone() {
     let folder = tempfile::tempdir().unwrap();
     let origin = stand::origin();
     let server = intercepting(folder.path(), &format!("[access]\nconnect_ports = [{}]\n", origin.port()));
-    let root = server.shared().authority().unwrap().certificate().clone();
+    let root = server.shared().interception.authority().unwrap().certificate().clone();
     let port = origin.port();
     let host = format!("localhost:{port}");
     let mut inside = secured(tunnel(HERE, server.addresses()[0], &host), root, "localhost").unwrap();
@@ -202,7 +202,7 @@ fn a_client_that_refuses_the_ca_closes_its_own_tunnels_alone() {
         format!("[access]\nclients = [\"127.0.0.0/8\"]\nconnect_ports = [{}, {}]\n", origin.port(), other.port());
     let server = intercepting(folder.path(), &ports);
     let proxy = server.addresses()[0];
-    let root = server.shared().authority().unwrap().certificate().clone();
+    let root = server.shared().interception.authority().unwrap().certificate().clone();
     let stranger = write_pair(folder.path(), "localhost");
     let host = format!("localhost:{}", origin.port());
     assert!(is_opened(THERE, proxy, &host, &root), "nobody refused anything yet");
@@ -220,7 +220,7 @@ fn a_tunnel_to_an_address_stays_closed_by_the_name_that_is_said_in_it() {
     let origin = stand::origin_that(speaks_first);
     let ports = format!("[access]\nconnect_ports = [{}]\n", origin.port());
     let server = intercepting(folder.path(), &format!("{ports}[intercept]\npass = [\"localhost\"]\n"));
-    let root = server.shared().authority().unwrap().certificate().clone();
+    let root = server.shared().interception.authority().unwrap().certificate().clone();
     for host in ["localhost", "127.0.0.1"] {
         let authority = format!("{host}:{}", origin.port());
         assert!(!is_opened(HERE, server.addresses()[0], &authority, &root), "{authority}");

@@ -43,21 +43,6 @@ pub(super) fn is_at(path: &str) -> bool {
     path == "/" || path.starts_with(FOLDER)
 }
 
-/// Bytes as people read them.
-pub fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
-    let mut value = bytes as f64;
-    let mut unit = "B";
-    for larger in UNITS {
-        if value < 1000.0 {
-            break;
-        }
-        value /= 1000.0;
-        unit = larger;
-    }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

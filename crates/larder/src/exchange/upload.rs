@@ -1,6 +1,7 @@
 //! Carries a request's body from the client's connection to the fetch that sends it.
 
-use crate::session::{End, Piece, Session};
+use super::stream::{BodyEnd, ClientStream};
+use crate::request_body::Piece;
 use tokio::sync::mpsc;
 
 /// Pieces that may wait between the two sides; the client is held back by it.
@@ -22,9 +23,9 @@ impl Upload {
 
     /// Moves one piece; false when there is no more to move, because the body is over or nobody takes it any more.
     /// Cancel-safe.
-    pub async fn step(&mut self, session: &mut Session) -> Result<bool, End> {
+    pub async fn step<S: ClientStream>(&mut self, stream: &mut S) -> Result<bool, BodyEnd> {
         if self.held.is_none() {
-            self.held = Some(session.upload_piece().await?);
+            self.held = Some(stream.next_body_piece().await?);
         }
         let Ok(place) = self.pieces.reserve().await else { return Ok(false) };
         let Some(piece) = self.held.take() else { return Ok(true) };

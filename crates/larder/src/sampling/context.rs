@@ -132,7 +132,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::Draws;
+    use crate::sampling::Draws;
 
     const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
     const SPAN: u64 = 0xb7ad_6b71_6920_3331;

@@ -1,18 +1,21 @@
-//! What a request may have: from the store, from a fetch that is under way, or from one that begins now.
+//! The answer to a request that the rules let through: from the store, from a fetch that is under way, or from one that
+//! begins now.
 
-use crate::access::Ask;
+use super::deliver::{self, Answer};
+use super::presence::{Gone, Presence};
+use super::stream::{BodyEnd, ClientStream};
+use super::upload::Upload;
+use super::why;
+use crate::env::{Env, PeerFacts};
 use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
 use crate::page::Page;
-use crate::presence::{Gone, Presence};
 use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
-use crate::respond::{self, Answer};
-use crate::session::{End, Session};
-use crate::upload::Upload;
+use crate::request_body::RequestBody;
+use crate::rules::Ask;
 use larder_cache::cache::{Cache, Disk, Found, Hit, Joins};
 use larder_cache::entry::{Arrival, Entry, Failure, Gap, Kept, Reader, Said, Writer};
 use larder_cache::policy::{self, Asked};
-use larder_wire::framing::Framing;
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -20,27 +23,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-pub mod why;
-
 /// The answer to a request that the rules let through. All but the plain ways are boxed: the state of a request that
 /// travels is copied as it begins. The key comes with it where it was made already.
-pub async fn obtain(
-    session: &mut Session,
+pub async fn look_up<S: ClientStream>(
+    stream: &mut S,
     request: &Rc<RequestHead>,
     ask: Ask,
     key: Option<Vec<u8>>,
-    framing: Framing,
+    body: RequestBody,
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Answer {
-    let Some((asked, joins)) = lookup(request, framing) else {
+    let Some((asked, joins)) = wants(request, body) else {
         if wants_stored_only(request) {
             return Answer::Page(only_if_cached());
         }
         let cause = unasked(request);
-        return Box::pin(Relay { request, ask, framing, cause }.answer(session, upload, record)).await;
+        return Box::pin(Relay { request, ask, body, cause }.answer(stream, upload, record)).await;
     };
-    let cache = Arc::clone(&session.worker.shared.cache);
+    let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
     record.trail.asks(asked);
     let mut disk = Disk::Ask;
@@ -48,17 +49,17 @@ pub async fn obtain(
     let mut now = record.stamp();
     for turn in 0..TURNS_MAX {
         if turn > 0 {
-            now = session.worker.stamp_at(Instant::now()); // it may have waited for long
+            now = stream.env().stamp_at(Instant::now()); // it may have waited for long
         }
         let mut found = cache.find(&key, request, &asked, now, joins, disk);
         if let Found::OnDisk(load) = found {
             load.finish().await;
-            (disk, now) = (Disk::Seen, session.worker.stamp_at(Instant::now()));
+            (disk, now) = (Disk::Seen, stream.env().stamp_at(Instant::now()));
             found = cache.find(&key, request, &asked, now, joins, disk);
         }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
         let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
-        let mut visit = Visit { session, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
+        let mut visit = Visit { stream, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
                 let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
@@ -73,12 +74,12 @@ pub async fn obtain(
             Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
             Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
             // What is not stored is asked for as the client asks: a condition or a range spares the rest.
-            Found::Pass(reader, writer) if joins == Joins::No || !respond::is_plain(&request.fields) => {
-                match visit.stand_in().filter(|_| framing == Framing::None) {
+            Found::Pass(reader, writer) if joins == Joins::No || !deliver::is_plain(&request.fields) => {
+                match visit.stand_in().filter(|_| body == RequestBody::None) {
                     Some(stand_in) => Box::pin(visit.ask_alone(reader, writer, cause, stand_in)).await,
                     None => {
-                        let relay = Relay { request, ask, framing, cause };
-                        return Box::pin(relay.answer_into(reader, writer, session, upload, record)).await;
+                        let relay = Relay { request, ask, body, cause };
+                        return Box::pin(relay.answer_into(reader, writer, stream, upload, record)).await;
                     }
                 }
             }
@@ -91,7 +92,7 @@ pub async fn obtain(
         }
         lost = matches!(was, Was::Stored);
     }
-    Box::pin(Relay { request, ask, framing, cause: Cause::NotShared }.answer(session, upload, record)).await
+    Box::pin(Relay { request, ask, body, cause: Cause::NotShared }.answer(stream, upload, record)).await
 }
 
 fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
@@ -110,8 +111,8 @@ enum Was {
 const TURNS_MAX: usize = 3;
 
 /// Whether the store is asked for this request at all, and whether it takes part in shared fetches.
-pub fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)> {
-    let readable = policy::answerable(request) && matches!(framing, Framing::None | Framing::Length(0));
+pub fn wants(request: &RequestHead, body: RequestBody) -> Option<(Asked, Joins)> {
+    let readable = policy::answerable(request) && matches!(body, RequestBody::None | RequestBody::Known(0));
     let fields = &request.fields;
     // These conditions guard a change at the origin; only it can tell (RFC 9110 section 13.2.1).
     if !readable || fields.contains("If-Match") || fields.contains("If-Unmodified-Since") {
@@ -128,8 +129,8 @@ pub fn lookup(request: &RequestHead, framing: Framing) -> Option<(Asked, Joins)>
 
 /// One request at the store. Where a method answers `None`, what it looked at is not for this request, or not any
 /// more: it looks again.
-struct Visit<'a> {
-    session: &'a mut Session,
+struct Visit<'a, S> {
+    stream: &'a mut S,
     request: &'a Rc<RequestHead>,
     ask: &'a Ask,
     asked: &'a Asked,
@@ -138,14 +139,14 @@ struct Visit<'a> {
     record: &'a mut Record,
 }
 
-impl Visit<'_> {
+impl<S: ClientStream> Visit<'_, S> {
     /// A stored response. When some of what this request needs of it is missing, the first such part is asked for
     /// before the head goes out: that the object has changed is noticed in time.
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
         if hit.reader.is_seated() {
-            for range in respond::needed(self.request, &hit.kept, hit.length) {
+            for range in deliver::needed(self.request, &hit.kept, hit.length) {
                 if !hit.reader.is_ready(&range) {
-                    let _ = self.session.flush().await;
+                    let _ = self.stream.flush().await;
                 }
                 match hit.reader.gap(range).await {
                     // Somebody else's part came meanwhile, and may be older than what was here: its age counts.
@@ -219,7 +220,7 @@ impl Visit<'_> {
         let interim = take_interim(&mut order);
         why::begins(self.record, cause, &order.notes);
         let instead = match self.arrival(fetch::begin(order), &interim, &mut reader, patience).await {
-            Err(Gone) => return Some(Answer::Page(respond::client_gone())),
+            Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
             Ok(Arrived::Silent(hit)) => Some(hit),
             Ok(Arrived::News(Arrival::Head(kept))) if on_error && fetch::is_trouble(kept.head.status) => self.instead(),
             Ok(Arrived::News(Arrival::Head(kept))) => {
@@ -238,9 +239,9 @@ impl Visit<'_> {
 
     /// The stored response that may stand in for the origin's answer now. It stays in memory for as long as this is held.
     fn stand_in(&self) -> Option<StandIn> {
-        let worker = &self.session.worker;
-        let policy = fetch::policy_of(worker, &self.ask.route, self.session.door.run.is_some());
-        let now = worker.stamp_at(Instant::now());
+        let env = self.stream.env();
+        let policy = fetch::policy_of(&env.common, &self.ask.route, self.stream.peer().listener.run.is_some());
+        let now = env.stamp_at(Instant::now());
         let (entry, why) = self.cache.stand_in(self.key, self.request, self.asked, now, policy)?;
         Some(StandIn { entry, why })
     }
@@ -252,7 +253,7 @@ impl Visit<'_> {
     /// How long this request waits for the origin.
     fn patience(&self) -> Patience {
         let held = self.stand_in();
-        let limit = held.as_ref().map(|_| self.session.worker.config().timeouts.before_stale);
+        let limit = held.as_ref().map(|_| self.stream.env().config().timeouts.before_stale);
         Patience { limit, held }
     }
 
@@ -291,7 +292,7 @@ impl Visit<'_> {
                 drop(reader);
                 return Box::pin(self.stored(hit, Outcome::HitError)).await;
             }
-            Err(Gone) => return Some(Answer::Page(respond::client_gone())),
+            Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
         };
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
@@ -320,17 +321,17 @@ impl Visit<'_> {
         reader: &mut Reader,
         mut patience: Patience,
     ) -> Result<Arrived, Gone> {
-        if !self.session.outbox.is_empty() {
-            let _ = led.beside(self.session.flush()).await;
+        if self.stream.unwritten_bytes() > 0 {
+            let _ = led.beside(self.stream.flush()).await;
         }
-        self.session.lend_buffers();
-        let mut presence = Presence::new(&self.session.worker);
+        self.stream.lend_buffers();
+        let mut presence = Presence::new(self.stream.env());
         let arrived = loop {
             let news = led.beside(poll_fn(|cx| news(interim, reader, cx)));
-            match presence.wait_within(self.session, patience.limit, news).await? {
+            match presence.wait_within(&*self.stream, patience.limit, news).await? {
                 Some(Step::Interim(head)) => {
-                    respond::interim(self.session, &head);
-                    let _ = led.beside(self.session.flush()).await;
+                    self.stream.interim(&head);
+                    let _ = led.beside(self.stream.flush()).await;
                 }
                 Some(Step::Arrival(arrival)) => break Arrived::News(arrival),
                 None => {
@@ -340,29 +341,29 @@ impl Visit<'_> {
                 }
             }
         };
-        self.session.borrow_outbox();
+        self.stream.borrow_buffer();
         Ok(arrived)
     }
 
     /// Waits for another request's fetch; its answer may be one for this request too.
     async fn follow(&mut self, mut reader: Reader) -> Option<Answer> {
-        let _ = self.session.flush().await;
+        let _ = self.stream.flush().await;
         let mut patience = self.patience();
         if reader.is_late()
             && let Some(hit) = self.time_is_up(&reader, &mut patience)
         {
             return self.stored(hit, Outcome::HitError).await;
         }
-        let mut presence = Presence::new(&self.session.worker);
+        let mut presence = Presence::new(self.stream.env());
         let arrival = loop {
-            match presence.wait_within(self.session, patience.limit, reader.arrival()).await {
+            match presence.wait_within(&*self.stream, patience.limit, reader.arrival()).await {
                 Ok(Some(arrival)) => break arrival,
                 Ok(None) => {
                     if let Some(hit) = self.time_is_up(&reader, &mut patience) {
                         return self.stored(hit, Outcome::HitError).await;
                     }
                 }
-                Err(Gone) => return Some(Answer::Page(respond::client_gone())),
+                Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
             }
         };
         match arrival {
@@ -399,16 +400,23 @@ impl Visit<'_> {
 
     fn refill(&self) -> Refill {
         Refill {
-            worker: Rc::clone(&self.session.worker),
+            env: Rc::clone(self.stream.env()),
             ask: self.ask.clone(),
             request: Rc::clone(self.request),
-            peer: self.session.peer,
-            for_run: self.session.door.run.is_some(),
+            client: self.stream.peer().address,
+            for_run: self.stream.peer().listener.run.is_some(),
         }
     }
 
     fn order(&mut self, errand: Errand, writer: Writer) -> Box<Order> {
-        order(self.session, self.request, self.ask.clone(), errand, writer, self.record.notes())
+        order(
+            self.stream.env(),
+            self.stream.peer(),
+            self.request,
+            (self.ask.clone(), errand),
+            writer,
+            self.record.notes(),
+        )
     }
 }
 
@@ -461,61 +469,62 @@ fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<Step> 
 struct Relay<'a> {
     request: &'a Rc<RequestHead>,
     ask: Ask,
-    framing: Framing,
+    body: RequestBody,
     cause: Cause,
 }
 
 impl Relay<'_> {
-    async fn answer(self, session: &mut Session, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
-        let cache = &session.worker.shared.cache;
+    async fn answer<S: ClientStream>(self, stream: &mut S, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
+        let cache = &stream.env().common.cache;
         let (reader, writer) = cache.alone(&key_of(&self.ask, cache));
-        self.answer_into(reader, writer, session, upload, record).await
+        self.answer_into(reader, writer, stream, upload, record).await
     }
 
-    async fn answer_into(
+    async fn answer_into<S: ClientStream>(
         self,
         mut reader: Reader,
         writer: Writer,
-        session: &mut Session,
+        stream: &mut S,
         upload: &mut Option<Upload>,
         record: &mut Record,
     ) -> Answer {
-        let mut order = order(session, self.request, self.ask, Errand::Relay, writer, record.notes());
+        let what = (self.ask, Errand::Relay);
+        let mut order = order(stream.env(), stream.peer(), self.request, what, writer, record.notes());
         let interim = take_interim(&mut order);
         why::begins(record, self.cause, &order.notes);
-        if self.framing != Framing::None {
-            let (sending, body) = Upload::new();
-            order.body = Some(body);
+        if self.body != RequestBody::None {
+            let (sending, pieces) = Upload::new();
+            order.body = Some((pieces, self.body));
             *upload = Some(sending);
         }
         let mut led = fetch::begin(order);
-        let _ = led.beside(session.flush()).await;
-        let mut presence = Presence::new(&session.worker);
+        let _ = led.beside(stream.flush()).await;
+        let mut presence = Presence::new(stream.env());
         loop {
             let step = led.beside(async {
                 tokio::select! {
                     biased;
                     step = poll_fn(|cx| news(&interim, &mut reader, cx)) => Ok(step),
-                    more = step(upload, session) => Err(more),
+                    more = step(upload, stream) => Err(more),
                 }
             });
             let step = match presence.until_look(step).await {
                 Some(Ok(step)) => step,
-                None if presence.is_gone(session) => return Answer::Page(respond::client_gone()),
+                None if presence.is_gone(stream) => return Answer::Page(deliver::client_gone()),
                 None | Some(Err(Ok(true))) => continue,
                 Some(Err(Ok(false))) => {
                     *upload = None;
                     continue;
                 }
                 Some(Err(Err(end))) => {
-                    return Answer::Page(respond::page_for_end(&end).unwrap_or_else(respond::client_gone));
+                    return Answer::Page(deliver::page_for_body(&end));
                 }
             };
             match step {
                 Step::Interim(head) => {
-                    respond::interim(session, &head);
-                    if led.beside(session.flush()).await.is_err() {
-                        return Answer::Page(respond::client_gone());
+                    stream.interim(&head);
+                    if led.beside(stream.flush()).await.is_err() {
+                        return Answer::Page(deliver::client_gone());
                     }
                 }
                 Step::Arrival(Arrival::Head(kept)) => {
@@ -528,33 +537,33 @@ impl Relay<'_> {
                     };
                 }
                 Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
-                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(respond::client_gone()),
+                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(deliver::client_gone()),
             }
         }
     }
 }
 
-async fn step(upload: &mut Option<Upload>, session: &mut Session) -> Result<bool, End> {
+async fn step<S: ClientStream>(upload: &mut Option<Upload>, stream: &mut S) -> Result<bool, BodyEnd> {
     match upload {
-        Some(upload) => upload.step(session).await,
+        Some(upload) => upload.step(stream).await,
         None => std::future::pending().await,
     }
 }
 
 fn order(
-    session: &Session,
+    env: &Rc<Env>,
+    peer: &PeerFacts,
     request: &Rc<RequestHead>,
-    ask: Ask,
-    errand: Errand,
+    (ask, errand): (Ask, Errand),
     writer: Writer,
     notes: Rc<Notes>,
 ) -> Box<Order> {
     Box::new(Order {
-        worker: Rc::clone(&session.worker),
+        env: Rc::clone(env),
         ask,
         request: Rc::clone(request),
-        peer: session.peer,
-        for_run: session.door.run.is_some(),
+        client: peer.address,
+        for_run: peer.listener.run.is_some(),
         errand,
         writer,
         fill: None,
@@ -581,7 +590,7 @@ pub fn wants_stored_only(request: &RequestHead) -> bool {
 }
 
 fn failed(failure: &Failure, record: &mut Record) -> Answer {
-    Answer::Page(respond::failed(failure, record))
+    Answer::Page(deliver::failed(failure, record))
 }
 
 fn only_if_cached() -> Page {

@@ -1,48 +1,45 @@
 //! One client connection: bytes in, requests out; answers in, bytes out.
 
-use crate::control;
-use crate::heads::Request;
-use crate::listen::{Door, Guest};
-use crate::lobby::Place;
+use super::Workspace;
+use super::head_cache::Request;
+use super::idle::Slot;
+use super::render::{self, Framed, Next};
+use crate::env::{Env, PeerFacts};
+use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
+use crate::manager;
 use crate::outbox::Outbox;
 use crate::partial_heads::{Crowded, HeadUnderWay};
+use crate::permit::ConnectionPermit;
+use crate::request_body::Piece;
 use crate::socket::{OtherSide, Socket};
 use crate::ticker::{Over, Timer, Wait};
 use crate::wire::Wire;
-use crate::worker::Worker;
 use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::Framing;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, Scheme, Side};
+use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, ResponseHead, Side, Version, encode};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-/// A client's connection and what is known of it.
-pub struct Session {
-    /// The worker on which it lives and dies.
-    pub worker: Rc<Worker>,
-    /// The listener it came through.
-    pub door: Arc<Door>,
-    /// The client's address.
-    pub peer: SocketAddr,
-    /// What URLs of origin-form requests begin with.
-    pub scheme: Scheme,
-    /// The host and port of the CONNECT inside which this connection was opened.
-    pub inside: Option<(Host, u16)>,
-    /// What waits to be written.
+/// A connection of HTTP/1.1, or of HTTP/1.0.
+pub struct Connection {
+    /// The state that all connections of the worker share.
+    pub space: Rc<Workspace>,
+    /// The facts that its requests are judged by.
+    pub peer: PeerFacts,
+    /// Bytes that wait to be written.
     pub outbox: Outbox,
     /// It counts as an open connection for as long as this lives.
-    pub guest: Option<Guest>,
-    /// Its place in the lobby, for as long as it may wait there.
-    pub place: Option<Place>,
+    pub permit: Option<ConnectionPermit>,
+    /// Its slot among the idle connections, for as long as it may be parked there.
+    pub slot: Option<Slot>,
     /// The current request's body, as far as it has not been read.
     pub upload: Option<Decoder>,
     timer: Timer,
@@ -59,13 +56,18 @@ pub struct Session {
     unnoted: u8,
     flushes: u8,
     unsent_is_limited: bool,
-    /// An answer lies in a buffer of which there are few: it is the next one's as soon as this is written.
-    pub hurries: bool,
-    /// The head of the final answer to the current request, or some of it, is in the outbox or went out: another answer
-    /// would be taken for its rest. Set before a head is written, by whoever writes one.
+    /// A disk buffer, of which there are few, is free again as soon as the outbox is written.
+    pub flush_now: bool,
+    /// Some of the final answer to the current request is in the outbox or went out.
     pub answer_began: bool,
-    /// The client said that its last request is the last one.
+    /// The client announced that the current request is its last one.
     last_said: bool,
+    /// The version of the current request.
+    version: Version,
+    /// How the body of the current answer is framed.
+    framed: Framed,
+    /// What becomes of the connection after the current answer.
+    next: Next,
     /// When the first bytes of the head that is being read came.
     head_began: Option<Instant>,
 }
@@ -73,7 +75,7 @@ pub struct Session {
 /// Why no further request comes.
 #[derive(Debug)]
 pub enum End {
-    /// The client is done, or was silent for too long between requests, or we go down.
+    /// The client is done, or was silent for too long between requests, or the server stops.
     Quiet,
     /// The connection broke.
     Broken,
@@ -81,21 +83,12 @@ pub enum End {
     Unfinished,
     /// A request was begun and not finished in time.
     Late,
-    /// It waits for the next one in the lobby.
-    Sits,
+    /// The connection can be parked until the next request.
+    Idle,
     /// Heads under way hold too much for so long a one.
     Crowded,
-    /// What came is no request.
+    /// The bytes are no request.
     Fault(Fault),
-}
-
-/// A part of a request's body.
-#[derive(Debug)]
-pub enum Piece {
-    /// Some bytes of it.
-    Data(Bytes),
-    /// Its end, with the trailer fields.
-    End(Fields),
 }
 
 /// Bytes that may wait to be written before a connection stops collecting pipelined answers; most of them are the store's.
@@ -123,21 +116,17 @@ const LENT_SMALL_BYTES_MAX: usize = 4 * 1024;
 /// After so many requests a connection that stays open is noted in between.
 const NOTED_REQUESTS: u8 = 32;
 
-impl Session {
+impl Connection {
     /// A connection on which nothing was read yet but `inbox`. Boxed: a task that hands it on would have a place for it
     /// in each of its states.
-    pub fn new(worker: Rc<Worker>, door: Arc<Door>, peer: SocketAddr, wire: Wire, inbox: BytesMut) -> Box<Session> {
-        let scheme = if matches!(wire, Wire::TlsServer(_)) { Scheme::Https } else { Scheme::Http };
-        Box::new(Session {
-            timer: worker.ticker.timer(),
-            worker,
-            door,
+    pub fn new(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut) -> Box<Connection> {
+        Box::new(Connection {
+            timer: space.env.ticker.timer(),
+            space,
             peer,
-            scheme,
-            inside: None,
             outbox: Outbox::default(),
-            guest: None,
-            place: None,
+            permit: None,
+            slot: None,
             upload: None,
             wire,
             inbox,
@@ -149,9 +138,12 @@ impl Session {
             unnoted: 0,
             flushes: 0,
             unsent_is_limited: false,
-            hurries: false,
+            flush_now: false,
             answer_began: false,
             last_said: false,
+            version: Version::Http11,
+            framed: Framed::NoBody,
+            next: Next::Close,
             head_began: None,
         })
     }
@@ -162,11 +154,11 @@ impl Session {
         let mut head_under_way = HeadUnderWay::default();
         loop {
             if !self.inbox.is_empty() {
-                let (worker, peer) = (&self.worker, self.peer);
+                let (space, peer) = (&self.space, self.peer.address);
                 let read =
-                    worker.heads.read(peer, |before| self.scan.request_after(before, &self.inbox, &worker.head_limits));
+                    space.heads.read(peer, |before| self.scan.request_after(before, &self.inbox, &space.head_limits));
                 match read {
-                    Err(fault) => match control::translated(&self.inbox) {
+                    Err(fault) => match manager::translated(&self.inbox) {
                         Some(asked) => {
                             self.inbox = BytesMut::from(&asked[..]);
                             self.scan = HeadScan::new();
@@ -184,16 +176,16 @@ impl Session {
                         return Ok(head);
                     }
                     Ok(Parsed::Partial) => {
-                        let held = head_under_way.holds(&self.worker, self.inbox.capacity());
+                        let held = head_under_way.holds(&self.space.heads_under_way, self.inbox.capacity());
                         held.map_err(|Crowded| End::Crowded)?;
                     }
                 }
             }
             self.flush().await.map_err(|_| End::Broken)?;
-            if self.may_sit() {
-                return Err(End::Sits);
+            if self.may_be_parked() {
+                return Err(End::Idle);
             }
-            self.stay_outside();
+            self.leave_idle_poll();
             self.read_head_bytes().await?;
         }
     }
@@ -206,16 +198,17 @@ impl Session {
         }
         self.uploaded = 0;
         self.answer_began = false;
+        (self.version, self.framed, self.next) = (head.version, Framed::NoBody, Next::Close);
         (self.silent_millis, self.stalled_millis) = (0, 0);
         self.last_said = !head.keeps_alive();
         self.head_began = None;
     }
 
-    /// The next request of what was read just now, while nothing else waits to be read. What is no request, or none yet,
-    /// is left to [`Session::next_request`].
+    /// The next request of the bytes that were read just now, while nothing else waits to be read. Bytes that are no request,
+    /// or none yet, are left to [`Connection::next_request`].
     pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<Request> {
-        let (worker, scan) = (&self.worker, &mut self.scan);
-        match worker.heads.read(self.peer, |before| scan.request_after(before, heard, &worker.head_limits)) {
+        let (space, scan) = (&self.space, &mut self.scan);
+        match space.heads.read(self.peer.address, |before| scan.request_after(before, heard, &space.head_limits)) {
             Ok(Parsed::Complete { head, len }) => {
                 *heard = &heard[len..];
                 self.begin_request(&head);
@@ -229,10 +222,10 @@ impl Session {
         }
     }
 
-    /// The lobby hears no more of a socket that is waited for elsewhere.
-    fn stay_outside(&mut self) {
+    /// A socket that is waited for by the runtime's poll can't be parked any more.
+    fn leave_idle_poll(&mut self) {
         if self.wire.free().is_none() {
-            self.give_up_place();
+            self.give_up_slot();
         }
     }
 
@@ -241,14 +234,14 @@ impl Session {
         !self.inbox.is_empty() && self.upload.is_none()
     }
 
-    /// It does not wait in the lobby any more.
-    pub fn give_up_place(&mut self) {
-        if let (Some(place), Wire::Client(socket)) = (self.place.take(), &self.wire) {
-            place.give_up(socket);
+    /// The connection will not be parked any more.
+    pub fn give_up_slot(&mut self) {
+        if let (Some(slot), Wire::Client(socket)) = (self.slot.take(), &self.wire) {
+            slot.give_up(socket);
         }
     }
 
-    /// What was read and not used up.
+    /// Keeps bytes that were read and not used up.
     pub fn keep(&mut self, heard: &[u8]) {
         if !heard.is_empty() {
             self.inbox.extend_from_slice(heard);
@@ -256,8 +249,8 @@ impl Session {
     }
 
     /// Nothing is under way, and the socket can be waited for without a task.
-    fn may_sit(&mut self) -> bool {
-        self.place.is_some()
+    fn may_be_parked(&mut self) -> bool {
+        self.slot.is_some()
             && self.inbox.is_empty()
             && self.outbox.is_empty()
             && self.upload.is_none()
@@ -265,10 +258,10 @@ impl Session {
             && self.wire.free().is_some()
     }
 
-    /// Holds nothing more than it must while it waits.
-    pub fn rest(&mut self) {
-        self.hurries = false;
-        self.lend_buffers();
+    /// Gives back what an idle connection does not need.
+    pub fn park(&mut self) {
+        self.flush_now = false;
+        self.give_back_buffers();
         if let Some(socket) = self.wire.free() {
             socket.refresh();
         }
@@ -288,7 +281,7 @@ impl Session {
     }
 
     /// Writes what waits to be written, as far as that needs no wait; says whether that was all.
-    pub fn flush_now(&mut self) -> io::Result<bool> {
+    pub fn write_now(&mut self) -> io::Result<bool> {
         if self.outbox.is_empty() {
             return Ok(true);
         }
@@ -299,11 +292,11 @@ impl Session {
         }
     }
 
-    /// It is closed now, without a farewell: nothing waits to be read or written, or nobody is there.
-    pub fn leave(mut self: Box<Self>) {
+    /// Closes the connection at once: nothing waits to be read or written, or nobody is there.
+    pub fn drop_now(mut self: Box<Self>) {
         self.note();
-        self.lend_buffers();
-        drop(self.place.take());
+        self.give_back_buffers();
+        drop(self.slot.take());
     }
 
     /// The client announced its last request, and all of it was read.
@@ -313,13 +306,13 @@ impl Session {
 
     /// For how long a client may be silent before its next request.
     pub fn silence_max(&self) -> Duration {
-        let timeouts = &self.worker.config().timeouts;
+        let timeouts = &self.space.env.config().timeouts;
         if self.served > 0 { timeouts.idle } else { timeouts.head }
     }
 
     /// Tells the worker's list of clients what came since it was told last.
     fn note(&mut self) {
-        self.worker.visitors.requests(self.peer.ip(), std::mem::take(&mut self.unnoted).into());
+        self.space.connections.visitors.requests(self.peer.address.ip(), std::mem::take(&mut self.unnoted).into());
     }
 
     async fn read_head_bytes(&mut self) -> Result<(), End> {
@@ -332,7 +325,7 @@ impl Session {
 
     async fn read_head_bytes_in_time(&mut self) -> Result<(), End> {
         let (head, idle) = {
-            let timeouts = &self.worker.config().timeouts;
+            let timeouts = &self.space.env.config().timeouts;
             (timeouts.head, timeouts.idle)
         };
         let waits_for_next = self.inbox.is_empty() && self.served > 0;
@@ -346,11 +339,11 @@ impl Session {
             }
         };
         if self.inbox.is_empty() {
-            self.lend_buffers();
+            self.give_back_buffers();
         }
         let read = self
             .timer
-            .limit(limit, wait, read_some(&self.worker, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX))
+            .limit(limit, wait, read_some(&self.space, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX))
             .await;
         match read {
             Ok(Ok(0)) if self.inbox.is_empty() => Err(End::Quiet),
@@ -367,18 +360,18 @@ impl Session {
 
     /// A connection that waits holds no buffers: the worker has them for whoever reads next, which spares most requests
     /// to ask the allocator for new ones.
-    pub fn lend_buffers(&mut self) {
+    pub fn give_back_buffers(&mut self) {
         if !(self.inbox.is_empty() && self.outbox.is_empty()) {
             return;
         }
-        lend(&mut self.inbox, &self.worker.inbox, BytesMut::capacity);
-        lend(&mut self.outbox, &self.worker.outbox, Outbox::room_bytes);
+        lend(&mut self.inbox, &self.space.inboxes, BytesMut::capacity);
+        lend(&mut self.outbox, &self.space.outboxes, Outbox::room_bytes);
     }
 
     /// Takes a buffer for an answer that is about to be written.
     pub fn borrow_outbox(&mut self) {
         if self.outbox.is_unused()
-            && let Some(outbox) = self.worker.outbox.borrow_mut().pop()
+            && let Some(outbox) = self.space.outboxes.borrow_mut().pop()
         {
             self.outbox = outbox;
         }
@@ -390,19 +383,19 @@ impl Session {
     }
 
     /// The next part of the request's body. Cancel-safe: what was read stays in the inbox.
-    pub async fn upload_piece(&mut self) -> Result<Piece, End> {
+    async fn upload_piece(&mut self) -> Result<Piece, BodyEnd> {
         loop {
             let Some(decoder) = &mut self.upload else { return Ok(Piece::End(Fields::new())) };
-            let step = decoder.decode(&self.inbox).map_err(End::Fault)?;
+            let step = decoder.decode(&self.inbox).map_err(BodyEnd::Fault)?;
             match step.event {
                 Event::Data(range) => {
                     let mut taken = self.inbox.split_to(step.consumed);
                     taken.truncate(range.end);
                     taken.advance(range.start);
                     self.uploaded += taken.len() as u64;
-                    let max = self.worker.config().limits.body_bytes_max;
+                    let max = self.space.env.config().limits.body_bytes_max;
                     if max.is_some_and(|max| self.uploaded > max) {
-                        return Err(End::Fault(Fault::client(
+                        return Err(BodyEnd::Fault(Fault::client(
                             FaultKind::BodyTooLong,
                             "the body is longer than permitted",
                         )));
@@ -419,13 +412,13 @@ impl Session {
             let limit = self.silence_left();
             // What a dropped call waited counts too.
             let waiting = Silence { began: Instant::now(), millis: &mut self.silent_millis };
-            let read = read_some(&self.worker, &mut self.wire, &mut self.inbox, usize::MAX);
+            let read = read_some(&self.space, &mut self.wire, &mut self.inbox, usize::MAX);
             let read = self.timer.limit(limit, Wait::Busy, read).await;
             drop(waiting);
             match read {
-                Ok(Ok(0)) | Ok(Err(_)) => return Err(End::Broken),
+                Ok(Ok(0)) | Ok(Err(_)) => return Err(BodyEnd::Broken),
                 Ok(Ok(_)) => {}
-                Err(_) => return Err(End::Late),
+                Err(_) => return Err(BodyEnd::Late),
             }
         }
     }
@@ -433,7 +426,7 @@ impl Session {
     /// For how long a client may be silent now within its request's body: each pause has a limit, and all pauses together
     /// have one that grows with what was sent.
     fn silence_left(&self) -> Duration {
-        let config = self.worker.config();
+        let config = self.space.env.config();
         let earned = time_for(self.uploaded, config.limits.upload_bytes_per_second_min);
         let silent = Duration::from_millis(self.silent_millis.into());
         config.timeouts.upload_silence.saturating_add(earned).saturating_sub(silent).min(config.timeouts.body)
@@ -441,7 +434,7 @@ impl Session {
 
     /// For how long a client may take nothing of its answer now.
     fn stall_left(&self) -> Duration {
-        let timeouts = &self.worker.config().timeouts;
+        let timeouts = &self.space.env.config().timeouts;
         let stalled = Duration::from_millis(self.stalled_millis.into());
         timeouts.download_stall.saturating_sub(stalled).min(timeouts.write)
     }
@@ -451,13 +444,12 @@ impl Session {
         if self.stalled_millis == 0 && waited.is_zero() {
             return;
         }
-        let earned = time_for(written as u64, self.worker.config().limits.download_bytes_per_second_min);
+        let earned = time_for(written as u64, self.space.env.config().limits.download_bytes_per_second_min);
         let stalled = Duration::from_millis(self.stalled_millis.into()) + waited;
         self.stalled_millis = millis(stalled.saturating_sub(earned));
     }
 
-    /// What the client did with its side of the connection.
-    pub fn other_side(&self) -> OtherSide {
+    fn client_side(&self) -> OtherSide {
         match &self.wire {
             Wire::Client(socket) => socket.other_side(),
             Wire::TlsServer(stream) => stream.get_ref().0.socket().other_side(),
@@ -466,7 +458,7 @@ impl Session {
     }
 
     /// The request's body, if it has one, was read to its end.
-    pub fn upload_is_over(&mut self) -> bool {
+    fn upload_is_over(&mut self) -> bool {
         if self.upload.as_ref().is_some_and(Decoder::is_done) {
             self.upload = None;
         }
@@ -486,24 +478,19 @@ impl Session {
         true
     }
 
-    /// Writes all that waits to be written.
-    pub async fn flush(&mut self) -> io::Result<()> {
-        self.flush_counting().await.map(drop)
-    }
-
-    /// The same; says how many writes it took. A client that reads as fast as we write needs one.
-    pub async fn flush_counting(&mut self) -> io::Result<usize> {
+    /// Writes all that waits to be written; gives the number of writes.
+    async fn write_all(&mut self) -> io::Result<usize> {
         if self.outbox.is_empty() {
             return Ok(0);
         }
         self.send_at_once();
         let mut writes = 0;
         while !self.outbox.is_empty() {
-            let (limit, began) = (self.stall_left(), self.worker.ticker.wait_begins());
+            let (limit, began) = (self.stall_left(), self.space.env.ticker.wait_begins());
             let write = self.outbox.write_some(&mut self.wire);
             let written = self.timer.limit(limit, Wait::Busy, write).await;
             match written {
-                Ok(written) => self.note_stall(self.worker.ticker.since(began), written?),
+                Ok(written) => self.note_stall(self.space.env.ticker.since(began), written?),
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
             writes += 1;
@@ -511,10 +498,10 @@ impl Session {
         self.flush_tls().await.map(|()| writes)
     }
 
-    /// A long answer begins: from here on the kernel takes only so much of it beyond what is on its way to the client.
-    pub fn limit_unsent(&mut self) {
+    /// From here on the kernel takes only so much of an answer beyond what is on its way to the client.
+    fn limit_unsent(&mut self) {
         if !std::mem::replace(&mut self.unsent_is_limited, true) {
-            let bytes_max = self.worker.config().limits.unsent_bytes_max;
+            let bytes_max = self.space.env.config().limits.unsent_bytes_max;
             match &self.wire {
                 Wire::Client(socket) => socket.limit_unsent(bytes_max),
                 Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
@@ -538,7 +525,7 @@ impl Session {
     async fn flush_tls(&mut self) -> io::Result<()> {
         match &mut self.wire {
             Wire::TlsServer(stream) => {
-                let limit = self.worker.config().timeouts.write;
+                let limit = self.space.env.config().timeouts.write;
                 let flush = self.timer.limit(limit, Wait::Busy, stream.flush()).await;
                 flush.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
             }
@@ -551,18 +538,7 @@ impl Session {
         self.outbox.len() >= OUTBOX_BYTES_MAX || self.outbox.own_bytes() >= OUTBOX_OWN_BYTES_MAX
     }
 
-    /// Writes when enough has come together.
-    pub async fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.is_full() {
-            self.flush().await?;
-            // A client that pipelines without end must not hold up the others of its worker.
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    /// What was written is not whole and nothing in it says so: the connection ends by a reset in place of an orderly close,
-    /// which would mean that it is.
+    /// The connection ends by a reset in place of an orderly close, which would mean that the answer is whole.
     pub fn end_by_reset(&self) {
         match &self.wire {
             Wire::Client(socket) => socket.end_by_reset(),
@@ -573,7 +549,7 @@ impl Session {
 
     /// Whether the server is going down, so that this connection should not be kept.
     pub fn is_draining(&self) -> bool {
-        self.worker.ticker.is_draining()
+        self.space.env.ticker.is_draining()
     }
 
     /// Writes what is left and closes. Unless the client announced its last request and all of it was read, what
@@ -584,7 +560,7 @@ impl Session {
         self.note();
         let quiet = self.is_over();
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
-            return self.lend_buffers();
+            return self.give_back_buffers();
         }
         // Nothing of what was read is needed any more, and a client that lingers must not pin it.
         self.inbox = BytesMut::new();
@@ -594,7 +570,7 @@ impl Session {
             }
             let mut read = 0;
             while let Ok(bytes @ 1..) =
-                read_some(&self.worker, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX).await
+                read_some(&self.space, &mut self.wire, &mut self.inbox, HEAD_READ_BYTES_MAX).await
             {
                 self.inbox = BytesMut::new();
                 read += bytes;
@@ -606,11 +582,147 @@ impl Session {
         let _ = self.timer.limit(LINGER, Wait::Busy, lingering).await;
     }
 
-    /// The bare stream and what was read from it: what follows is no HTTP.
+    /// The bare stream and the bytes that were read from it: no HTTP follows.
     pub fn into_parts(mut self: Box<Self>) -> (Wire, BytesMut) {
         self.note();
-        self.give_up_place();
+        self.give_up_slot();
         (self.wire, self.inbox)
+    }
+
+    /// The connection after an answer that was handed over.
+    pub fn next(&self) -> Next {
+        self.next
+    }
+}
+
+impl ClientStream for Connection {
+    fn env(&self) -> &Rc<Env> {
+        &self.space.env
+    }
+
+    fn peer(&self) -> &PeerFacts {
+        &self.peer
+    }
+
+    fn begin_answer(&mut self, head: &AnswerHead<'_>) {
+        // An answer that comes before the request is over ends the connection: nobody knows whether the rest will come.
+        let keep = !self.last_said && !head.is_last && !self.is_draining() && self.upload_is_over();
+        self.framed = match head.body {
+            AnswerBody::None(_) => Framed::NoBody,
+            AnswerBody::Known(_) => Framed::ByLength,
+            AnswerBody::Unknown if self.version == Version::Http11 => Framed::Chunked,
+            AnswerBody::Unknown => Framed::UntilClose,
+        };
+        self.next = if keep && self.framed != Framed::UntilClose { Next::Continue } else { Next::Close };
+        self.answer_began = true;
+        let line = render::Line { version: self.version, framed: self.framed, next: self.next };
+        let space = &self.space;
+        self.outbox.own(|out| render::answer_head(out, head, line, &space.answered_by));
+    }
+
+    fn answer_has_begun(&self) -> bool {
+        self.answer_began
+    }
+
+    fn interim(&mut self, head: &ResponseHead) {
+        self.outbox.own(|out| encode::response_head(out, head));
+    }
+
+    fn opens_tunnel(&self, host: &Host) -> bool {
+        let pass = &self.space.interception.pass;
+        self.peer.listener.intercept && pass.find(self.peer.address.ip(), host, crate::clock::now()).is_none()
+    }
+
+    fn open_tunnel(&mut self) {
+        (self.answer_began, self.framed, self.next) = (true, Framed::UntilClose, Next::Close);
+        self.outbox.own(|out| out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n\r\n"));
+    }
+
+    fn switch_protocols(&mut self, head: &mut ResponseHead) {
+        (self.answer_began, self.framed, self.next) = (true, Framed::UntilClose, Next::Close);
+        head.fields.push("Connection", "upgrade");
+        self.outbox.own(|out| encode::response_head(out, head));
+    }
+
+    fn send(&mut self, pieces: std::vec::Drain<'_, Bytes>) {
+        if self.framed != Framed::Chunked {
+            return pieces.for_each(|piece| self.outbox.shared(piece));
+        }
+        let length = pieces.as_slice().iter().map(Bytes::len).sum();
+        self.outbox.own(|own| encode::chunk_head(own, length));
+        pieces.for_each(|piece| self.outbox.shared(piece));
+        self.outbox.own(|own| own.extend_from_slice(encode::CHUNK_END));
+    }
+
+    #[inline]
+    fn send_part(&mut self, piece: &Bytes, part: Range<usize>) {
+        debug_assert!(self.framed != Framed::Chunked, "parts are of bodies whose length is known");
+        self.outbox.part_of(piece, part);
+    }
+
+    fn send_copied(&mut self, bytes: &[u8]) {
+        debug_assert!(self.framed != Framed::Chunked, "copied bytes are of bodies whose length is known");
+        self.outbox.own(|own| own.extend_from_slice(bytes));
+    }
+
+    fn end_answer(&mut self, trailers: Option<Fields>) {
+        if self.framed == Framed::Chunked {
+            let trailers = trailers.unwrap_or_default();
+            self.outbox.own(|own| encode::last_chunk(own, &trailers));
+        }
+    }
+
+    fn break_off(&mut self) {
+        self.next = Next::Cut;
+        // Elsewhere the framing says that the body is not whole.
+        if self.framed == Framed::UntilClose {
+            self.end_by_reset();
+        }
+    }
+
+    fn expect_long_body(&mut self) {
+        self.limit_unsent();
+    }
+
+    fn unwritten_bytes(&self) -> usize {
+        self.outbox.len()
+    }
+
+    async fn flush(&mut self) -> io::Result<usize> {
+        self.write_all().await
+    }
+
+    async fn flush_if_full(&mut self) -> io::Result<()> {
+        if self.is_full() {
+            self.write_all().await?;
+            // A client that pipelines without end must not hold up the others of its worker.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn flush_soon(&mut self) {
+        self.flush_now = true;
+    }
+
+    fn lend_buffers(&mut self) {
+        self.give_back_buffers();
+    }
+
+    fn borrow_buffer(&mut self) {
+        self.borrow_outbox();
+    }
+
+    async fn next_body_piece(&mut self) -> Result<Piece, BodyEnd> {
+        self.upload_piece().await
+    }
+
+    fn body_is_over(&mut self) -> bool {
+        self.upload_is_over()
+    }
+
+    fn other_side(&self) -> OtherSide {
+        self.client_side()
     }
 }
 
@@ -651,14 +763,14 @@ fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn
 
 /// Reads what is there into the worker's own buffer and from there to the inbox, so that a connection that
 /// waits holds no buffer. Cancel-safe.
-async fn read_some(worker: &Worker, wire: &mut Wire, inbox: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
+async fn read_some(space: &Workspace, wire: &mut Wire, inbox: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
     poll_fn(|cx| {
-        let mut scratch = worker.scratch.borrow_mut();
+        let mut scratch = space.scratch.borrow_mut();
         let room = scratch.len().min(bytes_max);
         let mut buf = ReadBuf::new(&mut scratch[..room]);
         std::task::ready!(Pin::new(&mut *wire).poll_read(cx, &mut buf))?;
         if inbox.capacity() == 0 {
-            *inbox = worker.inbox.borrow_mut().pop().unwrap_or_default();
+            *inbox = space.inboxes.borrow_mut().pop().unwrap_or_default();
             inbox.reserve(INBOX_BYTES.max(buf.filled().len()));
         }
         inbox.extend_from_slice(buf.filled());

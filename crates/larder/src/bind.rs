@@ -1,0 +1,45 @@
+//! Binding of listening sockets: one for each worker on the same address.
+
+use crate::deferred;
+use socket2::{Domain, Protocol, Type};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+const BACKLOG: i32 = 4_096;
+
+/// A listening socket that other workers can share the address of.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    // An optimisation: without it, connections are accepted before their first bytes are here.
+    let _ = deferred::until_spoken(&socket);
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// As many sockets on one address as there are workers; port 0 is the same free port for all. An address
+/// that another program listens on is refused, even if that program would share it.
+pub fn bind_for(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
+    probe(address)?;
+    let first = bind(address)?;
+    let address = first.local_addr()?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(bind(address)?);
+    }
+    Ok(sockets)
+}
+
+/// With `SO_REUSEPORT` two Larders would silently share a port. Bound without it, the second one gets an error.
+fn probe(address: SocketAddr) -> io::Result<()> {
+    if address.port() == 0 {
+        return Ok(());
+    }
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1)
+}

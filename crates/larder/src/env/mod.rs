@@ -1,0 +1,267 @@
+//! The context of every exchange: settings, store, way to origins and records, as far as requests need them. A server has one
+//! [`Common`], each of its workers one [`Env`] above it. Neither knows a transport, a listener's socket or the admin side.
+
+mod guard;
+
+pub use guard::RecordGuard;
+
+use crate::clock::Carried;
+use crate::config::{Config, TextsLogged};
+use crate::listener::Listener;
+use crate::live::{self, Held, Live};
+use crate::log::{AccessLog, Lines};
+use crate::page::Page;
+use crate::reach::{Asker, OwnAddresses, Reach};
+use crate::record::{Names, Number, Query, Readers, Record, Run};
+use crate::tally::{Counters, Tally};
+use crate::ticker::Ticker;
+use crate::trace::Traces;
+use crate::upstream::Upstreams;
+use bytes::Bytes;
+use larder_cache::cache::Cache;
+use larder_cache::policy;
+use larder_wire::date::Stamp;
+use larder_wire::{Host, RequestHead, Scheme, Version};
+use std::cell::RefCell;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// Renders a page of the cache manager by its path; `None` when there is no such page.
+pub type ManagerPages = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The context that all requests of a server share.
+pub struct Common {
+    /// The settings that the server was started with.
+    pub config: Config,
+    /// The settings in force. A worker looks at them through [`Env::config`].
+    pub live: Live<Config>,
+    /// Addresses on which this server listens, those of `larder run` and of the admin side included.
+    pub own_addresses: Live<OwnAddresses>,
+    /// The store.
+    pub cache: Arc<Cache>,
+    /// The caching rules for sites: a site is close to its origin, so `CDN-Cache-Control` is meant for it.
+    pub site_policy: policy::Settings,
+    /// The caching rules for a `larder run`.
+    pub run_policy: policy::Settings,
+    /// Counters since the start.
+    pub counters: Counters,
+    /// Names of requests.
+    pub names: Names,
+    /// The access log.
+    pub log: AccessLog,
+    /// Spans of sampled requests, where a collector is configured.
+    pub traces: Option<Traces>,
+    /// The pages of Squid's cache manager, which the admin side renders; set once at the start.
+    pub manager_pages: OnceLock<ManagerPages>,
+    /// How often a task or thread of a worker met a broken invariant and began anew.
+    pub worker_restarts: AtomicU64,
+    /// Held by a purge that counts its matches.
+    pub purge_counting: tokio::sync::Semaphore,
+    /// The name of this server in `Via`.
+    pub via_name: String,
+    via: [String; 2],
+    boundary_seed: u64,
+    boundaries: AtomicU64,
+}
+
+impl Common {
+    /// The context of a server with these settings, over this store.
+    pub fn new(config: Config, cache: Arc<Cache>, policies: Policies, log: AccessLog, via_name: String) -> Common {
+        Common {
+            live: Live::new(config.clone()),
+            own_addresses: Live::new(OwnAddresses::default()),
+            cache,
+            site_policy: policies.site,
+            run_policy: policies.run,
+            counters: Counters::default(),
+            names: Names::default(),
+            log,
+            traces: None,
+            manager_pages: OnceLock::new(),
+            worker_restarts: AtomicU64::new(0),
+            purge_counting: tokio::sync::Semaphore::new(1),
+            via: [format!("1.0 {via_name}"), format!("1.1 {via_name}")],
+            via_name,
+            boundary_seed: RandomState::new().hash_one("boundary"),
+            boundaries: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    /// This server's member of a `Via` list for a message received in this version (RFC 9110 section 7.6.3).
+    pub fn via(&self, received: Version) -> &str {
+        match received {
+            Version::Http10 => &self.via[0],
+            Version::Http11 => &self.via[1],
+        }
+    }
+
+    /// A multipart boundary that no body can be made to contain beforehand.
+    pub fn boundary(&self) -> String {
+        let number = self.boundaries.fetch_add(1, Ordering::Relaxed);
+        format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The texts that lines of the access log have; `None` while there is no log.
+    pub fn logs(&self, lines: &Lines) -> Option<TextsLogged> {
+        self.log.texts(lines)
+    }
+
+    /// Hands a finished record to its readers: counters, the run's summary, log, trace, and the ring of the last requests.
+    pub fn finish(&self, tally: &Tally, run: Option<&Run>, mut record: Box<Record>) {
+        tally.count(&record);
+        if let Some(run) = run {
+            run.count(&record);
+        }
+        if self.log.is_on() {
+            self.log.line(&record, &self.names, &tally.lines);
+        }
+        if let (Some(traces), Some(sampled)) = (&self.traces, record.sampled.take()) {
+            traces.end(*sampled, &record, &self.names, &tally.spans);
+        }
+        tally.ring.keep(record);
+    }
+
+    /// Adds a worker's counts to the sums, and hands its log lines and spans to their threads.
+    pub fn gather(&self, tally: &Tally) {
+        self.counters.add(tally);
+        self.log.hand_over(&tally.lines);
+        if let Some(traces) = &self.traces {
+            traces.hand_over(&tally.spans);
+        }
+    }
+}
+
+/// The caching rules beside those of the forward proxy, which are the store's own.
+pub struct Policies {
+    /// For sites.
+    pub site: policy::Settings,
+    /// For a `larder run`.
+    pub run: policy::Settings,
+}
+
+/// The context that all requests on one worker share. Nothing in here is touched by another thread.
+pub struct Env {
+    /// The context of all workers.
+    pub common: Arc<Common>,
+    /// The coarse clock.
+    pub ticker: Rc<Ticker>,
+    /// The way to origins.
+    pub upstreams: Upstreams,
+    /// The wall clock.
+    pub clock: Carried,
+    /// Counts and records.
+    pub tally: Tally,
+    /// Room for the pieces of a body; empty between deliveries.
+    pub pieces: RefCell<Vec<Bytes>>,
+    settings: live::Copy<Config>,
+    own_addresses: live::Copy<OwnAddresses>,
+}
+
+impl Env {
+    /// The context of the worker with this number, from 0.
+    pub fn new(common: Arc<Common>, number: usize, ticker: Rc<Ticker>, upstreams: Upstreams) -> Rc<Env> {
+        let tally = Tally::default();
+        let config = &common.config;
+        let query = if config.records.hide_query { Query::Hidden } else { Query::Kept };
+        tally.ring.begin(number, config.requests_kept_max().div_ceil(config.workers.max(1)), query);
+        Rc::new(Env {
+            ticker,
+            upstreams,
+            clock: Carried::default(),
+            tally,
+            pieces: RefCell::default(),
+            settings: live::Copy::default(),
+            own_addresses: live::Copy::default(),
+            common,
+        })
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> Rc<Held<Config>> {
+        self.settings.of(&self.common.live)
+    }
+
+    /// The edition of the settings that was looked at last.
+    pub fn edition(&self) -> u64 {
+        self.settings.edition()
+    }
+
+    /// The addresses on which this server listens now.
+    pub fn own_addresses(&self) -> Rc<Held<OwnAddresses>> {
+        self.own_addresses.of(&self.common.own_addresses)
+    }
+
+    /// How far a request may go that came by this route; `None`: it goes to an origin of the configuration.
+    pub fn reach(&self, asker: Option<Asker>) -> Reach {
+        match asker {
+            None => Reach::Configured,
+            Some(asker) => Reach::Asked { asker, config: self.config(), own: self.own_addresses() },
+        }
+    }
+
+    /// The wall clock at a moment that is now.
+    pub fn stamp_at(&self, now: Instant) -> Stamp {
+        Stamp(self.clock.wall_at(now).as_secs())
+    }
+
+    /// The number of a request that was just read.
+    pub fn next_number(&self) -> Number {
+        self.tally.ring.number()
+    }
+
+    /// The record of a request that was just read.
+    pub fn begin_record(&self, request: &RequestHead, peer: &PeerFacts) -> Box<Record> {
+        let readers = Readers { logged: self.common.logs(&self.tally.lines), kept: self.tally.ring.is_on() };
+        let (number, spare) = (self.next_number(), self.tally.ring.spare());
+        let mut record = Record::begin(request, peer.address, readers, number, &self.clock, spare);
+        record.trail.listener = peer.listener.address;
+        if let Some(traces) = &self.common.traces {
+            record.sampled = traces.begin(request, self.config().tracing.sample, &self.tally.spans);
+        }
+        record
+    }
+
+    /// The same, in the charge of an exchange.
+    pub fn begin_guarded(self: &Rc<Self>, request: &RequestHead, peer: &PeerFacts) -> RecordGuard {
+        RecordGuard::new(self, peer.listener.run.as_ref(), self.begin_record(request, peer))
+    }
+
+    /// Hands a record to its readers: the request is over now.
+    pub fn finish(&self, run: Option<&Run>, mut record: Box<Record>) {
+        record.ends(self.clock.ends());
+        self.common.finish(&self.tally, run, record);
+    }
+
+    /// Records bytes that were no request, and were answered with this page.
+    pub fn finish_refused(&self, listener: &Listener, address: SocketAddr, page: &Page) {
+        self.finish_at(listener, Record::refused(address, page, self.next_number()));
+    }
+
+    /// Records bytes that were no request, or of which no more is known, and that could not be answered.
+    pub fn finish_unanswered(&self, listener: &Listener, address: SocketAddr, word: &'static str) {
+        self.finish_at(listener, Record::unanswered(address, word, self.next_number()));
+    }
+
+    fn finish_at(&self, listener: &Listener, mut record: Record) {
+        record.trail.listener = listener.address;
+        self.finish(listener.run.as_deref(), Box::new(record));
+    }
+}
+
+/// The facts about a client's connection that requests on it are judged by.
+#[derive(Clone)]
+pub struct PeerFacts {
+    /// The listener that accepted it.
+    pub listener: Arc<Listener>,
+    /// The client's address.
+    pub address: SocketAddr,
+    /// The scheme of the connection: TLS or clear text. URLs of origin-form requests begin with it.
+    pub scheme: Scheme,
+    /// The host and port of the CONNECT inside which the connection was opened.
+    pub inside: Option<(Host, u16)>,
+}

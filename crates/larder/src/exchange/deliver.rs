@@ -1,0 +1,614 @@
+//! Delivers an answer to a client: head, body at the client's pace, ranges, conditions.
+//!
+//! Stored, followed and passed answers come through the same code; what differs is the reader's origin,
+//! and the outcome that says so.
+
+use super::presence::Presence;
+use super::stream::{AnswerBody, AnswerFields, AnswerHead, BodyEnd, CacheStatus, ClientStream, Dynamic};
+use super::upload::Upload;
+use crate::env::Env;
+use crate::fetch::Refill;
+use crate::page::Page;
+use crate::reach;
+use crate::record::{Cause, Id, Outcome, Record};
+use crate::rules;
+use bytes::Bytes;
+use larder_cache::cache::{Tier, Whole};
+use larder_cache::entry::{Failure, Kept, Reader, Stop};
+use larder_cache::policy::{self, Precondition};
+use larder_wire::date::Stamp;
+use larder_wire::range::{self, ContentRange};
+use larder_wire::{Fields, Method, RequestHead};
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// The answer to a request.
+pub enum Answer {
+    /// Something of our own making.
+    Page(Page),
+    /// A response, from wherever its reader reads it.
+    Entry {
+        /// Reads the body.
+        reader: Reader,
+        /// The head.
+        kept: Arc<Kept>,
+        /// How it came about.
+        outcome: Outcome,
+        /// The origin has answered this very request, conditions and ranges included.
+        verbatim: bool,
+        /// How to get what is missing of it.
+        refill: Option<Box<Refill>>,
+    },
+}
+
+/// How the delivery of an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// All of the answer was handed over.
+    Whole,
+    /// The answer broke off.
+    Broken,
+}
+
+/// The longest body that is handed over at once. A longer one is handed over in steps, so that the part which a slow client has
+/// not taken yet stays in the entry, where the budget of the store counts it.
+pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
+
+/// How many body bytes are asked of an entry at first.
+const READ_BYTES: u64 = 256 * 1024;
+
+/// How many are asked of it by and by when a client takes them as fast as they are written.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Answers one request.
+pub async fn deliver<S: ClientStream>(
+    stream: &mut S,
+    request: &RequestHead,
+    answer: Answer,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Ended {
+    match answer {
+        Answer::Page(page) => deliver_page(stream, request, &page, record),
+        Answer::Entry { reader, kept, outcome, verbatim, refill } => {
+            let name = name(stream.env(), record);
+            let delivery = Delivery { request, kept: &kept, outcome, verbatim, now: record.stamp(), name };
+            record.status = kept.head.status;
+            record.outcome = outcome;
+            record.not_stored = kept.not_stored().map(|why| why.as_str());
+            record.typed(&kept.head);
+            let mut source = Source { reader, refill };
+            let ended = deliver_entry(stream, delivery, &mut source, upload, record).await;
+            if record.complete {
+                source.fetch_rest();
+            }
+            ended
+        }
+    }
+}
+
+/// Hands over a whole stored response, without a wait.
+pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, whole: &Whole<'_>, record: &mut Record) {
+    let &Whole { kept, length, .. } = whole;
+    record.status = kept.head.status;
+    record.outcome = Outcome::Hit;
+    record.bytes = length;
+    record.complete = true;
+    record.typed(&kept.head);
+    let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
+    let delivery = Delivery { request, kept, outcome, verbatim: false, now, name };
+    begin(stream, &delivery, body(&delivery, Some(length)));
+    whole.each(|bytes, part| stream.send_part(bytes, part));
+    if whole.tier() == Tier::Disk {
+        stream.flush_soon();
+    }
+}
+
+/// Nothing in these fields asks for anything but the whole response.
+pub fn is_plain(fields: &Fields) -> bool {
+    !fields.contains("Range") && !has_conditions(fields)
+}
+
+/// All that is known of an answer before its first byte goes out.
+struct Delivery<'a> {
+    request: &'a RequestHead,
+    kept: &'a Kept,
+    outcome: Outcome,
+    verbatim: bool,
+    now: Stamp,
+    /// The name of the request, where the answer is to say it.
+    name: Option<Id>,
+}
+
+fn name(env: &Env, record: &Record) -> Option<Id> {
+    let wanted = env.config().records.name_answers;
+    wanted.then(|| env.common.names.name(record.number))
+}
+
+/// Where a body comes from.
+struct Source {
+    reader: Reader,
+    refill: Option<Box<Refill>>,
+}
+
+impl Source {
+    /// Has the hole filled that the reader met in a part of what it is to deliver; false when that is not possible.
+    fn begin_fill(&self, hole: Range<u64>, part: &Range<u64>, end: u64) -> bool {
+        let hole = if hole.end < part.end { hole } else { self.reader.hole(hole.start..end) };
+        self.refill.as_ref().is_some_and(|refill| refill.begin(self.reader.entry(), &hole))
+    }
+
+    fn fetch_rest(self) {
+        if let Some(refill) = self.refill {
+            refill.begin_rest(Arc::clone(self.reader.entry()));
+        }
+    }
+}
+
+/// What a request gets of a response that is stored.
+enum Share {
+    Whole,
+    Ranges(Vec<Range<u64>>),
+    NotModified,
+    PreconditionFailed,
+    Unsatisfiable(u64),
+}
+
+fn share(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Share {
+    if kept.head.status != 200 {
+        return Share::Whole;
+    }
+    if has_conditions(&request.fields) {
+        match policy::precondition(request, &kept.head) {
+            Precondition::Proceed => {}
+            Precondition::NotModified => return Share::NotModified,
+            Precondition::Failed => return Share::PreconditionFailed,
+        }
+    }
+    let (Some(length), Method::Get) = (length, &request.method) else { return Share::Whole };
+    match wanted_ranges(request, kept).map(|specs| range::resolve(&specs, length)) {
+        None => Share::Whole,
+        Some(Some(ranges)) => Share::Ranges(ranges),
+        Some(None) => Share::Unsatisfiable(length),
+    }
+}
+
+/// The bytes of a stored response that the answer to this request needs.
+pub fn needed(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Vec<Range<u64>> {
+    let all = 0..length.unwrap_or(u64::MAX);
+    match share(request, kept, length) {
+        Share::Whole if request.method == Method::Get => Vec::from([all]),
+        Share::Ranges(ranges) => ranges,
+        Share::Whole | Share::NotModified | Share::PreconditionFailed | Share::Unsatisfiable(_) => Vec::new(),
+    }
+}
+
+async fn deliver_entry<S: ClientStream>(
+    stream: &mut S,
+    delivery: Delivery<'_>,
+    source: &mut Source,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Ended {
+    let Delivery { request, kept, .. } = delivery;
+    let length = source.reader.length();
+    match if delivery.verbatim { Share::Whole } else { share(request, kept, length) } {
+        Share::Whole => {}
+        Share::NotModified => return not_modified(stream, &delivery, record),
+        Share::PreconditionFailed => {
+            let page = Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
+            return deliver_page(stream, request, &page, record);
+        }
+        Share::Unsatisfiable(length) => return unsatisfiable(stream, &delivery, length, record),
+        Share::Ranges(mut ranges) => {
+            // What passes through a window can't be read backwards.
+            if !source.reader.entry().is_whole() {
+                ranges.sort_by_key(|range| range.start);
+            }
+            return Box::pin(deliver_ranges(stream, delivery, source, &ranges, length.unwrap_or(0), record)).await;
+        }
+    }
+    let body = body(&delivery, length);
+    if let AnswerBody::None(_) = body {
+        record.complete = true;
+        begin(stream, &delivery, body);
+        stream.end_answer(None);
+        return Ended::Whole;
+    }
+    let all = 0..length.unwrap_or(u64::MAX);
+    let others = (!source.reader.entry().is_whole()).then(|| source.reader.entry().readers() > 1);
+    if others == Some(false) {
+        // The origin's next packet gets the next turn: most often it is here already, and head and body go out in one write.
+        tokio::task::yield_now().await;
+    }
+    if let Some(failure) = others.and_then(|_| source.reader.lost(&all)) {
+        return instead(stream, &delivery, &failure, record);
+    }
+    begin(stream, &delivery, body);
+    if others == Some(true) && first_bytes(stream).await.is_err() {
+        return break_off(stream, Broke::Client, record).await;
+    }
+    match send_range(stream, source, all, upload, record).await {
+        Ok(()) => {
+            stream.end_answer(if body == AnswerBody::Unknown { source.reader.trailers() } else { None });
+            record.complete = true;
+            Ended::Whole
+        }
+        Err(broke) => break_off(stream, broke, record).await,
+    }
+}
+
+/// The head of an answer whose body is still coming goes out by itself, and then it is another client's turn: when a
+/// thousand wait for one object, each has its first byte before anyone has the second piece.
+async fn first_bytes<S: ClientStream>(stream: &mut S) -> std::io::Result<()> {
+    stream.flush().await?;
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// The answer is known to be broken before anything of it went out: the client gets an error page.
+fn instead<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, failure: &Failure, record: &mut Record) -> Ended {
+    record.not_stored = None;
+    let page = failed(failure, record);
+    deliver_page(stream, delivery.request, &page, record)
+}
+
+/// An answer that was begun can't be completed: the client gets the part of it that is here.
+async fn break_off<S: ClientStream>(stream: &mut S, broke: Broke, record: &mut Record) -> Ended {
+    if let Broke::Source(why) = broke {
+        if let (Some(failure), Some(detail)) = (why, record.detail()) {
+            detail.trouble = Some(failure.detail);
+        }
+        let _ = stream.flush().await;
+    }
+    stream.break_off();
+    Ended::Broken
+}
+
+/// Why an answer that was begun is not completed.
+enum Broke {
+    /// The client does not take it, or the rest of its request does not come.
+    Client,
+    /// The rest does not come, and why, where somebody knows.
+    Source(Option<Failure>),
+}
+
+/// The error page for the trouble of an origin, which the record notes.
+pub fn failed(failure: &Failure, record: &mut Record) -> Page {
+    record.outcome = Outcome::Failed(failure.word);
+    if let Some(detail) = record.detail() {
+        detail.trouble = Some(Arc::clone(&failure.detail));
+    }
+    if failure.word == reach::REFUSED {
+        return rules::out_of_reach();
+    }
+    let remedy = "The cache itself is well. Try again, or ask the administrator of the origin.";
+    let what = format!("The origin gave no usable answer: {}.", failure.detail);
+    Page::new(failure.status, failure.word, what, remedy)
+}
+
+fn has_conditions(fields: &Fields) -> bool {
+    ["If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"].iter().any(|name| fields.contains(name))
+}
+
+fn wanted_ranges(request: &RequestHead, kept: &Kept) -> Option<Vec<range::RangeSpec>> {
+    let specs = range::parse_range(request.fields.get("Range")?)?;
+    policy::range_applies(request, &kept.head).then_some(specs)
+}
+
+/// The body that follows the head of a whole response.
+fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
+    let status = delivery.kept.head.status;
+    if status == 204 || status == 304 || status < 200 {
+        return AnswerBody::None(None);
+    }
+    if delivery.request.method == Method::Head {
+        // The origin's answer to a HEAD is empty whatever a GET would get, and keeps the length that the origin stated.
+        return AnswerBody::None(length.filter(|_| delivery.kept.terms.is_some()));
+    }
+    length.map_or(AnswerBody::Unknown, AnswerBody::Known)
+}
+
+/// Begins an answer whose fields are those that are kept.
+fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerBody) {
+    let kept = delivery.kept;
+    let fields = AnswerFields::Response(delivery.first().unwrap_or(&kept.head));
+    let status = kept.head.status;
+    stream.begin_answer(&AnswerHead { status, fields, body, dynamic: delivery.dynamic(), is_last: false });
+}
+
+impl<'a> Delivery<'a> {
+    /// The head for the request that caused the fetch, where that one gets other fields than those that are stored.
+    fn first(&self) -> Option<&'a larder_wire::ResponseHead> {
+        self.kept.first().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
+    }
+
+    fn dynamic(&self) -> Dynamic<'a> {
+        let age = self.kept.terms.as_ref().and_then(|terms| {
+            let age = terms.age(self.now);
+            // Some of an answer whose hole is filled was here before.
+            let is_stated = age > 0 || self.outcome.is_from_store() || self.outcome == Outcome::Miss(Cause::Partial);
+            is_stated.then_some(age)
+        });
+        let terms = self.kept.terms.as_ref().filter(|_| self.outcome.is_from_store());
+        let status =
+            CacheStatus { outcome: self.outcome, kept: self.kept, ttl: terms.map(|terms| terms.remaining(self.now)) };
+        Dynamic::Response { age, received: self.kept.head.version, status, name: self.name }
+    }
+}
+
+/// Carries a range of the body from the entry to the client.
+async fn send_range<S: ClientStream>(
+    stream: &mut S,
+    source: &mut Source,
+    range: Range<u64>,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> Result<(), Broke> {
+    let (mut at, mut step) = (range.start, READ_BYTES);
+    if range.end - range.start > WHOLE_BYTES_MAX {
+        stream.expect_long_body();
+    }
+    let mut pieces = stream.env().pieces.take();
+    while at < range.end {
+        let wanted = at..range.end.min(at.saturating_add(step));
+        let read = match next_pieces(stream, source, wanted, range.end, upload, &mut pieces).await {
+            Ok(0) if range.end == u64::MAX => return Ok(()),
+            Ok(0) => return Err(Broke::Source(None)),
+            Ok(read) => read,
+            Err(broke) => return Err(broke),
+        };
+        stream.send(pieces.drain(..));
+        stream.env().common.cache.make_room();
+        at += read;
+        record.bytes += read;
+        // The end of an answer may go out together with the answer to the next request, and a block with the next one.
+        if at == range.end {
+            stream.env().pieces.replace(pieces);
+            return stream.flush_if_full().await.map_err(|_| Broke::Client);
+        }
+        if source.reader.gathers() && (stream.unwritten_bytes() as u64) < step {
+            continue;
+        }
+        step = match stream.flush().await {
+            Ok(1) => READ_BYTES_MAX,
+            Ok(_) => READ_BYTES,
+            Err(_) => return Err(Broke::Client),
+        };
+    }
+    Ok(())
+}
+
+/// Waits for body bytes; where there is a hole, it is filled, up to `end` if it is so long. A request body that is
+/// still on its way is carried on meanwhile.
+async fn next_pieces<S: ClientStream>(
+    stream: &mut S,
+    source: &mut Source,
+    range: Range<u64>,
+    end: u64,
+    upload: &mut Option<Upload>,
+    pieces: &mut Vec<Bytes>,
+) -> Result<u64, Broke> {
+    let mut waiting = None;
+    loop {
+        let now = std::future::poll_fn(|cx| Poll::Ready(source.reader.poll_read(cx, range.clone(), pieces))).await;
+        let read = match now {
+            Poll::Ready(read) => read,
+            Poll::Pending => {
+                stream.flush().await.map_err(|_| Broke::Client)?;
+                let presence = waiting.get_or_insert_with(|| Presence::new(stream.env()));
+                let step = presence.until_look(next_step(stream, &mut source.reader, &range, upload, pieces)).await;
+                match step {
+                    Some(Event::Read(read)) => read,
+                    Some(Event::Uploaded(Ok(true))) => continue,
+                    Some(Event::Uploaded(Ok(false))) => {
+                        *upload = None;
+                        continue;
+                    }
+                    Some(Event::Uploaded(Err(_))) => return Err(Broke::Client),
+                    None if presence.is_gone(stream) => return Err(Broke::Client),
+                    None => continue,
+                }
+            }
+        };
+        match read {
+            Ok(read) => return Ok(read),
+            Err(Stop::Hole(hole)) if source.begin_fill(hole.clone(), &range, end) => {}
+            Err(Stop::Hole(_)) => return Err(Broke::Source(None)),
+            Err(Stop::Failed(failure)) => return Err(Broke::Source(Some(failure))),
+        }
+    }
+}
+
+/// An event while a body is waited for.
+enum Event {
+    Read(Result<u64, Stop>),
+    Uploaded(Result<bool, BodyEnd>),
+}
+
+/// Waits for body bytes, or for a step of the request's body where that is on its way still. Cancel-safe.
+async fn next_step<S: ClientStream>(
+    stream: &mut S,
+    reader: &mut Reader,
+    range: &Range<u64>,
+    upload: &mut Option<Upload>,
+    pieces: &mut Vec<Bytes>,
+) -> Event {
+    let Some(uploading) = upload else { return Event::Read(reader.read(range.clone(), pieces).await) };
+    tokio::select! {
+        biased;
+        read = reader.read(range.clone(), pieces) => Event::Read(read),
+        step = uploading.step(stream) => Event::Uploaded(step),
+    }
+}
+
+async fn deliver_ranges<S: ClientStream>(
+    stream: &mut S,
+    delivery: Delivery<'_>,
+    source: &mut Source,
+    ranges: &[Range<u64>],
+    length: u64,
+    record: &mut Record,
+) -> Ended {
+    if let Some(failure) = ranges.iter().find_map(|range| source.reader.lost(range)) {
+        return instead(stream, &delivery, &failure, record);
+    }
+    record.status = 206;
+    let result = match ranges {
+        [one] => {
+            let content_range = ContentRange::of(one, Some(length)).to_string();
+            begin_partial(stream, &delivery, ("Content-Range", &content_range), one.end - one.start);
+            send_range(stream, source, one.clone(), &mut None, record).await
+        }
+        several => deliver_parts(stream, &delivery, source, several, length, record).await,
+    };
+    match result {
+        Ok(()) => {
+            stream.end_answer(None);
+            record.complete = true;
+            Ended::Whole
+        }
+        Err(broke) => break_off(stream, broke, record).await,
+    }
+}
+
+/// `multipart/byteranges` (RFC 9110 section 15.3.7.2).
+async fn deliver_parts<S: ClientStream>(
+    stream: &mut S,
+    delivery: &Delivery<'_>,
+    source: &mut Source,
+    ranges: &[Range<u64>],
+    length: u64,
+    record: &mut Record,
+) -> Result<(), Broke> {
+    let boundary = stream.env().common.boundary();
+    let content_type = delivery.kept.head.fields.get("Content-Type");
+    let part_head = |range: &Range<u64>| {
+        let mut head = format!("\r\n--{boundary}\r\n").into_bytes();
+        if let Some(content_type) = content_type {
+            head.extend_from_slice(b"Content-Type: ");
+            head.extend_from_slice(content_type);
+            head.extend_from_slice(b"\r\n");
+        }
+        head.extend_from_slice(format!("Content-Range: {}\r\n\r\n", ContentRange::of(range, Some(length))).as_bytes());
+        head
+    };
+    let closing = format!("\r\n--{boundary}--\r\n");
+    let heads: Vec<Vec<u8>> = ranges.iter().map(part_head).collect();
+    let bodies: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let total = heads.iter().map(|head| head.len() as u64).sum::<u64>() + bodies + closing.len() as u64;
+    let multipart = format!("multipart/byteranges; boundary={boundary}");
+    begin_partial(stream, delivery, ("Content-Type", &multipart), total);
+    for (head, range) in heads.iter().zip(ranges) {
+        stream.send_copied(head);
+        send_range(stream, source, range.clone(), &mut None, record).await?;
+    }
+    stream.send_copied(closing.as_bytes());
+    Ok(())
+}
+
+/// Begins a 206: the fields of the whole with one that says what is sent of it.
+fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
+    let mut fields = delivery.first().map_or(&delivery.kept.head.fields, |first| &first.fields).clone();
+    fields.set(says.0, says.1);
+    stream.begin_answer(&AnswerHead {
+        status: 206,
+        fields: AnswerFields::Own(&fields),
+        body: AnswerBody::Known(length),
+        dynamic: delivery.dynamic(),
+        is_last: false,
+    });
+}
+
+fn unsatisfiable<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, length: u64, record: &mut Record) -> Ended {
+    let page = Page::new(
+        416,
+        "range",
+        format!("The object has {length} bytes, none of which was asked for."),
+        "Ask for a range within it.",
+    )
+    .with("Content-Range", ContentRange::unsatisfied(length));
+    deliver_page(stream, delivery.request, &page, record)
+}
+
+/// RFC 9110 section 15.4.5: only the fields that guide caches and that a 200 would have had.
+fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record: &mut Record) -> Ended {
+    // `Age` stands in an answer that is passed on only: that of a stored one is written anew.
+    const KEPT: [&str; 10] = [
+        "Age",
+        "Cache-Control",
+        "CDN-Cache-Control",
+        "Content-Location",
+        "Date",
+        "ETag",
+        "Expires",
+        "Last-Modified",
+        "Vary",
+        "Cache-Status",
+    ];
+    record.status = 304;
+    record.complete = true;
+    let mut fields = delivery.kept.head.fields.clone();
+    fields.retain(|name, _| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
+    stream.begin_answer(&AnswerHead {
+        status: 304,
+        fields: AnswerFields::Own(&fields),
+        body: AnswerBody::None(None),
+        dynamic: delivery.dynamic(),
+        is_last: false,
+    });
+    stream.end_answer(None);
+    Ended::Whole
+}
+
+/// An answer of Larder's own.
+pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page: &Page, record: &mut Record) -> Ended {
+    record.status = page.status;
+    record.complete = true;
+    record.asked(request);
+    if !matches!(record.outcome, Outcome::Failed(_)) {
+        record.outcome = Outcome::Own(page.word);
+    }
+    let name = record.is_kept().then(|| stream.env().common.names.name(record.number));
+    record.bytes += send_page(stream, page, request.method == Method::Head, record.stamp(), name);
+    Ended::Whole
+}
+
+/// Hands over a page; gives the bytes of its body that are sent.
+pub fn send_page<S: ClientStream>(stream: &mut S, page: &Page, is_head: bool, now: Stamp, name: Option<Id>) -> u64 {
+    let text = page.body();
+    let length = text.len() as u64;
+    let body = if is_head { AnswerBody::None(Some(length)) } else { AnswerBody::Known(length) };
+    stream.begin_answer(&AnswerHead {
+        status: page.status,
+        fields: AnswerFields::Page(page),
+        body,
+        dynamic: Dynamic::Page { now, word: page.word, name },
+        is_last: page.closes,
+    });
+    if !is_head {
+        stream.send_copied(text.as_bytes());
+    }
+    stream.end_answer(None);
+    if is_head { 0 } else { length }
+}
+
+/// The error page for a request body that does not come to its end.
+pub fn page_for_body(end: &BodyEnd) -> Page {
+    match end {
+        BodyEnd::Fault(fault) => rules::fault_page(fault.kind, fault.detail),
+        BodyEnd::Late => request_timeout(),
+        BodyEnd::Broken => client_gone(),
+    }
+}
+
+/// The error page for a request that took too long to come.
+pub fn request_timeout() -> Page {
+    Page::new(408, "request-timeout", "The request did not come to its end in time.", "Send it again.").closing()
+}
+
+/// The error page for a client that ended its direction of the connection before its request was over.
+pub fn client_gone() -> Page {
+    Page::new(400, "client-gone", "The request did not come to its end.", "Send it again.").closing()
+}

@@ -1,0 +1,210 @@
+//! Requests that want to leave HTTP: CONNECT, WebSocket and other upgrades. Here the way to the origin is made, as long as the
+//! client can still be answered; the bytes are passed on by `tunnel`.
+
+use super::Ended;
+use super::deliver::{self, Answer};
+use super::stream::ClientStream;
+use crate::client::Client;
+use crate::env::{Env, PeerFacts};
+use crate::fetch;
+use crate::page::Page;
+use crate::record::{Cause, Notes, Outcome, Record, Reuse};
+use crate::request_body::RequestBody;
+use crate::rules::{self, Ask, Verdict};
+use crate::upstream::{Connection, Fresh, HeldConnection, UpstreamFault, UpstreamFaultKind};
+use crate::wire::Wire;
+use bytes::BytesMut;
+use larder_cache::entry::Arrival;
+use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
+use std::time::Instant;
+
+/// What becomes of a request that wanted to leave HTTP.
+pub enum Left {
+    /// It was answered, and the connection stays with HTTP as far as it stays.
+    Stays(Ended),
+    /// Bytes are passed on to and from an origin.
+    Passes {
+        /// The stream.
+        origin: Wire,
+        /// Bytes that were read from it already.
+        read: BytesMut,
+        /// It is one of the origin's connections until the tunnel ends, as any other.
+        held: Option<HeldConnection>,
+    },
+    /// The client gets a tunnel to this host and port, and its first bytes are looked at.
+    Opens(Host, u16),
+}
+
+/// Judges a CONNECT and gets its origin, as far as the client can still be told that it has no tunnel.
+pub async fn connect<S: ClientStream>(
+    stream: &mut S,
+    request: &RequestHead,
+    verdict: Verdict,
+    body: &Result<RequestBody, Fault>,
+    record: &mut Record,
+) -> Left {
+    let (host, port) = match verdict {
+        Verdict::Tunnel(host, port) => (host, port),
+        Verdict::Answer(page) => return answer(stream, request, page, record),
+        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Manager(_) | Verdict::Echo => {
+            let page = rules::fault_page(FaultKind::Target, "a CONNECT names a host and a port");
+            return answer(stream, request, page, record);
+        }
+    };
+    record.url = format!("{host}:{port}");
+    if !matches!(body, Ok(RequestBody::None)) {
+        let page = Page::new(400, "connect-body", "A CONNECT has no body.", "Send the bytes once the tunnel is open.");
+        return answer(stream, request, page, record);
+    }
+    if stream.opens_tunnel(&host) {
+        return Left::Opens(host, port);
+    }
+    // A client that waits for an origin first gets the answers that are ready.
+    let _ = stream.flush().await;
+    let reach = stream.env().reach(Some(stream.peer().listener.asker));
+    let env = std::rc::Rc::clone(stream.env());
+    match env.upstreams.tunnel(&host, port, &reach).await {
+        Ok(origin) => {
+            record.status = 200;
+            stream.open_tunnel();
+            Left::Passes { origin: Wire::Tcp(origin), read: BytesMut::new(), held: None }
+        }
+        Err(fault) => answer(stream, request, page_of(&fault, record), record),
+    }
+}
+
+/// Asks the origin of a request that wants to leave HTTP (RFC 9110 section 7.8).
+pub async fn upgrade<S: ClientStream>(
+    stream: &mut S,
+    request: &RequestHead,
+    verdict: Verdict,
+    record: &mut Record,
+) -> Left {
+    let Verdict::Allow(ask) = verdict else {
+        // Any other verdict is served like a request without an offer.
+        return answer(stream, request, rules::fault_page(FaultKind::Target, "there is nothing to upgrade"), record);
+    };
+    record.url = ask.url.to_string();
+    record.trail.rule = Some(ask.rule);
+    record.trail.edition = stream.env().edition();
+    let _ = stream.flush().await;
+    let notes = record.notes();
+    record.leads(&notes);
+    let (env, peer) = (std::rc::Rc::clone(stream.env()), stream.peer().clone());
+    let asked = ask_upgrade(&env, &peer, request, &ask, &notes).await;
+    if let Some(traces) = &env.common.traces {
+        traces.end_fetch(&request.method, &ask.url_at_origin(), &notes, &env.tally.spans);
+    }
+    match asked {
+        Err(fault) => answer(stream, request, page_of(&fault, record), record),
+        Ok((Switch::To(protocols), head, connection)) => switch(stream, protocols, head, connection, record),
+        Ok((Switch::No, head, connection)) => stay(stream, request, ask, head, connection, record).await,
+    }
+}
+
+/// The choice of an origin that was offered other protocols.
+enum Switch {
+    /// It goes on in these.
+    To(String),
+    /// It stays with HTTP.
+    No,
+}
+
+fn switch<S: ClientStream>(
+    stream: &mut S,
+    protocols: String,
+    mut head: ResponseHead,
+    connection: Connection,
+    record: &mut Record,
+) -> Left {
+    hop::strip(&mut head.fields);
+    head.fields.push("Upgrade", protocols);
+    stream.switch_protocols(&mut head);
+    record.status = 101;
+    let (origin, read, held) = connection.into_tunnel();
+    Left::Passes { origin, read, held: Some(held) }
+}
+
+/// Asks as a fetch asks, and offers the client's protocols.
+async fn ask_upgrade(
+    env: &Env,
+    peer: &PeerFacts,
+    request: &RequestHead,
+    ask: &Ask,
+    notes: &Notes,
+) -> Result<(Switch, ResponseHead, Connection), UpstreamFault> {
+    let (now, reach) = (notes.attempt(), env.reach(ask.asker()));
+    let client = Some(Client::at(peer.address.ip()));
+    let mut connection =
+        env.upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, &reach, now.into(), client).await?;
+    notes.connected(connection.leased_at().into_std(), connection.peer(), Reuse::New);
+    let offer = hop::upgrade(&request.fields).unwrap_or_default();
+    let mut fields = fetch::forwarded(env, request, ask, peer.address, notes);
+    fields.push("Connection", "upgrade");
+    fields.push("Upgrade", &offer);
+    let mut bytes = Vec::new();
+    encode::request_head(&mut bytes, &request.method, &ask.target(), Version::Http11, &fields);
+    connection.send(&bytes).await?;
+    loop {
+        let head = connection.response(&request.method).await?;
+        if head.is_interim() {
+            continue;
+        }
+        notes.answered(Instant::now(), head.status);
+        if head.status != 101 {
+            return Ok((Switch::No, head, connection));
+        }
+        return match hop::switched(&head.fields, &offer) {
+            Some(protocols) => Ok((Switch::To(protocols), head, connection)),
+            None => Err(unasked_switch()),
+        };
+    }
+}
+
+fn unasked_switch() -> UpstreamFault {
+    let fault = Fault::origin(FaultKind::StatusLine, "101 without a protocol that was offered");
+    UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched to a protocol that nobody offered")
+}
+
+/// The origin stays with HTTP: its answer is passed on, and so may be the next request.
+async fn stay<S: ClientStream>(
+    stream: &mut S,
+    request: &RequestHead,
+    ask: Ask,
+    head: ResponseHead,
+    connection: Connection,
+    record: &mut Record,
+) -> Left {
+    let common = std::sync::Arc::clone(&stream.env().common);
+    let mut key = Vec::new();
+    ask.key(&common.cache, &mut key);
+    let (mut reader, writer) = common.cache.alone(&key);
+    fetch::invalidate_changed(&common, &request.method, &ask, &head);
+    fetch::adopt(writer, head, connection, &request.method);
+    let answer = match reader.arrival().await {
+        Arrival::Head(kept) => {
+            Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
+        }
+        Arrival::Failed(failure) => Answer::Page(deliver::failed(&failure, record)),
+        Arrival::Use(..) | Arrival::Alone => {
+            let what = "The origin's answer to an offer to change the protocol can't be passed on.";
+            Answer::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
+        }
+    };
+    Left::Stays(deliver::deliver(stream, request, answer, &mut None, record).await)
+}
+
+/// The error page for a way to an origin that could not be made.
+pub fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
+    let failure = fetch::failure(fault);
+    record.outcome = Outcome::Failed(failure.word);
+    if fault.kind == UpstreamFaultKind::OutOfReach {
+        return rules::out_of_reach().closing();
+    }
+    let what = format!("No way to the origin: {}.", failure.detail);
+    Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
+}
+
+fn answer<S: ClientStream>(stream: &mut S, request: &RequestHead, page: Page, record: &mut Record) -> Left {
+    Left::Stays(deliver::deliver_page(stream, request, &page.closing(), record))
+}

@@ -1,0 +1,222 @@
+//! An exchange: one request and its answer, from the head to the end of the record, on whatever transport. [`Exchange::run`]
+//! is the way of every request that is not answered on the spot.
+
+pub mod deliver;
+pub mod leave;
+pub mod lookup;
+pub mod presence;
+pub mod stream;
+pub mod upload;
+pub mod why;
+
+#[cfg(test)]
+pub mod broken;
+
+use crate::caught::caught;
+use crate::env::{Env, PeerFacts, RecordGuard};
+use crate::page::Page;
+use crate::place;
+use crate::purge;
+use crate::record::Record;
+use crate::request_body::RequestBody;
+use crate::rules::{self, Ask, Verdict};
+use crate::ticker::{Over, Wait};
+use deliver::{Answer, Ended};
+use larder_cache::policy;
+use larder_wire::credential::is_credential;
+use larder_wire::{Fault, FaultKind, Method, RequestHead};
+use leave::Left;
+use std::rc::Rc;
+use std::time::Duration;
+use stream::ClientStream;
+
+/// A request that is under way.
+pub struct Exchange {
+    /// Its head.
+    pub request: Rc<RequestHead>,
+    /// Its record, which is finished however the exchange ends.
+    pub record: RecordGuard,
+    /// The verdict of the rules, where they were asked already.
+    pub verdict: Option<Verdict>,
+    /// Its key, where the store was asked already.
+    pub key: Option<Vec<u8>>,
+    /// Its body, as its head declares it; or the fault of that declaration.
+    pub body: Result<RequestBody, Fault>,
+}
+
+/// The end of an exchange whose request wanted to leave HTTP.
+pub struct Leaving {
+    /// The end.
+    pub left: Left,
+    /// The record, where it is not finished yet.
+    pub record: Option<RecordGuard>,
+}
+
+impl Exchange {
+    /// Answers the request, within the limits of a request.
+    pub async fn run<S: ClientStream>(self, stream: &mut S) -> Ended {
+        let Exchange { request, mut record, verdict, key, body } = self;
+        let way = async |stream: &mut S, record: &mut Record| {
+            Left::Stays(answer(stream, &request, (verdict, key), body, record).await)
+        };
+        let left = within_limits(stream, &request, &mut record, way).await;
+        record.finish();
+        match left {
+            Left::Stays(ended) => ended,
+            Left::Passes { .. } | Left::Opens(..) => Ended::Broken,
+        }
+    }
+
+    /// Serves a request that wants to leave HTTP. For as long as its client can be answered, a limit or a broken invariant
+    /// ends it as it ends any other request.
+    pub async fn leave<S: ClientStream>(mut self, stream: &mut S) -> Leaving {
+        let verdict = self.verdict.take().unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), &self.request));
+        if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
+            // The offer is not taken: the request is answered as if it had made none (RFC 9110 section 7.8).
+            self.verdict = Some(verdict);
+            return Leaving { left: Left::Stays(self.run(stream).await), record: None };
+        }
+        let Exchange { request, mut record, body, .. } = self;
+        let way = async |stream: &mut S, record: &mut Record| {
+            #[cfg(test)]
+            broken::may_break("leave", &request);
+            match request.method {
+                Method::Connect => leave::connect(stream, &request, verdict, &body, record).await,
+                _ => leave::upgrade(stream, &request, verdict, record).await,
+            }
+        };
+        let left = within_limits(stream, &request, &mut record, way).await;
+        match left {
+            Left::Stays(_) => {
+                record.finish();
+                Leaving { left, record: None }
+            }
+            Left::Passes { .. } | Left::Opens(..) => Leaving { left, record: Some(record) },
+        }
+    }
+}
+
+/// The answer to a request, from the rules to the end of its delivery.
+async fn answer<S: ClientStream>(
+    stream: &mut S,
+    request: &Rc<RequestHead>,
+    (verdict, key): (Option<Verdict>, Option<Vec<u8>>),
+    body: Result<RequestBody, Fault>,
+    record: &mut Record,
+) -> Ended {
+    #[cfg(test)]
+    broken::may_break("travel", request);
+    let mut upload = None;
+    let answer = match body {
+        Err(fault) => Answer::Page(rules::fault_page(fault.kind, fault.detail)),
+        Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
+            Answer::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
+        }
+        Ok(body) => match verdict.unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), request)) {
+            Verdict::Allow(ask) => {
+                if key.is_none() {
+                    note(stream.env(), &ask, record);
+                }
+                lookup::look_up(stream, request, ask, key, body, &mut upload, record).await
+            }
+            Verdict::Answer(page) => Answer::Page(page),
+            Verdict::Purge(ask) => {
+                let common = std::sync::Arc::clone(&stream.env().common);
+                Answer::Page(purge::of_request(&common, request, &ask).await)
+            }
+            Verdict::Manager(path) => Answer::Page(manager_page(stream.env(), &path)),
+            Verdict::Echo => Answer::Page(echo(request)),
+            Verdict::Tunnel(..) => Answer::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")),
+        },
+    };
+    deliver::deliver(stream, request, answer, &mut upload, record).await
+}
+
+/// Notes in the record the URL and the rule by which the request is served.
+pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
+    record.trail.rule = Some(ask.rule);
+    record.trail.edition = env.edition();
+    if record.is_read() {
+        ask.url.write_to(&mut record.url);
+    }
+}
+
+/// The record of a request that begins, in the charge of its exchange.
+pub fn begin(env: &Rc<Env>, peer: &PeerFacts, request: &RequestHead) -> RecordGuard {
+    env.begin_guarded(request, peer)
+}
+
+/// Whether a plain GET with these fields may be answered by a whole stored response, without a wait.
+pub fn is_plain_get(request: &RequestHead) -> bool {
+    request.method == Method::Get && deliver::is_plain(&request.fields) && policy::answerable(request)
+}
+
+fn is_too_long(env: &Env, length: u64) -> bool {
+    env.config().limits.body_bytes_max.is_some_and(|max| length > max)
+}
+
+/// RFC 9110 section 9.3.8, without the fields that may hold credentials.
+fn echo(request: &RequestHead) -> Page {
+    let mut text = format!("{} ", request.method);
+    for (name, value) in request.fields.iter().filter(|(name, _)| !is_credential(name)) {
+        text.push_str(&format!("{name}: {}; ", String::from_utf8_lossy(value)));
+    }
+    Page::new(200, "trace", text, "This is what arrived here.")
+}
+
+fn manager_page(env: &Env, path: &str) -> Page {
+    match env.common.manager_pages.get().and_then(|page| page(path)) {
+        Some(text) => Page::text("manager", text),
+        None => Page::new(404, "manager", "The cache manager has no such page.", "`mgr:menu` lists all."),
+    }
+}
+
+/// Runs a part of an exchange. A broken invariant ends one request, not the worker (invariant 12), and a request that takes too
+/// long as a whole is cut where it is: a client that has got nothing of an answer yet gets an error page.
+async fn within_limits<S: ClientStream>(
+    stream: &mut S,
+    request: &RequestHead,
+    record: &mut Record,
+    way: impl AsyncFnOnce(&mut S, &mut Record) -> Left,
+) -> Left {
+    let (env, limit) = (Rc::clone(stream.env()), stream.env().config().timeouts.request);
+    let result = {
+        let caught = caught(place::boxed(|| way(stream, record)));
+        env.ticker.timer().limit(limit.unwrap_or(Duration::MAX), Wait::Request, caught).await
+    };
+    let page = match result {
+        Ok(Some(left)) => return left,
+        Ok(None) => {
+            env.tally.panics.add(1);
+            broken_page()
+        }
+        Err(Over::Ending | Over::Draining) => {
+            let what = "This cache is going down, and does not wait for the request any longer.";
+            Page::new(503, "going-down", what, "Send it again in a moment.").closing().with("Retry-After", "5")
+        }
+        // The client's turn, when the time was up.
+        Err(Over::Late) if !stream.body_is_over() => out_of_time(408, "The request did not come to its end in time."),
+        Err(Over::Late) => out_of_time(504, "There was no answer within the time that a request may take as a whole."),
+    };
+    Left::Stays(end_early(stream, request, &page, record))
+}
+
+/// Ends a request before its answer is whole: by this page, if the client has got nothing of an answer yet.
+fn end_early<S: ClientStream>(stream: &mut S, request: &RequestHead, page: &Page, record: &mut Record) -> Ended {
+    if !stream.answer_has_begun() {
+        return deliver::deliver_page(stream, request, page, record);
+    }
+    record.breaks_off(page.word, &page.what);
+    stream.break_off();
+    Ended::Broken
+}
+
+fn out_of_time(status: u16, what: &str) -> Page {
+    Page::new(status, "request-time", what, "Try again; the administrator can raise timeouts.request.").closing()
+}
+
+/// The error page for a broken invariant.
+pub fn broken_page() -> Page {
+    let what = "This cache met a mistake of its own while it served the request.";
+    Page::new(500, "panic", what, "Try again, and tell the administrator: the diagnostics say more.").closing()
+}

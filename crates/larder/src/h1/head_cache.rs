@@ -1,0 +1,83 @@
+//! Heads of requests that were answered: a head that is repeated byte for byte is neither parsed nor judged again.
+
+use crate::rules::JudgeMemo;
+use larder_wire::parse::Parsed;
+use larder_wire::{Fault, RequestHead};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+/// Heads of requests that were answered. A client sends nearly the same fields each time, and many clients send the same.
+#[derive(Default)]
+pub struct HeadCache([RefCell<CachedHead>; HEADS]);
+
+#[derive(Default)]
+struct CachedHead {
+    head: Option<Box<RequestHead>>,
+    /// The memo of that head, or of one before it.
+    memo: Option<Box<JudgeMemo>>,
+    /// The memo holds for all fields of that head.
+    memo_is_valid: bool,
+}
+
+/// A request's head, with what is known of it from the head before.
+pub struct Request {
+    /// The head.
+    pub head: Box<RequestHead>,
+    /// The head before it named the same host.
+    pub host_is_repeated: bool,
+    /// The memo of an earlier judgement, for this host or another.
+    pub memo: Option<Box<JudgeMemo>>,
+    /// The memo holds for all fields of this head.
+    pub memo_is_valid: bool,
+}
+
+impl Deref for Request {
+    type Target = RequestHead;
+
+    fn deref(&self) -> &RequestHead {
+        &self.head
+    }
+}
+
+/// So many are kept, each where the port of its client puts it.
+const HEADS: usize = 16;
+
+/// A longer head is not worth keeping.
+const HEAD_BYTES_MAX: usize = 4 * 1024;
+
+impl HeadCache {
+    /// Reads a head with the help of one before.
+    pub fn read(
+        &self,
+        peer: SocketAddr,
+        read: impl FnOnce(&mut Option<Box<RequestHead>>) -> Result<Parsed<Box<RequestHead>>, Fault>,
+    ) -> Result<Parsed<Request>, Fault> {
+        let mut kept = self.place(peer).borrow_mut();
+        let had = kept.head.is_some();
+        Ok(match read(&mut kept.head)? {
+            Parsed::Partial => Parsed::Partial,
+            Parsed::Complete { head, len } => {
+                // A head that serves is taken out.
+                let is_repeated = had && kept.head.is_none();
+                let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
+                let host_is_repeated = is_repeated || kept.head.as_deref().is_some_and(named);
+                let was_valid = std::mem::take(&mut kept.memo_is_valid);
+                let (memo, memo_is_valid) = (kept.memo.take(), was_valid && is_repeated);
+                Parsed::Complete { head: Request { head, host_is_repeated, memo, memo_is_valid }, len }
+            }
+        })
+    }
+
+    /// Keeps a head that was served.
+    pub fn keep(&self, peer: SocketAddr, request: Request) {
+        if request.head.fields.heap_bytes() <= HEAD_BYTES_MAX {
+            let Request { head, memo, memo_is_valid, .. } = request;
+            *self.place(peer).borrow_mut() = CachedHead { head: Some(head), memo, memo_is_valid };
+        }
+    }
+
+    fn place(&self, peer: SocketAddr) -> &RefCell<CachedHead> {
+        &self.0[usize::from(peer.port()) % HEADS]
+    }
+}

@@ -1,0 +1,87 @@
+//! HTTP/1.1 with clients: a transport of exchanges.
+
+pub mod connection;
+pub mod head_cache;
+pub mod idle;
+pub mod quick;
+pub mod render;
+pub mod serve;
+
+pub use connection::Connection;
+pub use serve::{Start, serve};
+
+use crate::env::Env;
+use crate::outbox::Outbox;
+use crate::partial_heads::HeadsUnderWay;
+use crate::permit::WorkerConnections;
+use crate::tls::interception::Interception;
+use bytes::BytesMut;
+use head_cache::HeadCache;
+use idle::IdleConnections;
+use larder_wire::Version;
+use larder_wire::parse::HeadLimits;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The state that all HTTP/1.1 connections of a worker share.
+pub struct Workspace {
+    /// The context of their exchanges.
+    pub env: Rc<Env>,
+    /// Permits of connections, and the list of clients.
+    pub connections: Rc<WorkerConnections>,
+    /// The local CA, and the hosts whose tunnels are not opened.
+    pub interception: Arc<Interception>,
+    /// Limits of a head, in the form the parser takes.
+    pub head_limits: HeadLimits,
+    /// Heads that were answered.
+    pub heads: HeadCache,
+    /// Heads that are not whole.
+    pub heads_under_way: Rc<HeadsUnderWay>,
+    /// Where sockets are read into first.
+    pub scratch: RefCell<Box<[u8]>>,
+    /// Connections between two requests.
+    pub idle: Rc<IdleConnections>,
+    /// Empty inboxes of idle connections.
+    pub inboxes: RefCell<Vec<BytesMut>>,
+    /// Empty outboxes of idle connections.
+    pub outboxes: RefCell<Vec<Outbox>>,
+    /// Room for the key of a quick look-up.
+    pub keys: RefCell<Vec<u8>>,
+    /// The lines `Via` and the beginning of `Cache-Status`, by the version that a response came in.
+    pub answered_by: [String; 2],
+}
+
+const SCRATCH_BYTES: usize = 64 * 1024;
+
+impl Workspace {
+    /// The state of a worker without connections.
+    pub fn new(
+        env: &Rc<Env>,
+        connections: Rc<WorkerConnections>,
+        interception: Arc<Interception>,
+    ) -> io::Result<Rc<Workspace>> {
+        let config = &env.common.config;
+        let limits = &config.limits;
+        let answered_by = |version| format!("Via: {}\r\nCache-Status: larder", env.common.via(version));
+        Ok(Rc::new(Workspace {
+            connections,
+            interception,
+            head_limits: HeadLimits {
+                head_bytes_max: limits.head_bytes_max,
+                target_bytes_max: limits.target_bytes_max.min(limits.head_bytes_max),
+                fields_max: limits.fields_max,
+            },
+            heads: HeadCache::default(),
+            heads_under_way: HeadsUnderWay::new(config.heads_under_way_bytes_max()),
+            scratch: RefCell::new(vec![0; SCRATCH_BYTES].into()),
+            idle: IdleConnections::new()?,
+            inboxes: RefCell::default(),
+            outboxes: RefCell::default(),
+            keys: RefCell::default(),
+            answered_by: [answered_by(Version::Http10), answered_by(Version::Http11)],
+            env: Rc::clone(env),
+        }))
+    }
+}

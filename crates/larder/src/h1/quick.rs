@@ -1,0 +1,148 @@
+//! The quick way to a hit: a plain GET that the store answers on the spot, without a wait and so without the state of a task.
+//! It asks the same rules and hands over by the same delivery as every other request.
+
+use super::connection::Connection;
+use super::head_cache::Request;
+use super::render::Next;
+use super::serve::Begun;
+use crate::env::RecordGuard;
+#[cfg(test)]
+use crate::exchange::broken;
+use crate::exchange::deliver;
+use crate::exchange::{is_plain_get, note};
+use crate::page::Page;
+use crate::record::Record;
+use crate::rules::{self, JudgeMemo, Verdict};
+use larder_cache::cache::{Glance, Tier};
+use larder_cache::policy::{Asked, Usable};
+use larder_wire::RequestHead;
+use larder_wire::framing::{self, Framing};
+use std::rc::Rc;
+
+/// The outcome of a quick look.
+pub enum Quick {
+    /// The answer is in the outbox.
+    Answered(Next),
+    /// There is none at hand. The facts that were found out about the request need not be found out again.
+    Waits(Box<Begun>),
+}
+
+/// Answers a request on the spot, where that is possible.
+pub fn answer(connection: &mut Connection, request: &mut Request) -> Quick {
+    #[cfg(test)]
+    broken::may_break("quick", request);
+    if !request.memo_is_valid {
+        // Framing first: a message that could be read in two ways is refused, hit or not.
+        let is_bare = framing::of_request(request) == Ok(Framing::None);
+        if !is_bare || !is_plain_get(request) {
+            return waits(begin(connection, request), None, None);
+        }
+    }
+    if let Some(memo) = request.memo.as_deref().filter(|it| request.memo_is_valid || it.covers_fields(&request.head))
+        && let Some(path) = memo.path_of(&connection.space.env, &connection.peer, &request.head)
+    {
+        let asked = if request.memo_is_valid { memo.asked() } else { Asked::of(request) };
+        let memo_is_valid = asked == memo.asked();
+        let space = Rc::clone(&connection.space);
+        let mut record = space.env.begin_record(request, &connection.peer);
+        (record.trail.rule, record.trail.edition) = (Some(memo.rule()), memo.edition());
+        if record.is_read() {
+            memo.write_url(path, &mut record.url);
+        }
+        let mut key = space.keys.borrow_mut();
+        key.clear();
+        memo.write_key(path, &mut key);
+        space.env.common.cache.settle_key(&mut key);
+        return match look(connection, request, asked, &key, record) {
+            Ok(next) => {
+                request.memo_is_valid = memo_is_valid;
+                Quick::Answered(next)
+            }
+            Err(record) => {
+                let verdict = rules::judge(&space.env, &connection.peer, request);
+                waits(guard(connection, record), Some(verdict), Some(key.clone()))
+            }
+        };
+    }
+    request.memo_is_valid = false;
+    judge_and_look(connection, request)
+}
+
+fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
+    let space = Rc::clone(&connection.space);
+    let env = &space.env;
+    let (verdict, read) = rules::judge_noting(env, &connection.peer, request);
+    let ask = match verdict {
+        Verdict::Allow(ask) => ask,
+        Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
+        verdict => return waits(begin(connection, request), Some(verdict), None),
+    };
+    let mut record = env.begin_record(request, &connection.peer);
+    note(env, &ask, &mut record);
+    let mut key = space.keys.borrow_mut();
+    key.clear();
+    ask.key_of_written(&record.url, &env.common.cache, &mut key);
+    let asked = Asked::of(request);
+    match look(connection, request, asked, &key, record) {
+        Ok(next) => {
+            // A host that is named a second time is named a third time.
+            if request.host_is_repeated
+                && let Some(memo) = JudgeMemo::of((env, &connection.peer), request, read, &ask, asked)
+            {
+                (request.memo, request.memo_is_valid) = (Some(Box::new(memo)), true);
+            }
+            Quick::Answered(next)
+        }
+        Err(record) => waits(guard(connection, record), Some(Verdict::Allow(ask)), Some(key.clone())),
+    }
+}
+
+/// Answers a plain GET with a response that is stored under this key, if it is at hand; else its record comes back.
+fn look(
+    connection: &mut Connection,
+    request: &RequestHead,
+    asked: Asked,
+    key: &[u8],
+    mut record: Box<Record>,
+) -> Result<Next, Box<Record>> {
+    let space = Rc::clone(&connection.space);
+    let now = record.stamp();
+    let glance = Glance { key, request, asked: &asked, now };
+    let answered = space.env.common.cache.fresh(&glance, deliver::WHOLE_BYTES_MAX, &mut |hit| {
+        record.trail.asks(asked);
+        record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
+        if hit.tier() == Tier::Disk
+            && let Some(detail) = record.detail()
+        {
+            detail.read_from_disk(key, hit, now);
+        }
+        deliver::deliver_whole(connection, request, hit, &mut record);
+    });
+    if answered.is_none() {
+        return Err(record);
+    }
+    space.env.finish(connection.peer.listener.run.as_deref(), record);
+    Ok(connection.next())
+}
+
+/// A request without a body that gets an error page: there is nothing to wait for either.
+fn refuse(connection: &mut Connection, request: &RequestHead, page: &Page) -> Next {
+    let space = Rc::clone(&connection.space);
+    let mut record = space.env.begin_record(request, &connection.peer);
+    deliver::deliver_page(connection, request, page, &mut record);
+    space.env.finish(connection.peer.listener.run.as_deref(), record);
+    connection.next()
+}
+
+fn begin(connection: &Connection, request: &RequestHead) -> RecordGuard {
+    connection.space.env.begin_guarded(request, &connection.peer)
+}
+
+/// The guard of a record whose request was looked for in vain.
+fn guard(connection: &Connection, record: Box<Record>) -> RecordGuard {
+    RecordGuard::new(&connection.space.env, connection.peer.listener.run.as_ref(), record)
+}
+
+fn waits(record: RecordGuard, verdict: Option<Verdict>, key: Option<Vec<u8>>) -> Quick {
+    Quick::Waits(Box::new(Begun { verdict, record, key }))
+}

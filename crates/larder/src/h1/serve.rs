@@ -1,0 +1,305 @@
+//! Serves the requests of a connection, one after the other.
+
+use super::connection::{Connection, End};
+use super::quick::{self, Quick};
+use super::render::Next;
+use crate::env::{PeerFacts, RecordGuard};
+use crate::exchange::deliver::{self, Ended};
+use crate::exchange::leave::Left;
+use crate::exchange::stream::ClientStream;
+use crate::exchange::{Exchange, broken_page};
+use crate::page::Page;
+use crate::request_body::RequestBody;
+use crate::rules::{self, Verdict};
+use crate::tunnel::{self, Opening};
+use bytes::BytesMut;
+use larder_wire::framing::{self, Framing};
+use larder_wire::{Method, RequestHead, Scheme, Version, hop};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+/// The first step of a connection that is served by a task.
+pub enum Start {
+    /// Reading or writing what is left.
+    Rest,
+    /// A request that the store had no answer for at once.
+    Request(Box<RequestHead>, Box<Begun>),
+    /// A request that wants to leave HTTP.
+    Leaves(Box<RequestHead>, RecordGuard),
+    /// Writing the outbox, and then the end.
+    Close,
+}
+
+/// What becomes of a connection whose requests were answered as far as that needs no wait.
+pub enum Step {
+    /// It waits for the next request, once the outbox is written.
+    Waits,
+    /// It is closed, once the outbox is written.
+    Closes,
+    /// It goes on in a task.
+    Goes(Box<Start>),
+}
+
+impl Step {
+    /// Nothing more is read.
+    pub fn closes(&self) -> bool {
+        matches!(self, Step::Closes)
+    }
+}
+
+/// A request that is not answered at once: its record, and the facts that were found out about it.
+pub struct Begun {
+    /// The verdict of the rules, where they were asked.
+    pub verdict: Option<Verdict>,
+    /// Its record.
+    pub record: RecordGuard,
+    /// Its key, where the store was asked.
+    pub key: Option<Vec<u8>>,
+}
+
+/// Answers the requests in bytes that were read on a connection on which nothing else is under way.
+pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> Step {
+    let step = loop {
+        let Some(mut request) = connection.request_of(&mut read) else { break Step::Goes(Box::new(Start::Rest)) };
+        // A head whose memo holds did not want to leave the last time either.
+        if !request.memo_is_valid && leaves_http(&request) {
+            let record = connection.space.env.begin_guarded(&request, &connection.peer);
+            break Step::Goes(Box::new(Start::Leaves(request.head, record)));
+        }
+        let next = match quick::answer(connection, &mut request) {
+            Quick::Answered(next) => next,
+            Quick::Waits(begun) => break Step::Goes(Box::new(Start::Request(request.head, begun))),
+        };
+        connection.space.heads.keep(connection.peer.address, request);
+        match next {
+            Next::Continue if read.is_empty() => return Step::Waits,
+            // A client that sends requests and reads no answers must not fill the outbox with them.
+            Next::Continue if connection.is_full() => break Step::Goes(Box::new(Start::Rest)),
+            Next::Continue => {}
+            Next::Close => break Step::Closes,
+            Next::Cut => {
+                connection.end_by_reset();
+                break Step::Closes;
+            }
+        }
+    };
+    connection.keep(read);
+    step
+}
+
+/// Serves a connection to its end, or until it can be parked among the idle ones.
+pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<Connection>> {
+    let mut given = match start {
+        Start::Rest => None,
+        Start::Request(request, begun) => Some((request, begun)),
+        Start::Leaves(request, record) => {
+            connection = Box::pin(leave_http(connection, *request, record)).await?;
+            None
+        }
+        Start::Close => {
+            connection.close().await;
+            return None;
+        }
+    };
+    loop {
+        let next = match given.take() {
+            Some((request, begun)) => run(&mut connection, request, begun).await,
+            None => match connection.next_request().await {
+                Ok(request) if leaves_http(&request) => {
+                    let record = connection.space.env.begin_guarded(&request, &connection.peer);
+                    // Rare and large: boxed, so that every connection's task stays small.
+                    connection = Box::pin(leave_http(connection, *request.head, record)).await?;
+                    continue;
+                }
+                Ok(mut request) => {
+                    match catch_unwind(AssertUnwindSafe(|| quick::answer(&mut connection, &mut request))) {
+                        Ok(Quick::Answered(next)) => {
+                            connection.space.heads.keep(connection.peer.address, request);
+                            next
+                        }
+                        Ok(Quick::Waits(begun)) => run(&mut connection, request.head, begun).await,
+                        Err(_) => broken(&mut connection),
+                    }
+                }
+                Err(End::Idle) => return Some(connection),
+                Err(end) => {
+                    Box::pin(refuse(connection, &end)).await;
+                    return None;
+                }
+            },
+        };
+        match next {
+            // A client that sends requests and reads no answers must not fill the outbox with them.
+            Next::Continue if connection.flush_if_full().await.is_ok() => {}
+            Next::Close => {
+                connection.close().await;
+                return None;
+            }
+            Next::Continue | Next::Cut => return None,
+        }
+    }
+}
+
+/// Runs the exchange of a request that is not answered at once.
+async fn run(connection: &mut Connection, request: Box<RequestHead>, begun: Box<Begun>) -> Next {
+    let exchange = exchange(connection, *request, *begun);
+    let ended = exchange.run(connection).await;
+    after(connection, ended).await
+}
+
+fn exchange(connection: &mut Connection, request: RequestHead, begun: Begun) -> Exchange {
+    let Begun { verdict, record, key } = begun;
+    let body = RequestBody::of(&request);
+    connection.begin_upload(framing::of_request(&request).unwrap_or(Framing::None));
+    Exchange { request: Rc::new(request), record, verdict, key, body }
+}
+
+/// The connection after an exchange: it goes on only when the rest of the request's body is out of the way, and the client gets
+/// its answer before that.
+async fn after(connection: &mut Connection, ended: Ended) -> Next {
+    let next = if ended == Ended::Broken { Next::Cut } else { connection.next() };
+    let is_drained = next != Next::Continue
+        || connection.upload.is_none()
+        || (connection.flush().await.is_ok() && connection.drain_upload().await);
+    if is_drained { next } else { Next::Close }
+}
+
+fn leaves_http(request: &RequestHead) -> bool {
+    request.method == Method::Connect || upgrades(request)
+}
+
+/// A request that wants to leave HTTP. One of HTTP/1.0 can't, and one with a body would have to be read by two protocols:
+/// there the offer is not taken, and the request is served as any other (RFC 9110 section 7.8). PURGE stays here.
+fn upgrades(request: &RequestHead) -> bool {
+    request.version == Version::Http11
+        && request.method.as_str() != "PURGE"
+        && hop::upgrade(&request.fields).is_some()
+        && framing::of_request(request) == Ok(Framing::None)
+}
+
+/// Serves a request that wants to leave HTTP; the connection comes back when it stays.
+async fn leave_http(
+    mut connection: Box<Connection>,
+    request: RequestHead,
+    record: RecordGuard,
+) -> Option<Box<Connection>> {
+    let begun = Begun { verdict: None, record, key: None };
+    let leaving = exchange(&mut connection, request, begun).leave(&mut *connection).await;
+    match (leaving.left, leaving.record) {
+        (Left::Stays(ended), _) => {
+            let next = after(&mut connection, ended).await;
+            return go_on(connection, next).await;
+        }
+        (Left::Passes { origin, read, held }, Some(record)) => {
+            pass(connection, (origin, read), record).await;
+            drop(held);
+        }
+        (Left::Opens(host, port), Some(record)) => return open(connection, (host, port), record).await,
+        (Left::Passes { .. } | Left::Opens(..), None) => {}
+    }
+    None
+}
+
+/// Sends the bytes that wait to be written, and passes bytes on from then on.
+async fn pass(mut connection: Box<Connection>, origin: (crate::wire::Wire, BytesMut), mut record: RecordGuard) {
+    if connection.flush().await.is_err() {
+        return record.breaks_off("client-gone", "the client left before the tunnel stood");
+    }
+    let env = Rc::clone(&connection.space.env);
+    let client = connection.into_parts();
+    tunnel::splice(&env, client, origin, record).await;
+}
+
+/// Answers a CONNECT whose tunnel is opened; gives the connection inside, if HTTP in TLS is spoken there.
+async fn open(
+    mut connection: Box<Connection>,
+    (host, port): (larder_wire::Host, u16),
+    mut record: RecordGuard,
+) -> Option<Box<Connection>> {
+    record.status = 200;
+    connection.open_tunnel();
+    if connection.flush().await.is_err() {
+        record.breaks_off("client-gone", "the client left before the tunnel stood");
+        return None;
+    }
+    let (space, peer) = (Rc::clone(&connection.space), connection.peer.clone());
+    let opening = Opening { env: &space.env, heads: &space.heads_under_way, interception: &space.interception };
+    let (wire, inside) = opening.open(&peer, connection.into_parts(), (host, port), record).await?;
+    let peer = PeerFacts { scheme: Scheme::Https, inside: Some(inside), ..peer };
+    Some(Connection::new(space, peer, wire, BytesMut::new()))
+}
+
+/// The connection after an answer: it is here for the next request, or closed, or cut.
+async fn go_on(connection: Box<Connection>, next: Next) -> Option<Box<Connection>> {
+    match next {
+        Next::Continue => return Some(connection),
+        Next::Close => connection.close().await,
+        Next::Cut => {}
+    }
+    None
+}
+
+/// Answers bytes that were no request, or came too late; the connection closes.
+async fn refuse(mut connection: Box<Connection>, end: &End) {
+    let env = Rc::clone(&connection.space.env);
+    if matches!(end, End::Fault(_)) {
+        env.tally.faults.add(1);
+    }
+    match page_for_end(end) {
+        Some(page) => {
+            answer_no_request(&mut connection, &page);
+            connection.close().await;
+        }
+        None => {
+            if connection.is_in_head() {
+                env.finish_unanswered(&connection.peer.listener, connection.peer.address, "client-gone");
+            }
+            let _ = connection.flush().await;
+        }
+    }
+}
+
+/// Answers bytes that were no request by a page, and records that.
+pub fn answer_no_request(connection: &mut Connection, page: &Page) {
+    let env = Rc::clone(&connection.space.env);
+    deliver::send_page(connection, page, false, crate::clock::now(), None);
+    env.finish_refused(&connection.peer.listener, connection.peer.address, page);
+}
+
+/// The error page for a message that is no request, where there is somebody to answer.
+fn page_for_end(end: &End) -> Option<Page> {
+    match end {
+        End::Fault(fault) => Some(rules::fault_page(fault.kind, fault.detail)),
+        End::Late => Some(deliver::request_timeout()),
+        End::Unfinished => Some(deliver::client_gone()),
+        End::Crowded => Some(
+            Page::new(
+                503,
+                "heads-bytes-max",
+                "The heads of requests that are under way take as much memory as they may.",
+                "Send it again in a moment, in one piece.",
+            )
+            .closing()
+            .with("Retry-After", "5"),
+        ),
+        End::Quiet | End::Broken | End::Idle => None,
+    }
+}
+
+/// What becomes of a connection on which a request met a broken invariant before it got a task. Its record is lost with it,
+/// so it has another one.
+pub fn broken(connection: &mut Connection) -> Next {
+    let env = Rc::clone(&connection.space.env);
+    env.tally.panics.add(1);
+    let page = broken_page();
+    if connection.answer_began {
+        env.finish_unanswered(&connection.peer.listener, connection.peer.address, page.word);
+        connection.end_by_reset();
+        return Next::Cut;
+    }
+    answer_no_request(connection, &page);
+    Next::Close
+}
+
+#[cfg(test)]
+mod tests;

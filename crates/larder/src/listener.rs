@@ -1,0 +1,89 @@
+//! A listener as its connections and their requests see it: who may use it, for what, and which one replaced it.
+
+use crate::config::{Forwarding, Listen, SiteOrigin};
+use crate::reach::Asker;
+use crate::record::Run;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Notify;
+
+/// One listener; all workers share it.
+#[derive(Default)]
+pub struct Listener {
+    /// The address in the configuration.
+    pub address: Option<SocketAddr>,
+    /// Serves TLS with these certificates.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Opens CONNECT tunnels with certificates of the local CA.
+    pub intercept: bool,
+    /// Whether clients may use it as a forward proxy.
+    pub forwarding: Forwarding,
+    /// Which clients can connect to it.
+    pub asker: Asker,
+    /// Everything asked here goes to this origin.
+    pub origin: Option<Arc<SiteOrigin>>,
+    /// The `larder run` that this listener belongs to.
+    pub run: Option<Arc<Run>>,
+    closed: AtomicBool,
+    changing: Notify,
+    successor: OnceLock<Arc<Listener>>,
+}
+
+impl Listener {
+    /// A listener of the configuration, with these certificates.
+    pub fn of(listen: &Listen, tls: Option<Arc<rustls::ServerConfig>>) -> Listener {
+        Listener {
+            address: Some(listen.address),
+            tls,
+            intercept: listen.intercept,
+            forwarding: listen.forwarding(),
+            asker: Asker::at(listen),
+            origin: listen.origin.clone(),
+            ..Listener::default()
+        }
+    }
+
+    /// The listener of one `larder run`.
+    pub fn of_run(run: Arc<Run>) -> Listener {
+        Listener {
+            intercept: true,
+            forwarding: Forwarding::On,
+            asker: Asker::ThisMachine,
+            run: Some(run),
+            ..Listener::default()
+        }
+    }
+
+    /// Accepts no more connections, on any worker.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.changing.notify_waiters();
+    }
+
+    /// Connections that are accepted from now on belong to the other listener; the sockets stay.
+    pub fn replace_by(&self, other: Arc<Listener>) {
+        let _ = self.successor.set(other);
+        self.changing.notify_waiters();
+    }
+
+    /// This listener, or the last one that replaced it: a reload that forbids something holds for open connections too.
+    pub fn in_force(&self) -> &Listener {
+        let mut listener = self;
+        while let Some(successor) = listener.successor.get() {
+            listener = successor;
+        }
+        listener
+    }
+
+    /// Waits until this listener closes (`None`) or is replaced.
+    pub async fn changed(&self) -> Option<Arc<Listener>> {
+        let changing = self.changing.notified();
+        tokio::pin!(changing);
+        changing.as_mut().enable();
+        if !self.closed.load(Ordering::Acquire) && self.successor.get().is_none() {
+            changing.await;
+        }
+        self.successor.get().cloned()
+    }
+}

@@ -1,0 +1,112 @@
+//! Permits of client connections: counted for the server, for each client, and for each worker.
+
+use crate::client::Client;
+use crate::env::Env;
+use crate::visitors::Visitors;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Open client connections of a server.
+#[derive(Default)]
+pub struct OpenConnections {
+    open: AtomicUsize,
+    /// By client; kept only where `limits.connections_per_client_max` is set.
+    by_client: Mutex<HashMap<Client, usize>>,
+}
+
+impl OpenConnections {
+    /// How many are open now.
+    pub fn count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more of a client; gives how many it had before.
+    fn enter(&self, address: IpAddr) -> usize {
+        let mut by_client = self.by_client.lock();
+        let count = by_client.entry(Client::at(address)).or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    fn leave(&self, address: IpAddr) {
+        let mut by_client = self.by_client.lock();
+        let client = Client::at(address);
+        if let Some(count) = by_client.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                by_client.remove(&client);
+            }
+        }
+    }
+}
+
+/// Open client connections of a worker, and its list of clients.
+pub struct WorkerConnections {
+    all: Arc<OpenConnections>,
+    open: Cell<usize>,
+    /// Clients of this worker.
+    pub visitors: Visitors,
+}
+
+impl WorkerConnections {
+    /// None are open yet.
+    pub fn new(all: Arc<OpenConnections>) -> Rc<WorkerConnections> {
+        Rc::new(WorkerConnections { all, open: Cell::new(0), visitors: Visitors::default() })
+    }
+
+    /// How many are open on this worker.
+    pub fn count(&self) -> usize {
+        self.open.get()
+    }
+}
+
+/// The limit that a new connection exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// `limits.connections_max`.
+    Server,
+    /// `limits.connections_per_client_max`.
+    Client,
+}
+
+/// A connection counts as open for as long as its permit lives.
+pub struct ConnectionPermit {
+    of: Rc<WorkerConnections>,
+    address: IpAddr,
+    is_counted_by_client: bool,
+}
+
+impl ConnectionPermit {
+    /// Counts a connection, and says whether it is one too many.
+    pub fn take(of: &Rc<WorkerConnections>, env: &Env, address: IpAddr) -> (ConnectionPermit, Option<Full>) {
+        let config = env.config();
+        let limits = &config.limits;
+        let open = of.all.open.fetch_add(1, Ordering::Relaxed);
+        of.open.set(of.open.get() + 1);
+        of.visitors.enter(address);
+        let of_client = limits.connections_per_client_max.map(|max| (of.all.enter(address), max));
+        let permit = ConnectionPermit { of: Rc::clone(of), address, is_counted_by_client: of_client.is_some() };
+        let full = match of_client {
+            _ if open >= limits.connections_max => Some(Full::Server),
+            Some((open, max)) if open >= max => Some(Full::Client),
+            _ => None,
+        };
+        (permit, full)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.of.all.open.fetch_sub(1, Ordering::Relaxed);
+        self.of.open.set(self.of.open.get() - 1);
+        self.of.visitors.leave(self.address);
+        if self.is_counted_by_client {
+            self.of.all.leave(self.address);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A request that the rules let through: its URL, the way to its origin, its key in the store.
+
+use crate::config::{HostHeader, SiteOrigin};
+use crate::reach::Asker;
+use crate::record::Rule;
+use crate::upstream::Origin;
+use larder_cache::cache::Cache;
+use larder_wire::Url;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A request that is served: what it is called, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What the client asked for; the key is made of it.
+    pub url: Url,
+    /// How the origin is reached.
+    pub route: Route,
+    /// Why it is served.
+    pub rule: Rule,
+}
+
+/// How an origin is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// The URL itself says (forward proxy); who asks decides how far it may lead.
+    Forward(Asker),
+    /// A site of the configuration, or of the listener, lies in front of this origin.
+    Site {
+        /// Where the site comes from.
+        origin: Arc<SiteOrigin>,
+        /// Which `Host` it sees.
+        host_header: HostHeader,
+    },
+}
+
+impl Route {
+    /// Whether the site's origin lies below a path, so that a `..` may lead beside it.
+    pub fn is_below_path(&self) -> bool {
+        matches!(self, Route::Site { origin, .. } if &*origin.path != "/")
+    }
+}
+
+impl Ask {
+    /// The key under which the answer is kept. A site's begins with its origin: listeners may put different origins
+    /// behind one host name, and neither may answer for the other or for the URL itself.
+    pub fn key(&self, cache: &Cache, key: &mut Vec<u8>) {
+        self.key_of_written("", cache, key);
+    }
+
+    /// The same for who has written the URL already, or nothing.
+    pub fn key_of_written(&self, written: &str, cache: &Cache, key: &mut Vec<u8>) {
+        self.begin_key(key);
+        cache.key_of(&self.url, written, key);
+    }
+
+    /// The key of another URL of the same origin.
+    pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
+        self.begin_key(key);
+        cache.key_of(url, "", key);
+    }
+
+    /// The key as long as the origin has not said which parts of a query do not matter (No-Vary-Search).
+    pub fn key_at_first(&self, key: &mut Vec<u8>) {
+        self.begin_key(key);
+        self.url.key_text(key);
+    }
+
+    pub(super) fn begin_key(&self, key: &mut Vec<u8>) {
+        if let Route::Site { origin, .. } = &self.route {
+            key.extend_from_slice(origin.key_start());
+        }
+    }
+
+    /// Where to connect.
+    pub fn origin(&self) -> Origin {
+        Origin::of(self.connects_to())
+    }
+
+    /// A URL of where to connect.
+    pub fn connects_to(&self) -> &Url {
+        match &self.route {
+            Route::Forward(_) => &self.url,
+            Route::Site { origin, .. } => origin,
+        }
+    }
+
+    /// Who asks the forward proxy; `None` where the origin is one of the configuration.
+    pub fn asker(&self) -> Option<Asker> {
+        match self.route {
+            Route::Forward(asker) => Some(asker),
+            Route::Site { .. } => None,
+        }
+    }
+
+    /// The request target as the origin gets it.
+    pub fn target(&self) -> Cow<'_, str> {
+        match &self.route {
+            Route::Site { origin, .. } if &*origin.path != "/" => {
+                Cow::Owned(format!("{}{}", origin.path.trim_end_matches('/'), self.url.path))
+            }
+            _ => Cow::Borrowed(&self.url.path),
+        }
+    }
+
+    /// The URL that the origin is asked for.
+    pub fn url_at_origin(&self) -> Url {
+        match &self.route {
+            Route::Forward(_) => self.url.clone(),
+            Route::Site { origin, .. } => Url { path: self.target().into_owned().into(), ..Url::clone(&***origin) },
+        }
+    }
+
+    /// The `Host` field as the origin gets it.
+    pub fn host(&self) -> String {
+        self.names_host().authority()
+    }
+
+    /// Whether this is the `Host` field that the origin gets.
+    pub fn is_host(&self, said: &[u8]) -> bool {
+        self.names_host().has_authority(said)
+    }
+
+    fn names_host(&self) -> &Url {
+        match &self.route {
+            Route::Site { origin, host_header: HostHeader::Origin } => origin,
+            _ => &self.url,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins_behind_one_name_have_keys_of_their_own() {
+        let cache = Cache::new(larder_cache::cache::Settings::default());
+        let url = Url::parse("http://a.example/x?y").unwrap();
+        let key = |route: Route| {
+            let mut key = Vec::new();
+            Ask { url: url.clone(), route, rule: Rule::Question }.key(&cache, &mut key);
+            String::from_utf8(key).unwrap()
+        };
+        let site = |origin: &str| Route::Site {
+            origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
+            host_header: HostHeader::Client,
+        };
+        assert_eq!(key(Route::Forward(Asker::Elsewhere)), "http://a.example/x?y");
+        assert_eq!(key(site("http://127.0.0.1:9000/")), "http://127.0.0.1:9000/ http://a.example/x?y");
+        assert_ne!(key(site("http://127.0.0.1:9000/")), key(site("http://127.0.0.1:9001/")));
+    }
+
+    #[test]
+    fn an_origin_with_a_path_puts_it_first() {
+        let url = Url::parse("http://a.example/x?y").unwrap();
+        let route = |origin: &str| Route::Site {
+            origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
+            host_header: HostHeader::Origin,
+        };
+        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question };
+        assert_eq!(ask("http://b.example:81/").target(), "/x?y");
+        assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");
+        assert_eq!(ask("http://b.example:81/base").host(), "b.example:81");
+    }
+}

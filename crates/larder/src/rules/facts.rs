@@ -1,0 +1,318 @@
+//! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
+//! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
+
+use super::Verdict;
+use crate::config::{Ambiguous, Config, Site, SiteOrigin};
+use crate::manager;
+use crate::reach::{Asker, OwnAddresses};
+use larder_wire::reading::Reading;
+use larder_wire::{Fault, Host, Method, RequestHead, Scheme, Target, Url, target};
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The surroundings of a request: all that is known before it is read.
+#[derive(Clone, Copy)]
+pub struct Scene<'a> {
+    /// The settings in force.
+    pub config: &'a Config,
+    /// The origin of the listener, where the listener serves one site.
+    pub origin: Option<&'a Arc<SiteOrigin>>,
+    /// Whether the listener is a forward proxy.
+    pub forwards: bool,
+    /// Which clients can connect to the listener.
+    pub asker: Asker,
+    /// The addresses on which this server listens.
+    pub own: &'a OwnAddresses,
+    /// The host and port of the opened tunnel through which the request came.
+    pub inside: Option<&'a (Host, u16)>,
+    /// The client.
+    pub client: IpAddr,
+    /// The scheme of the connection: TLS or clear text.
+    pub scheme: Scheme,
+    /// The name of this server in `Via`.
+    pub via_name: &'a str,
+}
+
+impl Scene<'_> {
+    /// Judges a request in these surroundings; nobody need have sent it.
+    pub fn judge(&self, request: &RequestHead) -> Verdict {
+        super::judge::judge(&mut Facts::of(*self, request))
+    }
+}
+
+/// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
+/// them in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// The client's address.
+    Client,
+    /// The addresses on which this server listens.
+    OwnAddresses,
+    /// The path, as a whole or by its beginning.
+    Path,
+    /// Whether the path is one of the cache manager's.
+    IsManagerPath,
+    /// Whether a reader of the path could go up from the site's base path.
+    PathClimbs,
+}
+
+/// A set of facts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct FactSet(u8);
+
+impl FactSet {
+    fn with(self, fact: Fact) -> FactSet {
+        FactSet(self.0 | 1 << fact as u8)
+    }
+
+    /// Whether the fact is among them.
+    fn has(self, fact: Fact) -> bool {
+        self.0 & 1 << fact as u8 != 0
+    }
+}
+
+/// The facts about one request.
+pub struct Facts<'a> {
+    scene: Scene<'a>,
+    request: &'a RequestHead,
+    url: Option<Url>,
+    fault: Option<Fault>,
+    read: Cell<FactSet>,
+    fields: Cell<FieldNames>,
+}
+
+/// The facts that a verdict depended on.
+#[derive(Clone, Copy)]
+pub struct FactsRead {
+    facts: FactSet,
+    fields: FieldNames,
+}
+
+impl FactsRead {
+    /// Whether this fact was read.
+    pub(super) fn has(&self, fact: Fact) -> bool {
+        self.facts.has(fact)
+    }
+
+    /// The fields that were read; `None` when there were too many.
+    pub(super) fn fields(&self) -> Option<impl Iterator<Item = &'static str>> {
+        self.fields.all()
+    }
+}
+
+/// Names of fields that were read, each once.
+#[derive(Clone, Copy, Default)]
+struct FieldNames {
+    names: [Option<&'static str>; FIELDS_MAX],
+    /// There were more than fit.
+    has_more: bool,
+}
+
+/// A verdict that depends on more fields has no memo.
+const FIELDS_MAX: usize = 6;
+
+impl FieldNames {
+    fn with(mut self, name: &'static str) -> FieldNames {
+        for place in &mut self.names {
+            match place {
+                Some(known) if *known == name => return self,
+                Some(_) => {}
+                None => {
+                    *place = Some(name);
+                    return self;
+                }
+            }
+        }
+        self.has_more = true;
+        self
+    }
+
+    /// All of them; `None` when there were more than fit.
+    fn all(&self) -> Option<impl Iterator<Item = &'static str>> {
+        (!self.has_more).then(|| self.names.into_iter().flatten())
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Nothing was read yet.
+    pub fn of(scene: Scene<'a>, request: &'a RequestHead) -> Facts<'a> {
+        let (url, fault) = match target::url_of(request, scene.scheme) {
+            Ok(url) => (Some(url), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        Facts { scene, request, url, fault, read: Cell::default(), fields: Cell::default() }
+    }
+
+    fn note(&self, fact: Fact) {
+        self.read.set(self.read.get().with(fact));
+    }
+
+    /// The facts that were read.
+    pub(super) fn read(&self) -> FactsRead {
+        FactsRead { facts: self.read.get(), fields: self.fields.get() }
+    }
+
+    /// Takes the URL out, for the store and the origin: the verdict stands, and a rule does not look into it.
+    pub(super) fn take_url(&mut self) -> Option<Url> {
+        self.url.take()
+    }
+
+    // Of the connection and its listener: a memo holds for the same ones only.
+
+    /// The settings in force.
+    pub(super) fn config(&self) -> &'a Config {
+        self.scene.config
+    }
+
+    /// The origin of the listener, where the listener serves one site.
+    pub(super) fn listener_origin(&self) -> Option<&'a Arc<SiteOrigin>> {
+        self.scene.origin
+    }
+
+    /// Whether the listener is a forward proxy.
+    pub(super) fn forwards(&self) -> bool {
+        self.scene.forwards
+    }
+
+    /// Which clients can connect to the listener.
+    pub(super) fn asker(&self) -> Asker {
+        self.scene.asker
+    }
+
+    /// The host and port of the opened tunnel through which the request came.
+    pub(super) fn inside(&self) -> Option<&'a (Host, u16)> {
+        self.scene.inside
+    }
+
+    /// The scheme of the connection.
+    pub(super) fn connection_scheme(&self) -> Scheme {
+        self.scene.scheme
+    }
+
+    /// The name of this server in `Via`.
+    pub(super) fn via_name(&self) -> &'a str {
+        self.scene.via_name
+    }
+
+    // Of the request: its method, the form of its target, and scheme, host and port of its URL. A memo compares them too.
+
+    /// The method.
+    pub(super) fn method(&self) -> &'a Method {
+        &self.request.method
+    }
+
+    /// Whether the target is in absolute form, as a client sends it to a forward proxy.
+    pub(super) fn is_absolute(&self) -> bool {
+        matches!(self.request.target, Target::Absolute(_))
+    }
+
+    /// Whether the target is `*`.
+    pub(super) fn is_asterisk(&self) -> bool {
+        self.request.target == Target::Asterisk
+    }
+
+    /// The host and port of a target in authority form.
+    pub(super) fn authority(&self) -> Option<(&'a Host, u16)> {
+        match &self.request.target {
+            Target::Authority(host, port) => Some((host, *port)),
+            _ => None,
+        }
+    }
+
+    /// Why the request has no URL.
+    pub(super) fn url_fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// The scheme, host and port of the URL.
+    pub(super) fn site(&self) -> Option<(Scheme, &Host, u16)> {
+        // An origin-form target has its host from this field.
+        if !self.is_absolute() {
+            self.note_field("Host");
+        }
+        self.url.as_ref().map(|url| (url.scheme, &url.host, url.port))
+    }
+
+    /// The URL's authority in words.
+    pub(super) fn authority_text(&self) -> String {
+        self.url.as_ref().map(Url::authority).unwrap_or_default()
+    }
+
+    // Noted as they are read.
+
+    /// The client.
+    pub(super) fn client(&self) -> IpAddr {
+        self.note(Fact::Client);
+        self.scene.client
+    }
+
+    /// The addresses on which this server listens.
+    pub(super) fn own_addresses(&self) -> &'a OwnAddresses {
+        self.note(Fact::OwnAddresses);
+        self.scene.own
+    }
+
+    /// The values of a field's list.
+    pub(super) fn members(&self, name: &'static str) -> impl Iterator<Item = &'a [u8]> {
+        self.note_field(name);
+        self.request.fields.members(name)
+    }
+
+    /// The value of a field as text.
+    pub(super) fn text(&self, name: &'static str) -> Option<&'a str> {
+        self.note_field(name);
+        self.request.fields.text(name)
+    }
+
+    /// Whether there is such a field.
+    pub(super) fn has_field(&self, name: &'static str) -> bool {
+        self.note_field(name);
+        self.request.fields.contains(name)
+    }
+
+    fn note_field(&self, name: &'static str) {
+        self.fields.set(self.fields.get().with(name));
+    }
+
+    /// The site of the configuration that the URL belongs to by every reading of its path, with its place in the list.
+    pub(super) fn find_site(&self) -> Result<Option<(usize, &'a Site)>, Ambiguous> {
+        let Some(url) = &self.url else { return Ok(None) };
+        let _ = self.site();
+        if self.scene.config.sites.look_at_paths() {
+            self.note(Fact::Path);
+        }
+        self.scene.config.sites.find_by_every_reading(url)
+    }
+
+    /// The path, where it is one of the cache manager's pages asked for at this machine: at an address of the proxy, or through
+    /// the proxy at a port of this machine.
+    pub(super) fn manager_path(&self) -> Option<&'a str> {
+        self.note(Fact::IsManagerPath);
+        let path = match &self.request.target {
+            Target::Origin(path) => &**path,
+            Target::Absolute(url) => &url.path,
+            _ => return None,
+        };
+        if !path.starts_with(manager::PREFIX) {
+            return None;
+        }
+        let is_here = match &self.request.target {
+            Target::Absolute(url) => {
+                let host = &url.host;
+                host.as_str() == "localhost" || host.ip().is_some_and(|address| address.is_loopback())
+            }
+            _ => {
+                self.note_field("Host");
+                manager::names_an_address(self.request)
+            }
+        };
+        is_here.then_some(path)
+    }
+
+    /// Whether a reader of the path could go up by a `..`.
+    pub(super) fn path_climbs(&self) -> bool {
+        self.note(Fact::PathClimbs);
+        self.url.as_ref().is_some_and(|url| Reading::of(&url.path) == Reading::Climbs)
+    }
+}

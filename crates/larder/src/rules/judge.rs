@@ -1,0 +1,240 @@
+//! The rules themselves, in the order in which they are asked.
+
+use super::facts::Facts;
+use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
+use super::{Ask, Route};
+use crate::config::HostHeader;
+use crate::page::Page;
+use crate::reach::{self, Asker};
+use crate::record::Rule;
+use larder_wire::{Host, Method};
+use std::sync::Arc;
+
+/// The decision about a request.
+#[derive(Debug)]
+pub enum Verdict {
+    /// It is looked up, and fetched if need be.
+    Allow(Ask),
+    /// A tunnel to this host and port, opened or unopened as the listener says.
+    Tunnel(Host, u16),
+    /// An answer of Larder's own.
+    Answer(Page),
+    /// A purge of what is stored of it.
+    Purge(Ask),
+    /// The page of the cache manager at this path.
+    Manager(String),
+    /// The message itself comes back (TRACE with `Max-Forwards: 0`).
+    Echo,
+}
+
+/// A request that is let through, before its URL is put to it.
+struct Way {
+    route: Route,
+    rule: Rule,
+}
+
+/// What the rules about URLs say.
+enum Ruled {
+    Through(Way),
+    Refused(Page),
+}
+
+/// The word of the answer to a request for no site.
+const NO_SITE: &str = "no-site";
+
+/// Judges a request by its form, its client and the configuration.
+pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
+    if let (Method::Connect, Some((host, port))) = (facts.method(), facts.authority()) {
+        return judge_connect(facts, host, port);
+    }
+    if loops(facts) {
+        return Verdict::Answer(Page::new(
+            508,
+            "loop",
+            "This request has been here before: it goes round in a loop.",
+            "Check that no origin or proxy setting points back at this cache.",
+        ));
+    }
+    if let Some(verdict) = judge_max_forwards(facts) {
+        return verdict;
+    }
+    if let Some(fault) = facts.url_fault() {
+        return Verdict::Answer(Page::new(
+            fault.status(),
+            fault.kind.as_str(),
+            format!("The request cannot be understood: {}.", fault.detail),
+            "Check the URL and the Host field.",
+        ));
+    }
+    let ruled = match facts.inside() {
+        Some((host, port)) => judge_inside(facts, host, *port),
+        None => judge_url(facts),
+    };
+    match ruled {
+        Ruled::Through(way) => judge_way(facts, way),
+        Ruled::Refused(page) if facts.forwards() && [NO_SITE, reach::REFUSED].contains(&page.word) => {
+            judge_manager(facts).unwrap_or(Verdict::Answer(page))
+        }
+        Ruled::Refused(page) => Verdict::Answer(page),
+    }
+}
+
+fn judge_way(facts: &mut Facts<'_>, way: Way) -> Verdict {
+    let may_purge = match facts.method().as_str() {
+        "PURGE" => facts.config().access.may_purge(facts.client()),
+        _ => None,
+    };
+    let verdict = match may_purge {
+        // A purge names what is stored, whichever listener it was stored by.
+        Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
+        Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
+        None => check_way(facts, &way).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
+    };
+    match (verdict, facts.take_url()) {
+        (Ok(verdict), Some(url)) => verdict(Ask { url, route: way.route, rule: way.rule }),
+        (Ok(_), None) => Verdict::Answer(ambiguous()),
+        (Err(verdict), _) => verdict,
+    }
+}
+
+fn check_way(facts: &Facts<'_>, way: &Way) -> Result<(), Verdict> {
+    if let Some(page) = of_another_scheme(facts, way.rule) {
+        return Err(Verdict::Answer(page));
+    }
+    // An origin that lies below a path could read a path beside that.
+    if way.route.is_below_path() && facts.path_climbs() {
+        return Err(Verdict::Answer(ambiguous()));
+    }
+    match way.route {
+        Route::Forward(_) => judge_manager(facts).map_or(Ok(()), Err),
+        Route::Site { .. } => Ok(()),
+    }
+}
+
+/// The pages of Squid's cache manager are for clients of this machine, where nobody else can connect to a listener.
+fn judge_manager(facts: &Facts<'_>) -> Option<Verdict> {
+    let path = facts.manager_path()?;
+    let config = facts.config();
+    let is_passed_on = ["Via", "Forwarded", "X-Forwarded-For"].iter().any(|name| facts.has_field(name));
+    let is_local = facts.client().to_canonical().is_loopback() && config.is_of_this_machine() && !is_passed_on;
+    if is_local && config.admin_token.is_none() {
+        return Some(Verdict::Manager(path.to_owned()));
+    }
+    let what = "The cache manager answers here to clients of this machine, where no others can connect to a listener, and only without an `admin_token`.";
+    Some(Verdict::Answer(Page::new(403, "manager", what, "Ask at the address of the setting `admin`.")))
+}
+
+/// The scheme of a site, and of what an opened tunnel leads to, is that of the connection (RFC 9110 section 7.4): a
+/// client that could choose it would store what the origin says to one scheme under the key of the other. A forward
+/// proxy is asked for either scheme on any connection, and speaks to the origin by the scheme of the URL.
+fn of_another_scheme(facts: &Facts<'_>, rule: Rule) -> Option<Page> {
+    let (of_url, of_connection) = (facts.site()?.0, facts.connection_scheme());
+    if rule == Rule::Forward || of_url == of_connection {
+        return None;
+    }
+    let what = format!("The URL begins with {}://, this connection is {}.", of_url.as_str(), of_connection.as_str());
+    let remedy = "Ask for it on a connection of its own scheme, or send the path alone.";
+    Some(Page::new(421, "misdirected", what, remedy))
+}
+
+fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
+    let access = &facts.config().access;
+    if facts.inside().is_some() {
+        let page = denied("nested-connect", "A tunnel inside an opened tunnel is not offered.");
+        return Verdict::Answer(page.closing());
+    }
+    if facts.listener_origin().is_some() {
+        let page = denied("connect-at-site", "This address serves one site and opens no tunnels.");
+        return Verdict::Answer(page.closing());
+    }
+    if !facts.forwards() {
+        return Verdict::Answer(forward_off().closing());
+    }
+    if !access.may_proxy(facts.client()) {
+        return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
+    }
+    if !access.may_connect(port, facts.asker() == Asker::ThisMachine) {
+        return Verdict::Answer(connect_port().closing());
+    }
+    if is_out_of_reach(facts, host, port) {
+        return Verdict::Answer(out_of_reach().closing());
+    }
+    Verdict::Tunnel(host.clone(), port)
+}
+
+fn judge_url(facts: &Facts<'_>) -> Ruled {
+    if let Some(origin) = facts.listener_origin() {
+        let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
+        return Ruled::Through(Way { route, rule: Rule::Listener });
+    }
+    let Ok(site) = facts.find_site() else { return Ruled::Refused(ambiguous()) };
+    if let Some((number, site)) = site {
+        let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
+        return Ruled::Through(Way { route, rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)) });
+    }
+    let Some((_, host, port)) = facts.site() else { return Ruled::Refused(ambiguous()) };
+    if !facts.is_absolute() {
+        return Ruled::Refused(Page::new(
+            404,
+            NO_SITE,
+            format!("This is a web cache. It has no site {host}."),
+            match facts.forwards() {
+                true => "Use this address as a proxy (for example `curl -x`), or configure a [[site]] for the host.",
+                false => "The administrator of this cache can configure a [[site]] for the host.",
+            },
+        ));
+    }
+    if !facts.forwards() {
+        return Ruled::Refused(forward_off());
+    }
+    if !facts.config().access.may_proxy(facts.client()) {
+        return Ruled::Refused(denied("client", "This client may not use the proxy."));
+    }
+    if is_out_of_reach(facts, host, port) {
+        return Ruled::Refused(out_of_reach());
+    }
+    Ruled::Through(Way { route: Route::Forward(facts.asker()), rule: Rule::Forward })
+}
+
+/// Where a name leads is seen when it is connected to. A host whose form says where it leads is refused before anything
+/// is looked up: what a client of this machine had stored is not for clients elsewhere.
+fn is_out_of_reach(facts: &Facts<'_>, host: &Host, port: u16) -> bool {
+    reach::refuses_form(facts.asker(), &facts.config().access.destinations, facts.own_addresses(), host, port)
+}
+
+/// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's certificate
+/// would vouch for another's bytes.
+fn judge_inside(facts: &Facts<'_>, host: &Host, port: u16) -> Ruled {
+    if facts.site().is_none_or(|(_, named, named_port)| named != host || named_port != port) {
+        return Ruled::Refused(Page::new(
+            421,
+            "misdirected",
+            format!("This connection was opened for {host}:{port}, the request is for {}.", facts.authority_text()),
+            "Open a connection of its own for the other host.",
+        ));
+    }
+    if is_out_of_reach(facts, host, port) {
+        return Ruled::Refused(out_of_reach());
+    }
+    Ruled::Through(Way { route: Route::Forward(facts.asker()), rule: Rule::Tunnel })
+}
+
+fn loops(facts: &Facts<'_>) -> bool {
+    let name = facts.via_name().as_bytes();
+    facts.members("Via").any(|member| {
+        member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty()).nth(1) == Some(name)
+    })
+}
+
+/// RFC 9110 section 7.6.2: the last one whom TRACE or OPTIONS may reach answers it.
+fn judge_max_forwards(facts: &Facts<'_>) -> Option<Verdict> {
+    let last = || facts.text("Max-Forwards") == Some("0");
+    match facts.method() {
+        Method::Trace if last() => Some(Verdict::Echo),
+        Method::Options if facts.is_asterisk() || last() => {
+            let page = Page::new(200, "options", "These methods are understood here.", "Ask for a URL to learn more.");
+            Some(Verdict::Answer(page.with("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH, CONNECT")))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,44 @@
+//! Rules: what is done with a request, decided before anything is looked up. A rule reads [`Facts`] and nothing else; the facts
+//! note which of them were read, and a [`JudgeMemo`] holds for a later request only where all of these are the same.
+
+mod ask;
+mod facts;
+mod judge;
+mod memo;
+mod pages;
+
+pub use crate::record::Rule;
+pub use ask::{Ask, Route};
+use facts::Facts;
+pub use facts::{FactsRead, Scene};
+pub use judge::Verdict;
+pub use memo::JudgeMemo;
+pub use pages::{fault_page, out_of_reach};
+
+use crate::env::{Env, PeerFacts};
+use larder_wire::RequestHead;
+
+/// Judges a request that came on this connection by the settings in force; gives the verdict with the facts that it depended on.
+pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verdict, FactsRead) {
+    let (config, own) = (env.config(), env.own_addresses());
+    let listener = &peer.listener;
+    let scene = Scene {
+        config: &config,
+        origin: listener.origin.as_ref(),
+        forwards: listener.in_force().forwarding.beside(&config.sites),
+        asker: listener.asker,
+        own: &own,
+        inside: peer.inside.as_ref(),
+        client: peer.address.ip(),
+        scheme: peer.scheme,
+        via_name: &env.common.via_name,
+    };
+    let mut facts = Facts::of(scene, request);
+    let verdict = judge::judge(&mut facts);
+    (verdict, facts.read())
+}
+
+/// Judges a request that came on this connection by the settings in force.
+pub fn judge(env: &Env, peer: &PeerFacts, request: &RequestHead) -> Verdict {
+    judge_noting(env, peer, request).0
+}

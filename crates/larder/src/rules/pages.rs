@@ -1,0 +1,49 @@
+//! The error pages of the rules.
+
+use crate::page::Page;
+use crate::reach;
+use larder_wire::FaultKind;
+
+pub(super) fn forward_off() -> Page {
+    let what = "This address serves sites and is no forward proxy.";
+    let remedy = "The administrator of this cache can change that: `forward = true` in its [[listen]].";
+    Page::new(403, "forward-off", what, remedy)
+}
+
+pub(super) fn ambiguous() -> Page {
+    let what = "The path can be read in several ways, and they lead to different places.";
+    Page::new(
+        400,
+        "ambiguous-path",
+        what,
+        "Ask without dot segments, empty segments, `;`, `\\` and needless encodings.",
+    )
+}
+
+/// It does not say where the host leads: that is nobody's business who cannot reach it.
+pub fn out_of_reach() -> Page {
+    let what = "This proxy does not connect to that address.";
+    let remedy = "The administrator of this cache can open its network: `access.destinations` in the settings.";
+    Page::new(403, reach::REFUSED, what, remedy)
+}
+
+pub(super) fn connect_port() -> Page {
+    let what = "Tunnels to this port are not permitted.";
+    let remedy = "The administrator of this cache can permit it: `access.connect_ports` in the settings.";
+    Page::new(403, "connect-port", what, remedy)
+}
+
+pub(super) fn denied(word: &'static str, what: &str) -> Page {
+    Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
+}
+
+/// The page for a message that is no proper HTTP.
+pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
+    Page::new(
+        kind.client_status(),
+        kind.as_str(),
+        format!("The request cannot be accepted: {detail}."),
+        "If a program of yours sent it, its HTTP library is at fault.",
+    )
+    .closing()
+}

@@ -1,0 +1,343 @@
+//! The state of a running server that its workers and its admin side share, and the questions one may ask the workers.
+
+mod folder;
+
+pub use folder::StoreFolder;
+
+use crate::bind;
+use crate::clock;
+use crate::config::{Listen, Loaded, Said};
+use crate::env::Common;
+use crate::listener::Listener;
+use crate::permit::OpenConnections;
+use crate::record::{Ring, Run, RunStats};
+use crate::run::control::RunStarted;
+use crate::tls::interception::Interception;
+use crate::tls::server::Certificates;
+use crate::tls::{self, Roots, TlsError};
+use crate::upstream::{self, SettingsFault};
+use crate::visitors::{self, Visitor};
+use larder_cache::store::OpenFault;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
+
+/// The state of one server.
+pub struct Shared {
+    /// The context of all requests.
+    pub common: Arc<Common>,
+    /// Where the settings in force were set.
+    pub said: Mutex<SaidPlaces>,
+    /// Counts of reloads.
+    pub reloads: ReloadCounts,
+    /// Reads the configuration again; without it there is no reload.
+    pub reread: Option<Reread>,
+    /// Where the admin side listens.
+    pub admin: Option<SocketAddr>,
+    /// The open listeners of the configuration.
+    pub listeners: Mutex<Vec<OpenListener>>,
+    /// Open client connections.
+    pub connections: Arc<OpenConnections>,
+    /// The local CA, and the hosts whose tunnels are not opened.
+    pub interception: Arc<Interception>,
+    /// How often the admin side's thread met a broken invariant and began anew.
+    pub control_restarts: AtomicU64,
+    /// The state of the ways to origins, by worker; a worker stands here from when it serves.
+    pub upstream: Mutex<BTreeMap<usize, upstream::Stats>>,
+    /// Clients, by worker.
+    pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
+    /// When the server started.
+    pub started: Duration,
+    /// Permits of questions to workers.
+    questions: Arc<tokio::sync::Semaphore>,
+    draining: AtomicBool,
+    roots: Roots,
+    runs: Mutex<HashMap<String, OpenRun>>,
+    runs_opened: AtomicU64,
+    commands: Mutex<Vec<Sender<Command>>>,
+    folder: StoreFolder,
+}
+
+/// Where settings were set, by their names.
+pub type SaidPlaces = BTreeMap<&'static str, Said>;
+
+/// Reads the configuration again; `Err` has all that is wrong with it.
+pub type Reread = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
+
+/// Counts of reloads.
+#[derive(Debug, Default)]
+pub struct ReloadCounts {
+    /// Reloads that took effect.
+    pub done: AtomicU64,
+    /// Reloads that were refused; the settings before them stayed in force.
+    pub refused: AtomicU64,
+}
+
+/// A configured listener that is open.
+pub struct OpenListener {
+    /// Its address in the configuration.
+    pub configured: SocketAddr,
+    /// Its sockets' address, with the port that was free.
+    pub bound: SocketAddr,
+    /// The listener.
+    pub listener: Arc<Listener>,
+}
+
+struct OpenRun {
+    run: Arc<Run>,
+    listener: Arc<Listener>,
+    bound: SocketAddr,
+}
+
+/// A command for a worker.
+pub enum Command {
+    /// Accept connections on this socket too.
+    Open(TcpListener, Arc<Listener>),
+    /// Look at the last requests.
+    Look(Box<dyn FnOnce(&Ring) + Send>),
+    /// Let requests end, accept no more.
+    Drain,
+}
+
+/// The parts of a server that [`Shared`] is made of.
+pub struct Parts {
+    /// The context of all requests.
+    pub common: Common,
+    /// Where the settings were set.
+    pub said: SaidPlaces,
+    /// Reads the configuration again.
+    pub reread: Option<Reread>,
+    /// Certificates that origins are verified by.
+    pub roots: Roots,
+    /// The folder of the control socket.
+    pub folder: StoreFolder,
+    /// Where the admin side listens.
+    pub admin: Option<SocketAddr>,
+}
+
+impl Shared {
+    /// A server without listeners and workers yet.
+    pub fn new(parts: Parts) -> Shared {
+        let Parts { common, said, reread, roots, folder, admin } = parts;
+        let config = &common.config;
+        let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
+        Shared {
+            interception: Arc::new(Interception::new(authority_folder, config.intercept.pass.clone())),
+            connections: Arc::default(),
+            said: Mutex::new(said),
+            reloads: ReloadCounts::default(),
+            reread,
+            admin,
+            listeners: Mutex::default(),
+            control_restarts: AtomicU64::new(0),
+            upstream: Mutex::default(),
+            visitor_lists: Mutex::default(),
+            started: clock::wall(),
+            questions: Arc::new(tokio::sync::Semaphore::new(QUESTIONS_MAX)),
+            draining: AtomicBool::new(false),
+            roots,
+            runs: Mutex::default(),
+            runs_opened: AtomicU64::new(0),
+            commands: Mutex::default(),
+            folder,
+            common: Arc::new(common),
+        }
+    }
+
+    /// The folder of the server.
+    pub fn folder(&self) -> &StoreFolder {
+        &self.folder
+    }
+
+    /// The clients of all workers together.
+    pub fn visitors(&self) -> BTreeMap<IpAddr, Visitor> {
+        visitors::together(self.visitor_lists.lock().values())
+    }
+
+    /// Whether requests are served: all workers are there, and the server does not stop.
+    pub fn is_ready(&self) -> bool {
+        !self.is_draining() && self.upstream.lock().len() == self.common.config.workers
+    }
+
+    /// Whether the server stops.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// The commands of one more worker, or of the admin side.
+    pub fn commands(&self) -> Receiver<Command> {
+        let (send, receive) = channel(COMMANDS_MAX);
+        self.commands.lock().push(send);
+        receive
+    }
+
+    /// Has all workers accept no more connections and let requests end.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+        for worker in self.commands.lock().iter() {
+            let _ = worker.try_send(Command::Drain);
+        }
+    }
+
+    /// Applies `look` to the last requests of each worker, as far as the workers answer in time.
+    pub async fn look<T: Send + 'static>(&self, look: impl Fn(&Ring) -> T + Clone + Send + 'static) -> Vec<T> {
+        let asked = self.commands.lock().iter().map(|worker| self.ask(worker, look.clone())).collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for answer in asked {
+            // The admin side has no records, and a worker that stops drops the question.
+            if let Ok(Ok(answer)) = tokio::time::timeout(LOOK_WITHIN, answer).await {
+                found.push(answer);
+            }
+        }
+        found
+    }
+
+    fn ask<T: Send + 'static>(
+        &self,
+        worker: &Sender<Command>,
+        look: impl FnOnce(&Ring) -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (send, receive) = oneshot::channel();
+        if let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() {
+            let look = Box::new(move |ring: &Ring| {
+                let _permit = permit;
+                let _ = send.send(look(ring));
+            });
+            let _ = worker.try_send(Command::Look(look));
+        }
+        receive
+    }
+
+    /// Opens an intercepting listener for one `larder run`.
+    pub fn open_run(&self) -> Result<RunStarted, StartError> {
+        let authority = self.interception.authority().map_err(StartError::Tls)?;
+        let ca_bundle = self.folder.path().join("ca-bundle.pem");
+        let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
+        tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sockets =
+            bind::bind_for(address, self.common.config.workers).map_err(|error| StartError::Listen(address, error))?;
+        let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
+        let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
+        let run = Arc::new(Run::new(id.clone()));
+        let listener = Arc::new(Listener::of_run(Arc::clone(&run)));
+        self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
+        self.note_own_addresses(self.listeners.lock().iter());
+        self.open_on_workers(sockets, &listener);
+        Ok(RunStarted { id, proxy, ca_bundle })
+    }
+
+    /// Closes the listener of a run; `None` when there is no such run.
+    pub fn close_run(&self, id: &str) -> Option<RunStats> {
+        let open = self.runs.lock().remove(id)?;
+        open.listener.close();
+        self.note_own_addresses(self.listeners.lock().iter());
+        Some(open.run.stats())
+    }
+
+    /// Has each worker accept connections on one of these sockets.
+    pub fn open_on_workers(&self, sockets: Vec<TcpListener>, listener: &Arc<Listener>) {
+        for (worker, socket) in self.commands.lock().iter().zip(sockets) {
+            let _ = worker.try_send(Command::Open(socket, Arc::clone(listener)));
+        }
+    }
+
+    /// Addresses on which this server listens are out of reach for its own clients: noted before a listener opens. The
+    /// caller holds the lock of the listeners, so that the last note is the right one.
+    pub fn note_own_addresses<'l>(&self, listeners: impl IntoIterator<Item = &'l OpenListener>) {
+        let runs: Vec<SocketAddr> = self.runs.lock().values().map(|open| open.bound).collect();
+        let listeners = listeners.into_iter().map(|open| open.bound);
+        self.common.own_addresses.replace(listeners.chain(runs).chain(self.admin).collect());
+    }
+}
+
+/// A worker in the middle of something long is not waited for.
+const LOOK_WITHIN: Duration = Duration::from_secs(1);
+
+/// Questions to workers that were not answered yet. Beyond that a busy worker is not asked, and its answer is missing.
+const QUESTIONS_MAX: usize = 1_024;
+
+/// Commands that wait for one worker: as many questions as there may be, and room for listeners that open meanwhile.
+const COMMANDS_MAX: usize = QUESTIONS_MAX + 1_024;
+
+/// The listener of a table `[[listen]]`, with its certificates.
+pub fn listener(listen: &Listen) -> Result<Arc<Listener>, StartError> {
+    let tls = match listen.tls.as_slice() {
+        [] => None,
+        files => {
+            let certificates = Certificates::load(files).map_err(StartError::Tls)?;
+            Some(certificates.into_config().map_err(StartError::Tls)?)
+        }
+    };
+    Ok(Arc::new(Listener::of(listen, tls)))
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen(SocketAddr, io::Error),
+    /// A file or folder is not as it must be.
+    File(PathBuf, io::Error),
+    /// Another server uses the folder.
+    InUse(PathBuf),
+    /// Certificates, keys or roots.
+    Tls(TlsError),
+    /// Settings of the way to origins.
+    Upstream(SettingsFault),
+    /// A worker has nowhere to wait for its clients.
+    Worker(io::Error),
+    /// A thread cannot be started.
+    Thread(io::Error),
+    /// The disk store.
+    Disk(OpenFault),
+    /// The way to the collector of traces.
+    Traces(io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::Listen(address, error) if error.kind() == io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "{address} is in use: stop the other program, or choose an address with --listen (or --admin)"
+                )
+            }
+            StartError::Listen(address, _) => write!(f, "cannot listen on {address}"),
+            StartError::File(path, _) => write!(f, "cannot use {}", path.display()),
+            StartError::InUse(path) => {
+                write!(f, "another larder uses {}: stop it, or choose a folder with --store", path.display())
+            }
+            StartError::Tls(_) => f.write_str("the certificates are not usable"),
+            StartError::Upstream(_) => f.write_str("the settings of [upstream] are not usable"),
+            StartError::Worker(_) => f.write_str("cannot wait for clients: raise the open file limit"),
+            StartError::Thread(_) => f.write_str("cannot start a thread"),
+            StartError::Disk(_) => f.write_str("the disk store does not open"),
+            StartError::Traces(_) => f.write_str("traces cannot be sent: check `otlp` in [tracing]"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Listen(_, error)
+            | StartError::File(_, error)
+            | StartError::Worker(error)
+            | StartError::Thread(error) => Some(error),
+            StartError::InUse(_) => None,
+            StartError::Tls(error) => Some(error),
+            StartError::Upstream(error) => Some(error),
+            StartError::Disk(error) => Some(error),
+            StartError::Traces(error) => Some(error),
+        }
+    }
+}

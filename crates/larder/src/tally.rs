@@ -1,0 +1,86 @@
+//! What one worker counts and gathers of its requests, and the sums over all workers.
+
+use crate::log::Lines;
+use crate::record::{Count, Measures, Outcome, Record, Ring};
+use crate::trace::Spans;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The table of counters below is their documentation too.
+macro_rules! counters {
+    ($($name:ident: $doc:literal,)*) => {
+        /// What one worker counted since it last told.
+        #[derive(Debug, Default)]
+        pub struct Tally {
+            $(#[doc = $doc] pub $name: Count,)*
+            /// Requests by outcome.
+            pub measures: Measures<Count>,
+            /// Log lines that wait to be written.
+            pub lines: Lines,
+            /// Spans that wait to be sent.
+            pub spans: Spans,
+            /// The last requests.
+            pub ring: Ring,
+        }
+
+        /// What all workers counted since the start.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $(#[doc = $doc] pub $name: AtomicU64,)*
+            /// Requests by outcome.
+            pub measures: Measures<AtomicU64>,
+        }
+
+        impl Counters {
+            /// Takes over what a worker counted.
+            pub fn add(&self, tally: &Tally) {
+                $(match tally.$name.take() {
+                    0 => {}
+                    some => { self.$name.fetch_add(some, Ordering::Relaxed); }
+                })*
+                self.measures.add(&tally.measures);
+            }
+
+            /// Each counter by name, with its documentation.
+            pub fn each(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $doc, self.$name.load(Ordering::Relaxed)),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    connections: "Client connections accepted.",
+    connections_refused: "Client connections refused because there were too many.",
+    handshakes_failed: "TLS handshakes with clients that failed.",
+    requests: "Requests answered.",
+    hits: "Requests answered from the store, after a validation or from another request's fetch too.",
+    misses: "Requests for which an origin was asked.",
+    failures: "Requests whose origin could not be had.",
+    refusals: "Requests answered by Larder itself.",
+    tunnels: "CONNECTs and upgrades whose bytes were passed on, and CONNECTs that were opened.",
+    bytes_from_store: "Body bytes sent that came from the store.",
+    bytes_fetched: "Body bytes sent that came from an origin for this request.",
+    faults: "Requests refused because their bytes were no proper HTTP.",
+    panics: "Requests that met a broken invariant and were answered 500.",
+}
+
+impl Tally {
+    /// Counts one request.
+    pub fn count(&self, record: &Record) {
+        self.requests.add(1);
+        self.measures.count(record);
+        match record.outcome {
+            outcome if outcome.is_from_store() => {
+                self.hits.add(1);
+                self.bytes_from_store.add(record.bytes);
+            }
+            Outcome::Miss(_) => {
+                self.misses.add(1);
+                self.bytes_fetched.add(record.bytes);
+            }
+            Outcome::Failed(_) => self.failures.add(1),
+            Outcome::Tunnel | Outcome::Opened => self.tunnels.add(1),
+            _ => self.refusals.add(1),
+        }
+    }
+}
