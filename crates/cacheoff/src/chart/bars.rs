@@ -2,7 +2,7 @@
 
 use super::scale::{Scale, Span};
 use super::svg::{WIDTH, escaped, n, opening, text_width};
-use super::{STYLE, Tone, Unit};
+use super::{Tone, Unit};
 use std::fmt::Write;
 
 const ROW: f64 = 24.0;
@@ -41,8 +41,9 @@ impl Bars {
     }
 
     /// The figure as a file of its own.
+    #[cfg(test)]
     pub fn file(&self) -> String {
-        self.draw(STYLE)
+        self.draw(super::STYLE)
     }
 
     fn draw(&self, style: &str) -> String {

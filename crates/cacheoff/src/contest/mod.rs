@@ -93,7 +93,7 @@ pub enum Event<'a> {
     TimeIsOver,
 }
 
-/// Who plays: functions that are handed in.
+/// The functions that play a heat, handed in by the command line.
 pub struct Players<'a> {
     /// Gets a running cache and returns the ledger of one run.
     pub play: &'a mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,

@@ -385,7 +385,7 @@ fn version_in(text: &str) -> String {
     numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
-/// Who a cache runs as.
+/// The user that a cache runs as.
 struct Owner {
     user: String,
     group: String,

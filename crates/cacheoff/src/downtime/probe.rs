@@ -21,7 +21,7 @@ pub enum Found {
     Hit,
 }
 
-/// Who is asked for what.
+/// The cache that is asked, and the origin whose object it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
     /// The cache.

@@ -36,7 +36,7 @@ pub struct Robot {
 /// The robots of a worker.
 #[derive(Debug)]
 pub struct Crowd {
-    /// They.
+    /// The robots, by their number in the worker.
     pub robots: Vec<Robot>,
     /// What they want next.
     pub demand: Demand,

@@ -1,3 +1,5 @@
+#![cfg(test)]
+
 use super::super::timers::Timers;
 use super::*;
 use crate::robot::Kindred;

@@ -1,5 +1,6 @@
 //! Worker threads: a poll loop each, with its robots and its share of the origins; and what it costs them.
 
+mod attribution;
 mod crowd;
 mod poll;
 mod rehearsal;
@@ -7,10 +8,10 @@ mod slots;
 mod timers;
 mod worker;
 
-pub use poll::{Poll, Ready};
-pub use rehearsal::{Partner, rehearse};
-pub use slots::{Slot, Slots};
-pub use worker::{Piece, Worker, listeners};
+pub(crate) use poll::{Poll, Ready};
+pub(crate) use rehearsal::{Partner, rehearse};
+pub(crate) use slots::{Slot, Slots};
+pub(crate) use worker::{Piece, Worker, listeners};
 
 use crate::object::Law;
 use crate::origin::OriginSettings;

@@ -61,11 +61,6 @@ impl<T> Slots<T> {
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 }
 
 impl Slot {

@@ -1,17 +1,16 @@
 //! One worker thread: its poll loop, its connections, its robots, its share of the origins.
 
 use super::Settings;
+use super::attribution::Moment;
 use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
-use crate::ledger::{Exhibit, Interval, Kind, Levels, MissCause, Mode, Recorder, Reply, Served, Side, Trouble};
+use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::server_number;
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
-use crate::robot::{
-    Ask, Company, Desk, Job, Kindred, Outcome, Report, Verdict, Wish, robot_address, server_name, trouble_of,
-};
+use crate::robot::{Ask, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of};
 use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::{Clock, Xact};
@@ -87,7 +86,7 @@ pub struct Worker {
 
 /// Listening sockets of the origins, one for each worker, all on one port; 0 lets the kernel choose.
 ///
-/// They listen on every address, because visible servers have an address each; who is not of this machine is dropped.
+/// They listen on every address, because visible servers have an address each; a peer from another machine is dropped.
 pub fn listeners(port: u16, workers: u16) -> io::Result<Vec<TcpListener>> {
     let mut all: Vec<TcpListener> = Vec::new();
     for _ in 0..workers {
@@ -299,7 +298,7 @@ impl Worker {
     // The robots.
 
     fn robot_due(&mut self, wake: &Wake) {
-        // Who comes too late for the time before a cut asks no more; the phase after it wakes all anew.
+        // A robot that comes too late for the time before a cut asks no more; the phase after it wakes all anew.
         if self.schedule.is_dark(self.now) {
             return;
         }
@@ -503,86 +502,14 @@ impl Worker {
     }
 
     fn record(&mut self, report: &Report) {
-        let (job, verdict) = (&report.job, &report.verdict);
-        let wish = &job.wish;
-        let object = wish.name.fingerprint();
-        let served = verdict.findings.served;
-        // Somebody else may have brought it in meanwhile.
-        let excused =
-            matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !self.crowd.pending.is_first(object);
-        if let Some((trouble, detail)) = verdict.findings.wrong.as_ref().filter(|_| !excused) {
-            self.trouble(*trouble, self.url(wish), detail);
+        let moment = Moment { settings: &self.settings, now: self.now, unix: self.clock.unix };
+        let found = moment.attribute(report, &mut self.crowd.pending);
+        if let Some((trouble, detail)) = found.wrong {
+            self.trouble(*trouble, self.url(&report.job.wish), detail);
         }
-        let through_cache = self.settings.route.mode != Mode::NoProxy;
-        let missing = (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict));
-        // Only now: the cause lies in what was before this reply.
-        self.close_case(job, verdict);
-        if matches!(missing, Some(MissCause::Evicted | MissCause::Unknown)) {
-            self.recorder.origin().bytes_again += verdict.body_bytes;
-        }
-        let whole = matches!(wish.kind, Kindred::Basic | Kindred::Reload) && verdict.whole && !job.aborted;
-        if served == Served::Miss && whole {
-            self.crowd.pending.brought(object, job.started);
-            if let Some((lifetime, _)) = self.settings.law.content(&wish.name).lifetime_s() {
-                self.crowd.pending.fresh(object, self.clock.unix, lifetime);
-            }
-        }
-        let reply = Reply {
-            kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },
-            content: wish.name.content,
-            status: verdict.findings.status,
-            cachable: wish.facts.cachable,
-            offered: wish.offered(),
-            served,
-            aborted: job.aborted,
-            behind: job.company.behind,
-            head_bytes: report.head_bytes,
-            body_bytes: verdict.body_bytes,
-            response: self.now.saturating_sub(wish.intended),
-            service: self.now.saturating_sub(job.started),
-            first_byte: report.first_byte,
-            wait: if wish.waited { job.taken.saturating_sub(wish.intended) } else { Duration::ZERO },
-            missing,
-        };
-        self.recorder.reply(&reply);
-        let fill = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
-        self.schedule.count(1, if fill { verdict.body_bytes } else { 0 });
-    }
-
-    /// What the reply to a request means for those that follow.
-    fn close_case(&mut self, job: &Job, verdict: &Verdict) {
-        let (object, pending) = (job.wish.name.fingerprint(), &mut self.crowd.pending);
-        if job.wish.kind == Kindred::Purge {
-            if verdict.findings.wrong.is_none() {
-                pending.purged(object, job.asked);
-            }
-            return pending.leave(object);
-        }
-        // The first question about an object that does not ask for all of it brings no copy.
-        let status = verdict.findings.status;
-        let asks_all = status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
-        let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
-        pending.done(object, verdict.whole && brings && !job.aborted);
-    }
-
-    /// Why a hit that was offered is missing.
-    fn cause(&mut self, job: &Job, verdict: &Verdict) -> MissCause {
-        if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
-            return MissCause::Refused;
-        }
-        if job.company.overlaps {
-            return MissCause::OnItsWay;
-        }
-        let object = job.wish.name.fingerprint();
-        if self.crowd.pending.is_void(object) {
-            return MissCause::Purged;
-        }
-        let law = &self.settings.law;
-        let expired = self.crowd.pending.is_expired(object, job.asked);
-        if expired || law.version(&job.wish.name, &job.wish.facts, self.clock.unix).modified >= law.epoch {
-            return MissCause::Expired;
-        }
-        self.crowd.pending.cause(object)
+        self.recorder.origin().bytes_again += found.bytes_again;
+        self.recorder.reply(&found.reply);
+        self.schedule.count(1, found.fill_bytes);
     }
 
     fn failed(&mut self, robot: u32, mut job: Box<Job>, trouble: Trouble, detail: String, used: u32) {

@@ -20,7 +20,7 @@ pub struct Reply {
     pub cachable: bool,
     /// Whether an ideal cache would have answered it.
     pub offered: bool,
-    /// Who answered it.
+    /// Whether the cache or the origin answered it.
     pub served: Served,
     /// Whether one side broke it off on purpose.
     pub aborted: bool,
@@ -42,7 +42,7 @@ pub struct Reply {
     pub missing: Option<MissCause>,
 }
 
-/// Who answered.
+/// Where an answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// The cache.

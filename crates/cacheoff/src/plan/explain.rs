@@ -6,7 +6,7 @@ use crate::distribution::Distribution;
 use crate::workload::{Content, Link, Pace, Popularity, WorkingSet, Workload};
 use std::fmt::Write;
 
-/// Who asks, what, how fast, of whom, and what an ideal cache would do.
+/// The robots, what they ask, how fast and of which origins, and what an ideal cache would do.
 pub fn explain(workload: &Workload, plan: &Plan) -> String {
     let mut out = String::new();
     let variant = workload.variant.as_ref().map_or_else(String::new, |variant| format!(", variant {variant}"));

@@ -22,12 +22,15 @@ mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{Comparison, Rounds, Spread, compare};
 pub use export::{csv, json, prometheus};
 pub use markdown::markdown;
-pub use metric::{Better, Group, METRICS, Metric};
 pub use page::{history_page, page};
 pub use summary::Summary;
 pub use text::text;
 pub use threshold::Threshold;
-pub use verdict::{Finding, Weight};
+pub use verdict::Weight;
+#[cfg(test)]
+use {
+    compare::compare,
+    metric::{Group, METRICS, Metric},
+};

@@ -47,7 +47,7 @@ pub struct Job {
     pub wish: Wish,
     /// Its name.
     pub xact: Xact,
-    /// Who else was asking when it was sent.
+    /// Other requests for the object when it was sent.
     pub company: Company,
     /// Whether nobody else can have brought the object into the cache.
     pub first: bool,

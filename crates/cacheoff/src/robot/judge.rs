@@ -33,7 +33,7 @@ pub struct Judge {
 pub struct Findings {
     /// Status.
     pub status: u16,
-    /// Who answered.
+    /// Whether the cache or the origin answered.
     pub served: Served,
     /// The first thing that was wrong, with what was expected and what came.
     pub wrong: Option<(Trouble, String)>,

@@ -152,7 +152,7 @@ fn a_spoilt_answer_may_be_given_on_as_what_it_is_and_never_as_a_whole_one() {
     for (fault, body, aborts, expected) in [
         ("truncate", cut, false, kept),
         ("truncate", cut, true, None),
-        // Who has fetched the missing part has the whole, under the head of the first answer.
+        // A cache that has fetched the missing part has the whole, under the head of the first answer.
         ("truncate", SIZE, false, None),
         ("long-length", SIZE, false, kept),
         ("long-length", cut, true, None),

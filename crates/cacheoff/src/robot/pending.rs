@@ -35,7 +35,7 @@ struct State {
     answered: bool,
 }
 
-/// Who else asks for an object when it is asked for.
+/// Other requests for an object at the time of a request for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Company {
     /// A first copy is still on its way.

@@ -12,7 +12,7 @@ mod queues;
 mod stack;
 mod trace;
 
-pub use curve::{Curve, Point, csv, curves, figure, sizes, text};
-pub use policy::{Hits, Policy, replay};
+pub use curve::{csv, curves, figure, sizes, text};
+pub use policy::Policy;
 pub use stack::Stack;
-pub use trace::{Form, Request, Trace};
+pub use trace::{Form, Trace};

@@ -36,6 +36,7 @@ impl Stack {
     }
 
     /// Bytes of all objects.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.sum(self.next)
     }

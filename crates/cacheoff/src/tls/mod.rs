@@ -66,7 +66,7 @@ impl Tls {
         Arc::new(own)
     }
 
-    /// Who signs for the origins, if they speak TLS.
+    /// The authority that signs for the origins, if they speak TLS.
     pub fn origins(&self) -> Option<&Authority> {
         self.origins.as_deref()
     }

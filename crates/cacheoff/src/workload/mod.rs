@@ -17,7 +17,7 @@ mod units;
 pub use builtin::{BUILTIN, Builtin};
 pub use manual::markdown;
 pub use parse::{load, variants};
-pub use report::{Problem, Report};
+pub use report::Report;
 pub use scale::Scaled;
 pub use units::parse_size;
 

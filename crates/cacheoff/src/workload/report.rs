@@ -29,6 +29,7 @@ impl Report {
     }
 
     /// The problems; at least one.
+    #[cfg(test)]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }

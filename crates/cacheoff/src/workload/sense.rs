@@ -17,7 +17,7 @@ fn trouble(knob: &str, message: String, hint: &str) -> Trouble {
     Trouble { knobs: vec![knob.to_owned()], message, hint: Some(hint.to_owned()) }
 }
 
-/// All of it.
+/// All checks of a workload that make sense only together.
 pub(super) fn troubles(workload: &Workload) -> Vec<Trouble> {
     let mut found = Vec::new();
     if workload.replay.is_none() {

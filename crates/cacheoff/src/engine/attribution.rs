@@ -1,0 +1,126 @@
+//! What a reply counts as: the class of its answer, and why an offered hit is missing. The answer lies in the verdict of
+//! the judge and in what the requests for the object before it came to.
+
+use super::Settings;
+use crate::ledger::{Kind, MissCause, Mode, Reply, Served, Trouble};
+use crate::robot::{Job, Kindred, Pending, Report, Verdict};
+use std::time::Duration;
+
+/// The worker at the moment of a reply.
+pub(super) struct Moment<'a> {
+    /// The run.
+    pub settings: &'a Settings,
+    /// Since the run began.
+    pub now: Duration,
+    /// In seconds since 1970.
+    pub unix: u64,
+}
+
+/// A reply as the recorder counts it.
+pub(super) struct Attributed<'a> {
+    /// Its figures.
+    pub reply: Reply,
+    /// What is held against the cache, if anything.
+    pub wrong: Option<&'a (Trouble, String)>,
+    /// Bytes that the origin sent again although a cache could have kept them.
+    pub bytes_again: u64,
+    /// Bytes that count for the fill of the cache.
+    pub fill_bytes: u64,
+}
+
+impl Moment<'_> {
+    /// Attributes a reply, and notes what it means for those that follow.
+    pub fn attribute<'a>(&self, report: &'a Report, pending: &mut Pending) -> Attributed<'a> {
+        let (job, verdict) = (&*report.job, &report.verdict);
+        let (wish, served) = (&job.wish, verdict.findings.served);
+        let object = wish.name.fingerprint();
+        // Another request may have brought the object in meanwhile.
+        let excused = matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !pending.is_first(object);
+        let wrong = verdict.findings.wrong.as_ref().filter(|_| !excused);
+        let through_cache = self.settings.route.mode != Mode::NoProxy;
+        let missing =
+            (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict, pending));
+        // Only now: the cause lies in what was before this reply.
+        close_case(job, verdict, pending);
+        self.note_copy(job, verdict, pending);
+        let fills = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
+        let sent_again = matches!(missing, Some(MissCause::Evicted | MissCause::Unknown));
+        Attributed {
+            reply: self.figures(report, missing),
+            wrong,
+            bytes_again: if sent_again { verdict.body_bytes } else { 0 },
+            fill_bytes: if fills { verdict.body_bytes } else { 0 },
+        }
+    }
+
+    fn figures(&self, report: &Report, missing: Option<MissCause>) -> Reply {
+        let (job, verdict) = (&*report.job, &report.verdict);
+        let wish = &job.wish;
+        Reply {
+            kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },
+            content: wish.name.content,
+            status: verdict.findings.status,
+            cachable: wish.facts.cachable,
+            offered: wish.offered(),
+            served: verdict.findings.served,
+            aborted: job.aborted,
+            behind: job.company.behind,
+            head_bytes: report.head_bytes,
+            body_bytes: verdict.body_bytes,
+            response: self.now.saturating_sub(wish.intended),
+            service: self.now.saturating_sub(job.started),
+            first_byte: report.first_byte,
+            wait: if wish.waited { job.taken.saturating_sub(wish.intended) } else { Duration::ZERO },
+            missing,
+        }
+    }
+
+    /// A whole copy that came from the origin is what later requests for the object are held against.
+    fn note_copy(&self, job: &Job, verdict: &Verdict, pending: &mut Pending) {
+        let wish = &job.wish;
+        let whole = matches!(wish.kind, Kindred::Basic | Kindred::Reload) && verdict.whole && !job.aborted;
+        if verdict.findings.served != Served::Miss || !whole {
+            return;
+        }
+        let object = wish.name.fingerprint();
+        pending.brought(object, job.started);
+        if let Some((lifetime, _)) = self.settings.law.content(&wish.name).lifetime_s() {
+            pending.fresh(object, self.unix, lifetime);
+        }
+    }
+
+    /// Why a hit that was offered is missing.
+    fn cause(&self, job: &Job, verdict: &Verdict, pending: &mut Pending) -> MissCause {
+        if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
+            return MissCause::Refused;
+        }
+        if job.company.overlaps {
+            return MissCause::OnItsWay;
+        }
+        let object = job.wish.name.fingerprint();
+        if pending.is_void(object) {
+            return MissCause::Purged;
+        }
+        let law = &self.settings.law;
+        let expired = pending.is_expired(object, job.asked);
+        if expired || law.version(&job.wish.name, &job.wish.facts, self.unix).modified >= law.epoch {
+            return MissCause::Expired;
+        }
+        pending.cause(object)
+    }
+}
+
+/// What the reply to a request means for those that follow.
+fn close_case(job: &Job, verdict: &Verdict, pending: &mut Pending) {
+    let object = job.wish.name.fingerprint();
+    if job.wish.kind == Kindred::Purge {
+        if verdict.findings.wrong.is_none() {
+            pending.purged(object, job.asked);
+        }
+        return pending.leave(object);
+    }
+    // The first question about an object that does not ask for all of it brings no copy.
+    let asks_all = verdict.findings.status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
+    let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
+    pending.done(object, verdict.whole && brings && !job.aborted);
+}
