@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use larder_cache::store::rules::{Force, Scope, Verdict};
 use larder_cache::store::{
-    Admission, BLOCK_BYTES, HeadToStore, INLINE_BYTES_MAX, Notice, ObjectId, Put, Settings, Store, StoredHead,
+    Admission, BLOCK_BYTES, DiskHead, HeadToStore, INLINE_BYTES_MAX, Notice, ObjectId, Put, Settings, Store,
 };
 
 use crate::shell::{self, Trouble};
@@ -238,7 +238,7 @@ impl Book {
         [rule("all", 0), rule("host", key % HOSTS), rule("tag", key % TAGS)].into_iter().flatten().max().unwrap_or(0)
     }
 
-    fn judge(&mut self, key: u64, head: &StoredHead) -> Result<u64, Trouble> {
+    fn judge(&mut self, key: u64, head: &DiskHead) -> Result<u64, Trouble> {
         let generation = std::str::from_utf8(&head.meta).ok().and_then(|meta| meta.parse().ok());
         let generation: u64 = generation.ok_or_else(|| format!("mixed bytes in the meta of key {key}"))?;
         let expected = law(key, generation, head.epoch, head.id);
@@ -303,7 +303,7 @@ fn read_back(folder: &Path, book: &mut Book) -> Result<(), Trouble> {
 }
 
 /// Compares what is there of a long body.
-fn read_body(store: &Arc<Store>, key: u64, head: &StoredHead, generation: u64) -> Result<u64, Trouble> {
+fn read_body(store: &Arc<Store>, key: u64, head: &DiskHead, generation: u64) -> Result<u64, Trouble> {
     let mut read = 0;
     let length = body_bytes(generation);
     for block in 0..length.div_ceil(BLOCK_BYTES) {

@@ -5,7 +5,8 @@ mod heads;
 use bytes::Bytes;
 use heads::{request, response};
 use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings};
-use larder_cache::entry::{Arrival, Failure, Gap, Kept, Reader, Room, Said, Stop, Writer};
+use larder_cache::entry::{Arrival, Failure, Gap, Reader, Room, Said, Stop, Writer};
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
 use larder_cache::store::{Admission, Settings as DiskSettings, Store};
@@ -21,13 +22,13 @@ use std::task::{Context, Poll, Wake, Waker};
 const NOW: Stamp = Stamp(1_800_000_000);
 const KEY: &[u8] = b"http://a.example/x";
 
-fn kept(cache: &Cache, request: &RequestHead, fields: &str) -> Kept {
+fn head_of(cache: &Cache, request: &RequestHead, fields: &str) -> StoredHead {
     let mut head = response(fields);
     policy::dated(&mut head, NOW);
     let times = Times { requested: NOW, received: NOW };
     match policy::storable(request, &head, times, &cache.settings().policy) {
-        Storable::Yes(terms) => Kept::new(policy::kept_head(&head, &cache.settings().policy), Some(terms), NOW),
-        Storable::No(_) => Kept::new(head, None, NOW),
+        Storable::Yes(terms) => StoredHead::new(policy::kept_head(&head, &cache.settings().policy), Some(terms), NOW),
+        Storable::No(_) => StoredHead::new(head, None, NOW),
     }
 }
 
@@ -44,7 +45,7 @@ fn miss(cache: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
 
 fn store(cache: &Arc<Cache>, key: &[u8], fields: &str, body: Vec<u8>) {
     let (_reader, mut writer) = miss(cache, key);
-    writer.store(kept(cache, &request(""), fields), Some(body.len() as u64));
+    writer.store(head_of(cache, &request(""), fields), Some(body.len() as u64));
     writer.push(body.into());
     writer.finish(None);
 }
@@ -88,7 +89,7 @@ fn one_asks_and_the_others_stream_along() {
     let (mut leader, mut writer) = miss(&cache, KEY);
     let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW) else { panic!() };
     assert!(now(follower.arrival()).is_none());
-    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    writer.store(head_of(&cache, &request(""), "Cache-Control: max-age=60"), None);
     assert!(matches!(now(leader.arrival()), Some(Arrival::Head(_))));
     assert!(matches!(now(follower.arrival()), Some(Arrival::Head(_))));
     writer.push(Bytes::from_static(b"first"));
@@ -109,7 +110,7 @@ fn an_answer_for_one_sets_all_followers_free_and_is_remembered() {
     let (mut leader, mut writer) = miss(&cache, KEY);
     let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW) else { panic!() };
     cache.mark_pass(KEY, NOW, NotStored::NoStore);
-    writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
+    writer.pass(head_of(&cache, &request(""), "Cache-Control: no-store"), None);
     assert!(matches!(now(leader.arrival()), Some(Arrival::Head(_))));
     assert!(matches!(now(follower.arrival()), Some(Arrival::Alone)));
     let Found::Pass(..) = find(&cache, KEY, &request(""), NOW) else { panic!("not remembered") };
@@ -121,7 +122,7 @@ fn an_answer_for_one_sets_all_followers_free_and_is_remembered() {
 fn a_writer_that_is_dropped_fails_its_readers() {
     let cache = Cache::new(Settings::default());
     let (mut leader, mut writer) = miss(&cache, KEY);
-    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), Some(100));
+    writer.store(head_of(&cache, &request(""), "Cache-Control: max-age=60"), Some(100));
     writer.push(Bytes::from_static(b"part"));
     drop(writer);
     assert_eq!(read(&mut leader, 0), Some(Ok(b"part".to_vec())));
@@ -133,7 +134,7 @@ fn a_writer_that_is_dropped_fails_its_readers() {
 fn a_window_holds_the_writer_at_the_pace_of_the_slowest() {
     let cache = Cache::new(Settings { window_bytes: 10, ..Settings::default() });
     let (mut reader, mut writer) = miss(&cache, KEY);
-    writer.pass(kept(&cache, &request(""), "Cache-Control: no-store"), None);
+    writer.pass(head_of(&cache, &request(""), "Cache-Control: no-store"), None);
     let bell = Arc::new(Bell::default());
     let waker = Waker::from(Arc::clone(&bell));
     let mut cx = Context::from_waker(&waker);
@@ -166,7 +167,7 @@ fn an_abandoned_fetch_goes_on_by_the_rule() {
     ];
     for (at, (length, have, wanted)) in cases.into_iter().enumerate() {
         let (reader, mut writer) = miss(&cache, format!("http://a.example/{at}").as_bytes());
-        writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), length);
+        writer.store(head_of(&cache, &request(""), "Cache-Control: max-age=60"), length);
         writer.push(vec![0; have].into());
         drop(reader);
         assert_eq!(now(writer.room()), Some(wanted), "{length:?} {have}");
@@ -182,7 +183,7 @@ fn variants_do_not_mix() {
             Found::Missing(reader, writer, _) => (reader, writer),
             other => panic!("{}", other.as_str()),
         };
-        writer.store(kept(&cache, request, "Cache-Control: max-age=60\nVary: Accept-Language"), None);
+        writer.store(head_of(&cache, request, "Cache-Control: max-age=60\nVary: Accept-Language"), None);
         writer.push(Bytes::copy_from_slice(body.as_bytes()));
         writer.finish(None);
     }
@@ -199,7 +200,7 @@ fn what_is_invalidated_while_it_is_fetched_is_not_stored() {
     let cache = Cache::new(Settings::default());
     let (_reader, mut writer) = miss(&cache, KEY);
     assert_eq!(cache.invalidate(KEY), 0);
-    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    writer.store(head_of(&cache, &request(""), "Cache-Control: max-age=60"), None);
     writer.push(Bytes::from_static(b"old"));
     writer.finish(None);
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)));
@@ -245,7 +246,7 @@ fn a_body_that_finds_no_room_passes_through() {
         ..Settings::default()
     });
     let (mut reader, mut writer) = miss(&cache, KEY);
-    writer.store(kept(&cache, &request(""), "Cache-Control: max-age=60"), None);
+    writer.store(head_of(&cache, &request(""), "Cache-Control: max-age=60"), None);
     let mut got = 0;
     for _ in 0..100 {
         assert_eq!(now(writer.room()), Some(Room::Go));
@@ -278,7 +279,7 @@ fn law(range: std::ops::Range<u64>) -> Vec<u8> {
 
 fn part(cache: &Arc<Cache>, range: std::ops::Range<u64>, length: u64) -> Reader {
     let (reader, writer) = miss(cache, KEY);
-    let head = kept(cache, &request(""), STRONG);
+    let head = head_of(cache, &request(""), STRONG);
     let mut fill = writer.store_part(head, &range, length).expect("a part of a strong answer begins a fill");
     fill.push(cache, law(range).into());
     reader
@@ -344,7 +345,7 @@ fn a_fill_that_breaks_off_fails_who_waits_for_the_rest_and_nobody_else() {
 fn a_broken_stream_leaves_its_part_when_the_rest_can_be_asked_for() {
     let cache = Cache::new(Settings::default());
     let (mut waiting, mut writer) = miss(&cache, KEY);
-    writer.store(kept(&cache, &request(""), STRONG), Some(1000));
+    writer.store(head_of(&cache, &request(""), STRONG), Some(1000));
     writer.push(law(0..600).into());
     writer.fail(Failure { status: 502, word: "reset", detail: "x".into() });
     assert_eq!(read(&mut waiting, 0), Some(Ok(law(0..600))));
@@ -358,7 +359,7 @@ fn a_broken_stream_without_a_strong_validator_leaves_nothing() {
     for fields in ["Cache-Control: max-age=60", "Cache-Control: max-age=60\nETag: W/\"v1\""] {
         let cache = Cache::new(Settings::default());
         let (_reader, mut writer) = miss(&cache, KEY);
-        writer.store(kept(&cache, &request(""), fields), Some(1000));
+        writer.store(head_of(&cache, &request(""), fields), Some(1000));
         writer.push(law(0..600).into());
         drop(writer);
         assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "{fields}");
@@ -370,7 +371,7 @@ fn a_reader_far_ahead_of_the_stream_gets_a_hole_and_the_stream_ends_where_the_re
     let cache = Cache::new(Settings::default());
     let (_first, mut writer) = miss(&cache, KEY);
     let length = 8_000_000;
-    writer.store(kept(&cache, &request(""), STRONG), Some(length));
+    writer.store(head_of(&cache, &request(""), STRONG), Some(length));
     writer.push(law(0..1000).into());
     let mut ahead = fresh(&cache);
     assert_eq!(now(ahead.gap(2000..3000)), Some(Gap::None), "the stream comes there soon");
@@ -495,7 +496,7 @@ fn a_soft_rule_asks_for_a_validation_once() {
     now(cache.expire_url(KEY).finish()).unwrap();
     let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), NOW) else { panic!("not stale") };
     let entry = Arc::clone(hit.reader.entry());
-    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    entry.renew(head_of(&cache, &request(""), STRONG), writer.epoch());
     writer.redirect(&entry, Said::Unchanged);
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
 }
@@ -510,7 +511,7 @@ fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
     // Somebody looks meanwhile, and so the rule was applied before the answer comes.
     drop(find(&cache, KEY, &request(""), later));
     let entry = Arc::clone(hit.reader.entry());
-    entry.renew(kept(&cache, &request(""), STRONG), writer.epoch());
+    entry.renew(head_of(&cache, &request(""), STRONG), writer.epoch());
     writer.redirect(&entry, Said::Unchanged);
     let asked = Asked::of(&request(""));
     assert!(glance(&cache, KEY, &asked).is_none());
@@ -523,7 +524,7 @@ fn nobody_follows_a_fetch_that_began_before_a_purge() {
     let (_reader, mut writer) = miss(&cache, KEY);
     now(cache.purge([Scope::All], Force::Hard).finish()).unwrap();
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "it asks for itself");
-    writer.store(kept(&cache, &request(""), STRONG), Some(1));
+    writer.store(head_of(&cache, &request(""), STRONG), Some(1));
     writer.push(vec![1].into());
     writer.finish(None);
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Missing(..)), "what it brought is void");
@@ -606,7 +607,7 @@ fn jam(disk: &Store) {
 
 fn replace(cache: &Arc<Cache>, body: Vec<u8>) {
     let (_reader, mut writer) = cache.beside(KEY);
-    writer.store(kept(cache, &request(""), STRONG), Some(body.len() as u64));
+    writer.store(head_of(cache, &request(""), STRONG), Some(body.len() as u64));
     writer.push(body.into());
     writer.finish(None);
 }
@@ -658,7 +659,7 @@ fn a_renewed_head_that_the_disk_does_not_take_costs_no_object() {
     let entry = Arc::clone(fresh(&cache).entry());
     for _ in 0..20 {
         jam(&disk);
-        entry.renew(kept(&cache, &request(""), STRONG), 0);
+        entry.renew(head_of(&cache, &request(""), STRONG), 0);
     }
     disk.sync().wait();
     assert_eq!(disk.heads(KEY).wait().len(), 1);

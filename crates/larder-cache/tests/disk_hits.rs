@@ -6,10 +6,10 @@ mod heads;
 use bytes::Bytes;
 use heads::{request, response};
 use larder_cache::cache::{Cache, Disk, Found, Glance, Joins, Settings, Tier};
-use larder_cache::entry::Kept;
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
-use larder_cache::store::{Admission, HeadToStore, Put, Settings as DiskSettings, Store, meta};
+use larder_cache::store::{Admission, HeadToStore, Put, Settings as DiskSettings, Store};
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use std::os::unix::fs::FileExt;
@@ -22,12 +22,12 @@ const KEY: &[u8] = b"http://a.example/x";
 const BODY_BYTES: usize = 11_000;
 const USUAL: &str = "Cache-Control: max-age=60";
 
-fn kept(fields: &str) -> Kept {
+fn head_of(fields: &str) -> StoredHead {
     let mut head = response(fields);
     policy::dated(&mut head, NOW);
     let times = Times { requested: NOW, received: NOW };
     match policy::storable(&request(""), &head, times, &policy::Settings::default()) {
-        Storable::Yes(terms) => Kept::new(head, Some(terms), NOW),
+        Storable::Yes(terms) => StoredHead::new(head, Some(terms), NOW),
         Storable::No(why) => panic!("{why:?}"),
     }
 }
@@ -59,15 +59,15 @@ impl Lab {
     }
 
     fn put(&self, key: &[u8], fields: &str, body: Vec<u8>) {
-        let kept = kept(fields);
+        let stored = head_of(fields);
         let head = HeadToStore {
             key: Bytes::copy_from_slice(key),
-            variant: kept.variant(),
+            variant: stored.variant(),
             id: self.disk.new_id(),
             epoch: self.disk.current_epoch(),
             length: Some(body.len() as u64),
-            tags: kept.tags().to_vec(),
-            meta: meta::encode(&kept),
+            tags: stored.tags().to_vec(),
+            meta: stored.encode(),
             body: Some(vec![body.into()]),
         };
         assert_eq!(self.disk.put_head(head).wait(), Put::Stored);
@@ -192,7 +192,7 @@ fn blocks_that_pass_are_right_while_others_read() {
     let lab = Lab::new();
     let id = lab.disk.new_id();
     let block = |number: u64| -> Bytes { (0..65_536u64).map(|at| (at * 31 + number * 7) as u8).collect() };
-    let kept = kept(USUAL);
+    let stored = head_of(USUAL);
     let head = HeadToStore {
         key: Bytes::from_static(KEY),
         variant: 0,
@@ -200,7 +200,7 @@ fn blocks_that_pass_are_right_while_others_read() {
         epoch: 0,
         length: Some(8 << 16),
         tags: Vec::new(),
-        meta: meta::encode(&kept),
+        meta: stored.encode(),
         body: None,
     };
     assert_eq!(lab.disk.put_head(head).wait(), Put::Stored);

@@ -9,7 +9,7 @@ use larder_cache::store::log::{self, Notice};
 use larder_cache::store::medium::{Files, Medium};
 use larder_cache::store::pen::{LogSettings, Pen};
 use larder_cache::store::shelf::{Look, Patience};
-use larder_cache::store::{BLOCK_BYTES, HeadToStore, ObjectId, OpenFault, Put, Putting, Refusal, Stats, StoredHead};
+use larder_cache::store::{BLOCK_BYTES, DiskHead, HeadToStore, ObjectId, OpenFault, Put, Putting, Refusal, Stats};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -61,7 +61,7 @@ fn put_extent(pen: &mut Pen, key: &str, id: u64, range: std::ops::Range<u64>) ->
     putting.wait()
 }
 
-fn heads(pen: &Pen, key: &str) -> Vec<StoredHead> {
+fn heads(pen: &Pen, key: &str) -> Vec<DiskHead> {
     match pen.shelf().heads(key.as_bytes(), Patience::Waits) {
         Look::Ended(heads) => heads,
         other => panic!("{other:?}"),

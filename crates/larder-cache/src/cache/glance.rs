@@ -2,10 +2,9 @@
 
 use super::object::ObjectState;
 use super::{Cache, choose};
-use crate::entry::Kept;
 use crate::extents::Extents;
+use crate::head::StoredHead;
 use crate::policy::{self, Asked, Terms, Usable};
-use crate::store::meta;
 use bytes::Bytes;
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
@@ -26,7 +25,7 @@ pub struct Glance<'a> {
 /// A stored response whose body is at hand as a whole.
 pub struct Whole<'a> {
     /// Its head.
-    pub kept: &'a Kept,
+    pub stored: &'a StoredHead,
     /// The length of its body.
     pub length: u64,
     pub(crate) body: Body<'a>,
@@ -151,11 +150,11 @@ impl Cache {
         let disk = self.disk.as_ref().filter(|_| !self.budget.takes_up())?;
         let head = disk.glance(glance.key)?;
         let body = head.body.filter(|body| body.len() as u64 <= bytes_max)?;
-        let kept = meta::decode_tagged(&head.meta, head.tags).ok()?;
-        let terms = kept.terms.as_ref().filter(|terms| terms.answers(glance.request))?;
+        let stored = StoredHead::decode_tagged(&head.meta, head.tags).ok()?;
+        let terms = stored.terms.as_ref().filter(|terms| terms.answers(glance.request))?;
         if policy::usable(terms, glance.asked, glance.now, &self.settings.policy) != Usable::Fresh {
             return None;
         }
-        Some(answer(&Whole { kept: &kept, length: body.len() as u64, body: Body::Disk(body) }))
+        Some(answer(&Whole { stored: &stored, length: body.len() as u64, body: Body::Disk(body) }))
     }
 }

@@ -4,8 +4,9 @@
 //! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
 //! its stored variants and its fetches under way; all three live under one short lock.
 
-use crate::entry::{Entry, Kept, Reader, Writer};
+use crate::entry::{Entry, Reader, Writer};
 use crate::evict::{Evict, S3Fifo};
+use crate::head::StoredHead;
 use crate::index::Index;
 use crate::key::Key;
 use crate::policy::{self, Asked, NotStored, StaleWhy, StandIn, Usable, ValidateWhy, Vary};
@@ -35,7 +36,7 @@ mod walk;
 pub use fates::Fate;
 pub(crate) use glance::{Body, Looked, Patience};
 pub use glance::{Glance, Tier, Whole};
-pub use peek::{Peek, Stored};
+pub use peek::{Peek, StoredVariant};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
 
@@ -148,7 +149,7 @@ pub struct Hit {
     /// Reads its body.
     pub reader: Reader,
     /// Its head.
-    pub kept: Arc<Kept>,
+    pub stored: Arc<StoredHead>,
     /// The length of its body, when known.
     pub length: Option<u64>,
 }
@@ -156,7 +157,7 @@ pub struct Hit {
 impl Hit {
     /// Whether the head is still that of the entry: a validation, or a part, may have brought another.
     pub fn is_current(&self) -> bool {
-        self.reader.entry().kept().is_some_and(|kept| Arc::ptr_eq(&kept, &self.kept))
+        self.reader.entry().stored_head().is_some_and(|stored| Arc::ptr_eq(&stored, &self.stored))
     }
 }
 
@@ -402,7 +403,7 @@ impl Cache {
     }
 
     /// The stored response that this request selects, whether it may be used or not.
-    pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
+    pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<StoredHead>)> {
         choose(&self.index.find(key)?.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
     }
 
@@ -421,8 +422,8 @@ impl Cache {
             return None;
         }
         self.judge(object.key(), &mut state, now);
-        let (entry, kept) = choose(&state, request).filter(|(entry, _)| entry.is_settled())?;
-        let why = policy::stands_in(kept.terms.as_ref()?, asked, now, policy)?;
+        let (entry, stored) = choose(&state, request).filter(|(entry, _)| entry.is_settled())?;
+        let why = policy::stands_in(stored.terms.as_ref()?, asked, now, policy)?;
         Some((entry, why))
     }
 
@@ -454,13 +455,13 @@ impl Cache {
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
         self.judge(key, state, look.now);
-        let Some((entry, kept)) = choose(state, look.request) else {
+        let Some((entry, stored)) = choose(state, look.request) else {
             if let Some(load) = self.load(look).filter(|_| !state.loaded) {
                 return Found::OnDisk(load);
             }
             return self.find_missing(key, state, look);
         };
-        let Some(terms) = kept.terms.as_ref() else { return self.find_missing(key, state, look) };
+        let Some(terms) = stored.terms.as_ref() else { return self.find_missing(key, state, look) };
         let usable = policy::usable(terms, look.asked, look.now, &self.settings.policy);
         if let Usable::Validate(why) = usable {
             return self.find_invalid(key, state, look, &entry, why);
@@ -543,7 +544,7 @@ impl Cache {
             .variants()
             .iter()
             .filter(|variant| variant.is_settled())
-            .filter_map(|variant| Some((Arc::clone(variant), variant.kept()?)))
+            .filter_map(|variant| Some((Arc::clone(variant), variant.stored_head()?)))
             .collect();
         let reader = entry.lead();
         (reader, Writer::new(Arc::clone(self), entry, candidates, unattended))
@@ -748,21 +749,21 @@ struct Look<'a> {
 }
 
 fn vary_of(entry: &Entry) -> Option<Vary> {
-    Some(entry.kept()?.terms.as_ref()?.vary.clone())
+    Some(entry.stored_head()?.terms.as_ref()?.vary.clone())
 }
 
 /// The stored response that this request selects (RFC 9111 section 4.1).
-fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc<Kept>)> {
-    let heads: Vec<(Arc<Entry>, Arc<Kept>)> = match state.variants() {
+fn choose(state: &ObjectState, request: &RequestHead) -> Option<(Arc<Entry>, Arc<StoredHead>)> {
+    let heads: Vec<(Arc<Entry>, Arc<StoredHead>)> = match state.variants() {
         [] => return None,
         [only] => {
-            let kept = only.kept()?;
-            let matches = kept.terms.as_ref().is_some_and(|terms| terms.answers(request));
-            return matches.then(|| (Arc::clone(only), kept));
+            let stored = only.stored_head()?;
+            let matches = stored.terms.as_ref().is_some_and(|terms| terms.answers(request));
+            return matches.then(|| (Arc::clone(only), stored));
         }
-        several => several.iter().filter_map(|variant| Some((Arc::clone(variant), variant.kept()?))).collect(),
+        several => several.iter().filter_map(|variant| Some((Arc::clone(variant), variant.stored_head()?))).collect(),
     };
-    let terms = heads.iter().enumerate().filter_map(|(at, (_, kept))| Some((kept.terms.as_ref()?, at)));
+    let terms = heads.iter().enumerate().filter_map(|(at, (_, stored))| Some((stored.terms.as_ref()?, at)));
     let best = policy::choose(terms, request)?;
     heads.into_iter().nth(best)
 }

@@ -1,7 +1,8 @@
 //! What is known of a key, for those who explain: nothing is counted, begun or made void by looking.
 
 use super::{Cache, Fate, Followed, choose};
-use crate::entry::{Entry, Kept};
+use crate::entry::Entry;
+use crate::head::StoredHead;
 use crate::policy::NotStored;
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Peek {
     /// The stored responses that are in memory or were taken up from disk, in the order in which they came.
-    pub variants: Vec<Stored>,
+    pub variants: Vec<StoredVariant>,
     /// The one that the request selects.
     pub chosen: Option<usize>,
     /// Fetches under way.
@@ -29,9 +30,9 @@ pub struct Peek {
 
 /// One stored response.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StoredVariant {
     /// Its head and its terms.
-    pub kept: Arc<Kept>,
+    pub head: Arc<StoredHead>,
     /// It answers the request's fields.
     pub matches: bool,
     /// The length of its body, where it is known.
@@ -45,7 +46,7 @@ pub struct Stored {
     entry: Arc<Entry>,
 }
 
-impl Stored {
+impl StoredVariant {
     /// True when these bytes of its body are here, in memory or on disk.
     pub fn has(&self, range: &Range<u64>) -> bool {
         self.entry.has(range)
@@ -54,7 +55,7 @@ impl Stored {
 
 impl Peek {
     /// The stored response that the request selects.
-    pub fn selected(&self) -> Option<&Stored> {
+    pub fn selected(&self) -> Option<&StoredVariant> {
         self.variants.get(self.chosen?)
     }
 }
@@ -74,18 +75,18 @@ impl Cache {
         self.judge(object.key(), &mut state, now);
         let chosen = choose(&state, request).map(|(entry, _)| entry);
         for entry in state.variants() {
-            let Some(kept) = entry.kept() else { continue };
+            let Some(stored) = entry.stored_head() else { continue };
             if chosen.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, entry)) {
                 peek.chosen = Some(peek.variants.len());
             }
-            peek.variants.push(Stored {
-                matches: kept.terms.as_ref().is_some_and(|terms| terms.answers(request)),
+            peek.variants.push(StoredVariant {
+                matches: stored.terms.as_ref().is_some_and(|terms| terms.answers(request)),
                 length: entry.length(),
                 in_memory: entry.is_whole(),
                 on_disk: entry.on_disk().is_some(),
                 filling: !entry.is_settled(),
                 entry: Arc::clone(entry),
-                kept,
+                head: stored,
             });
         }
         peek.fetching = state.pending().len();

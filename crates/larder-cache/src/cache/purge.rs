@@ -4,7 +4,8 @@
 //! each entry is judged when somebody asks for it. With a disk both are on disk before they are acknowledged.
 
 use super::{Cache, Fate, ObjectState};
-use crate::entry::{Entry, Kept};
+use crate::entry::Entry;
+use crate::head::StoredHead;
 use crate::key::Key;
 use crate::store::rules::{self, Force, Rule, Scope, Verdict};
 use crate::store::{Fetching, NotDurable};
@@ -78,9 +79,9 @@ impl<'s> Sought<'s> {
         if self.all || before > 0 && url.starts_with(self.prefixes[before - 1]) {
             return true;
         }
-        let Some(kept) = entry.kept().filter(|_| !self.tags.is_empty()) else { return false };
-        *steps += kept.tags().len() as u64;
-        kept.tags().iter().any(|tag| self.tags.contains(tag))
+        let Some(stored) = entry.stored_head().filter(|_| !self.tags.is_empty()) else { return false };
+        *steps += stored.tags().len() as u64;
+        stored.tags().iter().any(|tag| self.tags.contains(tag))
     }
 }
 
@@ -156,9 +157,9 @@ impl Cache {
         }
         let gone: Vec<_> = state.change(|all| {
             let voided = all.variants.extract_if(.., |entry| {
-                let Some(kept) = entry.kept().filter(|_| !entry.is_judged(epoch)) else { return false };
+                let Some(stored) = entry.stored_head().filter(|_| !entry.is_judged(epoch)) else { return false };
                 entry.set_judged(epoch);
-                match self.verdict(entry.key().text(), kept.tags(), entry.epoch()) {
+                match self.verdict(entry.key().text(), stored.tags(), entry.epoch()) {
                     Verdict::Valid => false,
                     Verdict::Gone => {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
@@ -166,12 +167,12 @@ impl Cache {
                     }
                     verdict @ (Verdict::Stale | Verdict::Validate) => {
                         self.fates.set(self.index.hash_of(key.text()), Fate::Expired);
-                        let mut terms = kept.terms.clone();
+                        let mut terms = stored.terms.clone();
                         terms.iter_mut().for_each(|terms| match verdict {
                             Verdict::Validate => terms.distrust(),
                             _ => terms.expire(now),
                         });
-                        entry.replace_head(Kept::new(kept.head.clone(), terms, kept.received));
+                        entry.replace_head(StoredHead::new(stored.head.clone(), terms, stored.received));
                         false
                     }
                 }

@@ -4,7 +4,7 @@ use super::{Cache, Disk, Fate, Look, vary_of};
 use crate::entry::{Entry, OnDisk};
 use crate::key::Key;
 use crate::store::rules::Verdict;
-use crate::store::{Fetching, StoredHead};
+use crate::store::{DiskHead, Fetching};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ const ON_THE_WAY_MAX: usize = 65_536;
 pub struct Load {
     cache: Arc<Cache>,
     key: Key,
-    heads: Fetching<Vec<StoredHead>>,
+    heads: Fetching<Vec<DiskHead>>,
     voided: u64,
 }
 
@@ -118,7 +118,7 @@ impl Cache {
 
     /// Takes into memory what lies on disk under a key, beside what is here already; `voided` is the count from before the
     /// look at the disk.
-    fn adopt(&self, key: &Key, heads: Vec<StoredHead>, voided: u64) {
+    fn adopt(&self, key: &Key, heads: Vec<DiskHead>, voided: u64) {
         let Some(store) = &self.disk else { return };
         let id_hash = self.index.hash_of(key.text());
         let entries: Vec<Arc<Entry>> = heads

@@ -12,14 +12,12 @@
 use crate::cache::{Body, Budget, Hit, Looked, Patience, Whole};
 use crate::evict::{Seat, Weighed};
 use crate::extents::Extents;
+use crate::head::StoredHead;
 use crate::key::Key;
-use crate::policy::{NotStored, Terms};
-use crate::store::{HeadToStore, INLINE_BYTES_MAX, Put, Stay, Store, StoredHead, meta};
-use crate::tags;
+use crate::policy::Terms;
+use crate::store::{DiskHead, HeadToStore, INLINE_BYTES_MAX, Put, Stay, Store};
 use busy::Busy;
 use bytes::Bytes;
-use larder_wire::ResponseHead;
-use larder_wire::date::Stamp;
 use parking_lot::{Mutex, MutexGuard};
 use std::future::Future;
 use std::ops::Range;
@@ -27,7 +25,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use xxhash_rust::xxh3::xxh3_64;
 
 mod busy;
 mod fill;
@@ -41,96 +38,6 @@ pub use reader::{Arrival, Gap, Reader, Stop};
 pub(crate) use spool::OnDisk;
 pub use watch::{Wanted, Watch};
 pub use writer::{Room, Writer};
-
-/// A response head ready for use, with what was decided about it when it arrived.
-#[derive(Debug)]
-pub struct Kept {
-    /// The head without hop-by-hop fields, `Age` and `Content-Length`.
-    pub head: ResponseHead,
-    /// Freshness and validators; `None` for an answer that is not stored.
-    pub terms: Option<Terms>,
-    /// When the response arrived here.
-    pub received: Stamp,
-    extras: Option<Box<Extras>>,
-}
-
-/// What few heads have.
-#[derive(Debug, Default)]
-struct Extras {
-    not_stored: Option<NotStored>,
-    first: Option<Box<ResponseHead>>,
-    tags: Box<[u64]>,
-}
-
-impl Kept {
-    /// Prepares a head; the caller has taken out what must not be forwarded.
-    pub fn new(mut head: ResponseHead, terms: Option<Terms>, received: Stamp) -> Kept {
-        head.fields.shrink();
-        let tags = tags::of(&head.fields);
-        Kept::tagged(head, terms, received, tags)
-    }
-
-    /// The same where its fields take no more than they need and the hashes of its tags are known.
-    pub(crate) fn tagged(head: ResponseHead, terms: Option<Terms>, received: Stamp, tags: Box<[u64]>) -> Kept {
-        let extras = (!tags.is_empty()).then(|| Box::new(Extras { tags, ..Extras::default() }));
-        Kept { head, terms, received, extras }
-    }
-
-    /// The head of an answer that is not stored: it is sent once, from where it lies.
-    pub fn passing(head: ResponseHead, why: Option<NotStored>, received: Stamp) -> Kept {
-        Kept { head, terms: None, received, extras: None }.with_reason(why)
-    }
-
-    /// The same as [`Kept::new`], with another head for the request that caused the fetch.
-    pub fn with_first(mut self, head: &ResponseHead) -> Kept {
-        self.extras.get_or_insert_default().first = Some(Box::new(head.clone()));
-        self
-    }
-
-    /// The same, with the reason why it is not stored, where that was the question.
-    pub fn with_reason(mut self, why: Option<NotStored>) -> Kept {
-        if why.is_some() {
-            self.extras.get_or_insert_default().not_stored = why;
-        }
-        self
-    }
-
-    /// Why it is not stored, where that was the question.
-    pub fn not_stored(&self) -> Option<NotStored> {
-        self.extras.as_ref()?.not_stored
-    }
-
-    /// The head for the request that caused the fetch, where that one gets fields which are not stored (`private="…"`,
-    /// `no-cache="…"`).
-    pub fn first(&self) -> Option<&ResponseHead> {
-        self.extras.as_ref()?.first.as_deref()
-    }
-
-    /// Hashes of the tags that its origin gave it, for invalidation.
-    pub fn tags(&self) -> &[u64] {
-        self.extras.as_ref().map_or(&[], |extras| &extras.tags)
-    }
-
-    /// What tells the variants of one key apart on disk; 0 for a response that does not vary.
-    pub fn variant(&self) -> u64 {
-        let vary = self.terms.as_ref().map(|terms| &terms.vary).filter(|vary| !vary.is_empty());
-        vary.map_or(0, |vary| xxh3_64(vary.as_bytes()).max(1))
-    }
-
-    /// Bytes this head holds in memory, itself included.
-    pub fn heap_bytes(&self) -> usize {
-        let extras = self.extras.as_ref().map_or(0, |extras| {
-            size_of::<Extras>()
-                + extras.first.as_ref().map_or(0, |first| size_of::<ResponseHead>() + first.fields.heap_bytes())
-                + size_of_val(&*extras.tags)
-        });
-        size_of::<Kept>()
-            + self.head.reason.heap_bytes()
-            + self.head.fields.heap_bytes()
-            + self.terms.as_ref().map_or(0, Terms::heap_bytes)
-            + extras
-    }
-}
 
 /// Why a response cannot be had: what the client is told and the log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +80,7 @@ struct Redirection {
     entry: Arc<Entry>,
     said: Said,
     /// The head of the answer to the one whose request was validated; without it, that of the entry.
-    own: Option<Arc<Kept>>,
+    own: Option<Arc<StoredHead>>,
 }
 
 /// What a validation said of a stored response.
@@ -214,7 +121,7 @@ struct State {
     refused: bool,
     /// Its body stays in memory only until it is on disk.
     large: bool,
-    kept: Option<Arc<Kept>>,
+    head: Option<Arc<StoredHead>>,
     length: Option<u64>,
     body: Extents,
     disk: Option<Arc<OnDisk>>,
@@ -250,7 +157,7 @@ impl Entry {
                 shared: true,
                 refused: false,
                 large: false,
-                kept: None,
+                head: None,
                 length: None,
                 body: Extents::default(),
                 disk: None,
@@ -261,19 +168,19 @@ impl Entry {
 
     /// A stored response as it lies on disk; `None` when its head can't be read.
     pub(crate) fn from_disk(
-        head: StoredHead,
+        head: DiskHead,
         disk: OnDisk,
         id_hash: u64,
         large_bytes_min: u64,
         budget: Arc<Budget>,
     ) -> Option<Entry> {
-        let mut kept = meta::decode_tagged(&head.meta, head.tags.clone()).ok()?;
-        kept.head.fields.shrink();
+        let mut stored = StoredHead::decode_tagged(&head.meta, head.tags.clone()).ok()?;
+        stored.head.fields.shrink();
         let entry = Entry::new(disk.key.clone(), id_hash, head.epoch, budget);
         {
             let mut state = entry.state.lock();
             state.phase = Phase::Settled;
-            state.kept = Some(Arc::new(kept));
+            state.head = Some(Arc::new(stored));
             state.length = head.length;
             state.large = head.length.is_none_or(|length| length > large_bytes_min);
             if let Some(body) = head.body {
@@ -304,15 +211,15 @@ impl Entry {
     }
 
     /// The head, when it is here.
-    pub fn kept(&self) -> Option<Arc<Kept>> {
-        self.state.lock().kept.clone()
+    pub fn stored_head(&self) -> Option<Arc<StoredHead>> {
+        self.state.lock().head.clone()
     }
 
     /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
     /// ([`Writer::epoch`]).
-    pub fn renew(&self, kept: Kept, epoch: u64) {
+    pub fn renew(&self, stored: StoredHead, epoch: u64) {
         let epoch = self.epoch.fetch_max(epoch, Ordering::Relaxed).max(epoch);
-        let mut state = self.replace_head_in(kept);
+        let mut state = self.replace_head_in(stored);
         // What this head is younger than need not be held against it; what came later was, but against the old one.
         self.set_judged(epoch);
         if state.disk.is_some() {
@@ -321,13 +228,13 @@ impl Entry {
     }
 
     /// The same in memory alone.
-    pub(crate) fn replace_head(&self, kept: Kept) {
-        drop(self.replace_head_in(kept));
+    pub(crate) fn replace_head(&self, stored: StoredHead) {
+        drop(self.replace_head_in(stored));
     }
 
-    fn replace_head_in(&self, kept: Kept) -> MutexGuard<'_, State> {
+    fn replace_head_in(&self, stored: StoredHead) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        state.kept = Some(Arc::new(kept));
+        state.head = Some(Arc::new(stored));
         self.settle_charge(&mut state);
         state
     }
@@ -349,7 +256,7 @@ impl Entry {
     /// Writes the head to where the entry lies on disk, with the body when that is whole and short; says at once if it is
     /// refused.
     fn write_head(&self, state: &mut State) -> Put {
-        let (Some(disk), Some(kept)) = (state.disk.clone(), &state.kept) else { return Put::Stored };
+        let (Some(disk), Some(stored)) = (state.disk.clone(), &state.head) else { return Put::Stored };
         if !self.listed.load(Ordering::Relaxed) {
             return Put::Stored;
         }
@@ -361,12 +268,12 @@ impl Entry {
         });
         let head = HeadToStore {
             key: Bytes::copy_from_slice(disk.key.text()),
-            variant: kept.variant(),
+            variant: stored.variant(),
             id: disk.id,
             epoch: self.epoch(),
             length: state.length,
-            tags: kept.tags().to_vec(),
-            meta: meta::encode(kept),
+            tags: stored.tags().to_vec(),
+            meta: stored.encode(),
             body,
         };
         let mut putting = disk.store.put_head(head);
@@ -487,12 +394,12 @@ impl Entry {
     /// Head and length in one look, and a reader: what a hit needs.
     pub(crate) fn open(self: &Arc<Entry>) -> Option<Hit> {
         let mut state = self.state.lock();
-        let kept = Arc::clone(state.kept.as_ref()?);
+        let stored = Arc::clone(state.head.as_ref()?);
         let (length, filling) = (state.length, matches!(state.phase, Phase::Filling));
         state.look_at_puts();
         let seat = (!state.is_whole()).then(|| state.sit());
         drop(state);
-        Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), kept, length })
+        Some(Hit { filling, reader: Reader::new(Arc::clone(self), seat, Leads::No), stored, length })
     }
 
     /// Has a stored response answered with whose terms are as wanted and whose body is here and not longer than that.
@@ -510,8 +417,8 @@ impl Entry {
         let Some(mut state) = state else { return Looked::Busy };
         state.look_at_puts();
         let whole = state.length.filter(|&length| length <= bytes_max && state.is_whole()).and_then(|length| {
-            let kept = state.kept.as_ref().filter(|kept| kept.terms.as_ref().is_some_and(wanted))?;
-            Some(Whole { kept, length, body: Body::Memory(&state.body) })
+            let stored = state.head.as_ref().filter(|stored| stored.terms.as_ref().is_some_and(wanted))?;
+            Some(Whole { stored, length, body: Body::Memory(&state.body) })
         });
         whole.map_or(Looked::Nothing, |whole| Looked::Answered(answer(&whole)))
     }
@@ -568,8 +475,8 @@ impl Entry {
 
     /// Brings the budget up to what the entry holds now.
     fn settle_charge(&self, state: &mut MutexGuard<'_, State>) {
-        let kept = state.kept.as_ref().map_or(0, |kept| kept.heap_bytes() as u64);
-        let taken = ENTRY_OVERHEAD_BYTES + state.key.heap_bytes() as u64 + kept + state.body.heap_bytes();
+        let head = state.head.as_ref().map_or(0, |stored| stored.heap_bytes() as u64);
+        let taken = ENTRY_OVERHEAD_BYTES + state.key.heap_bytes() as u64 + head + state.body.heap_bytes();
         let now = taken + taken / UNUSED_PART;
         self.budget.adjust(self.weight.swap(now, Ordering::Relaxed), now);
     }
@@ -619,11 +526,11 @@ impl State {
 
     /// Different answers for this URL can be told apart, so that parts of one can be put together (RFC 9111 section 3.4).
     fn is_mendable(&self) -> bool {
-        let strong = |kept: &Arc<Kept>| kept.terms.as_ref().is_some_and(Terms::has_strong_validator);
+        let strong = |stored: &Arc<StoredHead>| stored.terms.as_ref().is_some_and(Terms::has_strong_validator);
         self.shared
             && self.retention == Retention::Keep
             && self.length.is_some()
-            && self.kept.as_ref().is_some_and(|kept| kept.head.status == 200 && strong(kept))
+            && self.head.as_ref().is_some_and(|stored| stored.head.status == 200 && strong(stored))
     }
 
     /// In a window, lets go of what every reader has taken.
@@ -668,12 +575,13 @@ mod tests {
     use crate::cache::Cache;
     use crate::policy;
     use crate::store::{Admission, Settings};
+    use larder_wire::ResponseHead;
+    use larder_wire::date::Stamp;
 
-    /// There are millions of them. An allocator gives 192 bytes for the one with its counts and 224 for the other.
+    /// There are millions of them; an allocator gives 192 bytes for one with its counts.
     #[test]
-    fn an_entry_and_its_head_are_small() {
+    fn an_entry_is_small() {
         assert!(size_of::<Entry>() <= 176, "{}", size_of::<Entry>());
-        assert!(size_of::<Kept>() <= 200, "{}", size_of::<Kept>());
         let taken = size_of::<Entry>() + 16 + size_of::<Busy>();
         assert!(ENTRY_OVERHEAD_BYTES as usize > taken, "what is charged for an entry covers it: {taken}");
     }
@@ -701,7 +609,7 @@ mod tests {
         let cache = Cache::over(crate::cache::Settings::default(), Some(Arc::clone(&store)));
         let (reader, mut writer) = cache.beside(b"http://a.example/x");
         let entry = Arc::clone(reader.entry());
-        writer.store(Kept::new(ResponseHead::new(200), None, Stamp(0)), Some(1));
+        writer.store(StoredHead::new(ResponseHead::new(200), None, Stamp(0)), Some(1));
         writer.push(vec![1].into());
         writer.finish(None);
         drop(reader);
@@ -726,7 +634,7 @@ mod tests {
         let times = policy::Times { requested: Stamp(9), received: Stamp(9) };
         let storable = policy::storable(&request, &head, times, &policy::Settings::default());
         let policy::Storable::Yes(terms) = storable else { panic!("{storable:?}") };
-        let fill = writer.store_part(Kept::new(head, Some(terms), Stamp(9)), &(3..4), 10);
+        let fill = writer.store_part(StoredHead::new(head, Some(terms), Stamp(9)), &(3..4), 10);
         let mut fill = fill.expect("a strong tag permits a part");
         fill.push(&cache, vec![1].into());
         drop(fill);
@@ -747,7 +655,7 @@ mod tests {
         let disk = OnDisk { store: Arc::clone(&store), id: store.new_id(), key };
         entry.state.lock().disk = Some(Arc::new(disk));
         for _ in 0..100 {
-            entry.renew(Kept::new(ResponseHead::new(200), None, Stamp(0)), 0);
+            entry.renew(StoredHead::new(ResponseHead::new(200), None, Stamp(0)), 0);
             store.sync().wait();
         }
         assert!(entry.state.lock().puts() <= 1, "one that is validated often would grow for ever");

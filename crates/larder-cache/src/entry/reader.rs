@@ -1,6 +1,7 @@
 //! What a client sees of an entry.
 
-use super::{Entry, Failure, Kept, Leads, OnDisk, Phase, Said, State};
+use super::{Entry, Failure, Leads, OnDisk, Phase, Said, State};
+use crate::head::StoredHead;
 use crate::store::{Fetching, Stay};
 use bytes::Bytes;
 use larder_wire::Fields;
@@ -15,9 +16,9 @@ use std::task::{Context, Poll};
 #[derive(Debug)]
 pub enum Arrival {
     /// The head of the answer.
-    Head(Arc<Kept>),
+    Head(Arc<StoredHead>),
     /// A validation found this stored entry to be the answer; with this head, for the one whose request it was.
-    Use(Arc<Entry>, Said, Option<Arc<Kept>>),
+    Use(Arc<Entry>, Said, Option<Arc<StoredHead>>),
     /// The answer turned out to be for its own request alone: ask for yourself.
     Alone,
     /// There is no answer.
@@ -90,8 +91,8 @@ impl Reader {
             let own = to.own.as_ref().filter(|_| self.leads == Leads::Yes);
             return Poll::Ready(Arrival::Use(Arc::clone(&to.entry), to.said, own.map(Arc::clone)));
         }
-        if let Some(kept) = &state.kept {
-            return Poll::Ready(Arrival::Head(Arc::clone(kept)));
+        if let Some(stored) = &state.head {
+            return Poll::Ready(Arrival::Head(Arc::clone(stored)));
         }
         if let Phase::Failed(failure) = &state.phase {
             return Poll::Ready(Arrival::Failed(Failure::clone(failure)));

@@ -1,8 +1,9 @@
 //! The one who fills an entry from its start.
 
 use super::spool::{OnDisk, Spool};
-use super::{Entry, Failure, Fill, Kept, Phase, Redirection, Retention, Said, State, Watch};
+use super::{Entry, Failure, Fill, Phase, Redirection, Retention, Said, State, Watch};
 use crate::cache::Cache;
+use crate::head::StoredHead;
 use crate::key::Key;
 use crate::store::INLINE_BYTES_MAX;
 use bytes::Bytes;
@@ -28,7 +29,7 @@ pub enum Room {
 pub struct Writer {
     cache: Arc<Cache>,
     entry: Arc<Entry>,
-    candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
+    candidates: Vec<(Arc<Entry>, Arc<StoredHead>)>,
     /// Fills behind an answer that was already given, so it goes on without readers.
     unattended: bool,
     /// Whether the disk takes it, once that was asked.
@@ -42,14 +43,14 @@ impl Writer {
     pub(crate) fn new(
         cache: Arc<Cache>,
         entry: Arc<Entry>,
-        candidates: Vec<(Arc<Entry>, Arc<Kept>)>,
+        candidates: Vec<(Arc<Entry>, Arc<StoredHead>)>,
         unattended: bool,
     ) -> Writer {
         Writer { cache, entry, candidates, unattended, admitted: None, spool: None, done: false }
     }
 
     /// Stored responses that a validation may name.
-    pub fn candidates(&self) -> &[(Arc<Entry>, Arc<Kept>)] {
+    pub fn candidates(&self) -> &[(Arc<Entry>, Arc<StoredHead>)] {
         &self.candidates
     }
 
@@ -106,15 +107,15 @@ impl Writer {
 
     /// Publishes a head whose response is stored and shared; `length` where the origin said it. A body too long
     /// for the store passes through a window instead, and the answer is then for the asking request alone.
-    pub fn store(&mut self, kept: Kept, length: Option<u64>) {
+    pub fn store(&mut self, stored: StoredHead, length: Option<u64>) {
         if length.is_some_and(|length| !self.takes(length)) {
-            return self.pass(kept, length);
+            return self.pass(stored, length);
         }
         let admitted = self.admits();
-        self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
+        self.cache.rename(&self.entry, no_vary_search(&stored.head.fields));
         {
             let mut state = self.entry.state.lock();
-            state.kept = Some(Arc::new(kept));
+            state.head = Some(Arc::new(stored));
             state.length = length;
             state.phase = Phase::Filling;
             state.large = admitted && length.is_some_and(|length| length > self.cache.object_bytes_max(false));
@@ -149,13 +150,13 @@ impl Writer {
 
     /// Publishes the head of a whole of which only this part follows, into the fill that it gives back. The caller has
     /// seen to it that more can be asked for: the length is known and the validator strong.
-    pub fn store_part(mut self, kept: Kept, part: &Range<u64>, length: u64) -> Option<Fill> {
+    pub fn store_part(mut self, stored: StoredHead, part: &Range<u64>, length: u64) -> Option<Fill> {
         self.done = true;
-        self.cache.rename(&self.entry, no_vary_search(&kept.head.fields));
+        self.cache.rename(&self.entry, no_vary_search(&stored.head.fields));
         let disk = self.place_on_disk();
         {
             let mut state = self.entry.state.lock();
-            state.kept = Some(Arc::new(kept));
+            state.head = Some(Arc::new(stored));
             state.length = Some(length);
             state.phase = Phase::Settled;
             state.large = disk.is_some() && length > self.cache.object_bytes_max(false);
@@ -176,10 +177,10 @@ impl Writer {
     }
 
     /// Publishes a head whose response is for the asking request alone; whoever followed is set free.
-    pub fn pass(&mut self, kept: Kept, length: Option<u64>) {
+    pub fn pass(&mut self, stored: StoredHead, length: Option<u64>) {
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();
-        state.kept = Some(Arc::new(kept));
+        state.head = Some(Arc::new(stored));
         state.length = length;
         state.phase = Phase::Filling;
         state.shared = false;
@@ -318,16 +319,16 @@ impl Writer {
 
     /// A validation said that `entry` is still the answer; the one who asked gets it with this head, and whoever followed
     /// with that of the entry.
-    pub fn redirect_with(self, entry: &Arc<Entry>, own: Kept) {
+    pub fn redirect_with(self, entry: &Arc<Entry>, own: StoredHead) {
         self.redirect_to(entry, Said::Unchanged, Some(Arc::new(own)), true);
     }
 
     /// The same where the validation was for the one who asked alone: whoever followed is set free.
-    pub fn redirect_alone(self, entry: &Arc<Entry>, own: Kept) {
+    pub fn redirect_alone(self, entry: &Arc<Entry>, own: StoredHead) {
         self.redirect_to(entry, Said::Unchanged, Some(Arc::new(own)), false);
     }
 
-    fn redirect_to(mut self, entry: &Arc<Entry>, said: Said, own: Option<Arc<Kept>>, shared: bool) {
+    fn redirect_to(mut self, entry: &Arc<Entry>, said: Said, own: Option<Arc<StoredHead>>, shared: bool) {
         self.done = true;
         self.cache.detach(&self.entry);
         let mut state = self.entry.state.lock();

@@ -7,7 +7,6 @@
 //! [`medium`] is what it stands on.
 
 pub mod medium;
-pub mod meta;
 mod purge_frames;
 pub mod purges;
 pub mod rules;
@@ -185,7 +184,7 @@ pub struct HeadToStore {
 
 /// A head that was read and verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredHead {
+pub struct DiskHead {
     /// The text of the key.
     pub key: Bytes,
     /// Hash of the names and values of `Vary`; 0 when there are none.
@@ -396,7 +395,7 @@ impl Store {
     }
 
     /// The heads of all variants of a key that no rule has removed.
-    pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<StoredHead>> {
+    pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<DiskHead>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
         if let Look::Ended(heads) = folder.shelf.heads(key, Patience::Cached) {
             self.reads_cached.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +408,7 @@ impl Store {
 
     /// The one response of a key with its whole body, where it is valid, cached and short: a look that waits for nothing.
     /// The bytes are for an answer that is sent now.
-    pub fn glance(&self, key: &[u8]) -> Option<StoredHead> {
+    pub fn glance(&self, key: &[u8]) -> Option<DiskHead> {
         let head = self.folder(key)?.shelf.only(key, Room::Spare(&self.spares))?;
         self.reads_cached.fetch_add(1, Ordering::Relaxed);
         Some(head)
@@ -589,7 +588,7 @@ impl Store {
     }
 
     /// Reads all heads, in no order, until told to stop. It waits for the index and for the disk.
-    pub fn for_each_head(&self, mut each: impl FnMut(&StoredHead) -> ControlFlow<()>) {
+    pub fn for_each_head(&self, mut each: impl FnMut(&DiskHead) -> ControlFlow<()>) {
         for folder in &self.folders {
             folder.reads.await_recovery(&folder.shelf);
             if walk(&folder.shelf, &mut each).is_break() {
@@ -623,7 +622,7 @@ impl Settings {
     }
 }
 
-fn walk(shelf: &Shelf, each: &mut impl FnMut(&StoredHead) -> ControlFlow<()>) -> ControlFlow<()> {
+fn walk(shelf: &Shelf, each: &mut impl FnMut(&DiskHead) -> ControlFlow<()>) -> ControlFlow<()> {
     for shard in 0..shelf.locations.shards() {
         for location in shelf.locations.shard_content(shard) {
             if location.kind() == Kind::Extent {

@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::fetching::Giving;
 use super::shelf::{Look, Patience, Shelf};
-use super::{ObjectId, StoredHead};
+use super::{DiskHead, ObjectId};
 
 /// A read that waits.
 pub(super) enum Wanted {
     /// The heads of a key.
-    Heads { key: Bytes, waiting: Giving<Vec<StoredHead>> },
+    Heads { key: Bytes, waiting: Giving<Vec<DiskHead>> },
     /// Pieces of a body.
     Pieces { id: ObjectId, range: Range<u64>, waiting: Giving<Vec<(u64, Bytes)>> },
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use crc32c::{crc32c, crc32c_append};
 
 use super::rules::Verdict;
-use super::{HeadToStore, ObjectId, StoredHead};
+use super::{DiskHead, HeadToStore, ObjectId};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 80;
@@ -265,10 +265,10 @@ impl Record {
     }
 
     /// As a head that was read.
-    pub fn into_head(self) -> StoredHead {
+    pub fn into_head(self) -> DiskHead {
         let header = self.header;
         let meta_end = self.payload.len() - header.body_bytes as usize;
-        StoredHead {
+        DiskHead {
             key: self.payload.slice(..header.key_bytes as usize),
             variant: header.variant,
             id: ObjectId(header.id),

@@ -20,7 +20,7 @@ use super::rules::{RULES_MAX, Rules, Verdict};
 use super::segment::Geometry;
 use super::spare::Room;
 use super::superblock::Identity;
-use super::{BLOCK_BYTES, ObjectId, Stats, StoredHead};
+use super::{BLOCK_BYTES, DiskHead, ObjectId, Stats};
 
 /// The read side of one folder.
 pub struct Shelf {
@@ -189,7 +189,7 @@ impl Shelf {
     }
 
     /// The heads of all variants of a key.
-    pub fn heads(&self, key: &[u8], patience: Patience) -> Look<Vec<StoredHead>> {
+    pub fn heads(&self, key: &[u8], patience: Patience) -> Look<Vec<DiskHead>> {
         let key_hash = self.key_hash(key);
         if self.is_hidden(key_hash) {
             return Look::Ended(Vec::new());
@@ -217,7 +217,7 @@ impl Shelf {
 
     /// The head of a key with its whole body, where that is all there is to say of the key: one head, cached, valid and
     /// found in an index that is read.
-    pub(super) fn only(&self, key: &[u8], room: Room<'_>) -> Option<StoredHead> {
+    pub(super) fn only(&self, key: &[u8], room: Room<'_>) -> Option<DiskHead> {
         let key_hash = self.key_hash(key);
         if self.is_hidden(key_hash) || self.recovering() {
             return None;
@@ -238,7 +238,7 @@ impl Shelf {
     }
 
     /// What the rules leave of a head that was read.
-    fn judge(&self, location: Location, record: Record) -> Option<StoredHead> {
+    fn judge(&self, location: Location, record: Record) -> Option<DiskHead> {
         let mut head = record.into_head();
         head.verdict = self.rules.verdict(&head.key, &head.tags, head.epoch);
         if head.verdict == Verdict::Gone {

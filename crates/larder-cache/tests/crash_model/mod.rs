@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use larder_cache::store::rules::{Force, Rule, Scope, Verdict};
-use larder_cache::store::{BLOCK_BYTES, HeadToStore, INLINE_BYTES_MAX, ObjectId, StoredHead};
+use larder_cache::store::{BLOCK_BYTES, DiskHead, HeadToStore, INLINE_BYTES_MAX, ObjectId};
 
 /// Draws by a seed (SplitMix64).
 pub struct Draw(pub u64);
@@ -249,7 +249,7 @@ impl Model {
     }
 
     /// Judges what a look-up found for a key, and gives what it was.
-    pub fn judge(&mut self, key: u64, found: &[StoredHead], started: bool) -> Vec<Attempt> {
+    pub fn judge(&mut self, key: u64, found: &[DiskHead], started: bool) -> Vec<Attempt> {
         let seen: Vec<Attempt> = found.iter().map(|head| self.judge_head(key, head, started)).collect();
         for (at, each) in seen.iter().enumerate() {
             assert!(seen[..at].iter().all(|other| other.variant != each.variant), "two heads of {:?}", each.slot());
@@ -272,7 +272,7 @@ impl Model {
         seen
     }
 
-    fn judge_head(&self, key: u64, found: &StoredHead, started: bool) -> Attempt {
+    fn judge_head(&self, key: u64, found: &DiskHead, started: bool) -> Attempt {
         let order = std::str::from_utf8(&found.meta).ok().and_then(|meta| meta.split(' ').next()?.parse().ok());
         let order = order.unwrap_or_else(|| panic!("mixed bytes in the meta of key {key}: {:?}", found.meta));
         let attempt = self.attempts.get(&order).unwrap_or_else(|| panic!("a head that nobody put: {found:?}"));

@@ -14,7 +14,8 @@ use crate::record::{Cause, Id, Outcome, Record};
 use crate::rules;
 use bytes::Bytes;
 use larder_cache::cache::{Tier, Whole};
-use larder_cache::entry::{Failure, Kept, Reader, Stop};
+use larder_cache::entry::{Failure, Reader, Stop};
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Precondition};
 use larder_wire::date::Stamp;
 use larder_wire::range::{self, ContentRange};
@@ -32,7 +33,7 @@ pub enum Answer {
         /// Reads the body.
         reader: Reader,
         /// The head.
-        kept: Arc<Kept>,
+        kept: Arc<StoredHead>,
         /// How it came about.
         outcome: Outcome,
         /// The origin has answered this very request, conditions and ranges included.
@@ -90,7 +91,7 @@ pub async fn deliver<S: ClientStream>(
 
 /// Hands over a whole stored response, without a wait.
 pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, whole: &Whole<'_>, record: &mut Record) {
-    let &Whole { kept, length, .. } = whole;
+    let &Whole { stored: kept, length, .. } = whole;
     record.status = kept.head.status;
     record.outcome = Outcome::Hit;
     record.bytes = length;
@@ -113,7 +114,7 @@ pub fn is_plain(fields: &Fields) -> bool {
 /// All that is known of an answer before its first byte goes out.
 struct Delivery<'a> {
     request: &'a RequestHead,
-    kept: &'a Kept,
+    kept: &'a StoredHead,
     outcome: Outcome,
     verbatim: bool,
     now: Stamp,
@@ -155,7 +156,7 @@ enum Share {
     Unsatisfiable(u64),
 }
 
-fn share(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Share {
+fn share(request: &RequestHead, kept: &StoredHead, length: Option<u64>) -> Share {
     if kept.head.status != 200 {
         return Share::Whole;
     }
@@ -175,7 +176,7 @@ fn share(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Share {
 }
 
 /// The bytes of a stored response that the answer to this request needs.
-pub fn needed(request: &RequestHead, kept: &Kept, length: Option<u64>) -> Vec<Range<u64>> {
+pub fn needed(request: &RequestHead, kept: &StoredHead, length: Option<u64>) -> Vec<Range<u64>> {
     let all = 0..length.unwrap_or(u64::MAX);
     match share(request, kept, length) {
         Share::Whole if request.method == Method::Get => Vec::from([all]),
@@ -292,7 +293,7 @@ fn has_conditions(fields: &Fields) -> bool {
     ["If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"].iter().any(|name| fields.contains(name))
 }
 
-fn wanted_ranges(request: &RequestHead, kept: &Kept) -> Option<Vec<range::RangeSpec>> {
+fn wanted_ranges(request: &RequestHead, kept: &StoredHead) -> Option<Vec<range::RangeSpec>> {
     let specs = range::parse_range(request.fields.get("Range")?)?;
     policy::range_applies(request, &kept.head).then_some(specs)
 }
@@ -321,7 +322,7 @@ fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerB
 impl<'a> Delivery<'a> {
     /// The head for the request that caused the fetch, where that one gets other fields than those that are stored.
     fn first(&self) -> Option<&'a larder_wire::ResponseHead> {
-        self.kept.first().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
+        self.kept.head_for_asker().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
     }
 
     fn dynamic(&self) -> Dynamic<'a> {

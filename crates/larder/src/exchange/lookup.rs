@@ -14,7 +14,8 @@ use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
 use larder_cache::cache::{Cache, Disk, Found, Hit, Joins};
-use larder_cache::entry::{Arrival, Entry, Failure, Gap, Kept, Reader, Said, Writer};
+use larder_cache::entry::{Arrival, Entry, Failure, Gap, Reader, Said, Writer};
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked};
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use std::future::poll_fn;
@@ -144,7 +145,7 @@ impl<S: ClientStream> Visit<'_, S> {
     /// before the head goes out: that the object has changed is noticed in time.
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
         if hit.reader.is_seated() {
-            for range in deliver::needed(self.request, &hit.kept, hit.length) {
+            for range in deliver::needed(self.request, &hit.stored, hit.length) {
                 if !hit.reader.is_ready(&range) {
                     let _ = self.stream.flush().await;
                 }
@@ -160,7 +161,7 @@ impl<S: ClientStream> Visit<'_, S> {
                             return None;
                         }
                         let settings = &self.cache.settings().policy;
-                        if !policy::shares_with_authorized(self.request, &hit.kept.head, settings) {
+                        if !policy::shares_with_authorized(self.request, &hit.stored.head, settings) {
                             return self.relay().await;
                         }
                         let fill = hit.reader.entry().begin_fill(&hole)?;
@@ -172,7 +173,7 @@ impl<S: ClientStream> Visit<'_, S> {
                 }
             }
         }
-        Some(self.entry(hit.reader, hit.kept, outcome))
+        Some(self.entry(hit.reader, hit.stored, outcome))
     }
 
     /// Asks for this request alone, word for word: the parts that one who authenticates gets are not put to those that all
@@ -297,14 +298,14 @@ impl<S: ClientStream> Visit<'_, S> {
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
             (Arrival::Use(entry, Said::Unchanged, own), Some(hit)) => {
-                let kept = own.or_else(|| entry.kept())?;
+                let kept = own.or_else(|| entry.stored_head())?;
                 Some(self.entry(hit.reader, kept, Outcome::Miss(cause)))
             }
             (Arrival::Use(entry, said, own), _) => {
                 let outcome = if said == Said::Unchanged { Outcome::Validated } else { Outcome::HitError };
                 let mut hit = self.cache.open(&entry)?;
                 if let Some(own) = own {
-                    hit.kept = own;
+                    hit.stored = own;
                 }
                 Box::pin(self.stored(hit, outcome)).await
             }
@@ -371,12 +372,12 @@ impl<S: ClientStream> Visit<'_, S> {
                 // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
                 let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.answers(self.request));
                 let length = reader.length();
-                let hit = Hit { filling: true, reader, kept, length };
+                let hit = Hit { filling: true, reader, stored: kept, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
             Arrival::Use(entry, said, _) => {
                 let hit = self.cache.open(&entry)?;
-                let fits = hit.kept.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
+                let fits = hit.stored.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
                 let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
             }
@@ -391,7 +392,7 @@ impl<S: ClientStream> Visit<'_, S> {
         }
     }
 
-    fn entry(&self, reader: Reader, kept: Arc<Kept>, outcome: Outcome) -> Answer {
+    fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> Answer {
         // Of what is not stored, nothing can be asked for a second time; and for one who wants stored answers only, nothing at all.
         let may_refill = reader.is_seated() && kept.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));

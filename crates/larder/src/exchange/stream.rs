@@ -7,7 +7,7 @@ use crate::record::{Id, Outcome};
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
 use bytes::Bytes;
-use larder_cache::entry::Kept;
+use larder_cache::head::StoredHead;
 use larder_wire::{Fault, Fields, Host, ResponseHead};
 use std::io;
 use std::ops::Range;
@@ -164,7 +164,7 @@ pub struct CacheStatus<'a> {
     /// How the answer came about.
     pub outcome: Outcome,
     /// The response.
-    pub kept: &'a Kept,
+    pub kept: &'a StoredHead,
     /// Seconds of freshness that are left, where the response came from the store.
     pub ttl: Option<i64>,
 }

@@ -23,7 +23,7 @@ pub(super) fn note(
     let needed = !found.is_hit() || record.is_kept();
     let peek = if needed { cache.peek(key, request, now) } else { Peek::default() };
     if record.trail.weighed.is_none()
-        && let Some(terms) = peek.selected().and_then(|stored| stored.kept.terms.as_ref())
+        && let Some(terms) = peek.selected().and_then(|stored| stored.head.terms.as_ref())
     {
         let usable = policy::usable(terms, &asked, now, &cache.settings().policy);
         record.trail.weigh(Some(terms), now, usable);
@@ -53,7 +53,7 @@ pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
 
 /// Why what is known of a key does not answer a request.
 pub fn of(peek: &Peek, asked: &Asked, now: Stamp, settings: &policy::Settings) -> Cause {
-    let terms = peek.selected().and_then(|stored| stored.kept.terms.as_ref());
+    let terms = peek.selected().and_then(|stored| stored.head.terms.as_ref());
     match terms.map(|terms| policy::usable(terms, asked, now, settings)) {
         Some(Usable::Validate(why)) => of_validation(why, peek),
         // It could have been answered: it was not read in the end.
@@ -74,7 +74,7 @@ fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
         ValidateWhy::NoCache => Cause::NoCache,
         ValidateWhy::Stale | ValidateWhy::MustRevalidate | ValidateWhy::Clock => {
             // A validation since then counts more than the purge.
-            let received = peek.selected().map(|stored| stored.kept.received);
+            let received = peek.selected().map(|stored| stored.head.received);
             let purged = peek.fate.is_some_and(|(fate, at)| fate == Fate::Expired && Some(at) >= received);
             if purged { Cause::Purged } else { Cause::Stale }
         }
@@ -107,7 +107,7 @@ fn weigh(found: &Found, now: Stamp, record: &mut Record) {
         Found::Validate(hit, why, ..) => (hit, Usable::Validate(*why)),
         _ => return,
     };
-    record.trail.weigh(hit.kept.terms.as_ref(), now, usable);
+    record.trail.weigh(hit.stored.terms.as_ref(), now, usable);
 }
 
 fn look(detail: &mut Detail, key: &[u8], peek: &Peek, found: &Found, now: Stamp) {

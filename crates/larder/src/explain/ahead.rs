@@ -257,7 +257,7 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     let variants = variants.iter().map(OfVariant::from).collect();
     steps.push(Decision::Variants { variants, more, taken_up: before.variants.is_empty() });
     let settings = &cache.settings().policy;
-    let terms = peek.selected().and_then(|stored| stored.kept.terms.as_ref());
+    let terms = peek.selected().and_then(|stored| stored.head.terms.as_ref());
     let usable = terms.map(|terms| policy::usable(terms, &asked, now, settings));
     if let (Some(terms), Some(usable)) = (terms, usable) {
         let numbers = Weighed::of(terms, now).into();
@@ -320,7 +320,7 @@ impl Weighing<'_> {
             return hit("collapsed");
         }
         let cause = why::of(self.peek, self.asked, self.now, self.settings);
-        let terms = stored.and_then(|stored| stored.kept.terms.as_ref());
+        let terms = stored.and_then(|stored| stored.head.terms.as_ref());
         let revalidates = match terms.is_some_and(|terms| terms.has_validator()) && self.joins != Joins::No {
             true => Revalidates::Yes,
             false => Revalidates::No,
@@ -333,7 +333,7 @@ impl Weighing<'_> {
     fn lacks_bytes(&self, request: &RequestHead) -> bool {
         let stored = self.peek.selected().filter(|stored| !stored.filling);
         stored.is_some_and(|stored| {
-            let needed = deliver::needed(request, &stored.kept, stored.length);
+            let needed = deliver::needed(request, &stored.head, stored.length);
             needed.iter().any(|range| !stored.has(range))
         })
     }

@@ -13,7 +13,8 @@ use crate::request_body::{Piece, RequestBody};
 use crate::rules::{Ask, Route};
 use crate::upstream::{Connection, UpstreamFault};
 use ask::Answer;
-use larder_cache::entry::{Entry, Failure, Fill, Kept, Said, Writer};
+use larder_cache::entry::{Entry, Failure, Fill, Said, Writer};
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
@@ -307,12 +308,12 @@ impl Order {
             HeadSays::Invalidates => {
                 let mut terms = terms.clone();
                 terms.expire(times.received);
-                entry.renew(Kept::new(kept.head.clone(), Some(terms), kept.received), 0);
+                entry.renew(StoredHead::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
             HeadSays::Freshens => {
                 if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
                 {
-                    entry.renew(Kept::new(head, Some(terms), times.received), self.writer.epoch());
+                    entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
         }
@@ -377,7 +378,7 @@ struct Validated {
     /// The stored response that answers the request.
     entry: Arc<Entry>,
     /// Its head for the one who asked.
-    own: Kept,
+    own: StoredHead,
     /// What is stored was renewed, so that it answers others too.
     for_all: bool,
 }
@@ -393,7 +394,7 @@ fn freshen(order: &Order, answer: &Answer) -> Option<Validated> {
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
     let own = |stored, head| {
         let (head, terms) = policy::answer_to_asker(stored, head, times, order.policy());
-        Kept::new(head, Some(terms), times.received)
+        StoredHead::new(head, Some(terms), times.received)
     };
     let Some(&at) = policy::named_by(&set, head).first() else {
         let (entry, stored, terms) = *asked.iter().find(|(_, _, terms)| is_weakly_named(terms, head))?;
@@ -424,7 +425,7 @@ fn renew(
 ) -> bool {
     let why = match policy::renew(&order.request, stored, head, times, order.policy()) {
         Ok((head, terms)) => {
-            entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(head, Some(terms), times.received), order.writer.epoch());
             return true;
         }
         Err(why) => why,
@@ -491,7 +492,7 @@ fn publish(
 }
 
 /// The head as it is kept, and as the first client gets it.
-fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> Kept {
+fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> StoredHead {
     let mut kept = policy::kept_head(&head, settings);
     hop::strip(&mut head.fields);
     for name in ["Content-Length", "Age"] {
@@ -499,8 +500,8 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
         head.fields.remove(name);
     }
     let withheld = kept.fields.len() < head.fields.len();
-    let kept = Kept::new(kept, Some(terms), times.received);
-    if withheld { kept.with_first(&head) } else { kept }
+    let kept = StoredHead::new(kept, Some(terms), times.received);
+    if withheld { kept.with_head_for_asker(head) } else { kept }
 }
 
 /// Publishes a head whose answer is for the one who asked, and remembers that.
@@ -517,7 +518,7 @@ fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: N
     hop::strip(&mut head.fields);
     state_length(&mut head, declared, &order.request.method);
     let why = order.errand.is_shared().then_some(why);
-    order.writer.pass(Kept::passing(head, why, times.received), declared);
+    order.writer.pass(StoredHead::passing(head, why, times.received), declared);
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.
@@ -551,7 +552,7 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     policy::dated(&mut head, received);
     hop::strip(&mut head.fields);
     state_length(&mut head, declared, asked);
-    writer.pass(Kept::passing(head, None, received), declared);
+    writer.pass(StoredHead::passing(head, None, received), declared);
     tokio::task::spawn_local(async {
         // Who reads it is told by the entry.
         let _ = pour(Sink::Entry(writer), connection, None).await;

@@ -8,7 +8,8 @@
 use super::{Answer, Errand, Keepable, Order, lead};
 use crate::env::Env;
 use crate::rules::Ask;
-use larder_cache::entry::{Entry, Fill, Kept};
+use larder_cache::entry::{Entry, Fill};
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, NotStored, Terms, Times};
 use larder_wire::date::format_date;
 use larder_wire::range::{self, ContentRange, RangeSpec};
@@ -46,7 +47,7 @@ pub(super) fn ask_first(fields: &mut Fields) {
 
 /// The bytes of a hole, as long as they are of the same representation (RFC 9110 sections 13.1.1 and 13.1.5).
 pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
-    let Some(terms) = fill.entry().kept().and_then(|kept| kept.terms.clone()) else { return };
+    let Some(terms) = fill.entry().stored_head().and_then(|kept| kept.terms.clone()) else { return };
     let hole = fill.hole();
     fields.set("Range", format!("bytes={}-{}", hole.start, hole.end - 1));
     match (&terms.etag, terms.last_modified) {
@@ -71,7 +72,7 @@ pub(super) fn whole_of(head: &ResponseHead) -> Option<(Range<u64>, u64)> {
 /// What the answer to a request for a hole means.
 pub(super) enum Filled {
     /// These are its bytes, and this is the head of the object for the one who asked.
-    By(Box<(Fill, Kept)>),
+    By(Box<(Fill, StoredHead)>),
     /// The origin has another representation now, or no object: this answer takes the place of what is stored.
     ByAnother,
     /// The answer is of no use: what is stored is void, or the bytes are for the one who asked alone.
@@ -139,7 +140,7 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
 }
 
 /// The stored head as [`policy::may_combine`] wants it: with its length.
-fn stored_head(entry: &Entry, kept: &Kept) -> ResponseHead {
+fn stored_head(entry: &Entry, kept: &StoredHead) -> ResponseHead {
     let mut head = kept.head.clone();
     if let Some(length) = entry.length() {
         head.fields.set("Content-Length", length.to_string());
@@ -148,13 +149,13 @@ fn stored_head(entry: &Entry, kept: &Kept) -> ResponseHead {
 }
 
 fn continues(entry: &Entry, head: &ResponseHead) -> bool {
-    entry.kept().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
+    entry.stored_head().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
 }
 
 /// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for the one
 /// who asked alone, and those who wait for them too ask for themselves.
 fn is_refused(order: &Order, entry: &Entry, head: &ResponseHead, times: Times) -> bool {
-    let kept = entry.kept();
+    let kept = entry.stored_head();
     let Some((kept, terms)) = kept.as_ref().and_then(|kept| Some((kept, kept.terms.as_ref()?))) else { return false };
     let stored = stored_head(entry, kept);
     // What an answer says because of who asked says nothing of what others have.
@@ -165,8 +166,8 @@ fn is_refused(order: &Order, entry: &Entry, head: &ResponseHead, times: Times) -
 
 /// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
 /// brings its bytes, which the validator vouches for, and its age: all fields stay what they were.
-fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<Kept> {
-    let kept = entry.kept()?;
+fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<StoredHead> {
+    let kept = entry.stored_head()?;
     let terms = kept.terms.as_ref()?;
     let settings = order.policy();
     let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
@@ -175,16 +176,16 @@ fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -
     match policy::completed(&order.request, (&stored_head(entry, &kept), terms), head, times, settings) {
         Ok((mut head, terms)) => {
             head.fields.remove("Content-Length");
-            entry.renew(Kept::new(head, Some(terms), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(head, Some(terms), times.received), order.writer.epoch());
         }
         Err(NotStored::SetCookie) => {
             let older = Terms { received: times.received, initial_age: own_terms.initial_age, ..terms.clone() };
-            entry.renew(Kept::new(kept.head.clone(), Some(older), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(kept.head.clone(), Some(older), times.received), order.writer.epoch());
         }
         // It is the answer to those who asked before; nobody else gets it.
         Err(_) => order.env.common.cache.drop_entry(entry),
     }
-    Some(Kept::new(own, Some(own_terms), times.received))
+    Some(StoredHead::new(own, Some(own_terms), times.received))
 }
 
 /// All that it takes to ask for more of an object while it is delivered.

@@ -110,7 +110,7 @@ fn look(
     let glance = Glance { key, request, asked: &asked, now };
     let answered = space.env.common.cache.fresh(&glance, deliver::WHOLE_BYTES_MAX, &mut |hit| {
         record.trail.asks(asked);
-        record.trail.weigh(hit.kept.terms.as_ref(), now, Usable::Fresh);
+        record.trail.weigh(hit.stored.terms.as_ref(), now, Usable::Fresh);
         if hit.tier() == Tier::Disk
             && let Some(detail) = record.detail()
         {

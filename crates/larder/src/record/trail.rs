@@ -208,7 +208,7 @@ impl Detail {
 
     /// A response was read from disk and sent, without a place in memory.
     pub fn read_from_disk(&mut self, key: &[u8], whole: &Whole<'_>, now: Stamp) {
-        let terms = whole.kept.terms.as_ref();
+        let terms = whole.stored.terms.as_ref();
         self.key = Some(Key::from_text(key.to_vec()));
         self.looks = 1;
         self.found = "fresh";
@@ -269,7 +269,7 @@ impl Variant {
     /// What is to be seen of stored responses, and how many more there are.
     pub fn all_of(peek: &Peek, now: Stamp) -> (Vec<Variant>, usize) {
         let shown = peek.variants.iter().enumerate().take(VARIANTS_MAX).map(|(at, stored)| {
-            let terms = stored.kept.terms.as_ref();
+            let terms = stored.head.terms.as_ref();
             Variant {
                 by: terms.map(by).unwrap_or_default(),
                 matches: stored.matches,

@@ -4,8 +4,7 @@
 
 use super::{here, site_and_url};
 use larder_cache::cache::Cache;
-use larder_cache::entry::Kept;
-use larder_cache::store::meta;
+use larder_cache::head::StoredHead;
 use larder_wire::credential::is_credential;
 use larder_wire::date::{Stamp, format_date};
 use serde::{Deserialize, Serialize};
@@ -71,7 +70,7 @@ pub struct Opened {
 }
 
 impl Shown {
-    fn of(key: &[u8], kept: &Kept, now: Stamp) -> Shown {
+    fn of(key: &[u8], kept: &StoredHead, now: Stamp) -> Shown {
         let terms = kept.terms.as_ref();
         let remaining = terms.map_or(0, |terms| terms.remaining(now));
         let (site, url) = site_and_url(key);
@@ -115,7 +114,7 @@ impl Shown {
     }
 }
 
-fn fields_of(kept: &Kept) -> Vec<(String, String)> {
+fn fields_of(kept: &StoredHead) -> Vec<(String, String)> {
     // That such a field is there is shown, what it says is not.
     let fields = kept.head.fields.iter().map(|(name, value)| {
         let value = if is_credential(name) { "(hidden)".into() } else { String::from_utf8_lossy(value).into_owned() };
@@ -149,7 +148,7 @@ pub fn search(cache: &Cache, prefix: &str, most: usize, now: Stamp) -> Listing {
                 return ControlFlow::Break(());
             }
             if fits(&head.key)
-                && let Ok(kept) = meta::decode(&head.meta)
+                && let Ok(kept) = StoredHead::decode(&head.meta)
             {
                 let length = head.length.or(head.body.as_ref().map(|body| body.len() as u64));
                 let shown = || Shown {
@@ -211,7 +210,7 @@ pub fn open(cache: &Cache, key: &str, now: Stamp) -> Vec<Opened> {
     }
     let Some(disk) = cache.disk() else { return opened.into_values().collect() };
     for head in disk.heads(&key).wait() {
-        let Ok(kept) = meta::decode(&head.meta) else { continue };
+        let Ok(kept) = StoredHead::decode(&head.meta) else { continue };
         let bytes = head.length.or(head.body.as_ref().map(|body| body.len() as u64));
         let response = Shown { bytes, bytes_here: here(disk, &head), on_disk: true, ..Shown::of(&key, &kept, now) };
         match opened.entry(head.variant) {
@@ -268,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_first_keys_are_kept_whatever_the_order() {
-        let kept = Kept::new(larder_wire::ResponseHead::new(200), None, Stamp(0));
+        let kept = StoredHead::new(larder_wire::ResponseHead::new(200), None, Stamp(0));
         let mut found = Found { first: BTreeMap::new(), most: 2, more: 0 };
         for key in ["d", "b", "e", "c", "a", "a"] {
             found.take(key.as_bytes(), 0, || key == "c", || Shown::of(key.as_bytes(), &kept, Stamp(0)));

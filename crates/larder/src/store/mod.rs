@@ -7,8 +7,8 @@ pub mod browse;
 pub mod warc;
 
 use crate::clock;
-use larder_cache::entry::Kept;
-use larder_cache::store::{BLOCK_BYTES, Stats, Store, StoredHead, meta};
+use larder_cache::head::StoredHead;
+use larder_cache::store::{BLOCK_BYTES, DiskHead, Stats, Store};
 use larder_wire::date::Stamp;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -36,14 +36,14 @@ pub struct Item {
 /// A stored response with its head read.
 pub struct Object {
     /// As it lies on disk.
-    pub head: StoredHead,
+    pub head: DiskHead,
     /// Its head.
-    pub kept: Kept,
+    pub kept: StoredHead,
 }
 
 impl Object {
-    fn of(head: &StoredHead) -> Option<Object> {
-        Some(Object { kept: meta::decode(&head.meta).ok()?, head: head.clone() })
+    fn of(head: &DiskHead) -> Option<Object> {
+        Some(Object { kept: StoredHead::decode(&head.meta).ok()?, head: head.clone() })
     }
 
     /// The URL, without the origin of a site.
@@ -104,7 +104,7 @@ fn site_and_url(key: &[u8]) -> (String, String) {
 /// The index is looked at block by block, and an origin may call any length its object's.
 const BLOCKS_LOOKED_AT_MAX: u64 = 1 << 20;
 
-fn here(store: &Store, head: &StoredHead) -> u64 {
+fn here(store: &Store, head: &DiskHead) -> u64 {
     if let Some(body) = &head.body {
         return body.len() as u64;
     }

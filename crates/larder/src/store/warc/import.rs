@@ -4,9 +4,9 @@ use super::records::{Head, Kind, Records};
 use super::{Counts, names_credentials};
 use crate::clock;
 use bytes::Bytes;
-use larder_cache::entry::Kept;
+use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Storable, Times};
-use larder_cache::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store, meta};
+use larder_cache::store::{HeadToStore, INLINE_BYTES_MAX, Put, Store};
 use larder_wire::credential::is_credential;
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, Url, hop};
@@ -157,12 +157,18 @@ impl<'a> Import<'a> {
         let mut head = policy::kept_head(&response.head, self.settings);
         hop::strip(&mut head.fields);
         head.fields.remove("Content-Length");
-        let kept = Kept::new(head, Some(terms), now);
+        let kept = StoredHead::new(head, Some(terms), now);
         let stored = self.put(&response, &key, &kept, records)?;
         Ok(if stored { Ok(()) } else { Err(LeftOut::Unfit) })
     }
 
-    fn put(&self, response: &Response, key: &[u8], kept: &Kept, records: Option<&mut Records<'_>>) -> io::Result<bool> {
+    fn put(
+        &self,
+        response: &Response,
+        key: &[u8],
+        kept: &StoredHead,
+        records: Option<&mut Records<'_>>,
+    ) -> io::Result<bool> {
         let id = self.store.new_id();
         let inline = response.body_bytes <= INLINE_BYTES_MAX as u64;
         let head = HeadToStore {
@@ -172,7 +178,7 @@ impl<'a> Import<'a> {
             epoch: self.store.current_epoch(),
             length: Some(response.body_bytes),
             tags: kept.tags().to_vec(),
-            meta: meta::encode(kept),
+            meta: kept.encode(),
             body: inline.then(|| Vec::from([response.body.clone()])),
         };
         let mut stored = self.store.put_head(head).wait() == Put::Stored;

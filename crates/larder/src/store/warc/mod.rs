@@ -185,7 +185,8 @@ fn names_credentials(vary: &[&[u8]]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_cache::store::{Admission, Settings, meta};
+    use larder_cache::head::StoredHead;
+    use larder_cache::store::{Admission, Settings};
     use larder_wire::{Fields, Method, RequestHead, Target, Version};
 
     fn store() -> (tempfile::TempDir, Arc<Store>) {
@@ -244,7 +245,7 @@ mod tests {
         let url = Url::parse("http://a.example/").unwrap();
         let request = RequestHead::new(Method::Get, Target::Absolute(url), Version::Http11, asked);
         let heads = store.heads(key.as_bytes()).wait();
-        let kept = meta::decode(&heads.first().unwrap().meta).unwrap();
+        let kept = StoredHead::decode(&heads.first().unwrap().meta).unwrap();
         kept.terms.unwrap().vary.matches(&request)
     }
 

@@ -1,8 +1,8 @@
-//! A kept head as bytes, for the store: all that it takes to serve it after a restart.
+//! A stored head as bytes, for the store: all that it takes to serve it after a restart.
 //!
-//! One byte of version, then fixed numbers (little-endian) and texts with their lengths before them; see [`encode`].
-//! The store's checksum guards the bytes; what is read here is doubted all the same, and a format from the future is
-//! an error that says so.
+//! One byte of version, then fixed numbers (little-endian) and texts with their lengths before them; see
+//! [`StoredHead::encode`]. The store's checksum guards the bytes; the decoder checks each of them all the same, and a
+//! format from the future is an error that says so.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, Reason, ResponseHead, Version};
 
-use crate::entry::Kept;
+use super::StoredHead;
 use crate::policy::{Grace, LifetimeSource, Terms, Vary};
 
 /// The version that this program writes, and the newest that it reads.
@@ -19,93 +19,96 @@ pub const VERSION: u8 = 1;
 
 /// Why bytes are no head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetaFault {
+pub enum FormatFault {
     /// A newer program wrote them, in this version of the format.
     FutureVersion(u8),
     /// They end too early, or hold what no head can hold.
     Broken,
 }
 
-impl fmt::Display for MetaFault {
+impl fmt::Display for FormatFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MetaFault::FutureVersion(found) => {
+            FormatFault::FutureVersion(found) => {
                 write!(f, "a stored head has format {found} and this program knows {VERSION}: use the newer program")
             }
-            MetaFault::Broken => f.write_str("a stored head is damaged: it is fetched again"),
+            FormatFault::Broken => f.write_str("a stored head is damaged: it is fetched again"),
         }
     }
 }
 
-impl std::error::Error for MetaFault {}
+impl std::error::Error for FormatFault {}
 
-/// The bytes of a head. What only the first client gets is not among them.
-pub fn encode(kept: &Kept) -> Bytes {
-    let mut out = Vec::with_capacity(64 + kept.head.fields.wire_len());
-    out.push(VERSION);
-    out.extend_from_slice(&kept.head.status.to_le_bytes());
-    out.push(match kept.head.version {
-        Version::Http10 => 0,
-        Version::Http11 => 1,
-    });
-    text(&mut out, kept.head.reason.as_bytes());
-    number(&mut out, kept.received.0);
-    number(&mut out, kept.head.fields.len() as u64);
-    for (name, value) in kept.head.fields.iter() {
-        text(&mut out, name.as_bytes());
-        text(&mut out, value);
-    }
-    match &kept.terms {
-        None => out.push(0),
-        Some(terms) => {
-            out.push(1);
-            encode_terms(&mut out, terms);
+impl StoredHead {
+    /// The bytes of this head. The head for the one who asked is not among them.
+    pub fn encode(&self) -> Bytes {
+        let head = &self.head;
+        let mut out = Vec::with_capacity(64 + head.fields.wire_len());
+        out.push(VERSION);
+        out.extend_from_slice(&head.status.to_le_bytes());
+        out.push(match head.version {
+            Version::Http10 => 0,
+            Version::Http11 => 1,
+        });
+        text(&mut out, head.reason.as_bytes());
+        number(&mut out, self.received.0);
+        number(&mut out, head.fields.len() as u64);
+        for (name, value) in head.fields.iter() {
+            text(&mut out, name.as_bytes());
+            text(&mut out, value);
         }
+        match &self.terms {
+            None => out.push(0),
+            Some(terms) => {
+                out.push(1);
+                encode_terms(&mut out, terms);
+            }
+        }
+        out.into()
     }
-    out.into()
+
+    /// The head that [`StoredHead::encode`] made bytes of.
+    pub fn decode(bytes: &[u8]) -> Result<StoredHead, FormatFault> {
+        let (head, terms, received) = decode_parts(bytes)?;
+        Ok(StoredHead::new(head, terms, received))
+    }
+
+    /// [`StoredHead::decode`] where the hashes of its tags are known.
+    pub(crate) fn decode_tagged(bytes: &[u8], tags: Vec<u64>) -> Result<StoredHead, FormatFault> {
+        let (head, terms, received) = decode_parts(bytes)?;
+        Ok(StoredHead::tagged(head, terms, received, tags.into()))
+    }
 }
 
-/// The head that [`encode`] made bytes of.
-pub fn decode(bytes: &[u8]) -> Result<Kept, MetaFault> {
-    let (head, terms, received) = decode_parts(bytes)?;
-    Ok(Kept::new(head, terms, received))
-}
-
-/// The same where the hashes of its tags are known.
-pub(crate) fn decode_tagged(bytes: &[u8], tags: Vec<u64>) -> Result<Kept, MetaFault> {
-    let (head, terms, received) = decode_parts(bytes)?;
-    Ok(Kept::tagged(head, terms, received, tags.into()))
-}
-
-fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), MetaFault> {
+fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), FormatFault> {
     let mut rest = Rest(bytes);
     match rest.byte()? {
         VERSION => {}
-        later if later > VERSION => return Err(MetaFault::FutureVersion(later)),
-        _ => return Err(MetaFault::Broken),
+        later if later > VERSION => return Err(FormatFault::FutureVersion(later)),
+        _ => return Err(FormatFault::Broken),
     }
     let status = u16::from_le_bytes([rest.byte()?, rest.byte()?]);
     let version = match rest.byte()? {
         0 => Version::Http10,
         1 => Version::Http11,
-        _ => return Err(MetaFault::Broken),
+        _ => return Err(FormatFault::Broken),
     };
-    let reason = Reason::of(status, std::str::from_utf8(rest.text()?).map_err(|_| MetaFault::Broken)?);
+    let reason = Reason::of(status, std::str::from_utf8(rest.text()?).map_err(|_| FormatFault::Broken)?);
     let received = Stamp(rest.number()?);
     // The lengths before names and values take more than what stands between these when they are sent.
     let mut fields = Fields::kept(rest.0.len());
     for _ in 0..rest.number()? {
         if !fields.push_kept(rest.text()?, rest.text()?) {
-            return Err(MetaFault::Broken);
+            return Err(FormatFault::Broken);
         }
     }
     let terms = match rest.byte()? {
         0 => None,
         1 => Some(decode_terms(&mut rest)?),
-        _ => return Err(MetaFault::Broken),
+        _ => return Err(FormatFault::Broken),
     };
     if !rest.0.is_empty() || !(200..1000).contains(&status) {
-        return Err(MetaFault::Broken);
+        return Err(FormatFault::Broken);
     }
     Ok((ResponseHead { status, reason, version, fields }, terms, received))
 }
@@ -142,22 +145,22 @@ fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {
     text(out, terms.vary.as_bytes());
 }
 
-fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, MetaFault> {
+fn decode_terms(rest: &mut Rest<'_>) -> Result<Terms, FormatFault> {
     let received = Stamp(rest.number()?);
     let (initial_age, date, lifetime) = (rest.number()?, Stamp(rest.number()?), rest.number()?);
-    let source = *SOURCES.get(usize::from(rest.byte()?)).ok_or(MetaFault::Broken)?;
+    let source = *SOURCES.get(usize::from(rest.byte()?)).ok_or(FormatFault::Broken)?;
     let flags = rest.byte()?;
     if flags > 0b111 {
-        return Err(MetaFault::Broken);
+        return Err(FormatFault::Broken);
     }
     let (stale_while_revalidate, stale_if_error) = (rest.optional()?, rest.optional()?);
     let last_modified = rest.optional()?.map(Stamp);
     let etag = match rest.byte()? {
         0 => None,
         kind @ (1 | 2) => Some(ETag { weak: kind == 2, opaque: rest.text()?.into() }),
-        _ => return Err(MetaFault::Broken),
+        _ => return Err(FormatFault::Broken),
     };
-    let vary = Vary::from_bytes(rest.text()?).ok_or(MetaFault::Broken)?;
+    let vary = Vary::from_bytes(rest.text()?).ok_or(FormatFault::Broken)?;
     Ok(Terms {
         received,
         initial_age,
@@ -183,35 +186,35 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// What is still to be read.
+/// The bytes that are still to be read.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8], MetaFault> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(MetaFault::Broken)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], FormatFault> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(FormatFault::Broken)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn byte(&mut self) -> Result<u8, MetaFault> {
+    fn byte(&mut self) -> Result<u8, FormatFault> {
         Ok(self.take(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u64, MetaFault> {
+    fn number(&mut self) -> Result<u64, FormatFault> {
         Ok(u64::from_le_bytes(self.take(8)?.try_into().unwrap_or_default()))
     }
 
-    fn optional(&mut self) -> Result<Option<u64>, MetaFault> {
+    fn optional(&mut self) -> Result<Option<u64>, FormatFault> {
         let there = self.byte()?;
         let value = self.number()?;
         match there {
             0 => Ok(None),
             1 => Ok(Some(value)),
-            _ => Err(MetaFault::Broken),
+            _ => Err(FormatFault::Broken),
         }
     }
 
-    fn text(&mut self) -> Result<&'a [u8], MetaFault> {
+    fn text(&mut self) -> Result<&'a [u8], FormatFault> {
         let length = u32::from_le_bytes(self.take(4)?.try_into().unwrap_or_default());
         self.take(length as usize)
     }
@@ -260,21 +263,27 @@ mod tests {
     proptest! {
         #[test]
         fn a_head_comes_back_as_it_went(head in head(), terms in prop::option::of(terms()), received: u64) {
-            let kept = Kept::new(head, terms, Stamp(received));
-            let back = decode(&encode(&kept)).unwrap();
-            prop_assert_eq!(&back.head, &kept.head);
-            prop_assert_eq!(&back.terms, &kept.terms);
-            prop_assert_eq!(back.received, kept.received);
+            let stored = StoredHead::new(head, terms, Stamp(received));
+            let back = StoredHead::decode(&stored.encode()).unwrap();
+            prop_assert_eq!(&back.head, &stored.head);
+            prop_assert_eq!(&back.terms, &stored.terms);
+            prop_assert_eq!(back.received, stored.received);
+            let sent = |stored: &StoredHead| {
+                let mut out = Vec::new();
+                larder_wire::encode::response_head(&mut out, &stored.head);
+                out
+            };
+            prop_assert_eq!(sent(&back), sent(&stored));
         }
 
         #[test]
         fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), head in head(), cut: usize, flip: usize) {
-            let _ = decode(&bytes);
-            let mut whole = encode(&Kept::new(head, None, Stamp(1))).to_vec();
-            prop_assert!(decode(&whole[..cut % whole.len()]).is_err());
+            let _ = StoredHead::decode(&bytes);
+            let mut whole = StoredHead::new(head, None, Stamp(1)).encode().to_vec();
+            prop_assert!(StoredHead::decode(&whole[..cut % whole.len()]).is_err());
             let at = flip % whole.len();
             whole[at] ^= 0x55;
-            let _ = decode(&whole);
+            let _ = StoredHead::decode(&whole);
         }
     }
 
@@ -282,11 +291,11 @@ mod tests {
     fn the_format_stays() {
         let mut head = ResponseHead::new(200);
         head.fields.push("ETag", "\"v1\"");
-        let bytes = encode(&Kept::new(head, None, Stamp(0x1234)));
+        let bytes = StoredHead::new(head, None, Stamp(0x1234)).encode();
         let golden =
             b"\x01\xc8\x00\x01\x02\x00\x00\x00OK\x34\x12\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x04\0\0\0ETag\x04\0\0\0\"v1\"\0";
         assert_eq!(bytes.as_ref(), golden);
-        assert_eq!(decode(&[9]).err(), Some(MetaFault::FutureVersion(9)));
-        assert_eq!(decode(&[]).err(), Some(MetaFault::Broken));
+        assert_eq!(StoredHead::decode(&[9]).err(), Some(FormatFault::FutureVersion(9)));
+        assert_eq!(StoredHead::decode(&[]).err(), Some(FormatFault::Broken));
     }
 }
