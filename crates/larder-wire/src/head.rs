@@ -1,6 +1,7 @@
 //! The two heads: what stands before a body.
 
-use crate::{Fields, Host, Method, Target};
+use crate::target::authority_parts;
+use crate::{Fault, FaultKind, Fields, Host, Method, Scheme, Target, Url};
 use std::fmt;
 use std::ops::Deref;
 
@@ -146,6 +147,31 @@ impl RequestHead {
     /// The client is willing to send another request on this connection.
     pub fn keeps_alive(&self) -> bool {
         keeps_alive(self.version, &self.fields)
+    }
+
+    /// The URL that a request asks for (RFC 9110 section 7.1), on a listener of that scheme. An absolute target wins
+    /// over `Host`, also where they disagree (RFC 9112 section 3.2.2): a proxy that forwards the request then writes
+    /// `Host` anew from [`Url::authority`]. A CONNECT names no URL; ask for its target instead.
+    pub fn url(&self, scheme: Scheme) -> Result<Url, Fault> {
+        let path: &str = match &self.target {
+            Target::Absolute(url) => return Ok(url.clone()),
+            Target::Authority(..) => return Err(Fault::client(FaultKind::Target, "a CONNECT names no URL")),
+            Target::Origin(path) => path,
+            Target::Asterisk => "*",
+        };
+        let said = match &self.said_host.0 {
+            Some(said) => Some(said.clone()),
+            None => match self.fields.get("Host") {
+                Some(value) => authority_parts(value).and_then(|(host, port)| Some((Host::of_ascii(host)?, port))),
+                None => return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target")),
+            },
+        };
+        match said {
+            Some((host, port)) => {
+                Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() })
+            }
+            None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod body;
 pub mod credential;
 pub mod date;
+mod decimal;
 pub mod directives;
 pub mod encode;
 pub mod etag;

@@ -12,9 +12,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::encode::{Decimal, decimal};
+use crate::decimal::{Decimal, decimal};
 use crate::fields::byte_set;
-use crate::{Fault, FaultKind, Method, RequestHead};
+use crate::{Fault, FaultKind, Method};
 
 /// A URL scheme that a cache serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -284,29 +284,6 @@ pub enum Target {
     Authority(Host, u16),
     /// `*`: OPTIONS only.
     Asterisk,
-}
-
-/// The URL that a request asks for (RFC 9110 section 7.1), on a listener of that scheme. An absolute target wins
-/// over `Host`, also where they disagree (RFC 9112 section 3.2.2): who forwards the request then writes
-/// `Host` anew from [`Url::authority`]. A CONNECT names no URL; ask for its target instead.
-pub fn url_of(head: &RequestHead, scheme: Scheme) -> Result<Url, Fault> {
-    let path: &str = match &head.target {
-        Target::Absolute(url) => return Ok(url.clone()),
-        Target::Authority(..) => return Err(Fault::client(FaultKind::Target, "a CONNECT names no URL")),
-        Target::Origin(path) => path,
-        Target::Asterisk => "*",
-    };
-    let said = match &head.said_host.0 {
-        Some(said) => Some(said.clone()),
-        None => match head.fields.get("Host") {
-            Some(value) => authority_parts(value).and_then(|(host, port)| Some((Host::of_ascii(host)?, port))),
-            None => return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target")),
-        },
-    };
-    match said {
-        Some((host, port)) => Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() }),
-        None => Err(Fault::client(FaultKind::Host, "the Host field is no host with an optional port")),
-    }
 }
 
 /// The URL that a reference such as a `Location` means (RFC 3986 section 5.2), without its fragment. `None` when

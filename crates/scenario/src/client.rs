@@ -3,8 +3,8 @@
 use crate::check;
 use crate::failure::readable;
 use crate::message::Head;
-use crate::script::{Ask, Check, Message, Statuses, Step, Way, What};
-use crate::stage::Target;
+use crate::script::{Ask, Check, Message, Statuses, Step, What};
+use crate::target::{Target, Way};
 use crate::text::Scope;
 use crate::traffic::{Incoming, Talk, encode, wrong};
 use crate::world::{Halt, Verdict, World};

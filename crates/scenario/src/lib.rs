@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod failure;
+mod lines;
 mod message;
 mod origin;
 mod parse;
@@ -13,10 +14,12 @@ mod ranges;
 mod script;
 mod stage;
 mod steps;
+mod target;
 mod text;
 mod traffic;
 mod world;
 
 pub use failure::{Failure, ScriptError};
-pub use script::{Script, Way};
-pub use stage::{Setting, Stage, Target};
+pub use script::Script;
+pub use stage::{Setting, Stage};
+pub use target::{Target, Way};

@@ -1,7 +1,30 @@
 //! A tolerant reader of HTTP/1 messages: it takes what strict parsers refuse, so that a script can say what came,
 //! and notes every fault of form. Whatever a proxy sends must have none: `got` and `expect` fail on a fault.
 
-use crate::script::Framing;
+/// How a body ends on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// By a declared length.
+    Length(u64),
+    /// By the last chunk.
+    Chunked,
+    /// By the end of the connection.
+    Close,
+}
+
+impl Framing {
+    /// The word that scripts use.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Framing::None => "none",
+            Framing::Length(_) => "length",
+            Framing::Chunked => "chunked",
+            Framing::Close => "close",
+        }
+    }
+}
 
 /// Name and value of a field line, as they came.
 pub type Line = (Vec<u8>, Vec<u8>);

@@ -2,8 +2,11 @@
 //! Indentation is the structure: sections stand at the margin, steps two spaces in, details of a step four.
 
 use crate::failure::ScriptError;
-use crate::script::{Act, Part, Script, Step, Way, What};
+use crate::lines::{Numbered, Wrong, duration, numbered};
+use crate::script::{Act, Part, Script, Step, What};
 use crate::steps::{self, Side};
+use crate::target::Way;
+use std::path::Path;
 use std::time::Duration;
 
 /// A script that takes longer than this has failed, unless it says `limit`.
@@ -12,19 +15,25 @@ const LIMIT_DEFAULT: Duration = Duration::from_secs(10);
 /// Clients of one `x N` act at most: each is two threads.
 const CLIENTS_MAX: usize = 200;
 
-/// A line with its number, without its indentation.
-#[derive(Debug, Clone, Copy)]
-pub struct Numbered<'a> {
-    pub number: usize,
-    pub indent: usize,
-    pub text: &'a str,
+impl Script {
+    /// Reads a script from a file.
+    pub fn load(path: impl AsRef<Path>) -> Result<Script, ScriptError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(source) => script(&name, &source),
+            Err(error) => Err(ScriptError { path: name, line: 0, what: format!("can't be read: {error}") }),
+        }
+    }
+
+    /// Reads a script from a text; `path` is the name that failures show.
+    pub fn parse(path: &str, source: &str) -> Result<Script, ScriptError> {
+        script(path, source)
+    }
 }
 
-/// An error and the line it is about.
-pub type Wrong = (usize, String);
-
 /// Reads a whole script.
-pub fn script(path: &str, source: &str) -> Result<Script, ScriptError> {
+fn script(path: &str, source: &str) -> Result<Script, ScriptError> {
     read(path, source).map_err(|(line, what)| ScriptError { path: path.to_string(), line, what })
 }
 
@@ -68,25 +77,6 @@ fn first_word(text: &str) -> String {
 fn about(source: &str) -> String {
     let comment = source.lines().take_while(|l| l.starts_with('#')).map(|l| l.trim_start_matches('#').trim());
     comment.collect::<Vec<_>>().join("\n").trim().to_string()
-}
-
-fn numbered(source: &str) -> Result<Vec<Numbered<'_>>, Wrong> {
-    let mut lines = Vec::new();
-    for (i, line) in source.lines().enumerate() {
-        let text = line.trim_start_matches(' ');
-        if text.trim().is_empty() || text.starts_with('#') {
-            continue;
-        }
-        if text.starts_with('\t') {
-            return Err((i + 1, "a tab at the start of a line: indent with spaces".into()));
-        }
-        let indent = line.len() - text.len();
-        if !matches!(indent, 0 | 2 | 4) {
-            return Err((i + 1, format!("{indent} spaces of indentation: steps have 2, details of a step 4")));
-        }
-        lines.push(Numbered { number: i + 1, indent, text });
-    }
-    Ok(lines)
 }
 
 fn section(script: &mut Script, head: Numbered, body: &[Numbered], names: &[String]) -> Result<(), Wrong> {
@@ -162,18 +152,6 @@ fn config(body: &[Numbered]) -> Result<String, Wrong> {
         text.push('\n');
     }
     Ok(text)
-}
-
-/// A time as scripts write it: `50ms`, `2s`.
-pub fn duration(word: &str) -> Result<Duration, String> {
-    let parsed = match (word.strip_suffix("ms"), word.strip_suffix('s')) {
-        (Some(n), _) => n.parse().ok().map(Duration::from_millis),
-        (_, Some(n)) => n.parse().ok().map(Duration::from_secs),
-        _ => None,
-    };
-    parsed
-        .filter(|d| *d <= Duration::from_secs(60))
-        .ok_or(format!("`{word}` is no time: write `50ms` or `2s`, at most `60s`"))
 }
 
 fn finish(script: &Script) -> Result<(), Wrong> {

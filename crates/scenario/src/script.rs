@@ -1,33 +1,8 @@
 //! What a script says, as values: origins, clients, their steps and the checks of each. No socket here.
 
-use crate::failure::ScriptError;
-use crate::parse;
-use crate::stage::{Setting, Stage};
+use crate::target::Way;
 use crate::text::{Payload, Text};
-use std::path::Path;
 use std::time::Duration;
-
-/// How the proxy under test is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// As a forward proxy: requests in absolute form, origins named by address.
-    Forward,
-    /// As a reverse proxy: requests in origin form, host `NAME.test` stands for origin `NAME`.
-    Reverse,
-    /// Without a proxy: clients talk to the origins. For trying a script that is about no proxy's doing.
-    Direct,
-}
-
-impl Way {
-    /// The word that scripts and reports use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Way::Forward => "forward",
-            Way::Reverse => "reverse",
-            Way::Direct => "direct",
-        }
-    }
-}
 
 /// A script that was read without an error.
 #[derive(Debug, Clone)]
@@ -43,21 +18,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// Reads a script from a file.
-    pub fn load(path: impl AsRef<Path>) -> Result<Script, ScriptError> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(source) => parse::script(&name, &source),
-            Err(error) => Err(ScriptError { path: name, line: 0, what: format!("can't be read: {error}") }),
-        }
-    }
-
-    /// Reads a script from a text; `path` is the name that failures show.
-    pub fn parse(path: &str, source: &str) -> Result<Script, ScriptError> {
-        parse::script(path, source)
-    }
-
     /// The file it came from.
     pub fn path(&self) -> &str {
         &self.path
@@ -86,16 +46,6 @@ impl Script {
     /// The names of its origins, in order.
     pub fn origins(&self) -> impl Iterator<Item = &str> {
         self.origins.iter().map(|part| part.name.as_str())
-    }
-
-    /// Binds the origins to ports of 127.0.0.1, so that a proxy can be told of them before it starts.
-    pub fn open(&self) -> std::io::Result<Stage> {
-        Stage::open(self, Setting::default())
-    }
-
-    /// The same with ports and a path prefix of the caller's choice.
-    pub fn open_with(&self, setting: Setting) -> std::io::Result<Stage> {
-        Stage::open(self, setting)
     }
 }
 
@@ -269,31 +219,6 @@ impl Statuses {
     pub fn show(&self) -> String {
         let one = |(low, high): &(u16, u16)| if low == high { low.to_string() } else { format!("{}xx", low / 100) };
         self.0.iter().map(one).collect::<Vec<_>>().join("|")
-    }
-}
-
-/// How a body ends on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Framing {
-    /// There is none.
-    None,
-    /// By a declared length.
-    Length(u64),
-    /// By the last chunk.
-    Chunked,
-    /// By the end of the connection.
-    Close,
-}
-
-impl Framing {
-    /// The word that scripts use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Framing::None => "none",
-            Framing::Length(_) => "length",
-            Framing::Chunked => "chunked",
-            Framing::Close => "close",
-        }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::origin::{self, Origin};
-use crate::script::{Act, Script, Step, Way, What};
+use crate::script::{Act, Script, Step, What};
+use crate::target::Target;
 use crate::text::Scope;
 use crate::world::{State, Verdict, World};
 use std::collections::HashMap;
@@ -11,15 +12,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// The proxy under test and how it is used.
-#[derive(Debug, Clone, Copy)]
-pub struct Target {
-    /// How clients talk to it.
-    pub way: Way,
-    /// Where it listens. Not used for [`Way::Direct`].
-    pub proxy: SocketAddr,
-}
 
 /// What a caller may choose about a play.
 #[derive(Debug, Clone, Default)]
@@ -39,8 +31,20 @@ pub struct Stage {
     origins: Vec<(String, SocketAddr)>,
 }
 
+impl Script {
+    /// Binds the origins to ports of 127.0.0.1, so that a proxy can be told of them before it starts.
+    pub fn open(&self) -> std::io::Result<Stage> {
+        Stage::open(self, Setting::default())
+    }
+
+    /// The same with ports and a path prefix of the caller's choice.
+    pub fn open_with(&self, setting: Setting) -> std::io::Result<Stage> {
+        Stage::open(self, setting)
+    }
+}
+
 impl Stage {
-    pub(crate) fn open(script: &Script, setting: Setting) -> std::io::Result<Stage> {
+    fn open(script: &Script, setting: Setting) -> std::io::Result<Stage> {
         let (mut listeners, mut origins) = (Vec::new(), Vec::new());
         for (index, part) in script.origins.iter().enumerate() {
             let port = setting.ports.get(index).copied().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! Reads the steps of a party and their details. One table of words for both sides; a word that only one side can
 //! use is refused on the other.
 
-use crate::parse::{Numbered, Wrong, duration};
+use crate::lines::{Numbered, Wrong, duration};
 use crate::script::{Ask, Check, Deed, Expect, Message, Reply, Standing, Statuses, Step, What};
 use crate::text::{Payload, Text};
 use std::time::Duration;

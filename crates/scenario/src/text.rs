@@ -1,7 +1,7 @@
 //! Texts of a script: literal bytes, escapes and variables; and the generated bodies (`bytes 1000`), whose every
 //! byte follows from its offset so that any slice of them can be checked.
 
-use crate::script::Way;
+use crate::target::Way;
 use std::net::SocketAddr;
 
 /// A text with variables in it, to be rendered when the script is played.

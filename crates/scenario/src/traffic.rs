@@ -3,8 +3,8 @@
 
 use crate::check;
 use crate::failure::readable;
-use crate::message::{Body, Head};
-use crate::script::{Check, Framing, Message, What};
+use crate::message::{Body, Framing, Head};
+use crate::script::{Check, Message, What};
 use crate::text::{Scope, Text, render_payloads};
 use crate::world::{End, Halt, World};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::config::{Ambiguous, Config, Site, SiteOrigin};
 use crate::manager;
 use crate::reach::{Asker, OwnAddresses};
 use larder_wire::reading::Reading;
-use larder_wire::{Fault, Host, Method, RequestHead, Scheme, Target, Url, target};
+use larder_wire::{Fault, Host, Method, RequestHead, Scheme, Target, Url};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl FieldNames {
 impl<'a> Facts<'a> {
     /// Nothing was read yet.
     pub fn of(scene: Scene<'a>, request: &'a RequestHead) -> Facts<'a> {
-        let (url, fault) = match target::url_of(request, scene.scheme) {
+        let (url, fault) = match request.url(scene.scheme) {
             Ok(url) => (Some(url), None),
             Err(fault) => (None, Some(fault)),
         };
