@@ -7,7 +7,7 @@
 //! main queue gives an object that was hit one more round per hit, three at most.
 //!
 //! Departures from the paper: one hit is enough to pass the trial, not two (more hits on eight of nine
-//! Zipf cases of `tests/evict_golden.rs`, up to 2.8 %, and who asks a second time finds it the third);
+//! Zipf cases of `tests/all/evict_golden.rs`, up to 2.8 %, and who asks a second time finds it the third);
 //! the tenth is one of the bytes held now, not of a configured size (eviction happens when the budget is
 //! full, so it is the same, and a budget may change); the ghost remembers at most as many names as there
 //! are items; and one eviction looks at a bounded number of items.

@@ -1,0 +1,6 @@
+//! All integration tests of the crate as one program: linking is what takes the time.
+
+mod entries;
+mod hold;
+mod lies;
+mod trouble;

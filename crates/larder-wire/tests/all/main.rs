@@ -1,0 +1,9 @@
+//! All integration tests of the crate as one program: linking is what takes the time.
+
+mod bodies;
+mod checks;
+mod framing;
+mod heads;
+mod properties;
+mod seeds;
+mod urls;

@@ -1,0 +1,9 @@
+//! The integration tests of the crate as one program, for linking is what takes the time; beside it the scenarios, and
+//! the signals, which reach a whole process.
+
+mod config_files;
+mod first_minutes;
+mod run_command;
+mod seen;
+mod tls_round_trips;
+mod upstream;

@@ -1,0 +1,242 @@
+//! A Larder as a process: the file in its folder, its signals, its end.
+
+use super::stand;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+struct Running {
+    child: Child,
+    said: String,
+    proxy: std::net::SocketAddr,
+}
+
+impl Running {
+    /// In a folder, so that its `larder.toml` is found.
+    fn start(folder: &Path) -> Running {
+        Running::of(Command::new(env!("CARGO_BIN_EXE_larder")), folder)
+    }
+
+    fn of(mut command: Command, folder: &Path) -> Running {
+        let mut child = command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        let words = said.strip_prefix("larder listens on ").unwrap_or_else(|| panic!("{said}"));
+        let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
+        Running { child, said, proxy }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    fn end(mut self) -> String {
+        self.signal("TERM");
+        assert!(self.child.wait().unwrap().success());
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+#[test]
+fn a_larder_that_runs_is_steered_by_signals_and_by_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    let text = |idle: u32| {
+        format!(
+            "store = \"{}\"\nadmin = \"none\"\nmemory = \"16MB\"\ndisk = 0\n[log]\nto = \"access.log\"\n[timeouts]\nidle = \"{idle}s\"\n\
+             [[listen]]\naddress = \"127.0.0.1:0\"\n",
+            folder.path().join("store").display()
+        )
+    };
+    // Whole or not at all: the server may read at any moment after a signal.
+    let put = |text: &str| {
+        let new = folder.path().join("new.toml");
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, &file).unwrap();
+    };
+    put(&text(50));
+    let running = Running::start(folder.path());
+    assert!(running.said.contains("configured by ./larder.toml"), "{}", running.said);
+
+    let (log, moved) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
+    let origin = stand::origin();
+    stand::get(running.proxy, &format!("http://{origin}/fresh"));
+    stand::wait_for("a line", || fs::read_to_string(&log).unwrap_or_default().contains("/fresh"));
+    fs::rename(&log, &moved).unwrap();
+    running.signal("USR1");
+    stand::wait_for("the log is opened anew", || log.exists());
+
+    let reload = || {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_larder")).arg("reload").current_dir(folder.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code().unwrap(), said)
+    };
+    put(&text(40));
+    assert_eq!(reload(), (0, "reloaded: changed timeouts.idle\n".to_owned()));
+    put(&text(40).replace("16MB", "32MB"));
+    assert!(reload().1.contains("waits for a restart: memory"));
+    put("nonsense = 1");
+    let (status, said) = reload();
+    assert!(status == 2 && said.contains("there is no setting nonsense"), "{said}");
+    running.signal("HUP");
+    put(&text(30));
+    running.signal("HUP");
+    stand::wait_for("it still serves", || {
+        stand::get(running.proxy, &format!("http://{origin}/fresh")).contains("; hit")
+    });
+    let said = running.end();
+    assert!(said.contains("larder: letting requests end"), "{said}");
+    let last = fs::read_to_string(&log).unwrap();
+    assert!(last.contains(" hit "), "the last lines are written before the end: {last}");
+}
+
+/// A configuration for a server in this folder.
+fn settings(folder: &Path, log: &Path) -> String {
+    format!(
+        "store = \"{}\"\nadmin = \"none\"\nmemory = \"16MB\"\ndisk = 0\n[log]\nto = \"{}\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n",
+        folder.join("store").display(),
+        log.display()
+    )
+}
+
+/// Starts one whose standard error is this.
+fn start_with(folder: &Path, stderr: Stdio) -> Running {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_larder"))
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let words = said.strip_prefix("larder listens on ").unwrap_or_else(|| panic!("{said}"));
+    let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
+    Running { child, said, proxy }
+}
+
+#[test]
+fn a_standard_error_that_takes_nothing_ends_no_server() {
+    let full = || Stdio::from(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    // Nobody reads it, and nobody will: `Stdio::piped` is dropped below.
+    let gone = Stdio::piped;
+    // Nobody reads it, but somebody might, so that a write waits.
+    let (held, stuck) = std::io::pipe().unwrap();
+    let mut filler = stuck.try_clone().unwrap();
+    rustix::io::ioctl_fionbio(&filler, true).unwrap();
+    while std::io::Write::write(&mut filler, &[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&filler, false).unwrap();
+    let origin = stand::origin();
+    for (name, stderr) in [("full", full()), ("gone", gone()), ("stuck", Stdio::from(stuck))] {
+        let folder = tempfile::tempdir().unwrap();
+        // A log that has no room either: its thread has something to say.
+        fs::write(folder.path().join("larder.toml"), settings(folder.path(), Path::new("/dev/full"))).unwrap();
+        let mut running = start_with(folder.path(), stderr);
+        drop(running.child.stderr.take());
+        let get = || stand::get(running.proxy, &format!("http://{origin}/none"));
+        assert!(get().starts_with("HTTP/1.1 200 "), "{name}");
+        for signal in ["HUP", "USR1", "HUP", "USR1"] {
+            running.signal(signal);
+            assert!(get().starts_with("HTTP/1.1 200 "), "{name} {signal}");
+        }
+        running.signal("TERM");
+        let status = running.child.wait().unwrap();
+        assert!(status.success(), "{name}: {status}");
+    }
+    drop(held);
+}
+
+#[test]
+fn a_fifo_without_a_reader_is_refused_and_one_that_loses_it_costs_lines_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, fifo) = (folder.path().join("larder.toml"), folder.path().join("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    fs::write(&file, settings(folder.path(), &fifo)).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_larder")).current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("nobody reads this FIFO"), "{said}");
+
+    let mut reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().unwrap();
+    // It may not have opened its end yet.
+    let mut running = None;
+    stand::wait_for("a start", || {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_larder"))
+            .current_dir(folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+        let Some(words) = said.strip_prefix("larder listens on ") else {
+            child.wait().unwrap();
+            return false;
+        };
+        let proxy = words.split([',', ';']).next().unwrap().trim().parse().unwrap();
+        running = Some(Running { child, said, proxy });
+        true
+    });
+    let running = running.unwrap();
+    let origin = stand::origin();
+    let get = || assert!(stand::get(running.proxy, &format!("http://{origin}/none")).starts_with("HTTP/1.1 200 "));
+    get();
+    let mut line = String::new();
+    BufReader::new(reader.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("/none"), "{line}");
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    for signal in ["USR1", "HUP"] {
+        get();
+        running.signal(signal);
+    }
+    get();
+    let said = running.end();
+    assert!(said.contains("cannot write the access log"), "{said}");
+}
+
+#[test]
+fn who_reads_no_further_ends_a_command_without_a_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    for words in [&["config", "--markdown"][..], &["explain", "http://a.example/"], &["doctor"], &["nonsense"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+        command.args(words).env("XDG_CACHE_HOME", folder.path()).current_dir(folder.path());
+        let status = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
+        assert!(status.code().is_some_and(|code| code <= 2), "{words:?}: {status}");
+    }
+}
+
+/// What clients asked for is not for all users of the machine; the umask takes away more, and gives nothing back.
+#[test]
+fn files_and_the_socket_are_closed_to_others() {
+    for (umask, log) in [("000", 0o640), ("022", 0o640), ("027", 0o640), ("077", 0o600)] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        // A folder that somebody made, open to all.
+        fs::create_dir(&store).unwrap();
+        fs::set_permissions(&store, fs::Permissions::from_mode(0o777)).unwrap();
+        let text = format!(
+            "store = \"{}\"\nadmin = \"none\"\nmemory = \"16MB\"\ndisk = \"16MB\"\ndisk_free_min = 0\n[log]\nto = \"access.log\"\n\
+             [[listen]]\naddress = \"127.0.0.1:0\"\n",
+            store.display()
+        );
+        fs::write(folder.path().join("larder.toml"), text).unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("umask {umask} && exec {}", env!("CARGO_BIN_EXE_larder"))]);
+        let running = Running::of(shell, folder.path());
+        let mode = |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode("access.log"), log, "umask {umask}");
+        assert_eq!(mode("store/larder.sock"), 0o600, "umask {umask}");
+        fs::rename(folder.path().join("access.log"), folder.path().join("moved")).unwrap();
+        running.signal("USR1");
+        stand::wait_for("the log is opened anew", || folder.path().join("access.log").exists());
+        assert_eq!(mode("access.log"), log, "umask {umask}, opened anew");
+        running.end();
+    }
+}

@@ -1,0 +1,296 @@
+//! How many connections there may be, who waits, and that nothing leaks when those who wait leave.
+
+use super::play::*;
+use larder::client::Client;
+use larder::reach::Reach;
+use larder::upstream::{
+    Connection, Fresh, Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams,
+};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+const SHORT: Duration = Duration::from_millis(300);
+
+fn one_connection(settings: &mut Settings) {
+    settings.connections_per_origin_max = 1;
+}
+
+#[tokio::test]
+async fn a_released_connection_goes_to_those_who_wait_in_their_order() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(one_connection);
+    let mut first = lease(&upstreams, &origin).await.unwrap();
+    ask(&mut first, GET).await.unwrap();
+    let order = std::cell::RefCell::new(Vec::new());
+    let turn = async |name: u8| {
+        let mut connection = lease(&upstreams, &origin).await.unwrap();
+        order.borrow_mut().push((name, connection.reused()));
+        ask(&mut connection, GET).await.unwrap();
+        connection.release();
+    };
+    let release = async {
+        until(|| upstreams.stats().origins[0].waiting == 3).await;
+        first.release();
+    };
+    patiently(async { tokio::join!(turn(1), turn(2), turn(3), release) }).await;
+    assert_eq!(*order.borrow(), [(1, true), (2, true), (3, true)]);
+    assert_eq!(upstreams.stats().total().opened, 1);
+}
+
+#[tokio::test]
+async fn a_closed_connection_makes_room_for_a_new_one() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(one_connection);
+    let first = lease(&upstreams, &origin).await.unwrap();
+    let waits = lease(&upstreams, &origin);
+    let close = async {
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        drop(first);
+    };
+    let (second, ()) = tokio::join!(waits, close);
+    assert!(!second.unwrap().reused());
+}
+
+#[tokio::test]
+async fn a_request_that_wants_a_new_connection_gets_one() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(one_connection);
+    exchange(&upstreams, &origin, GET).await.unwrap();
+    let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly, &Reach::Configured)).await.unwrap();
+    assert!(!fresh.reused());
+    let stats = upstreams.stats();
+    assert_eq!((stats.origins[0].open, stats.origins[0].idle), (1, 0), "the idle one made room");
+    drop(fresh);
+
+    let mut used = lease(&upstreams, &origin).await.unwrap();
+    ask(&mut used, GET).await.unwrap();
+    let release = async {
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        used.release();
+    };
+    let url = url(&origin);
+    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&url, Fresh::NewOnly, &Reach::Configured)), release);
+    assert!(!fresh.unwrap().reused(), "one that waited does not take the used one");
+}
+
+#[tokio::test]
+async fn the_queue_is_bounded_in_length_and_time() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        one_connection(settings);
+        settings.waiting_max = 2;
+        settings.connect_timeout = SHORT;
+    });
+    let held = lease(&upstreams, &origin).await.unwrap();
+    let waits = || lease(&upstreams, &origin);
+    let (a, b, c) = tokio::join!(waits(), waits(), waits());
+    for (fault, words) in [(a, "in time"), (b, "in time"), (c, "wait for one already")] {
+        let fault = fault.err().unwrap();
+        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Busy, 503));
+        assert!(fault.detail.contains(words), "{fault}");
+    }
+    assert_eq!(upstreams.stats().origins[0].waiting, 0);
+    drop(held);
+    assert_eq!(upstreams.stats().origins[0].open, 0);
+}
+
+#[tokio::test]
+async fn those_who_leave_take_nothing_with_them() {
+    let origin = at(answers(EMPTY).await);
+    let url = url(&origin);
+    let upstreams = upstreams(one_connection);
+    for round in 0..20u32 {
+        let mut held = lease(&upstreams, &origin).await.unwrap();
+        ask(&mut held, GET).await.unwrap();
+        {
+            let mut leaves = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
+            let mut stays = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
+            assert!(timeout(Duration::ZERO, &mut leaves).await.is_err());
+            assert!(timeout(Duration::ZERO, &mut stays).await.is_err());
+            assert_eq!(upstreams.stats().origins[0].waiting, 2);
+            // The first in the queue leaves before, or after, it is given the connection.
+            if round % 2 == 0 {
+                drop(leaves);
+                held.release();
+            } else {
+                held.release();
+                drop(leaves);
+            }
+            let mut given = patiently(stays).await.unwrap();
+            ask(&mut given, GET).await.unwrap();
+            given.release();
+        }
+        let stats = upstreams.stats();
+        assert_eq!((stats.origins[0].open, stats.origins[0].waiting), (1, 0), "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_attempt_gives_its_place_back() {
+    let address = refused_address();
+    let upstreams = upstreams(one_connection);
+    for _ in 0..3 {
+        let fault = lease(&upstreams, &at(address)).await.err().unwrap();
+        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Refused, 502));
+    }
+    let stats = upstreams.stats();
+    assert_eq!((stats.origins[0].open, stats.origins[0].counts.failed), (0, 3));
+}
+
+#[tokio::test]
+async fn idle_connections_are_bounded_and_grow_old() {
+    let a = at(answers(EMPTY).await);
+    let b = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        settings.idle_per_origin_max = 2;
+        settings.idle_max = 3;
+        settings.keep_alive = Duration::from_secs(1);
+    });
+    let fill = async |origin| {
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            let mut connection = lease(&upstreams, origin).await.unwrap();
+            ask(&mut connection, GET).await.unwrap();
+            held.push(connection);
+        }
+        held.into_iter().for_each(|connection| connection.release());
+    };
+    let idle =
+        |origin: &Origin| upstreams.stats().origins.iter().find(|of| of.origin == *origin).map(|of| (of.idle, of.open));
+    fill(&a).await;
+    assert_eq!(idle(&a), Some((2, 2)));
+    fill(&b).await;
+    assert_eq!((idle(&a), idle(&b)), (Some((1, 1)), Some((2, 2))), "the oldest of all made room");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    upstreams.sweep();
+    assert_eq!((idle(&a), idle(&b)), (Some((0, 0)), Some((0, 0))));
+}
+
+#[tokio::test]
+async fn the_last_one_used_is_used_first() {
+    let origin = at(origin(|mut peer| async move {
+        let number = peer.number;
+        while peer.request().await.is_some() {
+            peer.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{number}")).await;
+        }
+    })
+    .await);
+    let upstreams = upstreams(|_| ());
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        let mut connection = lease(&upstreams, &origin).await.unwrap();
+        ask(&mut connection, GET).await.unwrap();
+        assert_eq!(whole_body(&mut connection).await.unwrap().len(), 1);
+        held.push(connection);
+    }
+    held.into_iter().for_each(|connection| connection.release());
+    for _ in 0..3 {
+        assert_eq!(exchange(&upstreams, &origin, GET).await.unwrap(), b"2");
+    }
+}
+
+#[tokio::test]
+async fn origins_that_are_not_used_are_forgotten_but_counted() {
+    let upstreams = upstreams(|_| ());
+    let port = refused_address().port();
+    for number in 0..1100u32 {
+        let host = format!("127.{}.{}.1", 1 + number / 250, number % 250);
+        assert!(lease(&upstreams, &named(&host, port)).await.is_err());
+    }
+    let stats = upstreams.stats();
+    assert_eq!((stats.origins.len(), stats.total().failed), (1024, 1100));
+}
+
+#[tokio::test]
+async fn settings_that_permit_nothing_are_refused() {
+    let mut settings = Settings::new(no_trust());
+    settings.connections_per_origin_max = 0;
+    assert_eq!(Upstreams::new(settings).err(), Some(SettingsFault::NoConnections));
+}
+
+/// An address where nobody listens.
+fn refused_address() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A connection for a client at this address.
+async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result<Connection, UpstreamFault> {
+    let client = Some(Client::at([10, 0, 0, client].into()));
+    let now = tokio::time::Instant::now();
+    patiently(upstreams.connection_at(&url(origin), Fresh::ReuseAllowed, &Reach::Configured, now, client)).await
+}
+
+#[tokio::test]
+async fn a_client_that_has_its_share_leaves_the_rest_to_others() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        settings.connections_per_origin_max = 4;
+        settings.waiting_max = 4;
+        settings.client_share_percent = 50;
+        settings.connect_timeout = SHORT;
+    });
+    let (first, _second) =
+        (lease_for(&upstreams, &origin, 1).await.unwrap(), lease_for(&upstreams, &origin, 1).await.unwrap());
+    // Two more wait though two connections are free, and the fifth is refused.
+    let waits = || lease_for(&upstreams, &origin, 1);
+    let (a, b, c) = tokio::join!(waits(), waits(), waits());
+    for (fault, words) in [(a, "in time"), (b, "in time"), (c, "of this client")] {
+        let fault = fault.err().unwrap();
+        assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Busy, 503));
+        assert!(fault.detail.contains(words), "{fault}");
+    }
+    // Another client is served at once meanwhile.
+    let waits = lease_for(&upstreams, &origin, 1);
+    let other = async {
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        let other = lease_for(&upstreams, &origin, 2).await.unwrap();
+        assert_eq!(upstreams.stats().origins[0].waiting, 1);
+        drop(other);
+        assert_eq!(upstreams.stats().origins[0].waiting, 1, "what others give back is not for one with its share");
+        drop(first);
+    };
+    let (third, ()) = tokio::join!(waits, other);
+    assert!(third.is_ok(), "its own that comes back is");
+}
+
+#[tokio::test]
+async fn who_has_its_share_is_passed_over_in_the_queue() {
+    let origin = at(answers(EMPTY).await);
+    let upstreams = upstreams(|settings| {
+        settings.connections_per_origin_max = 2;
+        settings.client_share_percent = 50;
+    });
+    let greedy = lease_for(&upstreams, &origin, 1).await.unwrap();
+    let mut other = lease_for(&upstreams, &origin, 2).await.unwrap();
+    ask(&mut other, GET).await.unwrap();
+    let order = std::cell::RefCell::new(Vec::new());
+    let turn = async |client: u8| {
+        let connection = lease_for(&upstreams, &origin, client).await.unwrap();
+        order.borrow_mut().push(client);
+        connection
+    };
+    let give_back = async {
+        until(|| upstreams.stats().origins[0].waiting == 2).await;
+        other.release();
+        until(|| upstreams.stats().origins[0].waiting == 1).await;
+        drop(greedy);
+    };
+    let (again, third, ()) = patiently(async { tokio::join!(turn(1), turn(3), give_back) }).await;
+    assert_eq!(*order.borrow(), [3, 1]);
+    drop((again, third));
+    assert_eq!((upstreams.stats().origins[0].open, upstreams.stats().origins[0].waiting), (0, 0));
+}
+
+#[tokio::test]
+async fn fetches_that_nobody_reads_are_bounded_by_origin_and_together() {
+    let upstreams = upstreams(|settings| (settings.unread_per_origin_max, settings.unread_max) = (2, 3));
+    let [a, b] = [1, 2].map(|port| upstreams.asked(&url(&named("127.0.0.1", port))));
+    let (first, second) = (a.unread(), a.unread());
+    assert!(first.is_some() && second.is_some() && a.unread().is_none());
+    let third = b.unread();
+    assert!(third.is_some() && b.unread().is_none());
+    drop(first);
+    assert!(b.unread().is_some());
+}
