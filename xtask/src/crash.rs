@@ -1,5 +1,5 @@
 //! Power cuts and killed processes. First the crash harness of the store on its simulated device, with many points; then
-//! a child that works on a store in a real folder and is killed at random moments: what is there afterwards is read back
+//! a child (the published build) that works on a store in a real folder and is killed at random moments: what is there afterwards is read back
 //! and compared with the law of its bytes, and with what the child had acknowledged.
 
 use std::collections::HashMap;
@@ -46,15 +46,19 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         println!("== {} crash points on the simulated device", args.points);
         let mut test = Command::new("cargo");
         test.current_dir(shell::workspace()?).env("CRASH_POINTS", args.points.to_string());
-        shell::call(test.args(["test", "--quiet", "-p", "larder-cache", "--test", "crash"]))?;
+        shell::call(test.args(["test", "--quiet", "-p", "larder-cache", "--test", "all", "crash::"]))?;
     }
     println!("== {} kills of a process", args.kills);
+    let root = shell::workspace()?;
+    shell::build_published(&root, "xtask", &["xtask"])?;
+    let program = shell::published(&root, "xtask");
     let folder = tempfile::tempdir().map_err(|error| format!("making a folder: {error}"))?;
     let mut book = Book { generation: 1, ..Book::default() };
     let began = Instant::now();
     for kill in 0..args.kills {
         let seed = args.seed.wrapping_add(kill);
-        play(folder.path(), seed, &mut book).map_err(|trouble| format!("kill {kill}, seed {seed}: {trouble}"))?;
+        play(&program, folder.path(), seed, &mut book)
+            .map_err(|trouble| format!("kill {kill}, seed {seed}: {trouble}"))?;
         if kill % 50 == 49 {
             println!(
                 "{} kills, {} heads and {} bytes read back, {} purges",
@@ -79,9 +83,9 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 }
 
 /// One life of the child, and what it leaves.
-fn play(folder: &Path, seed: u64, book: &mut Book) -> Result<(), Trouble> {
+fn play(program: &Path, folder: &Path, seed: u64, book: &mut Book) -> Result<(), Trouble> {
     let mut draw = Draw(seed);
-    let mut child = start(folder, draw.next(), book.generation)?;
+    let mut child = start(program, folder, draw.next(), book.generation)?;
     // Now and then before it has opened the store.
     let lives = if draw.below(8) == 0 { draw.below(15) } else { 20 + draw.below(150) };
     std::thread::sleep(Duration::from_millis(lives));
@@ -100,8 +104,7 @@ fn play(folder: &Path, seed: u64, book: &mut Book) -> Result<(), Trouble> {
 
 const GENERATIONS_PER_LIFE: u64 = 1_000_000;
 
-fn start(folder: &Path, seed: u64, first: u64) -> Result<Child, Trouble> {
-    let program = std::env::current_exe().map_err(|error| format!("finding this program: {error}"))?;
+fn start(program: &Path, folder: &Path, seed: u64, first: u64) -> Result<Child, Trouble> {
     let mut command = Command::new(program);
     command.arg("crash-child").arg(folder).args([seed.to_string(), first.to_string()]);
     command.stdout(Stdio::piped()).spawn().map_err(|error| format!("starting the child: {error}"))

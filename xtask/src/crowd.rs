@@ -5,6 +5,7 @@
 //! first byte to theirs. Bodies follow a law that costs a comparison.
 
 use crate::lab::{self, Lab};
+use crate::results;
 use crate::shell::{self, Trouble};
 use rustix::event::epoll;
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +24,7 @@ pub struct Args {
     /// Length of the object in MB.
     #[arg(long, default_value_t = 50)]
     megabytes: usize,
-    /// The binary to test; the release build of this workspace is made and taken without it.
+    /// The binary to test; without it the published build (`--profile dist`) of this workspace is made and taken.
     #[arg(long)]
     larder: Option<PathBuf>,
     /// Show the table only; otherwise it is written to docs/results/.
@@ -45,34 +46,14 @@ const FREED_CLIENTS: usize = 100;
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     raise_descriptors()?;
-    let program = match &args.larder {
-        Some(path) => path.clone(),
-        None => {
-            let mut build = Command::new("cargo");
-            shell::call(build.current_dir(&root).args([
-                "build",
-                "--release",
-                "--quiet",
-                "-p",
-                "larder",
-                "--bin",
-                "larder",
-            ]))?;
-            shell::target_folder(&root).join("release/larder")
-        }
-    };
+    let program = shell::given_or_published_larder(&root, args.larder.as_ref())?;
     let shared = play(&program, args.clients, args.megabytes * 1_000_000, Kind::Shared)?;
     let passing = play(&program, 2, 1_000_000_000, Kind::Passing)?;
     let freed = play(&program, FREED_CLIENTS, 600, Kind::Freed)?;
     let table = table(&[&shared, &freed, &passing]);
     print!("{table}");
     if !args.dry {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        let folder = root.join("docs/results");
-        std::fs::create_dir_all(&folder).map_err(|error| format!("making {}: {error}", folder.display()))?;
-        let file = folder.join(format!("{}-crowd.md", date.trim()));
-        let text = format!("# A crowd misses one object, {}\n\n{ABOUT}\n{table}", date.trim());
-        std::fs::write(&file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
+        results::publish(&root, "crowd", &format!("# A crowd misses one object\n\n{ABOUT}\n{table}"))?;
     }
     match (shared.wrong + freed.wrong + passing.wrong, shared.origin_requests) {
         (0, 1) => Ok(()),

@@ -17,10 +17,12 @@ mod model;
 mod parts;
 mod peers;
 mod processes;
+mod results;
 mod same_bytes;
 mod shell;
 mod small_memory;
 mod stall;
+mod tally;
 mod tidy;
 mod tools;
 
@@ -39,6 +41,8 @@ struct Chores {
 enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
+    /// What can be known of a change within a minute: format, tidy, lints, unit tests and one folder of scenarios.
+    Quick(ci::QuickArgs),
     /// Fuzz targets one after another.
     Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
@@ -77,6 +81,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
+        Chore::Quick(args) => ci::quick(&args),
         Chore::Attack(args) => attack::run(&args),
         Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),

@@ -8,7 +8,6 @@ use crate::lab::{self, Lab};
 use crate::law::{self, Origin};
 use crate::shell::{self, Trouble};
 use std::ops::Range;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -60,8 +59,7 @@ fn draw(state: &mut u64, length: u64) -> (String, Vec<Range<u64>>) {
 /// Plays the requests and prints what moved.
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
-    let mut build = Command::new("cargo");
-    shell::call(build.current_dir(&root).args(["build", "--quiet", "-p", "larder", "--bin", "larder"]))?;
+    shell::build(&root)?;
     let (origin, origin_port) = Origin::start()?;
     let mut lab = Lab::new()?;
     let url = format!("http://127.0.0.1:{origin_port}");

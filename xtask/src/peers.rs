@@ -69,10 +69,9 @@ pub struct Peer {
     pub store: PathBuf,
 }
 
-/// The release build of Larder.
+/// The published build of Larder.
 pub fn build(root: &Path) -> Result<(), Trouble> {
-    let mut cargo = Command::new("cargo");
-    shell::call(cargo.current_dir(root).args(["build", "--release", "--quiet", "-p", "larder", "--bin", "larder"]))
+    shell::build_published(root, "larder", &["larder"])
 }
 
 impl Peer {
@@ -95,7 +94,7 @@ impl Peer {
 /// Name and version, as the program says itself.
 pub fn version(kind: Kind, root: &Path) -> Result<String, Trouble> {
     let (program, flag) = match kind {
-        Kind::Larder => (released_larder(root), "--version"),
+        Kind::Larder => (shell::published(root, "larder"), "--version"),
         Kind::Nginx => (shell::need_program("nginx")?, "-v"),
         Kind::Squid => (shell::need_program("squid")?, "-v"),
         Kind::TrafficServer => (shell::need_program("traffic_server")?, "--version"),
@@ -107,10 +106,6 @@ pub fn version(kind: Kind, root: &Path) -> Result<String, Trouble> {
     let words = text.lines().next().unwrap_or_default().trim_start_matches("nginx version: ");
     let end = words.find(|c: char| c.is_ascii_digit()).and_then(|at| Some(at + words[at..].find(' ')?));
     Ok(words[..end.unwrap_or(words.len())].to_owned())
-}
-
-fn released_larder(root: &Path) -> PathBuf {
-    shell::target_folder(root).join("release/larder")
 }
 
 /// The files of a Traffic Server that is installed elsewhere and runs in a lab.
@@ -161,7 +156,7 @@ struct Site<'a> {
 
 impl Site<'_> {
     fn larder(&self, root: &Path) -> Result<Command, Trouble> {
-        let mut command = self.on_core(released_larder(root))?;
+        let mut command = self.on_core(shell::published(root, "larder"))?;
         command.args(["--listen", &format!("127.0.0.1:{}", self.port), "--admin", "none", "--workers", "1"]);
         command.args(["--origin", &format!("http://127.0.0.1:{}", self.origin)]);
         command.args(["--memory", &format!("{}B", self.play.memory_bytes)]);

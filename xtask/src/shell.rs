@@ -30,14 +30,43 @@ pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
     find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
 }
 
-/// Builds everything as the tests are built, so that nothing is compiled twice with other features.
+/// Builds everything as the tests are built, so that nothing is compiled twice with other features. Benches are left
+/// out: the lints read them, and nobody here runs them without optimisation.
 pub fn build(root: &Path) -> Result<(), Trouble> {
-    call(Command::new("cargo").current_dir(root).args(["build", "--workspace", "--all-targets", "--quiet"]))
+    call(Command::new("cargo").current_dir(root).args([
+        "build",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--quiet",
+    ]))
 }
 
 /// The `larder` that [`build`] made.
 pub fn built_larder(root: &Path) -> PathBuf {
     target_folder(root).join("debug/larder")
+}
+
+/// Builds programs of a package as they are published, with the profile `dist`: what is measured is what people get.
+pub fn build_published(root: &Path, package: &str, programs: &[&str]) -> Result<(), Trouble> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args(["build", "--profile", "dist", "--quiet", "-p", package]);
+    call(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))
+}
+
+/// A program that [`build_published`] made.
+pub fn published(root: &Path, program: &str) -> PathBuf {
+    target_folder(root).join("dist").join(program)
+}
+
+/// The `larder` that is given, else the published build of this workspace, made now.
+pub fn given_or_published_larder(root: &Path, given: Option<&PathBuf>) -> Result<PathBuf, Trouble> {
+    if let Some(path) = given {
+        return Ok(path.clone());
+    }
+    build_published(root, "larder", &["larder"])?;
+    Ok(published(root, "larder"))
 }
 
 /// Where cargo puts what it builds.

@@ -6,11 +6,10 @@ use crate::lab::Lab;
 use crate::law::{self, Origin};
 use crate::load::Load;
 use crate::peers::{self, Kind, Peer, Play};
+use crate::results;
 use crate::shell::{self, Trouble};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -64,14 +63,9 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let page = page(&rows, args, &peers::version(Kind::Larder, &root)?);
     println!("\n{page}");
     if !args.dry {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        write(&root.join(format!("docs/results/{}-stall.md", date.trim())), &page)?;
+        results::publish(&root, "stall", &page)?;
     }
     judge(&rows)
-}
-
-fn write(file: &Path, page: &str) -> Result<(), Trouble> {
-    std::fs::write(file, page).map_err(|error| format!("writing {}: {error}", file.display()))
 }
 
 /// What one phase showed.

@@ -8,10 +8,11 @@ mod loads;
 mod origin;
 mod watch;
 
-use crate::ci::Tally;
 use crate::lab::{self, Lab};
 use crate::processes::resident_kb_of_tree;
+use crate::results;
 use crate::shell::{self, Trouble};
+use crate::tally::Tally;
 use loads::{ATTACKS, Attack};
 use origin::Origin;
 use std::fmt::Write;
@@ -34,7 +35,7 @@ pub struct Args {
     /// Only the attacks whose name contains this; may be repeated.
     #[arg(long = "only", value_name = "NAME")]
     only: Vec<String>,
-    /// The binary to attack; the release build of this workspace is made and taken without it.
+    /// The binary to attack; without it the published build (`--profile dist`) of this workspace is made and taken.
     #[arg(long)]
     larder: Option<PathBuf>,
     /// Judge nothing that depends on the speed of the machine.
@@ -71,10 +72,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let outcomes = outcomes(args, &root)?;
     let table = table(&outcomes, args);
     if !args.dry {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        let file = root.join(format!("docs/results/{}-attack.md", date.trim()));
-        let text = format!("# Attacks, {}\n\n{ABOUT}\n{table}", date.trim());
-        std::fs::write(&file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
+        results::publish(&root, "attack", &format!("# Attacks\n\n{ABOUT}\n{table}"))?;
     }
     let broken: Vec<String> = outcomes.iter().flat_map(|outcome| outcome.broken(args)).collect();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
@@ -93,14 +91,7 @@ pub fn play(larder: PathBuf) -> Result<Tally, Trouble> {
 }
 
 fn outcomes(args: &Args, root: &Path) -> Result<Vec<Outcome>, Trouble> {
-    let program = match &args.larder {
-        Some(path) => path.clone(),
-        None => {
-            let build = ["build", "--release", "--quiet", "-p", "larder", "--bin", "larder"];
-            shell::call(Command::new("cargo").current_dir(root).args(build))?;
-            shell::target_folder(root).join("release/larder")
-        }
-    };
+    let program = shell::given_or_published_larder(root, args.larder.as_ref())?;
     horde::raise_descriptors()?;
     let wanted = |attack: &&Attack| args.only.is_empty() || args.only.iter().any(|word| attack.name.contains(&**word));
     let mut outcomes = Vec::new();

@@ -116,13 +116,8 @@ pub struct Contestant {
 
 /// Builds what the comparison takes from this workspace.
 pub fn build(root: &Path) -> Result<(), Trouble> {
-    let cargo = || {
-        let mut command = Command::new("cargo");
-        command.current_dir(root).args(["build", "--release", "--quiet"]);
-        command
-    };
-    shell::call(cargo().args(["-p", "larder", "--bin", "larder"]))?;
-    shell::call(cargo().args(["-p", "xtask", "--bin", "limit", "--bin", "relay"]))
+    shell::build_published(root, "larder", &["larder"])?;
+    shell::build_published(root, "xtask", &["limit", "relay"])
 }
 
 /// A certificate for all: ECDSA on P-256, what a site takes today. HAProxy wants it in one file with its key.
@@ -288,7 +283,7 @@ fn sites(count: usize, origin: u16) -> String {
 }
 
 fn built(root: &Path, program: &str) -> String {
-    shell::target_folder(root).join("release").join(program).display().to_string()
+    shell::published(root, program).display().to_string()
 }
 
 /// What the command of each needs to know.

@@ -28,7 +28,7 @@ const ALL_HITS_MIN: f64 = 0.99999;
 /// Plays both against each cache and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble> {
     field::build(root)?;
-    shell::call(Command::new("cargo").current_dir(root).args(["build", "--release", "--quiet", "-p", "cacheoff"]))?;
+    shell::build_published(root, "cacheoff", &["cacheoff"])?;
     let lab = Lab::new()?;
     println!("{}", plan(rounds, seconds));
     let mut all: Vec<Played> = CACHES.into_iter().map(Played::new).collect();
@@ -124,7 +124,7 @@ impl Held {
         command.args(["hold", name, "--port", &port.to_string(), "--origin-port", &origin.to_string(), "--cores", "0"]);
         // The entry of Larder is to be the one of this workspace.
         let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", released(root).display()));
+        command.env("PATH", format!("{}:{path}", shell::target_folder(root).join("dist").display()));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start cacheoff: {error}"))?;
         let mut held = Held { child, id: 0, product: String::new() };
@@ -214,12 +214,8 @@ fn read_figures(text: &str) -> Result<Sample, Trouble> {
     })
 }
 
-fn released(root: &Path) -> std::path::PathBuf {
-    shell::target_folder(root).join("release")
-}
-
 fn cacheoff(root: &Path) -> std::path::PathBuf {
-    released(root).join("cacheoff")
+    shell::published(root, "cacheoff")
 }
 
 #[cfg(test)]

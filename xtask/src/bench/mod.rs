@@ -21,11 +21,11 @@ mod table;
 mod tool;
 mod workers;
 
+use crate::results;
 use crate::shell::{self, Trouble};
 use field::Kind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use table::Plan;
 
 /// Which comparison, and how long.
@@ -142,7 +142,7 @@ fn compare_stores(args: &Args, root: &Path) -> Result<(), Trouble> {
     if wrong > 0 {
         return Err(format!("{wrong} answers were wrong: no result"));
     }
-    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+    if args.dry { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
 }
 
 /// Larder alone.
@@ -155,7 +155,7 @@ fn draw(
     table::need_tools()?;
     let page = play(root, args.rounds.unwrap_or(rounds), args.seconds.unwrap_or(SECONDS))?;
     println!("{page}");
-    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+    if args.dry { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
 }
 
 /// The same caches by two generators.
@@ -164,7 +164,7 @@ fn compare_generators(args: &Args, root: &Path) -> Result<(), Trouble> {
     let (rounds, seconds) = (args.rounds.unwrap_or(ROUNDS), args.seconds.unwrap_or(GENERATOR_SECONDS));
     let page = generators::play(root, rounds, seconds)?;
     println!("{page}");
-    if args.dry { Ok(()) } else { publish(root, args.what, &page) }
+    if args.dry { Ok(()) } else { results::publish(root, args.what.as_str(), &page) }
 }
 
 fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, root: &Path) -> Result<(), Trouble> {
@@ -184,21 +184,7 @@ fn fill_the_table(args: &Args, keys: &[String], only: Option<&'static [Kind]>, r
         return Ok(());
     }
     match args.against {
-        Some(_) => publish_as(root, "against-before", &page),
-        None => publish(root, args.what, &page),
+        Some(_) => results::publish(root, "against-before", &page),
+        None => results::publish(root, args.what.as_str(), &page),
     }
-}
-
-fn publish(root: &Path, what: What, page: &str) -> Result<(), Trouble> {
-    publish_as(root, what.as_str(), page)
-}
-
-fn publish_as(root: &Path, name: &str, page: &str) -> Result<(), Trouble> {
-    let date = shell::ask(Command::new("date").arg("+%F"))?;
-    let folder = root.join("docs/results");
-    let file = folder.join(format!("{}-{name}.md", date.trim()));
-    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, page));
-    written.map_err(|error| format!("writing {}: {error}", file.display()))?;
-    println!("written to {}", file.display());
-    Ok(())
 }

@@ -4,8 +4,8 @@
 mod driver;
 mod place;
 
-use crate::ci::{self, Tally};
 use crate::shell::{self, Trouble};
+use crate::tally::{self, Tally};
 use driver::Browser;
 use place::{Place, TOKEN};
 use serde_json::Value;
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 /// The same, counted.
 pub fn play(args: &Args) -> Result<Tally, Trouble> {
     let Some(program) = PROGRAMS.iter().find_map(|name| shell::find_program(name)) else {
-        return Ok(ci::missing("chromium is not installed"));
+        return Ok(tally::missing("chromium is not installed"));
     };
     let root = shell::workspace()?;
     shell::build(&root)?;

@@ -7,10 +7,10 @@ mod draw;
 mod judge;
 mod origin;
 
-use crate::ci::Tally;
 use crate::http::{self, Answer, Connection};
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
+use crate::tally::Tally;
 use draw::{Draw, KINDS};
 use judge::{Causes, Id, Seen, Told, Verdict};
 use std::fs::File;
@@ -86,7 +86,7 @@ pub fn play(args: &Args) -> Result<Tally, Trouble> {
         verdict.wrong.insert(format!("no request had the cause {cause}"), 1);
     }
     show(&verdict, &causes, seen.len(), began.elapsed());
-    Ok(Tally { passed: seen.len(), failed: verdict.wrong.len(), ..Tally::default() })
+    Ok(Tally::of_check(verdict.wrong.len()))
 }
 
 /// Little memory and a little disk, so that much is evicted; its log has names and outcomes.

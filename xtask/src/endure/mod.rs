@@ -12,6 +12,7 @@ use crate::attack::horde::raise_descriptors;
 use crate::lab::{self, Lab};
 use crate::law::Origin;
 use crate::processes::resident_kb_of_tree;
+use crate::results;
 use crate::shell::{self, Trouble};
 use clients::Counts;
 use names::NameServer;
@@ -33,7 +34,7 @@ pub struct Args {
     /// Seconds of each trouble; as long again passes without one.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
-    /// The binary to test; the release build of this workspace is made and taken without it.
+    /// The binary to test; without it the published build (`--profile dist`) of this workspace is made and taken.
     #[arg(long)]
     larder: Option<PathBuf>,
     /// Show the table only; otherwise it is written to docs/results/.
@@ -54,23 +55,13 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
         return Err("this needs root, for a mount namespace of its own".into());
     }
     let root = shell::workspace()?;
-    let program = match &args.larder {
-        Some(path) => path.clone(),
-        None => {
-            let build = ["build", "--release", "--quiet", "-p", "larder", "--bin", "larder"];
-            shell::call(Command::new("cargo").current_dir(&root).args(build))?;
-            shell::target_folder(&root).join("release/larder")
-        }
-    };
+    let program = shell::given_or_published_larder(&root, args.larder.as_ref())?;
     raise_descriptors()?;
     let story = play(&program, args)?;
     let text = story.page();
     println!("{text}");
     if !args.dry {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        let file = root.join(format!("docs/results/{}-endure.md", date.trim()));
-        let text = format!("# Surroundings that fail in turn, {}\n\n{ABOUT}\n{text}", date.trim());
-        std::fs::write(&file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
+        results::publish(&root, "endure", &format!("# Surroundings that fail in turn\n\n{ABOUT}\n{text}"))?;
     }
     let broken = story.broken();
     if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }

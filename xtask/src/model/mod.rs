@@ -14,10 +14,10 @@ mod rules;
 mod script;
 mod trace;
 
-use crate::ci::Tally;
 use crate::lab::{self, Lab};
 use crate::law;
 use crate::shell::{self, Trouble};
+use crate::tally::Tally;
 use judge::Finding;
 use play::Ground;
 use script::{Case, Way};
@@ -198,13 +198,13 @@ fn one(ground: &Ground, seed: u64, together: Option<u64>) -> Result<Book, Troubl
 }
 
 fn report(ground: &Ground, book: &Book) -> Result<Tally, Trouble> {
-    let mut tally = Tally { passed: book.requests as usize, ..Tally::default() };
+    let mut broken = 0;
     for ((is_weak, is_together, section, kind), found) in &book.kinds {
         let word = if *is_weak { "dear" } else { "WRONG" };
         let section = if section.is_empty() { String::new() } else { format!("{section}: ") };
         let clients = if *is_together { ", among several clients" } else { "" };
         println!("\n{word}, {} times{clients}: {section}{kind}", found.count);
-        tally.failed += usize::from(!is_weak);
+        broken += usize::from(!is_weak);
         let short = found.case.as_ref().map(|case| trace::shrink(ground, case, &found.finding)).transpose()?.flatten();
         match (short, &found.case) {
             (Some(short), _) => print!("{}", trace::told(ground, &short)?),
@@ -212,5 +212,5 @@ fn report(ground: &Ground, book: &Book) -> Result<Tally, Trouble> {
             (None, Some(_)) => print!("    it did not come again; the first time it was\n{}", found.trace),
         }
     }
-    Ok(tally)
+    Ok(Tally::of_check(broken))
 }

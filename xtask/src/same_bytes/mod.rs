@@ -5,10 +5,10 @@
 mod draw;
 mod origin;
 
-use crate::ci::{self, Tally};
 use crate::http::{Answer, Connection};
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
+use crate::tally::{self, Tally};
 use draw::{Draw, Request, Way};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -106,14 +106,14 @@ impl Ground {
         let mut entries = BTreeMap::from([(Way::Forward, forward), (Way::Reverse, reverse)]);
         let mut files = None;
         match shell::find_program("nginx") {
-            None => tally.add(ci::missing("nginx is not installed")),
+            None => tally.add(tally::missing("nginx is not installed")),
             Some(program) => {
                 files = Some(start_nginx(lab, &program, seed)?);
                 entries.insert(Way::Nginx, forward);
             }
         }
         match shell::find_program("squid") {
-            None => tally.add(ci::missing("squid is not installed")),
+            None => tally.add(tally::missing("squid is not installed")),
             Some(program) => {
                 let before = start_squid(lab, &program, SquidRole::Child { parent: forward })?;
                 let accelerator = start_squid(lab, &program, SquidRole::Accelerator { origin: drawn })?;

@@ -23,7 +23,7 @@ const VARIANTS: u64 = 50;
 pub(super) fn run(args: &Args, root: &Path) -> Result<(), Trouble> {
     let (origin, origin_port) = Origin::start()?;
     let (mut lab, port) = (Lab::new()?, lab::free_port()?);
-    let mut command = Command::new(shell::target_folder(root).join("release/larder"));
+    let mut command = Command::new(shell::published(root, "larder"));
     command.args(["--config", "none", "--listen", &format!("127.0.0.1:{port}"), "--admin", "none", "--workers", "2"]);
     command.args(["--origin", &format!("http://127.0.0.1:{origin_port}"), "--memory", &format!("{MEMORY_BYTES}B")]);
     command.args(["--disk", &format!("{DISK_BYTES}B")]).arg("--store").arg(lab.folder("store")?);

@@ -6,6 +6,7 @@ use crate::lab::Lab;
 use crate::law::{self, Origin};
 use crate::peers::{self, Kind, Peer, Play};
 use crate::processes::resident_kb_max_of_tree;
+use crate::results;
 use crate::shell::{self, Trouble};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -76,9 +77,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let page = page(&site, &outcomes, &root)?;
     println!("\n{page}");
     if !args.dry {
-        let date = shell::ask(Command::new("date").arg("+%F"))?;
-        let file = root.join(format!("docs/results/{}-small-memory.md", date.trim()));
-        std::fs::write(&file, page).map_err(|error| format!("writing {}: {error}", file.display()))?;
+        results::publish(&root, "small-memory", &page)?;
     }
     if broken.is_empty() { Ok(()) } else { Err(broken.join("; ")) }
 }

@@ -1,241 +1,284 @@
-//! Which crate may know which, and which module of a crate may use which: the table is exact, so an
-//! arrow that is no longer drawn must be taken out of it too.
+//! Which module of a crate uses which, as the paths in its code say: `crate::…`, `super::…`, `self::…`, and those that
+//! begin with a module declared below. A name that a module exports for one below it stands for the latter.
 
+use super::Tree;
 use super::code::Code;
-use super::{Finding, Tree};
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates of the workspace that a crate may depend on.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CrateArrows {
-    uses: BTreeSet<String>,
-    #[serde(default)]
-    dev: BTreeSet<String>,
+/// (from, to) → the first file and line where the one uses the other. Modules are named by their path: `a`, `a::b`.
+pub type Drawn = BTreeMap<(String, String), (String, usize)>;
+
+/// The modules of one crate and the arrows between them.
+pub struct Modules {
+    /// Without the root (`lib.rs`, `main.rs`), which holds the crate together.
+    pub names: BTreeSet<String>,
+    /// Every arrow from a module to another, the root left out.
+    pub drawn: Drawn,
 }
 
-const TABLE: &str = "xtask/tidy.toml";
-
-/// Compares the dependency tables of all manifests with the permitted arrows.
-pub fn between_crates(tree: &Tree, permitted: &BTreeMap<String, CrateArrows>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let manifests: Vec<(&String, toml::Table)> = tree
-        .texts
-        .iter()
-        .filter(|(name, _)| name.ends_with("Cargo.toml") && *name != "Cargo.toml")
-        .filter_map(|(name, text)| Some((name, text.parse().ok()?)))
-        .collect();
-    for (file, manifest) in &manifests {
-        let Some(name) = manifest.get("package").and_then(|package| package.get("name")).and_then(|name| name.as_str())
-        else {
-            continue;
-        };
-        let Some(arrows) = permitted.get(name) else {
-            findings.push(Finding::new(file, 1, format!("crate {name} has no row in {TABLE}")));
-            continue;
-        };
-        for (section, allowed) in [("dependencies", &arrows.uses), ("dev-dependencies", &arrows.dev)] {
-            let listed = manifest.get(section).and_then(|table| table.as_table());
-            let drawn: BTreeSet<String> =
-                listed.into_iter().flatten().map(|(k, _)| k.clone()).filter(|k| permitted.contains_key(k)).collect();
-            for extra in drawn.difference(allowed) {
-                findings.push(Finding::new(file, 1, format!("{name} must not depend on {extra} ({section})")));
-            }
-            for unused in allowed.difference(&drawn) {
-                findings.push(Finding::new(
-                    file,
-                    1,
-                    format!("{name} has no {unused} in {section}: take it out of {TABLE}"),
-                ));
+impl Modules {
+    /// Reads those of a crate from the files in its source folder (`crates/a/src/`).
+    pub fn read(tree: &Tree, source_folder: &str) -> Modules {
+        let files: Vec<File> =
+            tree.codes.iter().filter_map(|(name, code)| File::of(name, source_folder, code)).collect();
+        let names = files.iter().map(|file| file.module.clone()).filter(|name| !name.is_empty()).collect();
+        let mut map = Map { names, exported: BTreeMap::new() };
+        map.exported = files.iter().flat_map(|file| file.exports(&map)).collect();
+        let mut drawn = Drawn::new();
+        for file in files.iter().filter(|file| !file.module.is_empty()) {
+            for (line, to) in file.uses(&map).into_iter().filter(|(_, to)| *to != file.module && !to.is_empty()) {
+                drawn.entry((file.module.clone(), to)).or_insert_with(|| (file.name.to_owned(), line));
             }
         }
+        Modules { names: map.names, drawn }
     }
-    findings
 }
 
-/// Compares `crate::…` and `super::…` paths of each crate with the permitted arrows between its modules.
-pub fn between_modules(tree: &Tree, permitted: &BTreeMap<String, BTreeMap<String, Vec<String>>>) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (name, table) in permitted {
-        let drawn = drawn_arrows(tree, &format!("crates/{name}/src/"));
-        for ((from, to), (file, line)) in &drawn {
-            if !table.get(from).is_some_and(|allowed| allowed.contains(to)) {
-                findings.push(Finding::new(file, *line, format!("{name}: module {from} may not use {to} ({TABLE})")));
-            }
-        }
-        for (from, allowed) in table {
-            for to in allowed.iter().filter(|to| !drawn.contains_key(&(from.clone(), (*to).clone()))) {
-                let what = format!("{name}: no arrow {from} → {to} in the code: take it out of the table");
-                findings.push(Finding::new(TABLE, 1, what));
-            }
-        }
+/// Finds the module that a path leads to.
+struct Map {
+    names: BTreeSet<String>,
+    /// `a::Name` → the path for which `a` exports that name.
+    exported: BTreeMap<String, Vec<String>>,
+}
+
+/// A chain of exports that is longer than this is a circle.
+const EXPORTS_MAX: usize = 16;
+
+impl Map {
+    /// The last module on a path from the root of the crate.
+    fn module_of(&self, path: &[String]) -> String {
+        self.follow(path, EXPORTS_MAX)
     }
-    findings
-}
 
-/// The arrows as they are drawn, in the form of the table.
-pub fn drawn_table<'a>(tree: &Tree, crates: impl Iterator<Item = &'a String>) -> String {
-    let mut text = String::new();
-    for name in crates {
-        let mut rows: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (from, to) in drawn_arrows(tree, &format!("crates/{name}/src/")).into_keys() {
-            rows.entry(from).or_default().push(to);
-        }
-        text.push_str(&format!("[modules.{name}]\n"));
-        for (from, to) in rows {
-            text.push_str(&format!("{from} = {to:?}\n"));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// (from, to) → the first place where the arrow is drawn.
-type Drawn = BTreeMap<(String, String), (String, usize)>;
-
-fn drawn_arrows(tree: &Tree, source_folder: &str) -> Drawn {
-    let files: Vec<(&String, &Code)> = tree.codes.iter().filter(|(name, _)| name.starts_with(source_folder)).collect();
-    let modules: BTreeSet<String> = files.iter().filter_map(|(name, _)| top_module(name, source_folder)).collect();
-    let lib = tree.codes.get(&format!("{source_folder}lib.rs"));
-    let exported = lib.map(|code| re_exports(code, &modules)).unwrap_or_default();
-    let mut drawn = Drawn::new();
-    for (name, code) in files {
-        let Some(from) = top_module(name, source_folder) else { continue };
-        let is_top_file = is_top_file(name, source_folder);
-        for (line, to) in used_names(code, is_top_file) {
-            let to = exported.get(&to).cloned().unwrap_or(to);
-            if to != from && modules.contains(&to) {
-                drawn.entry((from.clone(), to)).or_insert_with(|| (name.clone(), line));
-            }
-        }
-    }
-    drawn
-}
-
-/// The module directly below the crate that a file belongs to; `main` and `lib` hold the crate together
-/// and have no row.
-fn top_module(file: &str, source_folder: &str) -> Option<String> {
-    let inside = file.strip_prefix(source_folder)?;
-    let first = inside.split('/').next()?.trim_end_matches(".rs");
-    (!["lib", "main", "bin"].contains(&first)).then(|| first.to_owned())
-}
-
-fn is_top_file(file: &str, source_folder: &str) -> bool {
-    let inside = file.strip_prefix(source_folder).unwrap_or(file);
-    !inside.contains('/') || (inside.ends_with("/mod.rs") && inside.matches('/').count() == 1)
-}
-
-/// `pub use module::{A, B}` in lib.rs: A and B stand for the module.
-fn re_exports(lib: &Code, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
-    let text = lib.lines.join(" ");
-    let mut exported = BTreeMap::new();
-    for statement in text.split(';') {
-        let Some((_, path)) = statement.split_once("pub use ") else { continue };
-        let Some((module, names)) = path.trim().trim_start_matches("crate::").split_once("::") else { continue };
-        if !modules.contains(module.trim()) {
-            continue;
-        }
-        for name in names.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty()) {
-            exported.insert(name.to_owned(), module.trim().to_owned());
-        }
-    }
-    exported
-}
-
-/// First path segments after `crate::`, and after `super::` where that is the crate; groups in braces opened.
-fn used_names(code: &Code, super_is_crate: bool) -> Vec<(usize, String)> {
-    let mut text = String::new();
-    let mut starts = Vec::new();
-    for (number, line) in code.plain_lines() {
-        starts.push((text.len(), number));
-        text.push_str(line);
-        text.push('\n');
-    }
-    let line_of = |at: usize| starts[starts.partition_point(|(start, _)| *start <= at) - 1].1;
-    let roots: &[&str] = if super_is_crate { &["crate::", "super::"] } else { &["crate::"] };
-    let mut names = Vec::new();
-    for root in roots {
-        for (at, _) in text.match_indices(root) {
-            let before = text[..at].chars().next_back();
-            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '$' || c == ':') {
+    fn follow(&self, path: &[String], exports: usize) -> String {
+        let mut module = String::new();
+        for (at, name) in path.iter().enumerate() {
+            let next = below(&module, name);
+            if self.names.contains(&next) {
+                module = next;
                 continue;
             }
-            let after = &text[at + root.len()..];
-            names.extend(first_segments(after).into_iter().map(|name| (line_of(at), name)));
+            match self.exported.get(&next) {
+                Some(target) if exports > 0 => {
+                    let whole: Vec<String> = target.iter().chain(&path[at + 1..]).cloned().collect();
+                    return self.follow(&whole, exports - 1);
+                }
+                _ => return module,
+            }
         }
+        module
     }
-    names
 }
 
-fn first_segments(path: &str) -> Vec<String> {
-    let name_of = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let Some(group) = path.strip_prefix('{') else { return vec![name_of(path)] };
-    let (mut depth, mut start, mut names) = (0_usize, 0, Vec::new());
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => depth += 1,
-            '}' | ',' if depth == 0 => {
-                names.push(name_of(group[start..at].trim_start()));
-                start = at + 1;
-                if c == '}' {
-                    break;
-                }
+fn below(module: &str, name: &str) -> String {
+    if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") }
+}
+
+struct File<'a> {
+    name: &'a str,
+    code: &'a Code,
+    /// Empty for the root.
+    module: String,
+}
+
+impl<'a> File<'a> {
+    /// `None` for a file outside the folder, for a program of its own (`bin/`), and for tests.
+    fn of(name: &'a str, source_folder: &str, code: &'a Code) -> Option<File<'a>> {
+        let inside = name.strip_prefix(source_folder)?.strip_suffix(".rs")?;
+        if inside.starts_with("bin/") || inside.ends_with("tests") || inside.contains("/tests/") {
+            return None;
+        }
+        let inside = inside.strip_suffix("/mod").unwrap_or(inside);
+        let module = if ["lib", "main"].contains(&inside) { String::new() } else { inside.replace('/', "::") };
+        Some(File { name, code, module })
+    }
+
+    /// The names that this module exports for modules below it.
+    fn exports(&self, map: &Map) -> Vec<(String, Vec<String>)> {
+        let mut exports = Vec::new();
+        for path in self.paths(map).into_iter().filter(|path| path.is_export) {
+            let Some(name) = path.names.last() else { continue };
+            if self.is_below(&map.module_of(&path.names)) {
+                exports.push((below(&self.module, name), path.names));
             }
-            '}' => depth -= 1,
-            _ => {}
+        }
+        exports
+    }
+
+    /// The modules that this one uses, each with a line; what it only exports for those below it is left out.
+    fn uses(&self, map: &Map) -> Vec<(usize, String)> {
+        let found = self.paths(map).into_iter().map(|path| (path.is_export, path.line, map.module_of(&path.names)));
+        found.filter(|(is_export, _, to)| !(*is_export && self.is_below(to))).map(|(_, line, to)| (line, to)).collect()
+    }
+
+    fn is_below(&self, module: &str) -> bool {
+        match self.module.as_str() {
+            "" => !module.is_empty(),
+            own => module.strip_prefix(own).is_some_and(|rest| rest.starts_with("::")),
         }
     }
-    names.retain(|name| !name.is_empty());
-    names
+
+    /// All paths into this crate, from its root.
+    fn paths(&self, map: &Map) -> Vec<Path> {
+        let mut text = String::new();
+        let mut starts = Vec::new();
+        for (number, line) in self.code.plain_lines() {
+            starts.push((text.len(), number));
+            text.push_str(line);
+            text.push('\n');
+        }
+        let line_of = |at: usize| starts[starts.partition_point(|(start, _)| *start <= at).saturating_sub(1)].1;
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(start) = next_path(&text, at) {
+            let mut trees = Vec::new();
+            let rest = read_tree(&text[start..], &mut Vec::new(), &mut trees);
+            at = text.len() - rest.len();
+            let is_export = is_export(&text[..start]);
+            let paths = trees.iter().filter_map(|names| self.from_root(names, map));
+            found.extend(paths.map(|names| Path { names, is_export, line: line_of(start) }));
+        }
+        found
+    }
+
+    /// A path as the root of the crate would write it; `None` for one that leads out of the crate.
+    fn from_root(&self, names: &[String], map: &Map) -> Option<Vec<String>> {
+        let mut above: Vec<String> =
+            self.module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let mut rest = names;
+        match rest.first()?.as_str() {
+            "crate" => above.clear(),
+            "self" | "super" => {}
+            first if map.names.contains(&below(&self.module, first)) => {
+                return Some(above.into_iter().chain(rest.iter().cloned()).collect());
+            }
+            _ => return None,
+        }
+        while rest.first().is_some_and(|name| name == "super") {
+            above.pop();
+            rest = &rest[1..];
+        }
+        let is_name = |name: &&String| !["crate", "self"].contains(&name.as_str());
+        Some(above.into_iter().chain(rest.iter().filter(is_name).cloned()).collect())
+    }
+}
+
+/// A path and where it stands.
+struct Path {
+    names: Vec<String>,
+    /// It stands in a `pub use`.
+    is_export: bool,
+    line: usize,
+}
+
+fn is_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// Where the next path of at least two segments begins, at or after `from`.
+fn next_path(text: &str, from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        let colons = at + text[at..].find("::")?;
+        let start = text[..colons].rfind(|c| !is_name(c)).map_or(0, |before| before + 1);
+        let before = text[..start].chars().next_back();
+        let is_start = start < colons && start >= from && !matches!(before, Some(':' | '$' | '.' | '\''));
+        if is_start {
+            return Some(start);
+        }
+        at = colons + 2;
+    }
+}
+
+/// Whether what stands before a path makes it an export: `pub use`, `pub(crate) use`, …
+fn is_export(before: &str) -> bool {
+    let statement = &before[before.rfind([';', '}']).map_or(0, |end| end + 1)..];
+    let Some(visible) = statement.trim_end().strip_suffix("use") else { return false };
+    let visible = visible.trim_end();
+    visible.ends_with("pub") || (visible.ends_with(')') && visible.contains("pub("))
+}
+
+/// Reads a path or a tree of `use` at the start of `text` and gives what stands after it.
+fn read_tree<'t>(text: &'t str, above: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'t str {
+    let depth = above.len();
+    let mut rest = text.trim_start();
+    loop {
+        if let Some(group) = rest.strip_prefix('{').filter(|_| !above.is_empty()) {
+            rest = read_group(group, above, found);
+            break;
+        }
+        let name: String = rest.chars().take_while(|c| is_name(*c)).collect();
+        rest = &rest[name.len()..];
+        let is_end = name.is_empty();
+        if !is_end {
+            above.push(name);
+        }
+        match rest.strip_prefix("::").filter(|_| !is_end) {
+            Some(after) => rest = after,
+            None => {
+                found.push(above.clone());
+                break;
+            }
+        }
+    }
+    above.truncate(depth);
+    rest
+}
+
+/// The branches of a tree after its opening brace.
+fn read_group<'t>(text: &'t str, above: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'t str {
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('}') {
+            return after;
+        }
+        rest = read_tree(rest, above, found);
+        // What stands between a name and the next branch is `as Other`.
+        rest = &rest[rest.find([',', '}']).unwrap_or(rest.len())..];
+        rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
+    }
+    rest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn table(rows: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
-        toml::from_str(rows).unwrap()
-    }
-
-    fn whats(findings: Vec<Finding>) -> Vec<String> {
-        findings.into_iter().map(|finding| finding.what).collect()
+    fn drawn(files: &[(&str, &str)]) -> Vec<String> {
+        let modules = Modules::read(&Tree::sample(files), "crates/a/src/");
+        modules.drawn.iter().map(|((from, to), (file, line))| format!("{from} -> {to} {file}:{line}")).collect()
     }
 
     #[test]
-    fn an_arrow_that_is_not_in_the_table_is_found() {
-        let tree = Tree::sample(&[
+    fn arrows_are_read_from_paths() {
+        let found = drawn(&[
             ("crates/a/src/lib.rs", "pub mod x; pub mod y; pub mod z; pub use y::{Y, Why};"),
             ("crates/a/src/x.rs", "// crate::z\nuse crate::{\n    Y,\n    z::{self, Z},\n};\n"),
-            ("crates/a/src/y.rs", "#[cfg(test)]\nmod tests {\n    use crate::x;\n}\n"),
-            ("crates/a/src/z/mod.rs", "use super::y;\n"),
-            ("crates/a/src/z/inner.rs", "use super::y;\nuse crate::x::X;\n"),
+            ("crates/a/src/y.rs", "#[cfg(test)]\nmod tests {\n    use crate::x;\n}\nfn f() { $crate::z::Z; }\n"),
+            ("crates/a/src/z/mod.rs", "mod inner;\nmod late;\npub use inner::Inner;\nuse super::y;\n"),
+            ("crates/a/src/z/inner.rs", "use super::super::x::X;\nuse super::late::{a as b, c};\n"),
+            ("crates/a/src/z/late.rs", "fn f() -> super::Inner { crate::z::Inner::<u8>::new() }\n"),
         ]);
-        let found = between_modules(&tree, &table("[a]\nx = [\"y\"]\nz = [\"x\", \"y\"]\n"));
-        assert_eq!(found, [Finding::new("crates/a/src/x.rs", 2, "a: module x may not use z (xtask/tidy.toml)")]);
-        let unused = between_modules(&tree, &table("[a]\nx = [\"y\", \"z\"]\ny = [\"z\"]\nz = [\"x\", \"y\"]\n"));
-        assert_eq!(whats(unused), ["a: no arrow y → z in the code: take it out of the table"]);
+        assert_eq!(
+            found,
+            [
+                "x -> y crates/a/src/x.rs:2",
+                "x -> z crates/a/src/x.rs:2",
+                "z -> y crates/a/src/z/mod.rs:4",
+                "z::inner -> x crates/a/src/z/inner.rs:1",
+                "z::inner -> z::late crates/a/src/z/inner.rs:2",
+                "z::late -> z::inner crates/a/src/z/late.rs:1",
+            ]
+        );
     }
 
     #[test]
-    fn a_crate_that_knows_too_much_is_found() {
-        let tree = Tree::sample(&[
-            (
-                "crates/wire/Cargo.toml",
-                "[package]\nname = \"wire\"\n[dependencies]\ncache.workspace = true\nbytes = \"1\"\n",
-            ),
-            ("crates/cache/Cargo.toml", "[package]\nname = \"cache\"\n[dev-dependencies]\nwire.workspace = true\n"),
-            ("crates/new/Cargo.toml", "[package]\nname = \"new\"\n"),
+    fn a_module_uses_those_below_it_by_their_names_alone() {
+        let found = drawn(&[
+            ("crates/a/src/lib.rs", "mod x;"),
+            ("crates/a/src/x/mod.rs", "mod y;\nfn f() { y::g(); std::y::h(); Self::y(); }\n"),
+            ("crates/a/src/x/y.rs", "fn g() { super::f(); other::y::h(); }\n"),
         ]);
-        let permitted = toml::from_str("[wire]\nuses = []\n[cache]\nuses = [\"wire\"]\n").unwrap();
-        assert_eq!(
-            whats(between_crates(&tree, &permitted)),
-            [
-                "cache has no wire in dependencies: take it out of xtask/tidy.toml",
-                "cache must not depend on wire (dev-dependencies)",
-                "crate new has no row in xtask/tidy.toml",
-                "wire must not depend on cache (dependencies)",
-            ]
-        );
+        assert_eq!(found, ["x -> x::y crates/a/src/x/mod.rs:2", "x::y -> x crates/a/src/x/y.rs:1"]);
     }
 }

@@ -3,8 +3,11 @@
 
 mod arrows;
 mod code;
+mod crates;
 mod decisions;
+mod floors;
 mod lengths;
+mod strays;
 mod words;
 
 use crate::shell::{self, Trouble};
@@ -18,9 +21,9 @@ use std::path::Path;
 #[serde(deny_unknown_fields)]
 struct Rules {
     /// Crate → crates of the workspace it may depend on; `dev` for tests only.
-    crates: BTreeMap<String, arrows::CrateArrows>,
-    /// Crate → module → modules of the same crate it may use.
-    modules: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    crates: BTreeMap<String, crates::Uses>,
+    /// Crate → its modules, floor by floor.
+    floors: BTreeMap<String, floors::Floors>,
     lengths: lengths::Limits,
     words: words::Words,
     /// Calls and names that belong to a few files only.
@@ -76,7 +79,7 @@ impl Tree {
 /// What to print.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Print the arrows between modules as the code draws them, to be compared with the table.
+    /// Print the arrows between modules with their floors, and those that break the rule in the form of the table.
     #[arg(long)]
     arrows: bool,
 }
@@ -88,7 +91,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     let table = tree.texts.get("xtask/tidy.toml").ok_or("xtask/tidy.toml is missing")?;
     let rules: Rules = toml::from_str(table).map_err(|error| format!("xtask/tidy.toml: {error}"))?;
     if args.arrows {
-        print!("{}", arrows::drawn_table(&tree, rules.modules.keys()));
+        print!("{}", floors::as_drawn(&tree, &rules.floors));
         return Ok(());
     }
     let findings = check(&tree, &rules);
@@ -104,12 +107,13 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 
 fn check(tree: &Tree, rules: &Rules) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(arrows::between_crates(tree, &rules.crates));
-    findings.extend(arrows::between_modules(tree, &rules.modules));
+    findings.extend(crates::check(tree, &rules.crates));
+    findings.extend(floors::check(tree, &rules.floors));
     findings.extend(lengths::check(tree, &rules.lengths));
     findings.extend(words::forbidden(tree, &rules.words));
     findings.extend(words::out_of_place(tree, &rules.place));
     findings.extend(decisions::check(tree));
+    findings.extend(strays::check(tree));
     findings.sort();
     findings
 }

@@ -4,9 +4,9 @@
 mod kind;
 mod saved;
 
-use crate::ci::{self, Tally};
 use crate::lab::{self, Lab};
 use crate::shell::{self, Bounded, Trouble};
+use crate::tally::{self, Tally};
 use kind::{From, TOOLS, Tool};
 use saved::Saved;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub fn play(args: &Args) -> Result<Tally, Trouble> {
     }
     for tool in TOOLS.iter().filter(|tool| args.only.as_ref().is_none_or(|only| tool.name.contains(only.as_str()))) {
         tally.add(match shell::find_program(tool.program) {
-            None => ci::missing(&format!("{}: {} is not installed", tool.name, tool.program)),
+            None => tally::missing(&format!("{}: {} is not installed", tool.name, tool.program)),
             Some(_) => bench.judge(tool),
         });
     }
