@@ -135,14 +135,14 @@ impl<'a> File<'a> {
             let rest = read_tree(&text[start..], &mut Vec::new(), &mut trees);
             at = text.len() - rest.len();
             let is_export = is_export(&text[..start]);
-            let paths = trees.iter().filter_map(|names| self.from_root(names, map));
+            let paths = trees.iter().filter_map(|names| self.absolute(names, map));
             found.extend(paths.map(|names| Path { names, is_export, line: line_of(start) }));
         }
         found
     }
 
     /// A path as the root of the crate would write it; `None` for one that leads out of the crate.
-    fn from_root(&self, names: &[String], map: &Map) -> Option<Vec<String>> {
+    fn absolute(&self, names: &[String], map: &Map) -> Option<Vec<String>> {
         let mut above: Vec<String> =
             self.module.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let mut rest = names;
