@@ -8,6 +8,7 @@
 mod ahead;
 mod allocator;
 pub mod bind;
+mod body_pieces;
 pub mod cache_settings;
 mod caught;
 pub mod cli;

@@ -4,6 +4,7 @@ use super::Workspace;
 use super::head_cache::Request;
 use super::idle::Slot;
 use super::render::{self, Framed, Next};
+use crate::body_pieces;
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
 use crate::manager;
@@ -15,7 +16,7 @@ use crate::socket::{OtherSide, Socket};
 use crate::ticker::{Over, Timer, Wait};
 use crate::wire::Wire;
 use bytes::{Buf, Bytes, BytesMut};
-use larder_wire::body::{Decoder, Event};
+use larder_wire::body::Decoder;
 use larder_wire::framing::Framing;
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fault, FaultKind, Fields, Host, RequestHead, ResponseHead, Side, Version, encode};
@@ -42,6 +43,8 @@ pub struct Connection {
     pub slot: Option<Slot>,
     /// The current request's body, as far as it has not been read.
     pub upload: Option<Decoder>,
+    /// The trailer fields of that body, once it was read to its end.
+    trailers: Option<Box<Fields>>,
     timer: Timer,
     wire: Wire,
     inbox: BytesMut,
@@ -128,6 +131,7 @@ impl Connection {
             permit: None,
             slot: None,
             upload: None,
+            trailers: None,
             wire,
             inbox,
             scan: HeadScan::new(),
@@ -379,35 +383,35 @@ impl Connection {
 
     /// Begins to read a request's body.
     pub fn begin_upload(&mut self, framing: Framing) {
+        self.trailers = None;
         self.upload = (framing != Framing::None).then(|| Decoder::new(framing, Side::Client));
     }
 
     /// The next part of the request's body. Cancel-safe: what was read stays in the inbox.
     async fn upload_piece(&mut self) -> Result<Piece, BodyEnd> {
         loop {
-            let Some(decoder) = &mut self.upload else { return Ok(Piece::End(Fields::new())) };
-            let step = decoder.decode(&self.inbox).map_err(BodyEnd::Fault)?;
-            match step.event {
-                Event::Data(range) => {
-                    let mut taken = self.inbox.split_to(step.consumed);
-                    taken.truncate(range.end);
-                    taken.advance(range.start);
-                    self.uploaded += taken.len() as u64;
-                    let max = self.space.env.config().limits.body_bytes_max;
-                    if max.is_some_and(|max| self.uploaded > max) {
-                        return Err(BodyEnd::Fault(Fault::client(
-                            FaultKind::BodyTooLong,
-                            "the body is longer than permitted",
-                        )));
-                    }
-                    return Ok(Piece::Data(taken.freeze()));
+            let Some(decoder) = &mut self.upload else {
+                return Ok(Piece::End(self.trailers.take().map(|trailers| *trailers).unwrap_or_default()));
+            };
+            let mut end = None;
+            let piece = body_pieces::next(decoder, &mut self.inbox, &mut end).map_err(BodyEnd::Fault)?;
+            if let Some(trailers) = end {
+                self.upload = None;
+                self.trailers = (!trailers.is_empty()).then(|| Box::new(trailers));
+            }
+            if let Some(piece) = piece {
+                self.uploaded += piece.len() as u64;
+                let max = self.space.env.config().limits.body_bytes_max;
+                if max.is_some_and(|max| self.uploaded > max) {
+                    return Err(BodyEnd::Fault(Fault::client(
+                        FaultKind::BodyTooLong,
+                        "the body is longer than permitted",
+                    )));
                 }
-                Event::End(trailers) => {
-                    self.inbox.advance(step.consumed);
-                    self.upload = None;
-                    return Ok(Piece::End(trailers));
-                }
-                Event::NeedMore => self.inbox.advance(step.consumed),
+                return Ok(Piece::Data(piece));
+            }
+            if self.upload.is_none() {
+                continue;
             }
             let limit = self.silence_left();
             // What a dropped call waited counts too.

@@ -4,6 +4,7 @@
 use super::Settings;
 use super::connection::Link;
 use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use crate::body_pieces;
 use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing::{self, Framing};
@@ -19,10 +20,6 @@ const HEAD_READ_BYTES: usize = 20 * 1024;
 const BODY_READ_BYTES: usize = 64 * 1024;
 /// With less room than this left in the buffer, a new one is taken.
 const ROOM_BYTES_MIN: usize = 16 * 1024;
-/// Pieces smaller than this are copied together, so that a body in tiny chunks does not become
-/// thousands of pieces that each pin a whole buffer.
-const SMALL_PIECE_BYTES: usize = 2 * 1024;
-
 /// What came in and was not yet given out, and where in the answer we are.
 #[derive(Default)]
 pub(super) struct Inbound {
@@ -140,45 +137,16 @@ impl Inbound {
         };
     }
 
-    /// The next piece that lies in the buffer already. What came before a fault is given out before it; the decoder
-    /// repeats the fault.
+    /// The next piece that lies in the buffer already.
     fn piece(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
-        let mut small = BytesMut::new();
-        while let State::Body(decoder) = &mut self.state {
-            let step = match decoder.decode(&self.buffer) {
-                Ok(step) => step,
-                Err(_) if !small.is_empty() => break,
-                Err(fault) => return Err(UpstreamFault::wire(fault)),
-            };
-            match step.event {
-                Event::NeedMore => {
-                    self.buffer.advance(step.consumed);
-                    break;
-                }
-                Event::End(trailers) => {
-                    self.buffer.advance(step.consumed);
-                    self.trailers = (!trailers.is_empty()).then_some(trailers);
-                    self.state = State::Done;
-                }
-                Event::Data(range) if small.is_empty() && range.len() >= SMALL_PIECE_BYTES => {
-                    let mut taken = self.buffer.split_to(step.consumed);
-                    taken.truncate(range.end);
-                    taken.advance(range.start);
-                    return Ok(Some(taken.freeze()));
-                }
-                Event::Data(range) => {
-                    if small.capacity() == 0 {
-                        small = BytesMut::with_capacity(range.len());
-                    }
-                    small.extend_from_slice(&self.buffer[range]);
-                    self.buffer.advance(step.consumed);
-                    if small.len() >= ROOM_BYTES_MIN {
-                        break;
-                    }
-                }
-            }
+        let State::Body(decoder) = &mut self.state else { return Ok(None) };
+        let mut end = None;
+        let piece = body_pieces::next(decoder, &mut self.buffer, &mut end).map_err(UpstreamFault::wire)?;
+        if let Some(trailers) = end {
+            self.trailers = (!trailers.is_empty()).then_some(trailers);
+            self.state = State::Done;
         }
-        Ok((!small.is_empty()).then(|| small.freeze()))
+        Ok(piece)
     }
 
     /// How much room the next read wants beyond what is filled: for the rest of the body, or for a large piece of it.
