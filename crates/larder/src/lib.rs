@@ -5,10 +5,10 @@
 // `println!` and its kin panic where nobody reads them: `diagnostics` says things to people.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-mod ahead;
 mod allocator;
 pub mod bind;
 mod body_pieces;
+mod box_in_place;
 pub mod cache_settings;
 mod caught;
 pub mod cli;
@@ -36,7 +36,7 @@ pub mod outbox;
 pub mod page;
 pub mod partial_heads;
 pub mod permit;
-mod place;
+mod prefetch;
 pub mod purge;
 pub mod reach;
 pub mod record;

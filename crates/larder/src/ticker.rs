@@ -29,7 +29,7 @@ pub struct Ticker {
     now: Cell<u64>,
     draining: Cell<bool>,
     ending: Cell<bool>,
-    seats: RefCell<Vec<Seat>>,
+    slots: RefCell<Vec<WaitSlot>>,
     free: RefCell<Vec<usize>>,
     /// Ticks since a wait began.
     quiet: Cell<u64>,
@@ -45,7 +45,7 @@ struct Rest {
 }
 
 #[derive(Default)]
-struct Seat {
+struct WaitSlot {
     /// The tick at which the wait is over; 0 when nobody waits.
     deadline: u64,
     wait: Wait,
@@ -54,7 +54,7 @@ struct Seat {
 
 /// What a wait came to when it was not what was waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum WaitEnd {
     /// The time is up.
     Late,
     /// The server is going down and this wait is for nothing in particular.
@@ -108,8 +108,8 @@ impl Ticker {
         if self.quiet.get() < QUIET_TICKS || self.draining.get() {
             return 1;
         }
-        let deadlines = self.seats.borrow();
-        let first = deadlines.iter().map(|seat| seat.deadline).filter(|&deadline| deadline != 0).min();
+        let deadlines = self.slots.borrow();
+        let first = deadlines.iter().map(|slot| slot.deadline).filter(|&deadline| deadline != 0).min();
         first.map_or(REST_TICKS_MAX, |first| first.saturating_sub(self.now.get()).min(REST_TICKS_MAX))
     }
 
@@ -131,11 +131,11 @@ impl Ticker {
     }
 
     fn wake_those_over(&self) {
-        for seat in self.seats.borrow_mut().iter_mut() {
-            let over = seat.deadline <= self.now.get() || self.ends(seat.wait).is_some();
-            if seat.deadline != 0
+        for slot in self.slots.borrow_mut().iter_mut() {
+            let over = slot.deadline <= self.now.get() || self.ends(slot.wait).is_some();
+            if slot.deadline != 0
                 && over
-                && let Some(waker) = seat.waker.take()
+                && let Some(waker) = slot.waker.take()
             {
                 waker.wake();
             }
@@ -168,11 +168,11 @@ impl Ticker {
     }
 
     /// Whether such a wait ends because the server goes down.
-    fn ends(&self, wait: Wait) -> Option<Over> {
+    fn ends(&self, wait: Wait) -> Option<WaitEnd> {
         match wait {
-            Wait::Idle => self.draining.get().then_some(Over::Draining),
+            Wait::Idle => self.draining.get().then_some(WaitEnd::Draining),
             Wait::Busy => None,
-            Wait::Request => self.ending.get().then_some(Over::Ending),
+            Wait::Request => self.ending.get().then_some(WaitEnd::Ending),
         }
     }
 
@@ -184,23 +184,23 @@ impl Ticker {
     /// A timer on this clock; one for each task, used again for each of its waits.
     pub fn timer(self: &Rc<Ticker>) -> Timer {
         self.stir();
-        let seat = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            self.seats.borrow_mut().push(Seat::default());
-            self.seats.borrow().len() - 1
+        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            self.slots.borrow_mut().push(WaitSlot::default());
+            self.slots.borrow().len() - 1
         });
-        Timer { ticker: Rc::clone(self), seat }
+        Timer { ticker: Rc::clone(self), slot }
     }
 }
 
 /// A task's place on its worker's clock.
 pub struct Timer {
     ticker: Rc<Ticker>,
-    seat: usize,
+    slot: usize,
 }
 
 impl Timer {
     /// Waits for `future`, at most `limit`.
-    pub async fn limit<T>(&self, limit: Duration, wait: Wait, future: impl Future<Output = T>) -> Result<T, Over> {
+    pub async fn limit<T>(&self, limit: Duration, wait: Wait, future: impl Future<Output = T>) -> Result<T, WaitEnd> {
         let mut future = pin!(future);
         let mut deadline = 0;
         let result = poll_fn(|cx| {
@@ -211,7 +211,7 @@ impl Timer {
                 self.ticker.stir();
                 deadline = self.ticker.now.get().saturating_add(ticks(limit));
             } else if deadline <= self.ticker.now.get() {
-                return Poll::Ready(Err(Over::Late));
+                return Poll::Ready(Err(WaitEnd::Late));
             }
             if let Some(over) = self.ticker.ends(wait) {
                 return Poll::Ready(Err(over));
@@ -225,11 +225,11 @@ impl Timer {
     }
 
     fn arm(&self, deadline: u64, wait: Wait, cx: &Context<'_>) {
-        let mut seats = self.ticker.seats.borrow_mut();
-        let seat = &mut seats[self.seat];
-        seat.deadline = deadline;
-        seat.wait = wait;
-        match &mut seat.waker {
+        let mut slots = self.ticker.slots.borrow_mut();
+        let slot = &mut slots[self.slot];
+        slot.deadline = deadline;
+        slot.wait = wait;
+        match &mut slot.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             empty => *empty = Some(cx.waker().clone()),
         }
@@ -237,14 +237,14 @@ impl Timer {
 
     /// The waker stays: most often the next wait of the same task takes it again.
     fn disarm(&self) {
-        self.ticker.seats.borrow_mut()[self.seat].deadline = 0;
+        self.ticker.slots.borrow_mut()[self.slot].deadline = 0;
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.ticker.seats.borrow_mut()[self.seat] = Seat::default();
-        self.ticker.free.borrow_mut().push(self.seat);
+        self.ticker.slots.borrow_mut()[self.slot] = WaitSlot::default();
+        self.ticker.free.borrow_mut().push(self.slot);
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
         ticker.wake_those_over();
     }
 
-    async fn over(ticks: u32, wait: Wait, drain: bool) -> Result<(), Over> {
+    async fn over(ticks: u32, wait: Wait, drain: bool) -> Result<(), WaitEnd> {
         let ticker = Ticker::new();
         let timer = ticker.timer();
         let wait = timer.limit(TICK * 3, wait, pending::<()>());
@@ -294,14 +294,14 @@ mod tests {
     fn a_wait_ends_after_its_limit_and_not_before() {
         run(async {
             assert_eq!(over(3, Wait::Busy, false).await, Ok(()));
-            assert_eq!(over(4, Wait::Busy, false).await, Err(Over::Late));
+            assert_eq!(over(4, Wait::Busy, false).await, Err(WaitEnd::Late));
         });
     }
 
     #[test]
     fn draining_ends_idle_waits_only() {
         run(async {
-            assert_eq!(over(1, Wait::Idle, true).await, Err(Over::Draining));
+            assert_eq!(over(1, Wait::Idle, true).await, Err(WaitEnd::Draining));
             assert_eq!(over(1, Wait::Busy, true).await, Ok(()));
             assert_eq!(over(1, Wait::Request, true).await, Ok(()));
         });
@@ -316,7 +316,7 @@ mod tests {
             ticker.drain();
             assert!(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await.is_pending());
             ticker.end();
-            assert_eq!(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await, Poll::Ready(Err(Over::Ending)));
+            assert_eq!(poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx))).await, Poll::Ready(Err(WaitEnd::Ending)));
         });
     }
 
@@ -355,7 +355,7 @@ mod tests {
                 result = wait => result,
                 () = clock => unreachable!("it goes on for ever"),
             };
-            assert_eq!(over, Err(Over::Late));
+            assert_eq!(over, Err(WaitEnd::Late));
             assert!(waited >= TICK, "{waited:?}");
             assert!(steps.borrow()[0] < REST_TICKS_MAX && steps.borrow()[1] == 1, "{steps:?}");
         });
@@ -379,6 +379,6 @@ mod tests {
         let ticker = Ticker::new();
         drop(ticker.timer());
         let (first, second) = (ticker.timer(), ticker.timer());
-        assert_eq!((first.seat, second.seat), (0, 1));
+        assert_eq!((first.slot, second.slot), (0, 1));
     }
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 /// The answer to a request.
-pub enum Answer {
+pub enum AnswerSource {
     /// Something of our own making.
     Page(Page),
     /// A response, from wherever its reader reads it.
@@ -66,13 +66,13 @@ const READ_BYTES_MAX: u64 = 1024 * 1024;
 pub async fn deliver<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
-    answer: Answer,
+    answer: AnswerSource,
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Ended {
     match answer {
-        Answer::Page(page) => deliver_page(stream, request, &page, record),
-        Answer::Entry { reader, kept, outcome, verbatim, refill } => {
+        AnswerSource::Page(page) => deliver_page(stream, request, &page, record),
+        AnswerSource::Entry { reader, kept, outcome, verbatim, refill } => {
             let name = name(stream.env(), record);
             let delivery = Delivery { request, kept: &kept, outcome, verbatim, now: record.stamp(), name };
             record.status = kept.head.status;

@@ -2,7 +2,7 @@
 //! client can still be answered; the bytes are passed on by `tunnel`.
 
 use super::Ended;
-use super::deliver::{self, Answer};
+use super::deliver::{self, AnswerSource};
 use super::stream::ClientStream;
 use crate::client::Client;
 use crate::env::{Env, PeerFacts};
@@ -183,12 +183,12 @@ async fn stay<S: ClientStream>(
     fetch::adopt(writer, head, connection, &request.method);
     let answer = match reader.arrival().await {
         Arrival::Head(kept) => {
-            Answer::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
+            AnswerSource::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
         }
-        Arrival::Failed(failure) => Answer::Page(deliver::failed(&failure, record)),
+        Arrival::Failed(failure) => AnswerSource::Page(deliver::failed(&failure, record)),
         Arrival::Use(..) | Arrival::Alone => {
             let what = "The origin's answer to an offer to change the protocol can't be passed on.";
-            Answer::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
+            AnswerSource::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
         }
     };
     Left::Stays(deliver::deliver(stream, request, answer, &mut None, record).await)

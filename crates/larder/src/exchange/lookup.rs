@@ -1,13 +1,13 @@
 //! The answer to a request that the rules let through: from the store, from a fetch that is under way, or from one that
 //! begins now.
 
-use super::deliver::{self, Answer};
+use super::deliver::{self, AnswerSource};
 use super::presence::{Gone, Presence};
 use super::stream::{BodyEnd, ClientStream};
 use super::upload::Upload;
 use super::why;
 use crate::env::{Env, PeerFacts};
-use crate::fetch::{self, Errand, Interim, Led, Order, Refill};
+use crate::fetch::{self, AttachedFetch, Fetch, FetchKind, Interim, Refill};
 use crate::page::Page;
 use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
@@ -34,10 +34,10 @@ pub async fn look_up<S: ClientStream>(
     body: RequestBody,
     upload: &mut Option<Upload>,
     record: &mut Record,
-) -> Answer {
+) -> AnswerSource {
     let Some((asked, joins)) = wants(request, body) else {
         if wants_stored_only(request) {
-            return Answer::Page(only_if_cached());
+            return AnswerSource::Page(only_if_cached());
         }
         let cause = unasked(request);
         return Box::pin(Relay { request, ask, body, cause }.answer(stream, upload, record)).await;
@@ -72,7 +72,7 @@ pub async fn look_up<S: ClientStream>(
                 visit.stored(hit, Outcome::HitRevalidating).await
             }
             Found::OnDisk(_) => None, // said only to who has not looked there
-            Found::Unsatisfiable => Some(Answer::Page(only_if_cached())),
+            Found::Unsatisfiable => Some(AnswerSource::Page(only_if_cached())),
             Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
             // What is not stored is asked for as the client asks: a condition or a range spares the rest.
             Found::Pass(reader, writer) if joins == Joins::No || !deliver::is_plain(&request.fields) => {
@@ -143,7 +143,7 @@ struct Visit<'a, S> {
 impl<S: ClientStream> Visit<'_, S> {
     /// A stored response. When some of what this request needs of it is missing, the first such part is asked for
     /// before the head goes out: that the object has changed is noticed in time.
-    async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<Answer> {
+    async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
         if hit.reader.is_seated() {
             for range in deliver::needed(self.request, &hit.stored, hit.length) {
                 if !hit.reader.is_ready(&range) {
@@ -154,7 +154,7 @@ impl<S: ClientStream> Visit<'_, S> {
                     Gap::None if !hit.is_current() => return None,
                     Gap::None => {}
                     Gap::Void => return None,
-                    Gap::Hole(_) if self.asked.only_if_cached() => return Some(Answer::Page(only_if_cached())),
+                    Gap::Hole(_) if self.asked.only_if_cached() => return Some(AnswerSource::Page(only_if_cached())),
                     Gap::Hole(hole) => {
                         if !hit.reader.entry().is_mendable() {
                             self.cache.drop_entry(hit.reader.entry());
@@ -166,9 +166,9 @@ impl<S: ClientStream> Visit<'_, S> {
                         }
                         let fill = hit.reader.entry().begin_fill(&hole)?;
                         let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
-                        let mut order = self.order(Errand::Hole, writer);
-                        order.fill = Some(fill);
-                        return self.arrive(order, reader, Cause::Partial, Some(hit), Patience::default()).await;
+                        let mut fetch = self.fetch(FetchKind::Hole, writer);
+                        fetch.fill = Some(fill);
+                        return self.arrive(fetch, reader, Cause::Partial, Some(hit), Patience::default()).await;
                     }
                 }
             }
@@ -178,11 +178,11 @@ impl<S: ClientStream> Visit<'_, S> {
 
     /// Asks for this request alone, word for word: the parts that one who authenticates gets are not put to those that all
     /// may have (RFC 9111 section 3.5).
-    async fn relay(&mut self) -> Option<Answer> {
+    async fn relay(&mut self) -> Option<AnswerSource> {
         let (reader, writer) = self.cache.alone(&key_of(self.ask, self.cache));
-        let order = self.order(Errand::Relay, writer);
-        let mut answer = Box::pin(self.arrive(order, reader, Cause::Partial, None, Patience::default())).await;
-        if let Some(Answer::Entry { verbatim, .. }) = &mut answer {
+        let fetch = self.fetch(FetchKind::Relay, writer);
+        let mut answer = Box::pin(self.arrive(fetch, reader, Cause::Partial, None, Patience::default())).await;
+        if let Some(AnswerSource::Entry { verbatim, .. }) = &mut answer {
             *verbatim = true;
         }
         answer
@@ -191,18 +191,18 @@ impl<S: ClientStream> Visit<'_, S> {
     /// Validates behind the answer, where that is this request's turn.
     fn refresh(&mut self, writer: Option<Writer>) {
         let Some(writer) = writer else { return };
-        let order = self.order(Errand::Share, writer);
-        self.record.leads(&order.notes);
-        fetch::lead(order);
+        let fetch = self.fetch(FetchKind::Share, writer);
+        self.record.leads(&fetch.notes);
+        fetch::start_detached(fetch);
     }
 
     /// Begins a fetch and waits for its answer.
-    async fn lead(&mut self, reader: Reader, writer: Writer, cause: Cause) -> Option<Answer> {
-        let errand = if fetch::asks_part(self.request) { Errand::Part } else { Errand::Share };
+    async fn lead(&mut self, reader: Reader, writer: Writer, cause: Cause) -> Option<AnswerSource> {
+        let kind = if fetch::asks_part(self.request) { FetchKind::Part } else { FetchKind::Share };
         let patience = self.patience();
-        let mut order = self.order(errand, writer);
-        order.silent_for = patience.limit;
-        self.arrive(order, reader, cause, None, patience).await
+        let mut fetch = self.fetch(kind, writer);
+        fetch.silent_for = patience.limit;
+        self.arrive(fetch, reader, cause, None, patience).await
     }
 
     /// Asks the origin for this request alone, as a HEAD or a request that is not to be stored does, where a stored response
@@ -213,20 +213,20 @@ impl<S: ClientStream> Visit<'_, S> {
         writer: Writer,
         cause: Cause,
         stand_in: StandIn,
-    ) -> Option<Answer> {
+    ) -> Option<AnswerSource> {
         let on_error = stand_in.why == policy::StandIn::OnError;
         let patience = self.patience();
-        let mut order = self.order(Errand::Relay, writer);
-        order.silent_for = patience.limit;
-        let interim = take_interim(&mut order);
-        why::begins(self.record, cause, &order.notes);
-        let instead = match self.arrival(fetch::begin(order), &interim, &mut reader, patience).await {
-            Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
+        let mut fetch = self.fetch(FetchKind::Relay, writer);
+        fetch.silent_for = patience.limit;
+        let interim = take_interim(&mut fetch);
+        why::begins(self.record, cause, &fetch.notes);
+        let instead = match self.arrival(fetch::attach(fetch), &interim, &mut reader, patience).await {
+            Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
             Ok(Arrived::Silent(hit)) => Some(hit),
             Ok(Arrived::News(Arrival::Head(kept))) if on_error && fetch::is_trouble(kept.head.status) => self.instead(),
             Ok(Arrived::News(Arrival::Head(kept))) => {
                 let outcome = Outcome::Miss(cause);
-                return Some(Answer::Entry { reader, kept, outcome, verbatim: true, refill: None });
+                return Some(AnswerSource::Entry { reader, kept, outcome, verbatim: true, refill: None });
             }
             Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead() {
                 None => return Some(failed(&failure, self.record)),
@@ -276,24 +276,24 @@ impl<S: ClientStream> Visit<'_, S> {
         hit
     }
 
-    /// Sends the order and waits. `mending` is the stored response that it completes.
+    /// Starts the fetch and waits. `mending` is the stored response that it completes.
     async fn arrive(
         &mut self,
-        mut order: Box<Order>,
+        mut fetch: Box<Fetch>,
         mut reader: Reader,
         cause: Cause,
         mending: Option<Hit>,
         patience: Patience,
-    ) -> Option<Answer> {
-        let interim = take_interim(&mut order);
-        why::begins(self.record, cause, &order.notes);
-        let arrival = match self.arrival(fetch::begin(order), &interim, &mut reader, patience).await {
+    ) -> Option<AnswerSource> {
+        let interim = take_interim(&mut fetch);
+        why::begins(self.record, cause, &fetch.notes);
+        let arrival = match self.arrival(fetch::attach(fetch), &interim, &mut reader, patience).await {
             Ok(Arrived::News(arrival)) => arrival,
             Ok(Arrived::Silent(hit)) => {
                 drop(reader);
                 return Box::pin(self.stored(hit, Outcome::HitError)).await;
             }
-            Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
+            Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
         };
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
@@ -317,24 +317,24 @@ impl<S: ClientStream> Visit<'_, S> {
     /// Waits for the head, for as long as the client does. Whoever waits for an origin first gets what is ready.
     async fn arrival(
         &mut self,
-        mut led: Led,
+        mut attached: AttachedFetch,
         interim: &Interim,
         reader: &mut Reader,
         mut patience: Patience,
     ) -> Result<Arrived, Gone> {
         if self.stream.unwritten_bytes() > 0 {
-            let _ = led.beside(self.stream.flush()).await;
+            let _ = attached.beside(self.stream.flush()).await;
         }
         self.stream.lend_buffers();
         let mut presence = Presence::new(self.stream.env());
         let arrived = loop {
-            let news = led.beside(poll_fn(|cx| news(interim, reader, cx)));
+            let news = attached.beside(poll_fn(|cx| news(interim, reader, cx)));
             match presence.wait_within(&*self.stream, patience.limit, news).await? {
-                Some(Step::Interim(head)) => {
+                Some(FetchEvent::Interim(head)) => {
                     self.stream.interim(&head);
-                    let _ = led.beside(self.stream.flush()).await;
+                    let _ = attached.beside(self.stream.flush()).await;
                 }
-                Some(Step::Arrival(arrival)) => break Arrived::News(arrival),
+                Some(FetchEvent::Arrival(arrival)) => break Arrived::News(arrival),
                 None => {
                     if let Some(hit) = self.time_is_up(reader, &mut patience) {
                         break Arrived::Silent(hit);
@@ -347,7 +347,7 @@ impl<S: ClientStream> Visit<'_, S> {
     }
 
     /// Waits for another request's fetch; its answer may be one for this request too.
-    async fn follow(&mut self, mut reader: Reader) -> Option<Answer> {
+    async fn follow(&mut self, mut reader: Reader) -> Option<AnswerSource> {
         let _ = self.stream.flush().await;
         let mut patience = self.patience();
         if reader.is_late()
@@ -364,7 +364,7 @@ impl<S: ClientStream> Visit<'_, S> {
                         return self.stored(hit, Outcome::HitError).await;
                     }
                 }
-                Err(Gone) => return Some(Answer::Page(deliver::client_gone())),
+                Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
             }
         };
         match arrival {
@@ -392,11 +392,11 @@ impl<S: ClientStream> Visit<'_, S> {
         }
     }
 
-    fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> Answer {
+    fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
         // Of what is not stored, nothing can be asked for a second time; and for one who wants stored answers only, nothing at all.
         let may_refill = reader.is_seated() && kept.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));
-        Answer::Entry { reader, kept, outcome, verbatim: false, refill }
+        AnswerSource::Entry { reader, kept, outcome, verbatim: false, refill }
     }
 
     fn refill(&self) -> Refill {
@@ -409,12 +409,12 @@ impl<S: ClientStream> Visit<'_, S> {
         }
     }
 
-    fn order(&mut self, errand: Errand, writer: Writer) -> Box<Order> {
-        order(
+    fn fetch(&mut self, kind: FetchKind, writer: Writer) -> Box<Fetch> {
+        new_fetch(
             self.stream.env(),
             self.stream.peer(),
             self.request,
-            (self.ask.clone(), errand),
+            (self.ask.clone(), kind),
             writer,
             self.record.notes(),
         )
@@ -447,22 +447,22 @@ enum Arrived {
 }
 
 /// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
-fn take_interim(order: &mut Order) -> Rc<Interim> {
+fn take_interim(fetch: &mut Fetch) -> Rc<Interim> {
     let interim = Rc::default();
-    order.interim = (order.request.version == Version::Http11).then(|| Rc::clone(&interim));
+    fetch.interim = (fetch.request.version == Version::Http11).then(|| Rc::clone(&interim));
     interim
 }
 
 /// What a fetch has brought for the one who leads it.
-enum Step {
+enum FetchEvent {
     Interim(ResponseHead),
     Arrival(Arrival),
 }
 
-fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<Step> {
+fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<FetchEvent> {
     match interim.next() {
-        Some(head) => Poll::Ready(Step::Interim(head)),
-        None => reader.poll_arrival(cx).map(Step::Arrival),
+        Some(head) => Poll::Ready(FetchEvent::Interim(head)),
+        None => reader.poll_arrival(cx).map(FetchEvent::Arrival),
     }
 }
 
@@ -475,7 +475,12 @@ struct Relay<'a> {
 }
 
 impl Relay<'_> {
-    async fn answer<S: ClientStream>(self, stream: &mut S, upload: &mut Option<Upload>, record: &mut Record) -> Answer {
+    async fn answer<S: ClientStream>(
+        self,
+        stream: &mut S,
+        upload: &mut Option<Upload>,
+        record: &mut Record,
+    ) -> AnswerSource {
         let cache = &stream.env().common.cache;
         let (reader, writer) = cache.alone(&key_of(&self.ask, cache));
         self.answer_into(reader, writer, stream, upload, record).await
@@ -488,21 +493,21 @@ impl Relay<'_> {
         stream: &mut S,
         upload: &mut Option<Upload>,
         record: &mut Record,
-    ) -> Answer {
-        let what = (self.ask, Errand::Relay);
-        let mut order = order(stream.env(), stream.peer(), self.request, what, writer, record.notes());
-        let interim = take_interim(&mut order);
-        why::begins(record, self.cause, &order.notes);
+    ) -> AnswerSource {
+        let what = (self.ask, FetchKind::Relay);
+        let mut fetch = new_fetch(stream.env(), stream.peer(), self.request, what, writer, record.notes());
+        let interim = take_interim(&mut fetch);
+        why::begins(record, self.cause, &fetch.notes);
         if self.body != RequestBody::None {
             let (sending, pieces) = Upload::new();
-            order.body = Some((pieces, self.body));
+            fetch.body = Some((pieces, self.body));
             *upload = Some(sending);
         }
-        let mut led = fetch::begin(order);
-        let _ = led.beside(stream.flush()).await;
+        let mut attached = fetch::attach(fetch);
+        let _ = attached.beside(stream.flush()).await;
         let mut presence = Presence::new(stream.env());
         loop {
-            let step = led.beside(async {
+            let step = attached.beside(async {
                 tokio::select! {
                     biased;
                     step = poll_fn(|cx| news(&interim, &mut reader, cx)) => Ok(step),
@@ -511,25 +516,25 @@ impl Relay<'_> {
             });
             let step = match presence.until_look(step).await {
                 Some(Ok(step)) => step,
-                None if presence.is_gone(stream) => return Answer::Page(deliver::client_gone()),
+                None if presence.is_gone(stream) => return AnswerSource::Page(deliver::client_gone()),
                 None | Some(Err(Ok(true))) => continue,
                 Some(Err(Ok(false))) => {
                     *upload = None;
                     continue;
                 }
                 Some(Err(Err(end))) => {
-                    return Answer::Page(deliver::page_for_body(&end));
+                    return AnswerSource::Page(deliver::page_for_body(&end));
                 }
             };
             match step {
-                Step::Interim(head) => {
+                FetchEvent::Interim(head) => {
                     stream.interim(&head);
-                    if led.beside(stream.flush()).await.is_err() {
-                        return Answer::Page(deliver::client_gone());
+                    if attached.beside(stream.flush()).await.is_err() {
+                        return AnswerSource::Page(deliver::client_gone());
                     }
                 }
-                Step::Arrival(Arrival::Head(kept)) => {
-                    return Answer::Entry {
+                FetchEvent::Arrival(Arrival::Head(kept)) => {
+                    return AnswerSource::Entry {
                         reader,
                         kept,
                         outcome: Outcome::Miss(self.cause),
@@ -537,8 +542,10 @@ impl Relay<'_> {
                         refill: None,
                     };
                 }
-                Step::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
-                Step::Arrival(Arrival::Use(..) | Arrival::Alone) => return Answer::Page(deliver::client_gone()),
+                FetchEvent::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
+                FetchEvent::Arrival(Arrival::Use(..) | Arrival::Alone) => {
+                    return AnswerSource::Page(deliver::client_gone());
+                }
             }
         }
     }
@@ -551,21 +558,21 @@ async fn step<S: ClientStream>(upload: &mut Option<Upload>, stream: &mut S) -> R
     }
 }
 
-fn order(
+fn new_fetch(
     env: &Rc<Env>,
     peer: &PeerFacts,
     request: &Rc<RequestHead>,
-    (ask, errand): (Ask, Errand),
+    (ask, kind): (Ask, FetchKind),
     writer: Writer,
     notes: Rc<Notes>,
-) -> Box<Order> {
-    Box::new(Order {
+) -> Box<Fetch> {
+    Box::new(Fetch {
         env: Rc::clone(env),
         ask,
         request: Rc::clone(request),
         client: peer.address,
         for_run: peer.listener.run.is_some(),
-        errand,
+        kind,
         writer,
         fill: None,
         body: None,
@@ -590,8 +597,8 @@ pub fn wants_stored_only(request: &RequestHead) -> bool {
     matches!(request.method, Method::Get | Method::Head) && Asked::of(request).only_if_cached()
 }
 
-fn failed(failure: &Failure, record: &mut Record) -> Answer {
-    Answer::Page(deliver::failed(failure, record))
+fn failed(failure: &Failure, record: &mut Record) -> AnswerSource {
+    AnswerSource::Page(deliver::failed(failure, record))
 }
 
 fn only_if_cached() -> Page {

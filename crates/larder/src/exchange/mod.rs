@@ -12,16 +12,16 @@ pub mod why;
 #[cfg(test)]
 pub mod broken;
 
+use crate::box_in_place::box_in_place;
 use crate::caught::caught;
 use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::page::Page;
-use crate::place;
 use crate::purge;
 use crate::record::Record;
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Verdict};
-use crate::ticker::{Over, Wait};
-use deliver::{Answer, Ended};
+use crate::ticker::{Wait, WaitEnd};
+use deliver::{AnswerSource, Ended};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
 use larder_wire::{Fault, FaultKind, Method, RequestHead};
@@ -108,9 +108,9 @@ async fn answer<S: ClientStream>(
     broken::may_break("travel", request);
     let mut upload = None;
     let answer = match body {
-        Err(fault) => Answer::Page(rules::fault_page(fault.kind, fault.detail)),
+        Err(fault) => AnswerSource::Page(rules::fault_page(fault.kind, fault.detail)),
         Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
-            Answer::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
+            AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
         }
         Ok(body) => match verdict.unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), request)) {
             Verdict::Allow(ask) => {
@@ -119,14 +119,14 @@ async fn answer<S: ClientStream>(
                 }
                 lookup::look_up(stream, request, ask, key, body, &mut upload, record).await
             }
-            Verdict::Answer(page) => Answer::Page(page),
+            Verdict::Answer(page) => AnswerSource::Page(page),
             Verdict::Purge(ask) => {
                 let common = std::sync::Arc::clone(&stream.env().common);
-                Answer::Page(purge::of_request(&common, request, &ask).await)
+                AnswerSource::Page(purge::of_request(&common, request, &ask).await)
             }
-            Verdict::Manager(path) => Answer::Page(manager_page(stream.env(), &path)),
-            Verdict::Echo => Answer::Page(echo(request)),
-            Verdict::Tunnel(..) => Answer::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")),
+            Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)),
+            Verdict::Echo => AnswerSource::Page(echo(request)),
+            Verdict::Tunnel(..) => AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")),
         },
     };
     deliver::deliver(stream, request, answer, &mut upload, record).await
@@ -181,7 +181,7 @@ async fn within_limits<S: ClientStream>(
 ) -> Left {
     let (env, limit) = (Rc::clone(stream.env()), stream.env().config().timeouts.request);
     let result = {
-        let caught = caught(place::boxed(|| way(stream, record)));
+        let caught = caught(box_in_place(|| way(stream, record)));
         env.ticker.timer().limit(limit.unwrap_or(Duration::MAX), Wait::Request, caught).await
     };
     let page = match result {
@@ -190,13 +190,17 @@ async fn within_limits<S: ClientStream>(
             env.tally.panics.add(1);
             broken_page()
         }
-        Err(Over::Ending | Over::Draining) => {
+        Err(WaitEnd::Ending | WaitEnd::Draining) => {
             let what = "This cache is going down, and does not wait for the request any longer.";
             Page::new(503, "going-down", what, "Send it again in a moment.").closing().with("Retry-After", "5")
         }
         // The client's turn, when the time was up.
-        Err(Over::Late) if !stream.body_is_over() => out_of_time(408, "The request did not come to its end in time."),
-        Err(Over::Late) => out_of_time(504, "There was no answer within the time that a request may take as a whole."),
+        Err(WaitEnd::Late) if !stream.body_is_over() => {
+            out_of_time(408, "The request did not come to its end in time.")
+        }
+        Err(WaitEnd::Late) => {
+            out_of_time(504, "There was no answer within the time that a request may take as a whole.")
+        }
     };
     Left::Stays(end_early(stream, request, &page, record))
 }

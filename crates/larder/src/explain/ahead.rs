@@ -325,8 +325,8 @@ impl Weighing<'_> {
             true => Revalidates::Yes,
             false => Revalidates::No,
         };
-        let errand = if self.joins == Joins::No { "relay" } else { "whole" };
-        to_origin(self.ask, cause, errand, revalidates, steps)
+        let kind = if self.joins == Joins::No { "relay" } else { "whole" };
+        to_origin(self.ask, cause, kind, revalidates, steps)
     }
 
     /// Some of what is wanted is not here.
@@ -344,11 +344,11 @@ fn only_if_cached(steps: &mut Vec<Decision>) -> End {
     End { status: Some(504), ..own(steps, text, "own") }
 }
 
-fn to_origin(ask: &Ask, cause: Cause, errand: &str, revalidates: Revalidates, steps: &mut Vec<Decision>) -> End {
+fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, steps: &mut Vec<Decision>) -> End {
     steps.push(Decision::Upstream {
         cause: cause.as_str().to_owned(),
         about: cause.about().to_owned(),
-        errand: errand.to_owned(),
+        kind: kind.to_owned(),
         origin: Some(ask.origin().to_string()),
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,

@@ -75,7 +75,7 @@ pub enum Decision {
         /// The cause in a sentence.
         about: String,
         /// What for: whole, part, hole, relay.
-        errand: String,
+        kind: String,
         /// Where to.
         origin: Option<String>,
         /// The target and the `Host` that it sees, of a request that might come.

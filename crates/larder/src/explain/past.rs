@@ -173,7 +173,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
     Decision::Upstream {
         cause: cause.as_str().to_owned(),
         about: cause.about().to_owned(),
-        errand: fetch.errand.get().to_owned(),
+        kind: fetch.kind.get().to_owned(),
         origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),

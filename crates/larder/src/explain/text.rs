@@ -141,7 +141,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Decision::Upstream {
         cause,
         about,
-        errand,
+        kind,
         origin,
         asks,
         reused,
@@ -159,7 +159,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if *conditional {
         f.write_str(" A stored answer was named, to be validated.")?;
     }
-    match errand.as_str() {
+    match kind.as_str() {
         "part" => f.write_str(" Only the part was asked for.")?,
         "hole" => f.write_str(" Only what is missing was asked for.")?,
         _ => {}

@@ -1,6 +1,6 @@
 //! Sends a request to an origin and waits for the final head; interim heads and the request's body on the way.
 
-use super::Order;
+use super::Fetch;
 use crate::client::Client;
 use crate::record::Reuse;
 use crate::request_body::{Piece, RequestBody};
@@ -13,7 +13,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// A final head, the connection on which the body follows, and what is left of the request's body.
-pub(super) struct Answer {
+pub(super) struct OriginAnswer {
     pub(super) head: ResponseHead,
     pub(super) times: Times,
     pub(super) connection: Connection,
@@ -74,10 +74,10 @@ fn framed(before: Vec<u8>, data: Bytes, after: &'static [u8]) -> Unsent {
     Bytes::from(before).chain(data).chain(Bytes::from_static(after))
 }
 
-impl Order {
+impl Fetch {
     /// Sends the request and waits for the final head. One retry, on a new connection, where RFC 9110 section
     /// 9.2.2 allows it: an idempotent request without a body whose kept-alive connection was closed unanswered.
-    pub(super) async fn ask_origin(&mut self, fields: &Fields) -> Result<Answer, UpstreamFault> {
+    pub(super) async fn ask_origin(&mut self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
         let method = self.request.method.clone();
         let repeatable = method.is_idempotent() && self.body.is_none();
         let first = if repeatable { Fresh::ReuseAllowed } else { Fresh::NewOnly };
@@ -89,7 +89,7 @@ impl Order {
         }
     }
 
-    async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<Answer, UpstreamFault> {
+    async fn attempt(&mut self, fields: &Fields, fresh: Fresh) -> Result<OriginAnswer, UpstreamFault> {
         let now = self.notes.attempt();
         let requested = self.env.stamp_at(now);
         if self.notes.attempts.get() > 1 {
@@ -109,7 +109,7 @@ impl Order {
                 connection.send(&bytes).await?;
                 let head = self.final_head(&mut connection).await?;
                 let times = self.answered(&head, requested);
-                Ok(Answer { head, times, connection, uplink: None })
+                Ok(OriginAnswer { head, times, connection, uplink: None })
             }
             Some((pieces, length)) => {
                 let chunked = length == RequestBody::Unknown;
@@ -117,7 +117,7 @@ impl Order {
                 let head = Box::pin(self.exchange(&mut connection, &mut uplink)).await?;
                 let times = self.answered(&head, requested);
                 let uplink = (!uplink.over).then(|| Box::new(uplink));
-                Ok(Answer { head, times, connection, uplink })
+                Ok(OriginAnswer { head, times, connection, uplink })
             }
         }
     }

@@ -1,18 +1,18 @@
 //! Asks an origin and fills an entry with the answer: the server side of the meeting place.
 //!
 //! A fetch goes on by itself: as a task of its own, or, until its head is here, within the task of the client that waits
-//! for it ([`Led`]). It outlives that client when [`Writer::room`] says so, and knows it only as the sender of a request
+//! for it ([`AttachedFetch`]). It outlives that client when [`Writer::room`] says so, and knows it only as the sender of a request
 //! body.
 
+use crate::box_in_place::box_in_place;
 use crate::clock;
 use crate::env::{Common, Env};
-use crate::place;
 use crate::reach;
 use crate::record::{Keeping, Notes};
 use crate::request_body::{Piece, RequestBody};
 use crate::rules::{Ask, Route};
 use crate::upstream::{Connection, UpstreamFault};
-use ask::Answer;
+use ask::OriginAnswer;
 use larder_cache::entry::{Entry, Failure, Fill, Said, Writer};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
@@ -30,17 +30,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 mod ask;
+mod attached;
 mod forward;
-mod led;
 mod part;
 mod pour;
 
+pub use attached::AttachedFetch;
 pub use forward::forwarded;
-pub use led::Led;
 pub use part::{Refill, asks_part};
 
 /// One request to an origin.
-pub struct Order {
+pub struct Fetch {
     /// The worker that fetches.
     pub env: Rc<Env>,
     /// What for, and where.
@@ -52,7 +52,7 @@ pub struct Order {
     /// It came through the listener of a `larder run`.
     pub for_run: bool,
     /// How it is changed on the way.
-    pub errand: Errand,
+    pub kind: FetchKind,
     /// Where the answer goes.
     pub writer: Writer,
     /// The hole of a stored response that the answer is to fill.
@@ -90,7 +90,7 @@ impl Interim {
 
 /// What a request is for; decides what of it the origin sees, and what becomes of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum FetchKind {
     /// The whole object, for the store and whoever follows: ranges and conditions of the client stay here.
     Share,
     /// The part that the client asked for first, for the store and whoever follows.
@@ -101,25 +101,25 @@ pub enum Errand {
     Relay,
 }
 
-impl Errand {
+impl FetchKind {
     /// The word that logs and pages show.
     pub fn as_str(self) -> &'static str {
         match self {
-            Errand::Share => "whole",
-            Errand::Part => "part",
-            Errand::Hole => "hole",
-            Errand::Relay => "relay",
+            FetchKind::Share => "whole",
+            FetchKind::Part => "part",
+            FetchKind::Hole => "hole",
+            FetchKind::Relay => "relay",
         }
     }
 
     /// The answer may be stored.
     fn is_shared(self) -> bool {
-        self != Errand::Relay
+        self != FetchKind::Relay
     }
 
     /// What is stored may stand in for the answer; what is missing of it can't stand in for itself.
     fn is_for_whole(self) -> bool {
-        matches!(self, Errand::Share | Errand::Part)
+        matches!(self, FetchKind::Share | FetchKind::Part)
     }
 }
 
@@ -132,93 +132,93 @@ enum Keepable {
 }
 
 /// Begins a fetch for a client that waits for its answer.
-pub fn begin(order: Box<Order>) -> Led {
-    let (env, watch) = (Rc::clone(&order.env), order.writer.watch(order.fill.as_ref()));
-    let asks = env.upstreams.asked(order.ask.connects_to());
-    match order.notes.sampled.get() {
-        None => Led::new(place::boxed(|| run(order)), watch, asks, env),
-        Some(_) => Led::new(Box::pin(run_traced(order)), watch, asks, env),
+pub fn attach(fetch: Box<Fetch>) -> AttachedFetch {
+    let (env, watch) = (Rc::clone(&fetch.env), fetch.writer.watch(fetch.fill.as_ref()));
+    let asks = env.upstreams.asked(fetch.ask.connects_to());
+    match fetch.notes.sampled.get() {
+        None => AttachedFetch::new(box_in_place(|| run(fetch)), watch, asks, env),
+        Some(_) => AttachedFetch::new(Box::pin(run_traced(fetch)), watch, asks, env),
     }
 }
 
 /// Begins a fetch behind an answer, as a task of its own.
-pub fn lead(order: Box<Order>) {
-    drop(begin(order));
+pub fn start_detached(fetch: Box<Fetch>) {
+    drop(attach(fetch));
 }
 
 /// The same for a fetch that has a place in a trace.
-async fn run_traced(order: Box<Order>) {
-    let (env, notes) = (Rc::clone(&order.env), Rc::clone(&order.notes));
-    let (method, url) = (order.request.method.clone(), order.ask.url_at_origin());
-    Box::pin(run(order)).await;
+async fn run_traced(fetch: Box<Fetch>) {
+    let (env, notes) = (Rc::clone(&fetch.env), Rc::clone(&fetch.notes));
+    let (method, url) = (fetch.request.method.clone(), fetch.ask.url_at_origin());
+    Box::pin(run(fetch)).await;
     if let Some(traces) = &env.common.traces {
         traces.end_fetch(&method, &url, &notes, &env.tally.spans);
     }
 }
 
-async fn run(mut order: Box<Order>) {
-    let mut fields = order.fields_for_origin();
-    let validates = order.errand.is_for_whole() && {
-        let about = order.asked_about();
+async fn run(mut fetch: Box<Fetch>) {
+    let mut fields = fetch.fields_for_origin();
+    let validates = fetch.kind.is_for_whole() && {
+        let about = fetch.asked_about();
         policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
     };
-    order.notes.conditional.set(validates);
-    order.notes.errand.set(order.errand.as_str());
-    let mut answer = match order.ask_origin(&fields).await {
+    fetch.notes.conditional.set(validates);
+    fetch.notes.kind.set(fetch.kind.as_str());
+    let mut answer = match fetch.ask_origin(&fields).await {
         Ok(answer) => answer,
-        Err(fault) => return give_up(order, &fault),
+        Err(fault) => return give_up(fetch, &fault),
     };
     if validates && answer.head.status == 304 {
-        if let Some(validated) = freshen(&order, &answer) {
+        if let Some(validated) = freshen(&fetch, &answer) {
             answer.connection.release();
             return match validated.for_all {
-                true => order.writer.redirect_with(&validated.entry, validated.own),
-                false => order.writer.redirect_alone(&validated.entry, validated.own),
+                true => fetch.writer.redirect_with(&validated.entry, validated.own),
+                false => fetch.writer.redirect_alone(&validated.entry, validated.own),
             };
         }
         // It names nothing that is stored here: the whole is asked for.
         answer.connection.release();
-        answer = match order.ask_anew().await {
+        answer = match fetch.ask_anew().await {
             Ok(answer) => answer,
-            Err(fault) => return give_up(order, &fault),
+            Err(fault) => return give_up(fetch, &fault),
         };
     }
-    if let Some(fill) = order.fill.take() {
-        match part::fill(&order, fill, &answer) {
+    if let Some(fill) = fetch.fill.take() {
+        match part::fill(&fetch, fill, &answer) {
             part::Filled::By(filled) => {
                 let (fill, own) = *filled;
-                order.writer.redirect_with(fill.entry(), own);
-                let sink = Sink::Hole(fill, Arc::clone(&order.env.common.cache));
+                fetch.writer.redirect_with(fill.entry(), own);
+                let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
                 let poured = pour(sink, answer.connection, None).await;
-                return poured.unwrap_or_else(|word| order.notes.broke_off(word));
+                return poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
             }
             part::Filled::ByAnother => {}
             part::Filled::AskAgain => {
                 drop(answer);
-                if order.writer.readers() == 0 {
+                if fetch.writer.readers() == 0 {
                     // It was for the rest of an answer that has begun: that one has been told.
                     return;
                 }
-                order.errand = Errand::Part;
-                answer = match order.ask_anew().await {
+                fetch.kind = FetchKind::Part;
+                answer = match fetch.ask_anew().await {
                     Ok(answer) => answer,
-                    Err(fault) => return give_up(order, &fault),
+                    Err(fault) => return give_up(fetch, &fault),
                 };
             }
         }
     }
-    let Answer { head, times, connection, uplink } = answer;
-    if order.errand.is_for_whole()
+    let OriginAnswer { head, times, connection, uplink } = answer;
+    if fetch.kind.is_for_whole()
         && is_trouble(head.status)
-        && let Some(stale) = order.stale_instead(policy::stale_if_error)
+        && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
     {
-        return order.writer.redirect(&stale, Said::StaleIfError);
+        return fetch.writer.redirect(&stale, Said::StaleIfError);
     }
-    invalidate_changed(&order.env.common, &order.request.method, &order.ask, &head);
-    let declared = declared_length(&head, &order.request.method, connection.framing());
-    let notes = Rc::clone(&order.notes);
-    let keepable = order.keepable(&connection);
-    let Some(sink) = publish(order, head, declared, times, keepable) else { return };
+    invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
+    let declared = declared_length(&head, &fetch.request.method, connection.framing());
+    let notes = Rc::clone(&fetch.notes);
+    let keepable = fetch.keepable(&connection);
+    let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
     if sink.readers() > 1 {
         // Everybody gets the head before the body takes the worker's time.
         tokio::task::yield_now().await;
@@ -226,9 +226,9 @@ async fn run(mut order: Box<Order>) {
     pour(sink, connection, uplink).await.unwrap_or_else(|word| notes.broke_off(word));
 }
 
-impl Order {
+impl Fetch {
     /// Sends the request once more, as it is to be by now.
-    async fn ask_anew(&mut self) -> Result<Answer, UpstreamFault> {
+    async fn ask_anew(&mut self) -> Result<OriginAnswer, UpstreamFault> {
         let fields = self.fields_for_origin();
         Box::pin(self.ask_origin(&fields)).await
     }
@@ -239,10 +239,10 @@ impl Order {
         if matches!(self.body, Some((_, RequestBody::Unknown))) {
             fields.push("Transfer-Encoding", "chunked");
         }
-        match self.errand {
-            Errand::Relay => {}
-            Errand::Part => part::ask_first(&mut fields),
-            Errand::Share | Errand::Hole => part::ask_whole(&mut fields),
+        match self.kind {
+            FetchKind::Relay => {}
+            FetchKind::Part => part::ask_first(&mut fields),
+            FetchKind::Share | FetchKind::Hole => part::ask_whole(&mut fields),
         }
         if let Some(fill) = &self.fill {
             part::ask_hole(&mut fields, fill);
@@ -351,21 +351,21 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
     }
 }
 
-fn give_up(order: Box<Order>, fault: &UpstreamFault) {
-    order.notes.trouble.set(Some(fault.kind.as_str()));
-    if order.errand.is_for_whole() {
+fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
+    fetch.notes.trouble.set(Some(fault.kind.as_str()));
+    if fetch.kind.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
             policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
         };
-        if let Some(stale) = order.stale_instead(permits) {
-            return order.writer.redirect(&stale, Said::StaleIfError);
+        if let Some(stale) = fetch.stale_instead(permits) {
+            return fetch.writer.redirect(&stale, Said::StaleIfError);
         }
     }
-    tracing::debug!(url = %order.ask.url, %fault, "fetch failed");
-    if let Some(fill) = order.fill {
+    tracing::debug!(url = %fetch.ask.url, %fault, "fetch failed");
+    if let Some(fill) = fetch.fill {
         fill.fail(failure(fault));
     }
-    order.writer.fail(failure(fault));
+    fetch.writer.fail(failure(fault));
 }
 
 /// What a fault upstream means for the client.
@@ -385,31 +385,31 @@ struct Validated {
 
 /// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section
 /// 4.3.4). Gives the one that answers this request, if one does.
-fn freshen(order: &Order, answer: &Answer) -> Option<Validated> {
-    if order.keepable(&answer.connection) == Keepable::No {
+fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
+    if fetch.keepable(&answer.connection) == Keepable::No {
         return None;
     }
     let (head, times) = (&answer.head, answer.times);
-    let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = order.asked_about().collect();
+    let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = fetch.asked_about().collect();
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
     let own = |stored, head| {
-        let (head, terms) = policy::answer_to_asker(stored, head, times, order.policy());
+        let (head, terms) = policy::answer_to_asker(stored, head, times, fetch.policy());
         StoredHead::new(head, Some(terms), times.received)
     };
     let Some(&at) = policy::named_by(&set, head).first() else {
         let (entry, stored, terms) = *asked.iter().find(|(_, _, terms)| is_weakly_named(terms, head))?;
         let mut head = head.clone();
         head.fields.remove("ETag");
-        let for_all = renew(order, entry, (stored, terms), &head, times);
+        let for_all = renew(fetch, entry, (stored, terms), &head, times);
         return Some(Validated { entry: Arc::clone(entry), own: own(stored, &head), for_all });
     };
     let (chosen, stored_of_chosen, _) = asked[at];
     let strong = ETag::of(&head.fields).filter(|tag| !tag.weak);
     let mut for_all = true;
-    for (entry, stored, terms) in order.stored() {
+    for (entry, stored, terms) in fetch.stored() {
         let named = strong.as_ref().is_some_and(|tag| terms.etag.as_ref().is_some_and(|own| own.strong_eq(tag)));
         if named || Arc::ptr_eq(entry, chosen) {
-            for_all &= renew(order, entry, (stored, terms), head, times);
+            for_all &= renew(fetch, entry, (stored, terms), head, times);
         }
     }
     Some(Validated { entry: Arc::clone(chosen), own: own(stored_of_chosen, head), for_all })
@@ -417,24 +417,24 @@ fn freshen(order: &Order, answer: &Answer) -> Option<Validated> {
 
 /// False when the 304 is for the one who asked alone.
 fn renew(
-    order: &Order,
+    fetch: &Fetch,
     entry: &Arc<Entry>,
     stored: (&ResponseHead, &Terms),
     head: &ResponseHead,
     times: Times,
 ) -> bool {
-    let why = match policy::renew(&order.request, stored, head, times, order.policy()) {
+    let why = match policy::renew(&fetch.request, stored, head, times, fetch.policy()) {
         Ok((head, terms)) => {
-            entry.renew(StoredHead::new(head, Some(terms), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
             return true;
         }
         Err(why) => why,
     };
-    let cache = &order.env.common.cache;
-    order.notes.keeping.replace(Some(Keeping::Not(why)));
-    cache.mark_pass(order.writer.key().text(), times.received, why);
+    let cache = &fetch.env.common.cache;
+    fetch.notes.keeping.replace(Some(Keeping::Not(why)));
+    cache.mark_pass(fetch.writer.key().text(), times.received, why);
     // What is for one user says nothing of what others have; what forbids to keep it says it to all.
-    if policy::may_update(&order.request, head, order.policy()).is_ok() {
+    if policy::may_update(&fetch.request, head, fetch.policy()).is_ok() {
         cache.drop_entry(entry);
     }
     false
@@ -449,46 +449,46 @@ fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
 
 /// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
 fn publish(
-    mut order: Box<Order>,
+    mut fetch: Box<Fetch>,
     mut head: ResponseHead,
     declared: Option<u64>,
     times: Times,
     keepable: Keepable,
 ) -> Option<Sink> {
-    let cache = Arc::clone(&order.env.common.cache);
-    let too_long = declared.is_some_and(|length| !order.writer.takes(length));
-    let settings = order.policy();
+    let cache = Arc::clone(&fetch.env.common.cache);
+    let too_long = declared.is_some_and(|length| !fetch.writer.takes(length));
+    let settings = fetch.policy();
     policy::dated(&mut head, times.received);
-    let storable = match order.errand {
+    let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
-        Errand::Relay => Storable::No(NotStored::Method),
+        FetchKind::Relay => Storable::No(NotStored::Method),
         // Nobody asked for a part.
-        Errand::Share | Errand::Hole if head.status == 206 => Storable::No(NotStored::Partial),
-        _ => policy::storable(&order.request, &head, times, settings),
+        FetchKind::Share | FetchKind::Hole if head.status == 206 => Storable::No(NotStored::Partial),
+        _ => policy::storable(&fetch.request, &head, times, settings),
     };
     match storable {
-        Storable::Yes(_) if too_long => pass(&mut order, head, declared, NotStored::TooLong, times),
+        Storable::Yes(_) if too_long => pass(&mut fetch, head, declared, NotStored::TooLong, times),
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
                 let weighed = Weighed::of(&terms, times.received);
-                order.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
+                fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, times);
-                let fill = order.writer.store_part(kept, &range, length);
+                let fill = fetch.writer.store_part(kept, &range, length);
                 return fill.map(|fill| Sink::Hole(fill, Arc::clone(&cache)));
             }
-            None => pass(&mut order, head, declared, NotStored::Partial, times),
+            None => pass(&mut fetch, head, declared, NotStored::Partial, times),
         },
         Storable::Yes(terms) => {
             let weighed = Weighed::of(&terms, times.received);
             let kept = kept(head, terms, settings, times);
-            order.writer.store(kept, declared);
-            let on_disk = order.writer.is_admitted();
-            order.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
+            fetch.writer.store(kept, declared);
+            let on_disk = fetch.writer.is_admitted();
+            fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
-        Storable::No(why) => pass(&mut order, head, declared, why, times),
+        Storable::No(why) => pass(&mut fetch, head, declared, why, times),
     }
-    Some(Sink::Entry(order.writer))
+    Some(Sink::Entry(fetch.writer))
 }
 
 /// The head as it is kept, and as the first client gets it.
@@ -505,20 +505,20 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
 }
 
 /// Publishes a head whose answer is for the one who asked, and remembers that.
-fn pass(order: &mut Order, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
-    if order.errand.is_shared() {
-        order.notes.keeping.replace(Some(Keeping::Not(why)));
-        order.env.common.cache.mark_pass(order.writer.key().text(), times.received, why);
-        if head.status < 500 && why != NotStored::Address && order.speaks_for_all(&head) {
-            order.forget_selected();
+fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
+    if fetch.kind.is_shared() {
+        fetch.notes.keeping.replace(Some(Keeping::Not(why)));
+        fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
+        if head.status < 500 && why != NotStored::Address && fetch.speaks_for_all(&head) {
+            fetch.forget_selected();
         }
-    } else if order.request.method == Method::Head && why != NotStored::Address {
-        order.learn_from_head(&head, times);
+    } else if fetch.request.method == Method::Head && why != NotStored::Address {
+        fetch.learn_from_head(&head, times);
     }
     hop::strip(&mut head.fields);
-    state_length(&mut head, declared, &order.request.method);
-    let why = order.errand.is_shared().then_some(why);
-    order.writer.pass(StoredHead::passing(head, why, times.received), declared);
+    state_length(&mut head, declared, &fetch.request.method);
+    let why = fetch.kind.is_shared().then_some(why);
+    fetch.writer.pass(StoredHead::passing(head, why, times.received), declared);
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.

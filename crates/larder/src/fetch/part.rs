@@ -5,7 +5,7 @@
 //! first of several), and so does each hole of a stored one, guarded by `If-Range`. When at least half of an object
 //! is here after an answer and not more than `abandoned_bytes_max` are missing, the rest is fetched behind it.
 
-use super::{Answer, Errand, Keepable, Order, lead};
+use super::{Fetch, FetchKind, Keepable, OriginAnswer, start_detached};
 use crate::env::Env;
 use crate::rules::Ask;
 use larder_cache::entry::{Entry, Fill};
@@ -83,7 +83,7 @@ pub(super) enum Filled {
 const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the answer to a request for a hole.
-pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
+pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Filled {
     let times = answer.times;
     // Its time is that of its arrival where the origin says none, as for every other answer (RFC 9110 section 6.6.1): a time
     // of change is a strong validator beside it only.
@@ -91,28 +91,28 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
     policy::dated(&mut head, times.received);
     let head = &head;
     let entry = Arc::clone(fill.entry());
-    let keepable = order.keepable(&answer.connection);
+    let keepable = fetch.keepable(&answer.connection);
     // An answer that has begun goes on with these bytes: it can't be begun anew.
-    let may_ask_again = order.writer.readers() > 0;
-    let is_refused = head.status == 206 && may_ask_again && is_refused(order, &entry, head, times);
+    let may_ask_again = fetch.writer.readers() > 0;
+    let is_refused = head.status == 206 && may_ask_again && is_refused(fetch, &entry, head, times);
     if is_refused && keepable != Keepable::No {
-        order.env.common.cache.drop_entry(&entry);
+        fetch.env.common.cache.drop_entry(&entry);
     }
-    if is_refused || keepable == Keepable::No || !order.speaks_for_all(head) {
+    if is_refused || keepable == Keepable::No || !fetch.speaks_for_all(head) {
         // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
         // reads it would ask for it again and again.
-        if order.writer.readers() > 0 {
+        if fetch.writer.readers() > 0 {
             fill.give_back();
         }
         let ask_again = keepable == Keepable::No || head.status == 206 || head.status == 412;
         return if ask_again { Filled::AskAgain } else { Filled::ByAnother };
     }
-    let cache = &order.env.common.cache;
+    let cache = &fetch.env.common.cache;
     match head.status {
         206 => {
             // The head is renewed before those who wait are woken, so that they see its age.
             if let Some((bytes, _)) = whole_of(head).filter(|_| continues(&entry, head))
-                && let Some(own) = renew(order, &entry, head, times)
+                && let Some(own) = renew(fetch, &entry, head, times)
                 && fill.confirm(&bytes)
             {
                 return Filled::By(Box::new((fill, own)));
@@ -129,7 +129,7 @@ pub(super) fn fill(order: &Order, mut fill: Fill, answer: &Answer) -> Filled {
             // A part of the new one is enough for who asks for a part, unless all of it is short.
             let short = head.fields.text("Content-Length").and_then(|length| length.parse().ok());
             let short = short.is_some_and(|length: u64| length <= WHOLE_BYTES_MAX);
-            if short || !asks_part(&order.request) { Filled::ByAnother } else { Filled::AskAgain }
+            if short || !asks_part(&fetch.request) { Filled::ByAnother } else { Filled::AskAgain }
         }
         404 | 410 => {
             cache.drop_entry(&entry);
@@ -154,36 +154,36 @@ fn continues(entry: &Entry, head: &ResponseHead) -> bool {
 
 /// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for the one
 /// who asked alone, and those who wait for them too ask for themselves.
-fn is_refused(order: &Order, entry: &Entry, head: &ResponseHead, times: Times) -> bool {
+fn is_refused(fetch: &Fetch, entry: &Entry, head: &ResponseHead, times: Times) -> bool {
     let kept = entry.stored_head();
     let Some((kept, terms)) = kept.as_ref().and_then(|kept| Some((kept, kept.terms.as_ref()?))) else { return false };
     let stored = stored_head(entry, kept);
     // What an answer says because of who asked says nothing of what others have.
-    policy::may_update(&order.request, head, order.policy()).is_ok()
+    policy::may_update(&fetch.request, head, fetch.policy()).is_ok()
         && policy::may_combine(&stored, head)
-        && policy::completed(&order.request, (&stored, terms), head, times, order.policy()).is_err()
+        && policy::completed(&fetch.request, (&stored, terms), head, times, fetch.policy()).is_err()
 }
 
 /// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
 /// brings its bytes, which the validator vouches for, and its age: all fields stay what they were.
-fn renew(order: &Order, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<StoredHead> {
+fn renew(fetch: &Fetch, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<StoredHead> {
     let kept = entry.stored_head()?;
     let terms = kept.terms.as_ref()?;
-    let settings = order.policy();
+    let settings = fetch.policy();
     let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
     own.fields.remove("Content-Length");
     own_terms.initial_age = own_terms.initial_age.max(terms.age(times.received));
-    match policy::completed(&order.request, (&stored_head(entry, &kept), terms), head, times, settings) {
+    match policy::completed(&fetch.request, (&stored_head(entry, &kept), terms), head, times, settings) {
         Ok((mut head, terms)) => {
             head.fields.remove("Content-Length");
-            entry.renew(StoredHead::new(head, Some(terms), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
         }
         Err(NotStored::SetCookie) => {
             let older = Terms { received: times.received, initial_age: own_terms.initial_age, ..terms.clone() };
-            entry.renew(StoredHead::new(kept.head.clone(), Some(older), times.received), order.writer.epoch());
+            entry.renew(StoredHead::new(kept.head.clone(), Some(older), times.received), fetch.writer.epoch());
         }
         // It is the answer to those who asked before; nobody else gets it.
-        Err(_) => order.env.common.cache.drop_entry(entry),
+        Err(_) => fetch.env.common.cache.drop_entry(entry),
     }
     Some(StoredHead::new(own, Some(own_terms), times.received))
 }
@@ -205,8 +205,8 @@ pub struct Refill {
 impl Refill {
     /// Has a hole filled, behind whoever waits for it. False when it can't be.
     pub fn begin(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> bool {
-        let Some(order) = self.order(entry, hole) else { return false };
-        lead(order);
+        let Some(fetch) = self.fetch(entry, hole) else { return false };
+        start_detached(fetch);
         true
     }
 
@@ -221,8 +221,8 @@ impl Refill {
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
                 // Nobody waits for it.
                 let Some(_leave) = self.env.upstreams.asked(self.ask.connects_to()).unread() else { return };
-                let Some(order) = self.order(&entry, &hole) else { return };
-                Box::pin(super::run(order)).await;
+                let Some(fetch) = self.fetch(&entry, &hole) else { return };
+                Box::pin(super::run(fetch)).await;
                 // It was not filled: the origin is in trouble, or has something else now.
                 if entry.worthwhile_hole(bytes_max).is_some_and(|still| still.start <= hole.start) {
                     return;
@@ -231,16 +231,16 @@ impl Refill {
         });
     }
 
-    fn order(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Box<Order>> {
+    fn fetch(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Box<Fetch>> {
         let fill = entry.begin_fill(hole)?;
         let (_, writer) = self.env.common.cache.beside(entry.key().text());
-        Some(Box::new(Order {
+        Some(Box::new(Fetch {
             env: Rc::clone(&self.env),
             ask: self.ask.clone(),
             request: Rc::clone(&self.request),
             client: self.client,
             for_run: self.for_run,
-            errand: Errand::Hole,
+            kind: FetchKind::Hole,
             writer,
             fill: Some(fill),
             body: None,

@@ -13,7 +13,7 @@ use crate::partial_heads::{Crowded, HeadUnderWay};
 use crate::permit::ConnectionPermit;
 use crate::request_body::Piece;
 use crate::socket::{OtherSide, Socket};
-use crate::ticker::{Over, Timer, Wait};
+use crate::ticker::{Timer, Wait, WaitEnd};
 use crate::wire::Wire;
 use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::Decoder;
@@ -357,7 +357,7 @@ impl Connection {
                 Ok(())
             }
             Ok(Err(_)) => Err(if self.inbox.is_empty() { End::Quiet } else { End::Broken }),
-            Err(Over::Late) if !self.inbox.is_empty() => Err(End::Late),
+            Err(WaitEnd::Late) if !self.inbox.is_empty() => Err(End::Late),
             Err(_) => Err(End::Quiet),
         }
     }

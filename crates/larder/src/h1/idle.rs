@@ -11,10 +11,10 @@
 
 use super::Workspace;
 use super::connection::{Connection, HEAD_READ_BYTES_MAX};
-use super::serve::{self, Start, Step};
+use super::serve::{self, NextState, Start};
 use crate::caught;
 use crate::socket::Socket;
-use crate::ticker::{Over, TICK, Wait};
+use crate::ticker::{TICK, Wait, WaitEnd};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll as Descriptor, Registry, Token};
 use std::cell::{Cell, RefCell};
@@ -65,7 +65,7 @@ struct Batch {
 /// A connection whose requests were answered as far as that needs no wait.
 struct Served {
     connection: Box<Connection>,
-    step: Step,
+    state: NextState,
     /// There may be more to read, which the descriptor will not report.
     more: bool,
 }
@@ -165,14 +165,14 @@ impl IdleConnections {
 
     /// Writes the answers of a connection and decides where it goes.
     fn write(&self, served: Served, reads_left: u8) {
-        let Served { mut connection, step, more } = served;
-        let start = match step {
-            Step::Goes(start) => *start,
-            Step::Waits | Step::Closes => match connection.write_now() {
+        let Served { mut connection, state, more } = served;
+        let start = match state {
+            NextState::Goes(start) => *start,
+            NextState::Waits | NextState::Closes => match connection.write_now() {
                 Err(_) => return connection.drop_now(),
-                Ok(false) if step.closes() => Start::Close,
-                Ok(true) if step.closes() && connection.is_over() => return connection.drop_now(),
-                Ok(true) if step.closes() => Start::Close,
+                Ok(false) if state.closes() => Start::Close,
+                Ok(true) if state.closes() && connection.is_over() => return connection.drop_now(),
+                Ok(true) if state.closes() => Start::Close,
                 Ok(true) if !more => return self.park(connection),
                 Ok(true) if reads_left > 0 => return self.serve_one(connection, reads_left - 1),
                 Ok(_) => Start::Rest,
@@ -292,8 +292,8 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
     let bytes = match connection.read_now(room) {
         Ok(bytes @ 1..) => bytes,
         Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock => return Some(Served { connection, step: Step::Waits, more: false }),
-            io::ErrorKind::Interrupted => return Some(Served { connection, step: Step::Waits, more: true }),
+            io::ErrorKind::WouldBlock => return Some(Served { connection, state: NextState::Waits, more: false }),
+            io::ErrorKind::Interrupted => return Some(Served { connection, state: NextState::Waits, more: true }),
             _ => {
                 connection.drop_now();
                 return None;
@@ -307,10 +307,10 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
     connection.borrow_outbox();
     // A broken invariant ends one connection, not the worker (invariant 12).
     match catch_unwind(AssertUnwindSafe(|| serve::at_once(&mut connection, &room[..bytes]))) {
-        Ok(step) => Some(Served { connection, step, more: more || bytes == room.len() }),
+        Ok(state) => Some(Served { connection, state, more: more || bytes == room.len() }),
         Err(_) => {
             serve::broken(&mut connection);
-            Some(Served { connection, step: Step::Closes, more: false })
+            Some(Served { connection, state: NextState::Closes, more: false })
         }
     }
 }
@@ -372,8 +372,8 @@ async fn keep(space: Rc<Workspace>, poll: Rc<TcpStream>) {
         match timer.limit(left, Wait::Idle, idle.batches(&space, &poll)).await {
             // Other tasks first, after so many connections.
             Ok(Ok(())) => tokio::task::yield_now().await,
-            Err(Over::Late) => {}
-            Err(Over::Draining | Over::Ending) => break,
+            Err(WaitEnd::Late) => {}
+            Err(WaitEnd::Draining | WaitEnd::Ending) => break,
             Ok(Err(error)) => {
                 tracing::error!(%error, "cannot wait for clients");
                 break;

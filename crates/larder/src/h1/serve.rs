@@ -31,7 +31,7 @@ pub enum Start {
 }
 
 /// What becomes of a connection whose requests were answered as far as that needs no wait.
-pub enum Step {
+pub enum NextState {
     /// It waits for the next request, once the outbox is written.
     Waits,
     /// It is closed, once the outbox is written.
@@ -40,10 +40,10 @@ pub enum Step {
     Goes(Box<Start>),
 }
 
-impl Step {
+impl NextState {
     /// Nothing more is read.
     pub fn closes(&self) -> bool {
-        matches!(self, Step::Closes)
+        matches!(self, NextState::Closes)
     }
 }
 
@@ -58,28 +58,28 @@ pub struct Begun {
 }
 
 /// Answers the requests in bytes that were read on a connection on which nothing else is under way.
-pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> Step {
+pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> NextState {
     let step = loop {
-        let Some(mut request) = connection.request_of(&mut read) else { break Step::Goes(Box::new(Start::Rest)) };
+        let Some(mut request) = connection.request_of(&mut read) else { break NextState::Goes(Box::new(Start::Rest)) };
         // A head whose memo holds did not want to leave the last time either.
         if !request.memo_is_valid && leaves_http(&request) {
             let record = connection.space.env.begin_guarded(&request, &connection.peer);
-            break Step::Goes(Box::new(Start::Leaves(request.head, record)));
+            break NextState::Goes(Box::new(Start::Leaves(request.head, record)));
         }
         let next = match quick::answer(connection, &mut request) {
             Quick::Answered(next) => next,
-            Quick::Waits(begun) => break Step::Goes(Box::new(Start::Request(request.head, begun))),
+            Quick::Waits(begun) => break NextState::Goes(Box::new(Start::Request(request.head, begun))),
         };
         connection.space.heads.keep(connection.peer.address, request);
         match next {
-            Next::Continue if read.is_empty() => return Step::Waits,
+            Next::Continue if read.is_empty() => return NextState::Waits,
             // A client that sends requests and reads no answers must not fill the outbox with them.
-            Next::Continue if connection.is_full() => break Step::Goes(Box::new(Start::Rest)),
+            Next::Continue if connection.is_full() => break NextState::Goes(Box::new(Start::Rest)),
             Next::Continue => {}
-            Next::Close => break Step::Closes,
+            Next::Close => break NextState::Closes,
             Next::Cut => {
                 connection.end_by_reset();
-                break Step::Closes;
+                break NextState::Closes;
             }
         }
     };

@@ -1,7 +1,7 @@
 //! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
 
 use super::{Number, Record};
-use crate::ahead::ahead;
+use crate::prefetch::prefetch;
 use larder_cache::key::Key;
 use larder_wire::Method;
 use std::cell::{Cell, RefCell};
@@ -164,18 +164,18 @@ impl Ring {
 /// found by way of the one before (decision 022).
 fn look_ahead(held: &VecDeque<Box<Record>>) {
     if let Some(record) = held.get(8) {
-        ahead(&**record);
+        prefetch(&**record);
     }
     if let Some(record) = held.get(5) {
         if let Some(start) = record.url.as_bytes().first() {
-            ahead(start);
+            prefetch(start);
         }
         if let Some(detail) = &record.detail {
-            ahead(&**detail);
+            prefetch(&**detail);
         }
     }
     if let Some(detail) = held.get(2).and_then(|record| record.detail.as_ref()) {
-        detail.ahead();
+        detail.prefetch();
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::Cause;
 use super::ring::beginning;
-use crate::ahead::ahead;
+use crate::prefetch::prefetch;
 use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
@@ -197,12 +197,12 @@ impl Detail {
     }
 
     /// Asks for what it refers to, because it will be read soon.
-    pub(super) fn ahead(&self) {
+    pub(super) fn prefetch(&self) {
         if let Some((_, notes)) = &self.fetches.first {
-            ahead(&**notes);
+            prefetch(&**notes);
         }
         if let Some(key) = &self.key {
-            ahead(key.text());
+            prefetch(key.text());
         }
     }
 
@@ -336,7 +336,7 @@ pub struct Notes {
     /// What became of the answer.
     pub keeping: RefCell<Option<Keeping>>,
     /// What the fetch was for.
-    pub errand: Cell<&'static str>,
+    pub kind: Cell<&'static str>,
     /// The word for the origin's trouble.
     pub trouble: Cell<Option<&'static str>>,
     /// Its place in a trace, when its request is sampled.
@@ -363,7 +363,7 @@ impl Default for Notes {
             status: Cell::new(None),
             conditional: Cell::new(false),
             keeping: RefCell::new(None),
-            errand: Cell::new("share"),
+            kind: Cell::new("share"),
             trouble: Cell::new(None),
             sampled: OnceCell::new(),
         }
@@ -416,7 +416,7 @@ mod tests {
         notes.attempt();
         notes.answered(Instant::now(), 200);
         notes.conditional.set(true);
-        notes.errand.set("part");
+        notes.kind.set("part");
         let mut fetches = Fetches::default();
         fetches.push(Cause::NotStored, notes);
         fetches.push(Cause::Stale, Rc::default());

@@ -95,7 +95,7 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
 
 /// A span that is recorded: of a request, or of a fetch for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SpanContext {
     /// Its trace.
     pub trace: TraceId,
     /// Its name.
@@ -105,18 +105,18 @@ pub struct Place {
     children: u64,
 }
 
-impl Place {
+impl SpanContext {
     /// The place of a request: below its sender's span, or the first of a trace.
-    pub fn begin(parent: Option<Parent>, draws: &super::Draws) -> Place {
+    pub fn begin(parent: Option<Parent>, draws: &super::Draws) -> SpanContext {
         let trace = parent.map_or_else(|| draws.trace(), |parent| parent.trace);
-        Place { trace, span: draws.span(), parent: parent.map(|parent| parent.span), children: 0 }
+        SpanContext { trace, span: draws.span(), parent: parent.map(|parent| parent.span), children: 0 }
     }
 
     /// The place of a part of it.
-    pub fn child(&mut self) -> Place {
+    pub fn child(&mut self) -> SpanContext {
         self.children += 1;
         let drawn = super::draws::mixed(self.span.0 ^ super::draws::mixed(self.children));
-        Place { trace: self.trace, span: SpanId(drawn.max(1)), parent: Some(self.span), children: 0 }
+        SpanContext { trace: self.trace, span: SpanId(drawn.max(1)), parent: Some(self.span), children: 0 }
     }
 
     /// Says it to the origin, instead of what the client said.
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_is_told_can_be_read_back() {
         let draws = Draws::default();
-        let mut place = Place::begin(None, &draws);
+        let mut place = SpanContext::begin(None, &draws);
         assert_eq!(place.parent, None);
         let (first, second) = (place.child(), place.child());
         assert_ne!(first.span, second.span);
@@ -199,7 +199,7 @@ mod tests {
         }
         assert_eq!(first.parent, Some(place.span));
         let inside = Parent { trace: TraceId(7), span: SpanId(9), flag: Flag::Sampled };
-        let place = Place::begin(Some(inside), &draws);
+        let place = SpanContext::begin(Some(inside), &draws);
         assert_eq!((place.trace, place.parent), (TraceId(7), Some(SpanId(9))));
     }
 }

@@ -3,7 +3,7 @@
 mod context;
 mod draws;
 
-pub use context::{Flag, Parent, Place, SpanId, TRACEPARENT, TRACESTATE, TraceId};
+pub use context::{Flag, Parent, SpanContext, SpanId, TRACEPARENT, TRACESTATE, TraceId};
 pub use draws::Draws;
 
 use larder_wire::{Fields, RequestHead};
@@ -12,7 +12,7 @@ use larder_wire::{Fields, RequestHead};
 #[derive(Clone, Debug)]
 pub struct Sampled {
     /// The place in the trace.
-    pub place: Place,
+    pub place: SpanContext,
     parent_was_valid: bool,
 }
 
@@ -24,7 +24,8 @@ impl Sampled {
             Some(parent) => parent.flag == Flag::Sampled,
             None => draws.is_among(share),
         };
-        sampled.then(|| Box::new(Sampled { place: Place::begin(parent, draws), parent_was_valid: parent.is_some() }))
+        sampled
+            .then(|| Box::new(Sampled { place: SpanContext::begin(parent, draws), parent_was_valid: parent.is_some() }))
     }
 
     /// The place of a fetch for this request.

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::config::Tracing;
 use crate::record::{Names, Notes, Outcome, Query, Record, Reuse, shortened};
-use crate::sampling::Place;
+use crate::sampling::SpanContext;
 use larder_wire::{Method, Url, Version};
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Where it stands.
-    pub place: Place,
+    pub place: SpanContext,
     /// Whose side it shows.
     pub kind: Kind,
     /// Its name: the method.
@@ -84,7 +84,7 @@ fn known(method: &Method) -> &'static str {
 
 impl Span {
     /// What is told of a request that is over.
-    pub(super) fn of_request(place: Place, record: &Record, names: &Names, query: Query) -> Span {
+    pub(super) fn of_request(place: SpanContext, record: &Record, names: &Names, query: Query) -> Span {
         let mut told = Attributes::default();
         let name = record.method.as_ref().map_or(OTHER, |method| told.method(method));
         tell_url(&mut told, &record.url, query);
@@ -113,7 +113,7 @@ impl Span {
     }
 
     /// What is told of a fetch that ends now.
-    pub(super) fn of_fetch(place: Place, method: &Method, url: &Url, notes: &Notes, query: Query) -> Span {
+    pub(super) fn of_fetch(place: SpanContext, method: &Method, url: &Url, notes: &Notes, query: Query) -> Span {
         let mut told = Attributes::default();
         let name = told.method(method);
         told.text("url.full", shortened(&url.to_string(), query));
@@ -129,7 +129,7 @@ impl Span {
             ("larder.fetch.answered_micros", notes.answered_micros.get()),
         ];
         times.into_iter().for_each(|(name, micros)| micros.into_iter().for_each(|micros| told.number(name, micros)));
-        told.text("larder.fetch.errand", notes.errand.get());
+        told.text("larder.fetch.kind", notes.kind.get());
         if notes.attempts.get() > 1 {
             told.number("http.request.resend_count", notes.attempts.get() - 1);
         }

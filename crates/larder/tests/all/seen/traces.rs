@@ -191,7 +191,7 @@ fn a_sampled_miss_has_a_span_for_the_request_and_one_for_the_fetch() {
         ("http.response.status_code", "200"),
         ("network.peer.address", "127.0.0.1"),
         ("network.peer.port", &port),
-        ("larder.fetch.errand", "whole"),
+        ("larder.fetch.kind", "whole"),
         ("larder.fetch.connection", "new"),
     ]);
     let told = format!("tracestate: vendor=1\ntraceparent: 00-{TRACE}-{}-01", fetch.text("spanId"));

@@ -3,7 +3,7 @@
 
 /// Asks for the memory of a value. Nothing waits for it, and nothing is read that the program could see.
 #[inline(always)]
-pub fn ahead<T: ?Sized>(value: &T) {
+pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -27,10 +27,10 @@ mod tests {
     #[test]
     fn nothing_is_changed() {
         let long = vec![7_u8; 1_000];
-        ahead(&());
-        ahead(&long[..0]);
-        ahead(&long[1..]);
-        ahead("text");
+        prefetch(&());
+        prefetch(&long[..0]);
+        prefetch(&long[1..]);
+        prefetch("text");
         assert!(long.iter().all(|&byte| byte == 7));
     }
 }

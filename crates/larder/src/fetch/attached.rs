@@ -11,10 +11,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// A fetch that goes on while its client waits in [`Led::beside`]. Dropped before its end it becomes a task, as long as
+/// A fetch that goes on while its client waits in [`AttachedFetch::beside`]. Dropped before its end it becomes a task, as long as
 /// somebody wants it: others may follow it, and what is left of a body comes at its own pace.
 #[must_use]
-pub struct Led {
+pub struct AttachedFetch {
     run: Option<Run>,
     left: Option<Left>,
     env: Rc<Env>,
@@ -22,9 +22,9 @@ pub struct Led {
 
 pub(super) type Run = Pin<Box<dyn Future<Output = ()>>>;
 
-impl Led {
-    pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, env: Rc<Env>) -> Led {
-        Led { run: Some(run), left: Some(Left { watch, asks, leave: None }), env }
+impl AttachedFetch {
+    pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, env: Rc<Env>) -> AttachedFetch {
+        AttachedFetch { run: Some(run), left: Some(Left { watch, asks, leave: None }), env }
     }
 
     /// Does something for the client while the fetch goes on. The fetch has the first turn: `work` sees what it brought.
@@ -48,7 +48,7 @@ impl Led {
     }
 }
 
-impl Drop for Led {
+impl Drop for AttachedFetch {
     fn drop(&mut self) {
         let (Some(mut run), Some(mut left)) = (self.run.take(), self.left.take()) else { return };
         // A worker that ends takes its fetches with it.
