@@ -11,6 +11,7 @@ pub mod distribution;
 pub mod downtime;
 pub mod engine;
 mod history;
+mod journal;
 pub mod ledger;
 mod link;
 mod list;

@@ -1,5 +1,8 @@
 //! Seeded streams of random numbers: one seed, a stream for each name. The same seed gives the same numbers on every
-//! machine; golden numbers hold it.
+//! machine; golden numbers hold it. And the one secret that must not follow from the seed.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 
 /// A stream: PCG-XSH-RR with 64 bits of state (O'Neill 2014).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,74 @@ impl Stream {
     }
 }
 
+/// A secret of the run and what it signs: SipHash-2-4 (Aumasson, Bernstein 2012) of three words. It is drawn from the
+/// system and not from the seed, which everybody may know.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seal {
+    keys: [u64; 2],
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+impl Seal {
+    /// A new secret.
+    pub fn random() -> Self {
+        // The standard library keys its hash tables from the system's random numbers.
+        let draw = || RandomState::new().hash_one(0x5EA1_u64);
+        Self { keys: [draw(), draw()] }
+    }
+
+    /// A short digest of bytes, never 0, that only those who know the secret can aim at.
+    pub fn digest(&self, bytes: &[u8]) -> u16 {
+        let mut sum = self.keys[0] ^ bytes.len() as u64;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            sum = mix(sum ^ u64::from_le_bytes(word));
+        }
+        (mix(sum ^ self.keys[1]) >> 48) as u16 | 1
+    }
+
+    /// The signature on three words.
+    pub fn sign(&self, words: [u64; 3]) -> u64 {
+        let [first, second] = self.keys;
+        let mut state = [
+            first ^ 0x736f_6d65_7073_6575,
+            second ^ 0x646f_7261_6e64_6f6d,
+            first ^ 0x6c79_6765_6e65_7261,
+            second ^ 0x7465_6462_7974_6573,
+        ];
+        // The last word holds the length of the message in its upper byte.
+        for word in words.into_iter().chain([24 << 56]) {
+            state[3] ^= word;
+            sip_round(&mut state);
+            sip_round(&mut state);
+            state[0] ^= word;
+        }
+        state[2] ^= 0xff;
+        (0..4).for_each(|_| sip_round(&mut state));
+        state[0] ^ state[1] ^ state[2] ^ state[3]
+    }
+}
+
+#[inline(always)]
+fn sip_round([a, b, c, d]: &mut [u64; 4]) {
+    *a = a.wrapping_add(*b);
+    *b = b.rotate_left(13) ^ *a;
+    *a = a.rotate_left(32);
+    *c = c.wrapping_add(*d);
+    *d = d.rotate_left(16) ^ *c;
+    *a = a.wrapping_add(*d);
+    *d = d.rotate_left(21) ^ *a;
+    *c = c.wrapping_add(*b);
+    *b = b.rotate_left(17) ^ *c;
+    *c = c.rotate_left(32);
+}
+
 /// Spreads the bits of a number over all 64 (the finaliser of splitmix64).
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -86,6 +157,18 @@ mod tests {
         assert_ne!(drawn(42, "robot 7"), drawn(42, "robot 8"));
         assert_ne!(drawn(42, "robot 7"), drawn(43, "robot 7"));
     }
+
+    #[test]
+    fn the_signature_is_the_published_one() {
+        // The reference vector of SipHash-2-4 for the key 00..0f and the message 00..17 (24 bytes).
+        let word = |from: u8| u64::from_le_bytes(std::array::from_fn(|place| from + place as u8));
+        let seal = Seal { keys: [word(0), word(8)] };
+        assert_eq!(seal.sign([word(0), word(8), word(16)]).to_le_bytes(), REFERENCE_24);
+        assert_ne!(Seal::random(), Seal::random());
+    }
+
+    /// Row 24 of the vectors that come with the reference implementation.
+    const REFERENCE_24: [u8; 8] = [0x94, 0xaf, 0x49, 0xf6, 0xc6, 0x50, 0xad, 0xb8];
 
     #[test]
     fn units_are_uniform() {

@@ -1,6 +1,8 @@
-//! What both roles need of messages: dates once a second, the echo by which a hit is told from a miss, entity tags.
+//! What both roles need of messages: dates once a second, the signed echo by which a reply says which transaction of an
+//! origin it comes from, entity tags.
 
 use crate::object::{hex, unhex};
+use crate::random::Seal;
 use larder_wire::date::{Stamp, format_date};
 use larder_wire::parse::HeadLimits;
 
@@ -8,10 +10,12 @@ use larder_wire::parse::HeadLimits;
 pub const HEAD_LIMITS: HeadLimits =
     HeadLimits { head_bytes_max: 64 * 1024, target_bytes_max: 16 * 1024, fields_max: 128 };
 
-/// The field in which a robot names its transaction, and in which an origin repeats that name.
+/// The field in which a robot names its transaction, and in which an origin answers with its signed echo.
 pub const ECHO: &str = "X-Xact";
 /// The field in which an origin says that it spoils the answer on purpose, and how.
 pub const FAULT: &str = "X-Fault";
+/// `Cache-Control` of what no store may keep.
+pub const UNCACHABLE: &str = "private,no-cache,no-store";
 /// The path that calibrates a link: answered at once, with no body.
 pub const CALIBRATE: &str = "/calibrate";
 
@@ -38,7 +42,7 @@ impl Clock {
     }
 }
 
-/// Names a transaction: the tag of the run and a number.
+/// Names a transaction: the tag of the run and a number, whose upper 16 bits are the worker's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Xact {
     /// Tag of the run.
@@ -48,18 +52,145 @@ pub struct Xact {
 }
 
 impl Xact {
-    /// As a field value.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    /// As a field value of a request.
+    pub fn write(&self, burden: Burden, out: &mut Vec<u8>) {
+        self.write_name(out);
+        if burden != Burden::default() {
+            out.push(b'-');
+            hex(burden.packed(), out);
+        }
+    }
+
+    fn write_name(&self, out: &mut Vec<u8>) {
         hex(u64::from(self.tag), out);
         out.push(b'-');
         hex(self.number, out);
     }
 
-    /// Reads a field value.
-    pub fn parse(value: &[u8]) -> Option<Self> {
+    /// Reads a field value of a request.
+    pub fn parse(value: &[u8]) -> Option<(Self, Burden)> {
+        let (xact, rest) = Self::begin(value)?;
+        if rest.is_empty() {
+            return Some((xact, Burden::default()));
+        }
+        let (packed, rest) = unhex(rest.strip_prefix(b"-")?)?;
+        rest.is_empty().then_some((xact, Burden::unpacked(packed)))
+    }
+
+    /// Reads the beginning of a field value, and says what follows it.
+    fn begin(value: &[u8]) -> Option<(Self, &[u8])> {
         let (tag, rest) = unhex(value)?;
         let (number, rest) = unhex(rest.strip_prefix(b"-")?)?;
-        rest.is_empty().then_some(Self { tag: u32::try_from(tag).ok()?, number })
+        Some((Self { tag: u32::try_from(tag).ok()?, number }, rest))
+    }
+}
+
+/// What a request carries that must reach the origin as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Burden {
+    /// Digest of `Cookie`; 0 for none.
+    pub cookie: u16,
+    /// Digest of `Authorization`; 0 for none.
+    pub authorization: u16,
+    /// Bytes of the body, whose bytes follow from the number of the transaction.
+    pub body_bytes: Option<u32>,
+}
+
+impl Burden {
+    fn packed(self) -> u64 {
+        let body = self.body_bytes.map_or(0, |bytes| bytes.saturating_add(1));
+        u64::from(self.cookie) << 48 | u64::from(self.authorization) << 32 | u64::from(body)
+    }
+
+    fn unpacked(packed: u64) -> Self {
+        let body_bytes = (packed as u32).checked_sub(1);
+        Self { cookie: (packed >> 48) as u16, authorization: (packed >> 32) as u16, body_bytes }
+    }
+}
+
+/// What an origin does wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Half of the body, then the end of the connection.
+    Truncate,
+    /// Half of the body, then a reset.
+    Reset,
+    /// Half of the body, then silence until the connection's idle limit.
+    Stall,
+    /// The declared length is larger than the body.
+    LongLength,
+    /// 503 instead of an answer.
+    Unavailable,
+    /// The origin breaks off anywhere in the body.
+    Abort,
+}
+
+impl Fault {
+    const ALL: [Self; 6] = [Self::Truncate, Self::Reset, Self::Stall, Self::LongLength, Self::Unavailable, Self::Abort];
+
+    /// The word in the reply's field and in workloads.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Truncate => "truncate",
+            Self::Reset => "reset",
+            Self::Stall => "stall",
+            Self::LongLength => "long-length",
+            Self::Unavailable => "unavailable",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+/// The signature of an origin on its answer: `TAG-NUMBER-TIME-FAULT-MAC` in hexadecimal. A cache that keeps the answer
+/// keeps the echo; it can move one to another answer, but it can't make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Echo {
+    /// The transaction that the origin answered.
+    pub xact: Xact,
+    /// When the answer left the origin, in microseconds since the run began.
+    pub at_us: u64,
+    /// How the origin spoils the answer.
+    pub fault: Option<Fault>,
+}
+
+impl Echo {
+    /// As a field value, signed.
+    pub fn write(&self, seal: &Seal, out: &mut Vec<u8>) {
+        self.xact.write_name(out);
+        for number in [self.at_us, self.fault_number(), self.mac(seal)] {
+            out.push(b'-');
+            hex(number, out);
+        }
+    }
+
+    /// Reads a field value; `Err` has the transaction that an echo claims which no origin of this run has signed.
+    pub fn parse(value: &[u8], seal: &Seal) -> Option<Result<Self, Xact>> {
+        let (xact, rest) = Xact::begin(value)?;
+        let signed = || {
+            let (at_us, rest) = unhex(rest.strip_prefix(b"-")?)?;
+            let (fault, rest) = unhex(rest.strip_prefix(b"-")?)?;
+            let (mac, rest) = unhex(rest.strip_prefix(b"-")?)?;
+            let fault = match fault {
+                0 => None,
+                number => Some(*Fault::ALL.get(usize::try_from(number).ok()? - 1)?),
+            };
+            let echo = Self { xact, at_us, fault };
+            (rest.is_empty() && mac == echo.mac(seal)).then_some(echo)
+        };
+        Some(signed().ok_or(xact))
+    }
+
+    /// The second since 1970 in which the answer left, in a run that began at `epoch`.
+    pub fn second(&self, epoch: u64) -> u64 {
+        epoch.saturating_add(self.at_us / 1_000_000)
+    }
+
+    fn fault_number(&self) -> u64 {
+        self.fault.map_or(0, |fault| fault as u64 + 1)
+    }
+
+    fn mac(&self, seal: &Seal) -> u64 {
+        seal.sign([u64::from(self.xact.tag) << 8 | self.fault_number(), self.xact.number, self.at_us])
     }
 }
 
@@ -125,15 +256,40 @@ mod tests {
 
     proptest! {
         #[test]
-        fn echoes_and_tags_come_back(tag: u32, number: u64, seed: u64, generation: u64, variant: u8) {
+        fn names_and_tags_come_back(
+            tag: u32, number: u64, seed: u64, generation: u64, variant: u8, cookie: u16, body in proptest::option::of(0..9u32),
+        ) {
+            let burden = Burden { cookie, authorization: 3 * (cookie & 1), body_bytes: body };
             let (xact, etag) = (Xact { tag, number }, Tag { seed, generation, variant });
             let (mut one, mut two, mut three) = (Vec::new(), Vec::new(), Vec::new());
-            xact.write(&mut one);
+            xact.write(burden, &mut one);
             etag.write(&mut two);
             decimal(number, &mut three);
-            prop_assert_eq!(Xact::parse(&one), Some(xact));
+            prop_assert_eq!(Xact::parse(&one), Some((xact, burden)));
             prop_assert_eq!(Tag::parse(&two), Some(etag));
             prop_assert_eq!(three, number.to_string().into_bytes());
+        }
+
+        #[test]
+        fn an_echo_comes_back_and_no_other_passes_for_it(
+            tag: u32, number: u64, at_us: u64, fault in proptest::option::of(0usize..6), place: usize, digit in 0usize..16,
+        ) {
+            let (seal, xact) = (Seal::random(), Xact { tag, number });
+            let echo = Echo { xact, at_us, fault: fault.map(|fault| Fault::ALL[fault]) };
+            let mut text = Vec::new();
+            echo.write(&seal, &mut text);
+            prop_assert_eq!(Echo::parse(&text, &seal), Some(Ok(echo)));
+            prop_assert_eq!(Echo::parse(&text, &Seal::random()), Some(Err(xact)));
+            let (place, digit) = (place % text.len(), b"0123456789abcdef"[digit]);
+            if text[place] != b'-' && text[place] != digit {
+                text[place] = digit;
+                prop_assert!(!matches!(Echo::parse(&text, &seal), Some(Ok(_))));
+            }
+        }
+
+        #[test]
+        fn any_echo_can_be_read(value: Vec<u8>) {
+            let _ = Echo::parse(&value, &Seal::random());
         }
     }
 }

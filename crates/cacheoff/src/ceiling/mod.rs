@@ -4,13 +4,14 @@
 mod responder;
 
 use crate::contest::Discipline;
+use crate::engine::Settings;
 use crate::ledger::{Interval, Ledger, Load, Run, Side};
-use crate::object::{Law, Name, World};
-use crate::origin::{Manner, answer};
+use crate::object::{Name, World};
+use crate::origin::{Departure, Manner, answer};
 use crate::proc::{Watched, machine};
 use crate::run::command::read;
 use crate::run::{Order, Wanted, bind_to, derive, route, run};
-use crate::wire::{Clock, ECHO, HEAD_LIMITS, Xact};
+use crate::wire::{Burden, Clock, ECHO, HEAD_LIMITS, Xact};
 use larder_wire::parse::{HeadScan, Parsed};
 pub use responder::ResponderArgs;
 use std::fmt::Write as _;
@@ -94,7 +95,7 @@ impl CeilingArgs {
         let route = route(None, Some((self.address(), self.address().to_string())), 0);
         let wanted = Wanted { peak: None, seed: 1, epoch, route, workers: 1, cache_bytes: None, log: None, tls: None };
         let (settings, phases) = derive(&workload, &wanted)?;
-        let mut responder = Responder::start(self, &reply(&settings.law)?)?;
+        let mut responder = Responder::start(self, &reply(&settings)?)?;
         let order = Order {
             settings,
             phases,
@@ -109,7 +110,8 @@ impl CeilingArgs {
         let ledger = run(order)?;
         responder.end();
         let (whole, load) = measured(&ledger);
-        if let Some(exhibit) = whole.errors.exhibits.first() {
+        // That a fixed reply says no Age is right of it.
+        if let Some(exhibit) = whole.errors.exhibits.iter().find(|exhibit| !exhibit.trouble.is_remark()) {
             return Err(format!("{} errors, the first at {}: {}", whole.errors.total(), exhibit.url, exhibit.detail));
         }
         let open = whole.connections.get(&Side::Client).map_or(0, |side| side.open);
@@ -208,18 +210,21 @@ impl CeilingArgs {
 }
 
 /// The reply that the origin would give for the only object, as a cache would give it again.
-fn reply(law: &Law) -> Result<Vec<u8>, String> {
+fn reply(settings: &Settings) -> Result<Vec<u8>, String> {
+    let law = &settings.law;
     let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };
     let facts = law.facts(&name);
     let mut request = b"GET ".to_vec();
     law.path(&name, &facts, &mut request);
     request.extend_from_slice(format!(" HTTP/1.1\r\nHost: any\r\n{ECHO}: ").as_bytes());
-    Xact { tag: law.tag, number: u64::MAX }.write(&mut request);
+    Xact { tag: law.tag, number: u64::MAX }.write(Burden::default(), &mut request);
     request.extend_from_slice(b"\r\n\r\n");
     let parsed = HeadScan::new().request(&request, &HEAD_LIMITS).map_err(|fault| fault.to_string())?;
     let Parsed::Complete { head, .. } = parsed else { return Err("the request is not whole".to_owned()) };
     let mut out = Vec::new();
-    let given = answer(&head, law, &Clock::at(law.epoch), Manner::default(), &mut out);
+    let clock = Clock::at(law.epoch);
+    let departure = Departure { clock: &clock, at: Duration::ZERO, seal: &settings.seal };
+    let given = answer(&head, law, departure, Manner::default(), &mut out);
     if let Some((body, range)) = given.body {
         let at = out.len();
         out.resize(at + (range.end - range.start) as usize, 0);

@@ -2,14 +2,17 @@
 //! the judge and in what the requests for the object before it came to.
 
 use super::Settings;
+use crate::journal::Journal;
 use crate::ledger::{Kind, MissCause, Mode, Reply, Served, Trouble};
-use crate::robot::{Job, Kindred, Pending, Report, Verdict};
+use crate::robot::{Job, Kindred, Pending, Report, Verdict, Wrong};
 use std::time::Duration;
 
 /// The worker at the moment of a reply.
 pub(super) struct Moment<'a> {
     /// The run.
     pub settings: &'a Settings,
+    /// What origins did.
+    pub journal: &'a Journal,
     /// Since the run began.
     pub now: Duration,
     /// In seconds since 1970.
@@ -18,10 +21,10 @@ pub(super) struct Moment<'a> {
 
 /// A reply as the recorder counts it.
 pub(super) struct Attributed<'a> {
-    /// Its figures.
-    pub reply: Reply,
+    /// Its figures; `None` if it was never whole, so that neither its time nor its size says anything.
+    pub reply: Option<Reply>,
     /// What is held against the cache, if anything.
-    pub wrong: Option<&'a (Trouble, String)>,
+    pub wrong: Option<&'a Wrong>,
     /// Bytes that the origin sent again although a cache could have kept them.
     pub bytes_again: u64,
     /// Bytes that count for the fill of the cache.
@@ -32,7 +35,7 @@ impl Moment<'_> {
     /// Attributes a reply, and notes what it means for those that follow.
     pub fn attribute<'a>(&self, report: &'a Report, pending: &mut Pending) -> Attributed<'a> {
         let (job, verdict) = (&*report.job, &report.verdict);
-        let (wish, served) = (&job.wish, verdict.findings.served);
+        let (wish, served) = (&job.wish, self.served(job, verdict));
         let object = wish.name.fingerprint();
         // Another request may have brought the object in meanwhile.
         let excused = matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !pending.is_first(object);
@@ -46,14 +49,25 @@ impl Moment<'_> {
         let fills = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
         let sent_again = matches!(missing, Some(MissCause::Evicted | MissCause::Unknown));
         Attributed {
-            reply: self.figures(report, missing),
+            reply: (!verdict.broken_off).then(|| self.figures(report, served, missing)),
             wrong,
             bytes_again: if sent_again { verdict.body_bytes } else { 0 },
             fill_bytes: if fills { verdict.body_bytes } else { 0 },
         }
     }
 
-    fn figures(&self, report: &Report, missing: Option<MissCause>) -> Reply {
+    /// A hit on an answer that had not all left its origin when the request was sent waited for that fetch.
+    fn served(&self, job: &Job, verdict: &Verdict) -> Served {
+        let (served, echo) = (verdict.findings.served, verdict.findings.echo);
+        let Some(echo) = echo.filter(|_| served == Served::Hit) else { return served };
+        let left_later = u128::from(echo.at_us) >= job.sent.as_micros();
+        match left_later || self.journal.was_under_way(echo.xact.number, job.sent) {
+            true => Served::Collapsed,
+            false => Served::Hit,
+        }
+    }
+
+    fn figures(&self, report: &Report, served: Served, missing: Option<MissCause>) -> Reply {
         let (job, verdict) = (&*report.job, &report.verdict);
         let wish = &job.wish;
         Reply {
@@ -62,7 +76,7 @@ impl Moment<'_> {
             status: verdict.findings.status,
             cachable: wish.facts.cachable,
             offered: wish.offered(),
-            served: verdict.findings.served,
+            served,
             aborted: job.aborted,
             behind: job.company.behind,
             head_bytes: report.head_bytes,
@@ -90,7 +104,7 @@ impl Moment<'_> {
     }
 
     /// Why a hit that was offered is missing.
-    fn cause(&self, job: &Job, verdict: &Verdict, pending: &mut Pending) -> MissCause {
+    fn cause(&self, job: &Job, verdict: &Verdict, pending: &Pending) -> MissCause {
         if matches!(verdict.findings.wrong, Some((Trouble::Refused, _))) {
             return MissCause::Refused;
         }
@@ -122,5 +136,5 @@ fn close_case(job: &Job, verdict: &Verdict, pending: &mut Pending) {
     // The first question about an object that does not ask for all of it brings no copy.
     let asks_all = verdict.findings.status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
     let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
-    pending.done(object, verdict.whole && brings && !job.aborted);
+    pending.done(object, verdict.whole && brings && !job.aborted, !job.wish.repeat);
 }

@@ -265,7 +265,7 @@ impl Crowd {
     pub fn forgo(&mut self, robot: u32, page: &Wish) {
         let found = &mut self.robots[robot as usize];
         found.debt = found.debt.saturating_sub(page.children.len() as u64);
-        page.children.iter().for_each(|child| self.pending.forgo(child.fingerprint()));
+        page.children.iter().for_each(|child| self.pending.forgo(child.fingerprint(), !page.repeat));
     }
 
     /// Whether an object has variants, and this one is asked for first now.

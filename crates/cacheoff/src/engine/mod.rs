@@ -15,6 +15,7 @@ pub(crate) use worker::{Piece, Worker, listeners};
 
 use crate::object::Law;
 use crate::origin::OriginSettings;
+pub use crate::random::Seal;
 use crate::robot::{Line, RobotSettings, Route};
 use crate::tls::Tls;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use std::time::Duration;
 pub struct Settings {
     /// The object law.
     pub law: Law,
+    /// The secret that signs what origins answer.
+    pub seal: Seal,
     /// Origins.
     pub origins: OriginSettings,
     /// Robots.

@@ -192,7 +192,7 @@ impl<'a> Stage<'a> {
         let found = &mut self.crowd.robots[robot as usize];
         found.under_way = found.under_way.saturating_sub(1);
         if wish.kind != Kindred::Purge {
-            self.crowd.pending.done(wish.name.fingerprint(), true);
+            self.crowd.pending.done(wish.name.fingerprint(), true, !wish.repeat);
             self.crowd.arrived(self.settings, robot, &wish);
             let children = self.crowd.children(self.settings, &wish, now);
             self.crowd.robots[robot as usize].queue.extend(children);

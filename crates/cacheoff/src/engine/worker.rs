@@ -6,6 +6,7 @@ use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
+use crate::journal::Journal;
 use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::server_number;
 use crate::origin::{Next, Serve, Site};
@@ -59,6 +60,7 @@ pub struct Worker {
     number: u16,
     settings: Arc<Settings>,
     schedule: Arc<Schedule>,
+    journal: Arc<Journal>,
     /// Workers whose robots are through.
     through: Arc<AtomicUsize>,
     poll: Poll,
@@ -112,6 +114,7 @@ impl Worker {
         number: u16,
         settings: Arc<Settings>,
         schedule: Arc<Schedule>,
+        journal: Arc<Journal>,
         through: Arc<AtomicUsize>,
         listener: TcpListener,
         start: Instant,
@@ -125,6 +128,7 @@ impl Worker {
             clock: Clock::at(settings.law.epoch),
             settings,
             schedule,
+            journal,
             through,
             poll,
             timers: Timers::default(),
@@ -244,6 +248,7 @@ impl Worker {
                     };
                     let mut site = site(
                         &self.settings,
+                        &self.journal,
                         &mut self.recorder,
                         &mut self.stream,
                         &self.clock,
@@ -283,8 +288,15 @@ impl Worker {
 
     fn serve(&mut self, slot: Slot, act: impl FnOnce(&mut Serve, &mut Site<'_>) -> Next) {
         let Some(serve) = self.serves.at(slot) else { return };
-        let mut site =
-            site(&self.settings, &mut self.recorder, &mut self.stream, &self.clock, self.now, &mut self.buffer);
+        let mut site = site(
+            &self.settings,
+            &self.journal,
+            &mut self.recorder,
+            &mut self.stream,
+            &self.clock,
+            self.now,
+            &mut self.buffer,
+        );
         match act(serve, &mut site) {
             Next::Poll => {}
             Next::Wake(at) => self.timers.set(at, What::Serve(slot)),
@@ -376,7 +388,8 @@ impl Worker {
         let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
         self.recorder.sent(wish.repeat, late);
         self.xacts += 1;
-        let number = u64::from(self.number) << 48 | self.xacts;
+        let number = Journal::number(self.number, self.xacts);
+        self.journal.open(number, wish.kind == Kindred::Basic && !wish.client.logged_in);
         let mut job = Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now);
         job.purged = self.crowd.pending.purged_at(object);
         if purges {
@@ -401,7 +414,7 @@ impl Worker {
         let (hop, tls) = (self.settings.route.hop(job.wish.name.server), self.settings.tls.as_ref());
         let tls = tls.filter(|_| self.settings.route.tls);
         let secure = tls.map(|tls| self.speakers.entry(robot).or_insert_with(|| tls.robot()).clone());
-        let desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
+        let desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         match Ask::connect(robot, from, secure, job, &desk, &mut self.stream) {
             Ok(ask) => {
                 let slot = self.asks.insert(ask);
@@ -424,7 +437,7 @@ impl Worker {
 
     fn ask(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) {
         let Some(ask) = self.asks.at(slot) else { return };
-        let mut desk = desk(&self.settings, &self.clock, self.now, &mut self.buffer);
+        let mut desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         let outcome = act(ask, &mut desk);
         let (robot, end, used) = (ask.robot, ask.end, ask.used);
         if let Some(took) = ask.connected.take() {
@@ -449,7 +462,10 @@ impl Worker {
                 self.gone(robot);
                 self.failed(robot, job, trouble, detail, used);
             }
-            Outcome::Ended => {
+            Outcome::Ended(wrong) => {
+                if let Some((trouble, detail)) = wrong {
+                    self.trouble(trouble, String::new(), &detail);
+                }
                 self.recorder.side(Side::Client).closed_by_cache += 1;
                 self.crowd.robots[robot as usize].idle.retain(|(_, idle)| *idle != slot);
                 self.asks.remove(slot);
@@ -502,13 +518,22 @@ impl Worker {
     }
 
     fn record(&mut self, report: &Report) {
-        let moment = Moment { settings: &self.settings, now: self.now, unix: self.clock.unix };
+        let moment = Moment { settings: &self.settings, journal: &self.journal, now: self.now, unix: self.clock.unix };
         let found = moment.attribute(report, &mut self.crowd.pending);
         if let Some((trouble, detail)) = found.wrong {
-            self.trouble(*trouble, self.url(&report.job.wish), detail);
+            self.trouble(*trouble, url(&self.settings, &report.job.wish), detail);
+        }
+        if let Some(remark) = report.verdict.findings.remark {
+            let (trouble, at_us) = (remark.trouble(), self.now.as_micros() as u64);
+            let (settings, wish) = (&self.settings, &report.job.wish);
+            let exhibit = || Exhibit { trouble, at_us, url: url(settings, wish), detail: remark.detail() };
+            self.recorder.error(trouble, exhibit);
         }
         self.recorder.origin().bytes_again += found.bytes_again;
-        self.recorder.reply(&found.reply);
+        match &found.reply {
+            Some(reply) => self.recorder.reply(reply),
+            None => self.recorder.incomplete(),
+        }
         self.schedule.count(1, found.fill_bytes);
     }
 
@@ -535,10 +560,10 @@ impl Worker {
 
     /// A request gets no reply.
     fn drop_wish(&mut self, wish: &Wish, trouble: Trouble, detail: &str) {
-        self.trouble(trouble, self.url(wish), detail);
+        self.trouble(trouble, url(&self.settings, wish), detail);
         match wish.kind {
             Kindred::Purge => self.crowd.pending.leave(wish.name.fingerprint()),
-            _ => self.crowd.pending.done(wish.name.fingerprint(), false),
+            _ => self.crowd.pending.done(wish.name.fingerprint(), false, !wish.repeat),
         }
         for child in &wish.children {
             self.crowd.pending.leave(child.fingerprint());
@@ -548,14 +573,6 @@ impl Worker {
     fn trouble(&mut self, trouble: Trouble, url: String, detail: &str) {
         let at_us = self.now.as_micros() as u64;
         self.recorder.error(trouble, || Exhibit { trouble, at_us, url, detail: detail.to_owned() });
-    }
-
-    fn url(&self, wish: &Wish) -> String {
-        let mut path = Vec::new();
-        self.settings.law.path(&wish.name, &wish.facts, &mut path);
-        let server = crate::origin::server_address(wish.name.server);
-        let scheme = if self.settings.route.tls { "https" } else { "http" };
-        format!("{scheme}://{server}:{}{}", self.settings.route.origin_port, String::from_utf8_lossy(&path))
     }
 
     /// Each second: replies that take too long, connections of origins that nobody uses.
@@ -648,17 +665,33 @@ impl Worker {
     }
 }
 
+/// What a wish asks for.
+fn url(settings: &Settings, wish: &Wish) -> String {
+    let mut path = Vec::new();
+    settings.law.path(&wish.name, &wish.facts, &mut path);
+    let server = crate::origin::server_address(wish.name.server);
+    let scheme = if settings.route.tls { "https" } else { "http" };
+    format!("{scheme}://{server}:{}{}", settings.route.origin_port, String::from_utf8_lossy(&path))
+}
+
 fn site<'a>(
     settings: &'a Settings,
+    journal: &'a Journal,
     recorder: &'a mut Recorder,
     stream: &'a mut Stream,
     clock: &'a Clock,
     now: Duration,
     buffer: &'a mut [u8],
 ) -> Site<'a> {
-    Site { law: &settings.law, settings: &settings.origins, recorder, stream, clock, now, buffer }
+    Site { law: &settings.law, settings: &settings.origins, journal, recorder, stream, clock, now, buffer }
 }
 
-fn desk<'a>(settings: &'a Settings, clock: &'a Clock, now: Duration, buffer: &'a mut [u8]) -> Desk<'a> {
-    Desk { law: &settings.law, settings: &settings.robots, route: &settings.route, clock, now, buffer }
+fn desk<'a>(
+    settings: &'a Settings,
+    journal: &'a Journal,
+    clock: &'a Clock,
+    now: Duration,
+    buffer: &'a mut [u8],
+) -> Desk<'a> {
+    Desk { law: &settings.law, settings: &settings.robots, route: &settings.route, journal, clock, now, buffer }
 }

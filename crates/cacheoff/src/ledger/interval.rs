@@ -29,6 +29,9 @@ pub struct Interval {
     pub repeats: u64,
     /// Distinct URLs asked for the first time.
     pub fresh_urls: u64,
+    /// Replies that ended before they were whole: they are in no class.
+    #[serde(skip_serializing_if = "is_none")]
+    pub incomplete: u64,
     /// Replies by class.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<Class, Figures>,
@@ -97,6 +100,7 @@ impl Interval {
         self.sent += other.sent;
         self.repeats += other.repeats;
         self.fresh_urls += other.fresh_urls;
+        self.incomplete += other.incomplete;
         for (class, figures) in &other.classes {
             self.classes.entry(*class).or_default().merge(figures);
         }
@@ -135,8 +139,10 @@ pub enum Class {
     All,
     /// Basic requests that were answered whole: what DHR and BHR are computed from.
     Basic,
-    /// Basic, and answered by the cache.
+    /// Basic, and answered from the store: no origin transaction answered it, or was under way to do so.
     Hit,
+    /// Basic, and answered by a fetch for an earlier request that was under way: the cache made it wait.
+    Collapsed,
     /// Basic, and answered by the origin.
     Miss,
     /// Basic, and a store may keep it.
@@ -171,7 +177,7 @@ pub enum Class {
 
 impl Class {
     /// Those with a word of their own; the recorder's places are in the same order.
-    pub(super) const NAMED: [(Self, &'static str); 16] = [
+    pub(super) const NAMED: [(Self, &'static str); 17] = [
         (Self::All, "all"),
         (Self::Basic, "basic"),
         (Self::Hit, "hit"),
@@ -188,6 +194,7 @@ impl Class {
         (Self::Purge, "purge"),
         (Self::Tunnel, "tunnel"),
         (Self::Aborted, "aborted"),
+        (Self::Collapsed, "collapsed"),
     ];
 }
 
@@ -232,13 +239,16 @@ impl<'de> Deserialize<'de> for Class {
 pub struct Figures {
     /// Replies.
     pub replies: u64,
-    /// Of those, answered by the cache.
+    /// Of those, answered without an origin transaction of their own: from the store or by a fetch that was under way.
     pub hits: u64,
+    /// Of those, the latter.
+    #[serde(skip_serializing_if = "is_none")]
+    pub collapsed: u64,
     /// Of those, the ones an ideal cache of unlimited size would have answered.
     pub offered: u64,
     /// Bytes received, heads included.
     pub bytes: u64,
-    /// Bytes of the hits, heads included.
+    /// Bytes of the hits, heads included, collapsed ones too.
     pub hit_bytes: u64,
     /// Bytes of the offered hits, heads included.
     pub offered_bytes: u64,
@@ -254,6 +264,7 @@ impl Figures {
     const NONE: Self = Self {
         replies: 0,
         hits: 0,
+        collapsed: 0,
         offered: 0,
         bytes: 0,
         hit_bytes: 0,
@@ -265,6 +276,7 @@ impl Figures {
     fn merge(&mut self, other: &Self) {
         self.replies += other.replies;
         self.hits += other.hits;
+        self.collapsed += other.collapsed;
         self.offered += other.offered;
         self.bytes += other.bytes;
         self.hit_bytes += other.hit_bytes;
@@ -280,8 +292,11 @@ impl Figures {
 pub struct Service {
     /// All replies.
     pub all: Histogram,
-    /// Basic hits.
+    /// Basic hits from the store.
     pub hit: Histogram,
+    /// Basic replies that waited for a fetch under way.
+    #[serde(skip_serializing_if = "Histogram::is_empty")]
+    pub collapsed: Histogram,
     /// Basic misses.
     pub miss: Histogram,
     /// Of those, the ones that nobody was asking for when they were sent: no cache has a reason to hold them back.
@@ -297,6 +312,7 @@ impl Service {
     fn merge(&mut self, other: &Self) {
         self.all.merge(&other.all);
         self.hit.merge(&other.hit);
+        self.collapsed.merge(&other.collapsed);
         self.miss.merge(&other.miss);
         self.alone.merge(&other.alone);
     }
@@ -471,9 +487,9 @@ impl Errors {
         self.counts.get(&trouble).copied().unwrap_or(0)
     }
 
-    /// All of them.
+    /// All errors; remarks are none.
     pub fn total(&self) -> u64 {
-        self.counts.values().sum()
+        self.counts.iter().filter(|(trouble, _)| !trouble.is_remark()).map(|(_, count)| count).sum()
     }
 
     /// Wrong answers.
@@ -481,7 +497,12 @@ impl Errors {
         self.counts.iter().filter(|(trouble, _)| trouble.is_lie()).map(|(_, count)| count).sum()
     }
 
-    /// Whether there were none.
+    /// What is told and is no error.
+    pub fn remarks(&self) -> u64 {
+        self.counts.iter().filter(|(trouble, _)| trouble.is_remark()).map(|(_, count)| count).sum()
+    }
+
+    /// Whether there were none, and no remarks either.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }

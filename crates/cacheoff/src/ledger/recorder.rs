@@ -45,8 +45,10 @@ pub struct Reply {
 /// Where an answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// The cache.
+    /// The cache's store.
     Hit,
+    /// A fetch for an earlier request that was under way.
+    Collapsed,
     /// The origin, through the cache or without one.
     Miss,
 }
@@ -57,7 +59,7 @@ pub struct Recorder {
     named: [ClassTally; NAMED],
     contents: Vec<ClassTally>,
     statuses: Vec<(u16, ClassTally)>,
-    service: [Tally; 4],
+    service: [Tally; 5],
     first_byte: Tally,
     wait: Tally,
     connect: Tally,
@@ -69,7 +71,7 @@ pub struct Recorder {
     connections: [Connections; 2],
 }
 
-const NAMED: usize = 16;
+const NAMED: usize = 17;
 
 const ALL: usize = 0;
 const BASIC: usize = 1;
@@ -79,6 +81,7 @@ const CACHABLE: usize = 4;
 const UNCACHABLE: usize = 5;
 const FILL: usize = 6;
 const ABORTED: usize = 15;
+const COLLAPSED: usize = 16;
 
 impl Recorder {
     /// An empty one.
@@ -102,6 +105,11 @@ impl Recorder {
         if let Some(late) = late {
             self.lateness.add(micros(late));
         }
+    }
+
+    /// A reply ended before it was whole. Its error is told by [`Self::error`], unless the workload made it so.
+    pub fn incomplete(&mut self) {
+        self.plain.incomplete += 1;
     }
 
     /// A reply was read to its end and judged. What is wrong with it is told by [`Self::error`] besides.
@@ -129,7 +137,12 @@ impl Recorder {
 
     fn kinds(&mut self, reply: &Reply, sample: &Sample) {
         let basic = reply.kind == Kind::Basic && !reply.aborted;
-        let hit = reply.served == Served::Hit;
+        let (class, service) = match reply.served {
+            Served::Hit => (HIT, 1),
+            Served::Collapsed => (COLLAPSED, 4),
+            Served::Miss => (MISS, 2),
+        };
+        let missed = reply.served == Served::Miss;
         if reply.aborted {
             self.named[ABORTED].add(reply, sample);
         }
@@ -140,13 +153,13 @@ impl Recorder {
             return;
         }
         self.named[BASIC].add(reply, sample);
-        self.named[if hit { HIT } else { MISS }].add(reply, sample);
+        self.named[class].add(reply, sample);
         self.named[if reply.cachable { CACHABLE } else { UNCACHABLE }].add(reply, sample);
-        if reply.cachable && !hit {
+        if reply.cachable && missed {
             self.named[FILL].add(reply, sample);
         }
-        self.service[if hit { 1 } else { 2 }].add(micros(reply.service));
-        if !hit && !reply.behind {
+        self.service[service].add(micros(reply.service));
+        if missed && !reply.behind {
             self.service[3].add(micros(reply.service));
         }
     }
@@ -231,8 +244,8 @@ impl Recorder {
         for (status, tally) in &mut self.statuses {
             tally.give(Class::Status(*status), &mut interval);
         }
-        let [all, hit, miss, alone] = self.service.each_mut().map(Tally::take);
-        interval.service = Service { all, hit, miss, alone };
+        let [all, hit, miss, alone, collapsed] = self.service.each_mut().map(Tally::take);
+        interval.service = Service { all, hit, collapsed, miss, alone };
         interval.first_byte = self.first_byte.take();
         interval.wait = self.wait.take();
         interval.connect = self.connect.take();
@@ -293,8 +306,9 @@ impl ClassTally {
         let bytes = reply.head_bytes + reply.body_bytes;
         self.figures.replies += 1;
         self.figures.bytes += bytes;
-        if reply.served == Served::Hit {
+        if reply.served != Served::Miss {
             self.figures.hits += 1;
+            self.figures.collapsed += u64::from(reply.served == Served::Collapsed);
             self.figures.hit_bytes += bytes;
         }
         if reply.offered {

@@ -46,6 +46,7 @@ words! {
 
 words! {
     /// What went wrong with one request. The first ones are lies of the cache: it answered, and the answer was not right.
+    /// The last ones are remarks.
     Trouble {
         FalseHit "false-hit" "A hit on an object that nobody had asked for before.",
         StaleHit "stale-hit" "A hit on a version that the origin had replaced before the answer was dated.",
@@ -54,11 +55,26 @@ words! {
         WrongLength "wrong-length" "The declared length is not the length of the object.",
         WrongRange "wrong-range" "A partial answer is not the part that was asked for.",
         WrongVariant "wrong-variant" "The answer was made for other request fields (Vary).",
-        WrongHeader "wrong-header" "A field is missing, changed or impossible (Age, Date, ETag, Last-Modified).",
+        WrongHeader "wrong-header" "The head is not one that the origin sends: the cache itself answered, or leads elsewhere.",
+        LostField "lost-field" "A field that the origin sent did not come (Content-Type, ETag, Last-Modified, Expires, Cache-Control, Vary, Date).",
+        ChangedField "changed-field" "A field does not say what the origin said.",
+        ExtendedLifetime "extended-lifetime" "The answer may be kept for longer, or by more caches, than the origin said.",
+        WrongAge "wrong-age" "Age does not fit the time at which the origin spoke.",
+        WrongDate "wrong-date" "Date is not when the origin spoke, and nothing else tells it.",
+        InjectedCookie "injected-cookie" "Set-Cookie came, and not from the origin to this client.",
         WrongStatus "wrong-status" "The status is not the one that the origin gives.",
         ForeignReply "foreign-reply" "The answer belongs to another request.",
+        ForgedEcho "forged-echo" "No origin signed the echo, or it was put on the answer of another transaction.",
+        ForgedFault "forged-fault" "A mark says that the origin spoilt the answer, and the origin did not.",
+        HeadBody "head-body" "A body came with the answer to a HEAD.",
+        SurplusBytes "surplus-bytes" "Bytes came after the end of an answer.",
+        UnaskedReply "unasked-reply" "A second answer came, and nobody had asked for it.",
         HitOnUncachable "hit-on-uncachable" "A hit on an answer that must not be stored.",
         HitOnReload "hit-on-reload" "A reload was answered from the store.",
+        LostCredentials "lost-credentials" "A request reached the origin without the Cookie or Authorization of its client.",
+        MixedCredentials "mixed-credentials" "A request reached the origin with a Cookie or Authorization that its client did not send.",
+        AlteredBody "altered-body" "The body of a POST reached the origin changed, or not whole.",
+        RepeatedPost "repeated-post" "A POST that was sent once reached the origin twice.",
         PurgedHit "purged-hit" "A hit on what was invalidated before the request was sent.",
         Refused "refused" "The cache answered with an error of its own (5xx, 403, 407).",
         ConnectRefused "connect-refused" "Nobody listened.",
@@ -71,6 +87,9 @@ words! {
         NoPorts "no-ports" "The referee had no local port left.",
         GaveUp "gave-up" "A request that was due was not sent before the phase ended.",
         Other "other" "Anything else; the exhibit tells.",
+        MissingAge "missing-age" "A stored answer says no Age, which RFC 9111 section 4 asks for; Date and Expires still tell how old it is.",
+        DoubledFetch "doubled-fetch" "The cache fetched the same object twice for one request.",
+        NeedlessValidation "needless-validation" "The cache asked the origin whether an answer is right that is surely fresh, and no client wanted that.",
     }
 }
 
@@ -78,6 +97,47 @@ impl Trouble {
     /// Whether the cache answered wrongly, in contrast to not at all.
     pub fn is_lie(self) -> bool {
         self < Self::Refused
+    }
+
+    /// Whether nothing wrong came of it: a rule of the RFC is broken without harm to this client, or the origin did work that
+    /// it need not have done. It is told and not counted as an error.
+    pub fn is_remark(self) -> bool {
+        self > Self::Other
+    }
+
+    /// The rule that a wrong answer breaks; what an RFC permits is no trouble. Empty where it is not an answer that is wrong.
+    pub fn rule(self) -> &'static str {
+        match self {
+            Self::FalseHit | Self::ForgedEcho => "RFC 9111 section 4: a stored answer is one that an origin gave",
+            Self::StaleHit => "RFC 9111 section 4.2.4, with the grace of RFC 5861 where the origin gives it",
+            Self::WrongBytes | Self::WrongRange => {
+                "RFC 9110 sections 6.4 and 14.4; RFC 9111 section 3.4 for parts put together"
+            }
+            Self::Truncated => "RFC 9112 section 8; RFC 9111 section 3.3 for what is stored",
+            Self::WrongLength => "RFC 9110 section 8.6",
+            Self::WrongVariant => "RFC 9111 section 4.1",
+            Self::WrongHeader | Self::LostField | Self::ChangedField => {
+                "RFC 9110 sections 5.1 and 7.7; RFC 9111 section 3.1. A gateway may shorten lifetimes (RFC 9110 section 3.7)"
+            }
+            Self::ExtendedLifetime => "RFC 9111 sections 4.2.1, 4.2.3 and 5.2",
+            Self::WrongAge | Self::MissingAge => "RFC 9111 sections 4, 4.2.3 and 5.1",
+            Self::WrongDate => "RFC 9110 section 6.6.1. A new Date beside an Age that tells the truth is taken",
+            Self::InjectedCookie => "RFC 6265 section 3; RFC 9111 section 7.3",
+            Self::WrongStatus => "RFC 9110 section 15; RFC 9111 section 4.3.2 for validations",
+            Self::ForeignReply | Self::UnaskedReply => "RFC 9112 section 9.2",
+            Self::ForgedFault => "RFC 9110 section 5.1",
+            Self::HeadBody => "RFC 9110 section 9.3.2",
+            Self::SurplusBytes => "RFC 9112 section 6.3",
+            Self::HitOnUncachable => "RFC 9111 sections 3 and 5.2.2",
+            Self::HitOnReload => "RFC 9111 sections 5.2.1.4 and 5.4",
+            Self::LostCredentials | Self::MixedCredentials => "RFC 9110 section 11.6.2; RFC 6265 section 5.4",
+            Self::AlteredBody => "RFC 9110 section 7.7",
+            Self::RepeatedPost => "RFC 9110 section 9.2.2",
+            Self::PurgedHit => "none: what the method promises that the cache declares",
+            Self::DoubledFetch => "none: it costs the origin",
+            Self::NeedlessValidation => "none (RFC 9111 section 4 permits it): it costs the origin",
+            _ => "",
+        }
     }
 
     /// Whether it is the referee's own fault, so that the run cannot be trusted.

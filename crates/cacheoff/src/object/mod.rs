@@ -77,6 +77,20 @@ impl Content {
     }
 }
 
+impl Content {
+    /// Whether an answer of a run that is so old is surely fresh in a shared cache, without a word of its origin.
+    pub fn is_surely_fresh(&self, run_s: u64, version: &Version, unix: u64) -> bool {
+        let mut fields = Fields::new();
+        fields.push("Cache-Control", self.cache_control.as_bytes());
+        let asks = CacheControl::of(&fields).no_cache.is_some();
+        let fresh = match self.lifetime_s() {
+            Some((fresh, _)) => fresh > run_s,
+            None => version.expires > unix,
+        };
+        fresh && !asks
+    }
+}
+
 /// Objects embedded in a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embeds {
@@ -110,6 +124,15 @@ pub struct Body {
     pub size: u64,
 }
 
+impl Body {
+    /// What the robot sends with a POST.
+    pub fn of_upload(number: u64, size: u64) -> Self {
+        Self { seed: number, generation: UPLOAD, size }
+    }
+}
+
+/// The generation of what robots send: no version of an object has it.
+const UPLOAD: u64 = u64::MAX;
 /// Most objects that one page embeds: their number has a byte in their names.
 const EMBEDS_MAX: f64 = 255.0;
 /// Set in the numbers of objects that others lead to.

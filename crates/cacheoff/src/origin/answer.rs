@@ -1,12 +1,14 @@
-//! A request head in, the answer out: a function of the object law and the time.
+//! A request head in, the answer out: a function of the object law and the time, signed.
 
 use crate::object::{Body, Facts, Law, Name, Version};
-use crate::wire::{CALIBRATE, Clock, ECHO, FAULT, Tag, decimal, field};
+use crate::random::Seal;
+use crate::wire::{CALIBRATE, Clock, ECHO, Echo, FAULT, Fault, Tag, UNCACHABLE, Xact, decimal, field};
 use larder_wire::date::{Stamp, format_date, parse_date};
 use larder_wire::etag::{ETag, ETagList};
 use larder_wire::range::{ContentRange, RangeSpec, parse_range};
 use larder_wire::{Method, RequestHead, Target, Version as Http};
 use std::ops::Range;
+use std::time::Duration;
 
 /// What an origin sends.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,23 +21,21 @@ pub struct Answer {
     pub keeps_alive: bool,
     /// Whether the body goes in chunks.
     pub chunked: bool,
+    /// What goes wrong with it.
+    pub fault: Option<Fault>,
+    /// The object that it is of; `None` for none.
+    pub object: Option<Name>,
 }
 
-/// What an origin does wrong on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Half of the body, then the end of the connection.
-    Truncate,
-    /// Half of the body, then a reset.
-    Reset,
-    /// Half of the body, then silence until the connection's idle limit.
-    Stall,
-    /// The declared length is larger than the body.
-    LongLength,
-    /// 503 instead of an answer.
-    Unavailable,
-    /// The origin breaks off anywhere in the body.
-    Abort,
+/// When an answer leaves, and the secret that signs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure<'a> {
+    /// The wall clock then.
+    pub clock: &'a Clock,
+    /// Since the run began.
+    pub at: Duration,
+    /// The secret of the run.
+    pub seal: &'a Seal,
 }
 
 /// How an answer is given.
@@ -49,22 +49,8 @@ pub struct Manner {
     pub chunked: bool,
 }
 
-impl Fault {
-    /// The word in the reply's field and in workloads.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Truncate => "truncate",
-            Self::Reset => "reset",
-            Self::Stall => "stall",
-            Self::LongLength => "long-length",
-            Self::Unavailable => "unavailable",
-            Self::Abort => "abort",
-        }
-    }
-}
-
 /// Answers a request: writes the head to `out` and says what follows it.
-pub fn answer(request: &RequestHead, law: &Law, clock: &Clock, manner: Manner, out: &mut Vec<u8>) -> Answer {
+pub fn answer(request: &RequestHead, law: &Law, departure: Departure<'_>, manner: Manner, out: &mut Vec<u8>) -> Answer {
     let fault = manner.fault.filter(|fault| *fault == Fault::Unavailable || request.method == Method::Get);
     let path = match &request.target {
         Target::Origin(path) => path.as_bytes(),
@@ -74,66 +60,71 @@ pub fn answer(request: &RequestHead, law: &Law, clock: &Clock, manner: Manner, o
     // Without a length, the end of the connection is the only end that HTTP/1.0 knows.
     let endless = manner.chunked && request.version == Http::Http10;
     let keeps_alive = request.keeps_alive() && !manner.close && !endless;
-    let reply = Reply { request, clock, keeps_alive, chunked: manner.chunked };
+    let reply = Reply { request, departure, keeps_alive, chunked: manner.chunked };
     if path == CALIBRATE.as_bytes() {
-        return reply.short(204, out);
+        return reply.short(204, None, out);
     }
-    let Some(name) = law.parse(path) else { return reply.short(404, out) };
+    let Some(name) = law.parse(path) else { return reply.short(404, None, out) };
     if fault == Some(Fault::Unavailable) {
-        return reply.short(503, out);
+        return reply.short(503, fault, out);
     }
     reply.object(law, &name, fault, out)
 }
 
 struct Reply<'a> {
     request: &'a RequestHead,
-    clock: &'a Clock,
+    departure: Departure<'a>,
     keeps_alive: bool,
     chunked: bool,
 }
 
 impl Reply<'_> {
-    fn short(&self, status: u16, out: &mut Vec<u8>) -> Answer {
-        self.begin(status, out);
+    fn short(&self, status: u16, fault: Option<Fault>, out: &mut Vec<u8>) -> Answer {
+        self.begin(status, fault, out);
         if status != 204 {
             field("Content-Length", b"0", out);
         }
         if status == 503 {
             field("Cache-Control", b"no-store", out);
-            field(FAULT, Fault::Unavailable.as_str().as_bytes(), out);
         }
         self.end(out);
-        Answer { status, body: None, keeps_alive: self.keeps_alive, chunked: false }
+        self.bare(status, fault)
+    }
+
+    /// An answer without a body.
+    fn bare(&self, status: u16, fault: Option<Fault>) -> Answer {
+        Answer { status, body: None, keeps_alive: self.keeps_alive, chunked: false, fault, object: None }
     }
 
     fn object(&self, law: &Law, name: &Name, fault: Option<Fault>, out: &mut Vec<u8>) -> Answer {
         let facts = law.facts(name);
-        let version = law.version(name, &facts, self.clock.unix);
+        let version = law.version(name, &facts, self.departure.clock.unix);
         let content = law.content(name);
         let variant = if content.variants > 1 && self.accepts_gzip() { 1 } else { 0 };
         let tag = Tag { seed: facts.seed, generation: version.generation, variant };
         let body = law.body(&facts, version.generation, variant);
         let safe = matches!(self.request.method, Method::Get | Method::Head);
         if safe && self.is_current(&tag, &version, content.etag) {
-            self.begin(304, out);
+            self.begin(304, None, out);
             self.labels(law, name, &facts, &version, &tag, out);
             self.end(out);
-            return Answer { status: 304, body: None, keeps_alive: self.keeps_alive, chunked: false };
+            return Answer { object: Some(*name), ..self.bare(304, None) };
         }
         if facts.redirects {
-            self.begin(302, out);
+            self.begin(302, None, out);
             let moved = law.moved(name);
             out.extend_from_slice(b"Location: ");
             law.path(&moved, &law.facts(&moved), out);
             out.extend_from_slice(b"\r\nContent-Length: 0\r\n");
             self.labels(law, name, &facts, &version, &tag, out);
             self.end(out);
-            return Answer { status: 302, body: None, keeps_alive: self.keeps_alive, chunked: false };
+            return Answer { object: Some(*name), ..self.bare(302, None) };
         }
         let part = self.part(facts.size);
         // `Content-Range` says how long a part is, so that a length that is too large spoils nothing of it.
         let fault = fault.filter(|fault| *fault != Fault::LongLength || part.is_none());
-        self.begin(if part.is_some() { 206 } else { 200 }, out);
+        let status = if part.is_some() { 206 } else { 200 };
+        self.begin(status, fault, out);
         let range = part.clone().unwrap_or(0..facts.size);
         let surplus = if fault == Some(Fault::LongLength) { 1 + facts.size / 2 } else { 0 };
         self.lengths(&range, part.is_some(), facts.size, surplus, out);
@@ -143,25 +134,29 @@ impl Reply<'_> {
         }
         field("Content-Type", content.media.as_bytes(), out);
         self.labels(law, name, &facts, &version, &tag, out);
-        if let Some(fault) = fault {
-            field(FAULT, fault.as_str().as_bytes(), out);
-        }
         self.end(out);
         let body = (self.request.method != Method::Head).then_some((body, range));
         let chunked = chunked && body.is_some();
-        Answer { status: if part.is_some() { 206 } else { 200 }, body, keeps_alive: self.keeps_alive, chunked }
+        Answer { status, body, keeps_alive: self.keeps_alive, chunked, fault, object: Some(*name) }
     }
 
-    fn begin(&self, status: u16, out: &mut Vec<u8>) {
+    fn begin(&self, status: u16, fault: Option<Fault>, out: &mut Vec<u8>) {
         out.extend_from_slice(self.request.version.as_str().as_bytes());
         out.push(b' ');
         decimal(u64::from(status), out);
         out.push(b' ');
         out.extend_from_slice(larder_wire::head::reason(status).as_bytes());
         out.extend_from_slice(b"\r\n");
-        field("Date", &self.clock.date, out);
-        if let Some(echo) = self.request.fields.get(ECHO) {
-            field(ECHO, echo, out);
+        field("Date", &self.departure.clock.date, out);
+        if let Some((xact, _)) = self.request.fields.get(ECHO).and_then(Xact::parse) {
+            let at_us = u64::try_from(self.departure.at.as_micros()).unwrap_or(u64::MAX);
+            out.extend_from_slice(ECHO.as_bytes());
+            out.extend_from_slice(b": ");
+            Echo { xact, at_us, fault }.write(self.departure.seal, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        if let Some(fault) = fault {
+            field(FAULT, fault.as_str().as_bytes(), out);
         }
     }
 
@@ -186,7 +181,7 @@ impl Reply<'_> {
                 field("Last-Modified", &format_date(Stamp(version.modified)), out);
             }
         } else {
-            field("Cache-Control", b"private,no-cache,no-store", out);
+            field("Cache-Control", UNCACHABLE.as_bytes(), out);
             field("Pragma", b"no-cache", out);
         }
         if content.etag {

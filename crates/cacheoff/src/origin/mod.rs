@@ -5,8 +5,10 @@ mod answer;
 mod chunks;
 mod serve;
 
-pub use answer::{Answer, Fault, Manner, answer};
+pub use answer::{Answer, Departure, Manner, answer};
 pub use serve::{Next, Serve, Site};
+
+pub use crate::wire::Fault;
 
 use crate::distribution::Distribution;
 use crate::link::Link;

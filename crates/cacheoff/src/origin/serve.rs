@@ -1,12 +1,13 @@
 //! One connection of an origin: a request at a time, thought about, answered through the link.
 
-use super::{Answer, Fault, Manner, OriginSettings, answer, chunks};
+use super::{Answer, Departure, Fault, Manner, OriginSettings, answer, chunks};
+use crate::journal::{Answered, Journal};
 use crate::ledger::{Exhibit, Recorder, Side, Trouble};
 use crate::link::{Arrival, Lane};
-use crate::object::{Body, Law};
+use crate::object::{Body, Law, Name};
 use crate::random::Stream;
 use crate::tls::Channel;
-use crate::wire::{CALIBRATE, Clock, HEAD_LIMITS};
+use crate::wire::{CALIBRATE, Clock, ECHO, HEAD_LIMITS, Xact};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
 use larder_wire::parse::{HeadScan, Parsed};
@@ -23,6 +24,8 @@ pub struct Site<'a> {
     pub law: &'a Law,
     /// The origins.
     pub settings: &'a OriginSettings,
+    /// What origins did, for the robots to read.
+    pub journal: &'a Journal,
     /// Counts.
     pub recorder: &'a mut Recorder,
     /// Think times, faults, losses.
@@ -52,8 +55,8 @@ pub struct Serve {
     channel: Channel,
     inbox: Vec<u8>,
     scan: HeadScan,
-    /// The body of the request that is being read past, with its head.
-    upload: Option<Box<(RequestHead, Decoder)>>,
+    /// The request whose body is being read.
+    upload: Option<Box<Upload>>,
     state: State,
     readable: bool,
     writable: bool,
@@ -63,6 +66,18 @@ pub struct Serve {
     lanes: Option<Box<Lanes>>,
     /// When it last did something.
     pub active: Duration,
+}
+
+/// A request with a body.
+#[derive(Debug)]
+struct Upload {
+    head: RequestHead,
+    decoder: Decoder,
+    /// What the body should be, if the robot said it.
+    expected: Option<Body>,
+    /// How much of it came, and whether it was right.
+    bytes: u64,
+    right: bool,
 }
 
 /// The link of this connection.
@@ -84,6 +99,16 @@ enum State {
     Shaking,
 }
 
+/// What the journal is told of a reply.
+#[derive(Clone, Copy, Debug)]
+struct Deed {
+    /// The number of the transaction that it answers.
+    number: u64,
+    answer: Answered,
+    posts: bool,
+    object: Option<Name>,
+}
+
 #[derive(Debug)]
 struct Reply {
     head: Vec<u8>,
@@ -92,6 +117,7 @@ struct Reply {
     chunks: Option<bool>,
     fault: Option<Fault>,
     keeps_alive: bool,
+    deed: Option<Deed>,
     /// When its request was whole.
     asked: Duration,
     /// Bytes of head and body that the socket took.
@@ -155,6 +181,7 @@ impl Serve {
                     return Next::Wake(until);
                 }
                 State::Waiting(_, reply) => {
+                    note(&reply, site);
                     self.state = State::Sending(reply);
                     continue;
                 }
@@ -232,15 +259,19 @@ impl Serve {
             };
             self.inbox.drain(..len);
             let framing = framing::of_request(&head).map_err(|_| ())?;
+            let upload = Upload::new(head, framing, site);
             if framing == framing::Framing::None {
-                self.begin(&head, site);
+                self.begin_whole(&upload, site);
                 return Ok(true);
             }
-            self.upload = Some(Box::new((head, Decoder::new(framing, larder_wire::Side::Client))));
+            self.upload = Some(Box::new(upload));
         }
         let Some(mut upload) = self.upload.take() else { return Ok(false) };
         loop {
-            let step = upload.1.decode(&self.inbox).map_err(|_| ())?;
+            let step = upload.decoder.decode(&self.inbox).map_err(|_| ())?;
+            if let Event::Data(range) = &step.event {
+                upload.take(&self.inbox[range.clone()]);
+            }
             self.inbox.drain(..step.consumed);
             match step.event {
                 Event::End(_) => break,
@@ -251,13 +282,22 @@ impl Serve {
                 }
             }
         }
-        self.begin(&upload.0, site);
+        self.begin_whole(&upload, site);
         Ok(true)
+    }
+
+    /// A request is whole, its body too.
+    fn begin_whole(&mut self, upload: &Upload, site: &mut Site<'_>) {
+        if let Some(detail) = upload.wrong() {
+            accuse(Trouble::AlteredBody, &upload.head, detail, site);
+        }
+        self.begin(&upload.head, site);
     }
 
     /// A request is whole: decides the answer and when it leaves.
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
+        credentials(request, site);
         // What goes wrong is said in the head, and only answers to GET say it; the others come whole.
         let spoils = |fault: &Fault| *fault == Fault::Unavailable || request.method == Method::Get;
         let fault = fault_of_now(site).filter(spoils);
@@ -278,8 +318,11 @@ impl Serve {
         let mut head = Vec::with_capacity(512);
         let breaks = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength | Fault::Abort));
         let manner = Manner { fault, close: self.uses_left == 0 || breaks, chunked: site.settings.chunked };
-        let answer = answer(request, site.law, later.as_ref().unwrap_or(site.clock), manner, &mut head);
-        let reply = Reply::new(head, answer, fault.map(|fault| (fault, cut)), site.now, site.recorder);
+        let clock = later.as_ref().unwrap_or(site.clock);
+        let departure = Departure { clock, at: heard + think, seal: &site.journal.seal };
+        let answer = answer(request, site.law, departure, manner, &mut head);
+        let deed = deed(request, &answer, site.law);
+        let reply = Reply { deed, ..Reply::new(head, answer, cut, site.now, site.recorder) };
         self.state = State::Waiting(heard + think, Box::new(reply));
     }
 
@@ -295,6 +338,7 @@ impl Serve {
                     Err(_) => return Some(Next::Close),
                 }
                 site.recorder.answered(site.now.saturating_sub(reply.asked));
+                close(&reply, site);
                 return self.sent(&reply);
             }
             if let Err(wake) = reply.cross(self.lanes.as_deref_mut(), site.now) {
@@ -341,6 +385,108 @@ impl Serve {
     }
 }
 
+/// What the journal will be told of an answer, if a robot's transaction is what it answers.
+fn deed(request: &RequestHead, answer: &Answer, law: &Law) -> Option<Deed> {
+    let (xact, _) = request.fields.get(ECHO).and_then(Xact::parse).filter(|(xact, _)| xact.tag == law.tag)?;
+    let kind = match answer.status {
+        200 if answer.fault.is_none() && answer.body.is_some() => Answered::Whole,
+        206 => Answered::Part,
+        304 => Answered::NotModified,
+        _ => Answered::Otherwise,
+    };
+    let posts = request.method == Method::Post;
+    Some(Deed { number: xact.number, answer: kind, posts, object: answer.object })
+}
+
+/// A reply is about to leave.
+fn note(reply: &Reply, site: &mut Site<'_>) {
+    let Some(deed) = reply.deed else { return };
+    let before = site.journal.answers(deed.number, deed.posts, deed.answer);
+    let Some(object) = deed.object else { return };
+    if deed.posts && before.is_posted() {
+        remember(Trouble::RepeatedPost, &object, "the POST of one request came twice", site);
+    }
+    if deed.answer != Answered::NotModified {
+        return;
+    }
+    site.journal.validates(object.fingerprint(), site.clock.unix);
+    let content = site.law.content(&object);
+    let version = site.law.version(&object, &site.law.facts(&object), site.clock.unix);
+    let fresh = content.variants == 1 && content.is_surely_fresh(site.now.as_secs() + 1, &version, site.clock.unix);
+    if fresh && before.is_plain() && !site.journal.lets_invalidate {
+        remember(
+            Trouble::NeedlessValidation,
+            &object,
+            "the answer is fresh, and the client did not ask for this",
+            site,
+        );
+    }
+}
+
+/// A reply has left.
+fn close(reply: &Reply, site: &mut Site<'_>) {
+    let Some(deed) = reply.deed else { return };
+    let again = site.journal.ended(deed.number, site.now, deed.answer == Answered::Whole);
+    if let (true, Some(object)) = (again && !deed.posts, deed.object) {
+        remember(Trouble::DoubledFetch, &object, "one request made the origin send all of it twice", site);
+    }
+}
+
+/// Whether the request has the credentials of its robot, and no others.
+fn credentials(request: &RequestHead, site: &mut Site<'_>) {
+    let named = request.fields.get(ECHO).and_then(Xact::parse).filter(|(xact, _)| xact.tag == site.law.tag);
+    let Some((_, burden)) = named else { return };
+    for (name, sent) in [("Cookie", burden.cookie), ("Authorization", burden.authorization)] {
+        let found = request.fields.get(name).map_or(0, |value| site.journal.seal.digest(value));
+        let trouble = match (sent, found) {
+            _ if sent == found => continue,
+            (_, 0) => Trouble::LostCredentials,
+            _ => Trouble::MixedCredentials,
+        };
+        let detail =
+            if found == 0 { format!("{name} did not come") } else { format!("{name} is not what the client sent") };
+        accuse(trouble, request, detail, site);
+    }
+}
+
+/// Something about a request is wrong.
+fn accuse(trouble: Trouble, request: &RequestHead, detail: String, site: &mut Site<'_>) {
+    let at_us = site.now.as_micros() as u64;
+    site.recorder.error(trouble, || Exhibit { trouble, at_us, url: request.target.to_string(), detail });
+}
+
+/// Something about the way to an object is wrong.
+fn remember(trouble: Trouble, object: &Name, detail: &str, site: &mut Site<'_>) {
+    let (law, at_us) = (site.law, site.now.as_micros() as u64);
+    site.recorder.error(trouble, || {
+        let mut path = Vec::new();
+        law.path(object, &law.facts(object), &mut path);
+        Exhibit { trouble, at_us, url: String::from_utf8_lossy(&path).into_owned(), detail: detail.to_owned() }
+    });
+}
+
+impl Upload {
+    fn new(head: RequestHead, framing: framing::Framing, site: &Site<'_>) -> Self {
+        let named = head.fields.get(ECHO).and_then(Xact::parse).filter(|(xact, _)| xact.tag == site.law.tag);
+        let expected =
+            named.and_then(|(xact, burden)| Some(Body::of_upload(xact.number, u64::from(burden.body_bytes?))));
+        let decoder = Decoder::new(framing, larder_wire::Side::Client);
+        Self { head, decoder, expected, bytes: 0, right: true }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.right &= self.expected.is_none_or(|body| body.check(self.bytes, bytes));
+        self.bytes += bytes.len() as u64;
+    }
+
+    /// What is wrong with the body, now that it is over.
+    fn wrong(&self) -> Option<String> {
+        let expected = self.expected?;
+        let same = self.right && self.bytes == expected.size;
+        (!same).then(|| format!("{} bytes came of {}, or other ones", self.bytes, expected.size))
+    }
+}
+
 /// What goes wrong with the answer to a request that comes now.
 fn fault_of_now(site: &mut Site<'_>) -> Option<Fault> {
     let (settings, now) = (site.settings, site.now.as_secs_f64());
@@ -364,19 +510,14 @@ fn is_calibration(request: &RequestHead) -> bool {
 }
 
 impl Reply {
-    fn new(
-        head: Vec<u8>,
-        answer: Answer,
-        fault: Option<(Fault, f64)>,
-        asked: Duration,
-        recorder: &mut Recorder,
-    ) -> Self {
+    /// `cut`: where a body is broken off that is.
+    fn new(head: Vec<u8>, answer: Answer, cut: f64, asked: Duration, recorder: &mut Recorder) -> Self {
+        let fault = answer.fault;
         let figures = recorder.origin();
         figures.requests += 1;
         figures.not_modified += u64::from(answer.status == 304);
         figures.partial += u64::from(answer.status == 206);
         figures.faults += u64::from(fault.is_some());
-        let (fault, cut) = (fault.map(|(fault, _)| fault), fault.map_or(1.0, |(_, cut)| cut));
         let halved = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::Stall | Fault::Abort));
         let body = answer.body.map(|(body, range)| {
             let len = range.end - range.start;
@@ -388,6 +529,7 @@ impl Reply {
             chunks: answer.chunked.then_some(!halved),
             fault,
             keeps_alive: answer.keeps_alive,
+            deed: None,
             asked,
             sent: 0,
             crossed: 0,

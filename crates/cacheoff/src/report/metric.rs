@@ -135,7 +135,8 @@ metrics! {
     }
     Response {
         "mean" "mean" Micros Less "Mean of all replies." |s| response(s, Class::All).mean();
-        "hit.mean" "mean of hits" Micros Less "Mean of basic hits." |s| response(s, Class::Hit).mean();
+        "hit.mean" "mean of hits" Micros Less "Mean of the basic hits from the store." |s| response(s, Class::Hit).mean();
+        "collapsed.mean" "mean of collapsed" Micros Less "Mean of the basic replies that waited for a fetch under way." |s| response(s, Class::Collapsed).mean();
         "miss.mean" "mean of misses" Micros Less "Mean of basic misses." |s| response(s, Class::Miss).mean();
         "p50" "median" Micros Less "Half of all replies came within it." |s| quantile(response(s, Class::All), 0.5);
         "p90" "90 %" Micros Less "Nine of ten replies came within it." |s| quantile(response(s, Class::All), 0.9);
@@ -145,6 +146,8 @@ metrics! {
         "max" "maximum" Micros Less "The slowest reply." |s| response(s, Class::All).max().map(|us| us as f64);
         "hit.p50" "median of hits" Micros Less "Half of the hits came within it." |s| quantile(response(s, Class::Hit), 0.5);
         "hit.p99" "99 % of hits" Micros Less "99 of 100 hits came within it." |s| quantile(response(s, Class::Hit), 0.99);
+        "collapsed.p50" "median of collapsed" Micros Less "Half of the collapsed replies came within it." |s| quantile(response(s, Class::Collapsed), 0.5);
+        "collapsed.p99" "99 % of collapsed" Micros Less "99 of 100 collapsed replies came within it." |s| quantile(response(s, Class::Collapsed), 0.99);
         "miss.p50" "median of misses" Micros Less "Half of the misses came within it." |s| quantile(response(s, Class::Miss), 0.5);
         "miss.p99" "99 % of misses" Micros Less "99 of 100 misses came within it." |s| quantile(response(s, Class::Miss), 0.99);
     }
@@ -159,7 +162,8 @@ metrics! {
         "handshakes.resumed" "of those, resumed" Share More "Handshakes that took up an earlier session." |s| handshakes(s).and_then(|(all, resumed)| ratio(resumed, all));
     }
     Hits {
-        "dhr" "document hit ratio" Share More "Hits among the replies to basic requests." |s| hits(s, |f| (f.hits, f.replies));
+        "dhr" "document hit ratio" Share More "Replies to basic requests without an origin transaction of their own: from the store, or collapsed." |s| hits(s, |f| (f.hits, f.replies));
+        "dhr.collapsed" "of those, collapsed" Share Neither "Replies to basic requests that waited for a fetch under way, as a share of all basic replies." |s| hits(s, |f| (f.collapsed, f.replies)).filter(|share| *share > 0.0);
         "dhr.offered" "offered" Share Neither "What a cache that never forgets would have answered of the same requests." |s| hits(s, |f| (f.offered, f.replies));
         "dhr.ideal" "ideal, as planned" Share Neither "The document hit ratio that the plan computed before the run." |s| s.ledger.run.ideal.dhr;
         "bhr" "byte hit ratio" Share More "Bytes of hits among the bytes of replies to basic requests." |s| hits(s, |f| (f.hit_bytes, f.bytes));
@@ -174,6 +178,7 @@ metrics! {
     Errors {
         "errors" "errors" Count Less "Requests without a right answer." |s| Some(s.phase.errors.total() as f64).filter(|_| s.phase.length_us > 0);
         "errors.share" "share of requests" Share Less "Errors among errors and replies." |s| ratio(s.phase.errors.total(), s.phase.errors.total() + s.phase.replies());
+        "remarks" "remarks" Count Less "Replies and fetches that break a rule without harm to the client, or cost the origin needless work." |s| Some(s.phase.errors.remarks() as f64).filter(|count| *count > 0.0);
         "lies" "wrong answers" Count Less "Answers that came and were not right." |s| Some(s.phase.errors.lies() as f64).filter(|_| s.phase.length_us > 0);
     }
     Cost {

@@ -149,9 +149,10 @@ fn words() -> String {
         let name = format!("{} ({})", metric.name, metric.group.as_str().to_lowercase());
         metrics.row(&[escaped(&name), key, escaped(metric.sentence)]);
     }
-    let mut errors = Table::plain(&["error", "meaning"]);
+    let mut errors = Table::plain(&["error", "meaning", "rule that is broken"]);
     for trouble in Trouble::ALL {
-        errors.row(&[escaped(trouble.as_str()), escaped(trouble.sentence())]);
+        let kind = if trouble.is_remark() { " (a remark)" } else { "" };
+        errors.row(&[escaped(trouble.as_str()) + kind, escaped(trouble.sentence()), escaped(trouble.rule())]);
     }
     let mut causes = Table::plain(&["missing hit", "meaning"]);
     for cause in MissCause::ALL {
@@ -160,9 +161,10 @@ fn words() -> String {
     let left = |html: String| html.replace("<table>", "<table class=\"text\">");
     format!(
         "<p>Response times count from the moment a request was due by the schedule, so that a request which had to wait for a \
-         connection or for a slow reply before it is not flattered; service times count from the first byte sent. A hit is told \
-         from a miss by an echo of the origin, not by what the cache says of itself. Every reply is checked: status, length, \
-         bytes, fields, age. Percentiles are exact to one part in 1,024 and never understated. Of several rounds the median is \
+         connection or for a slow reply before it is not flattered; service times count from the first byte sent. A hit is \
+         what no transaction of an origin answered, by the origins' own journal and by an echo that they sign, not by what the \
+         cache says of itself; a reply that waited for the fetch of another request is collapsed, and counted as a hit of the \
+         hit ratio with times of its own. Every reply is checked: status, length, bytes, fields, age. Percentiles are exact to one part in 1,024 and never understated. Of several rounds the median is \
          shown, with the lowest and the highest below it; rounds that do not count or were noisy are left out where two others \
          remain. Bold marks the best of the entries that count.</p>{}{}{}",
         folded("Figures", &left(metrics.html())),

@@ -17,18 +17,20 @@ const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", 
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 27] = [
+const EXECUTIVE: [&str; 29] = [
     "downtime.accept",
     "rps",
     "bps",
     "mean",
     "hit.mean",
+    "collapsed.mean",
     "miss.mean",
     "p50",
     "p99",
     "p99.9",
     "max",
     "dhr",
+    "dhr.collapsed",
     "dhr.offered",
     "bhr",
     "urls",
@@ -344,7 +346,7 @@ fn counts(out: &mut String, comparison: &Comparison<'_>) {
     };
     counted(out, "Missing hits by cause", comparison, MissCause::ALL, |c| (c.as_str(), c.sentence()), missing);
     let errors = |entry: &Rounds<'_>, trouble: Trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
-    counted(out, "Errors by kind", comparison, Trouble::ALL, |t| (t.as_str(), t.sentence()), errors);
+    counted(out, "Errors and remarks by kind", comparison, Trouble::ALL, |t| (t.as_str(), t.sentence()), errors);
 }
 
 fn counted<T: Copy>(
@@ -427,6 +429,7 @@ fn classes(run: &Summary<'_>) -> String {
         "replies",
         "share",
         "hits",
+        "collapsed",
         "mean size",
         "mean",
         "50 %",
@@ -446,6 +449,7 @@ fn classes(run: &Summary<'_>) -> String {
             grouped(figures.replies as f64),
             Unit::Share.text(figures.replies as f64 / all),
             Unit::Share.text(figures.hits as f64 / figures.replies.max(1) as f64),
+            Unit::Share.text(figures.collapsed as f64 / figures.replies.max(1) as f64),
             mean(figures.size.mean(), Unit::Bytes),
             mean(figures.response.mean(), Unit::Micros),
             time(0.5),
@@ -482,7 +486,7 @@ fn phases(ledger: &Ledger) -> String {
 }
 
 fn exhibits(run: &Summary<'_>) -> String {
-    let mut table = Table::plain(&["error", "time", "URL", "expected and found"]);
+    let mut table = Table::plain(&["error or remark", "time", "URL", "expected and found"]);
     for exhibit in &run.phase.errors.exhibits {
         table.row(&[
             escaped(exhibit.trouble.as_str()),

@@ -72,7 +72,7 @@ fn causes(out: &mut String, comparison: &Comparison<'_>) {
     };
     counted(out, "Missing hits by cause", comparison, MissCause::ALL, MissCause::as_str, missing);
     let errors = |entry: &Rounds<'_>, trouble| entry.typical().map_or(0, |run| run.phase.errors.of(trouble));
-    counted(out, "Errors by kind", comparison, Trouble::ALL, Trouble::as_str, errors);
+    counted(out, "Errors and remarks by kind", comparison, Trouble::ALL, Trouble::as_str, errors);
 }
 
 fn counted<T: Copy>(

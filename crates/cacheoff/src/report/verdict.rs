@@ -1,7 +1,7 @@
 //! May the figures of a run be used? Each reason why not, or why with care, is a sentence.
 
 use crate::chart::Unit;
-use crate::ledger::{Class, Interval, Ledger, Load, Outcome, TlsFacts};
+use crate::ledger::{Class, Interval, Ledger, Load, Outcome, TlsFacts, Trouble};
 
 /// The referee may be late by this much at the 99th percentile.
 const LATENESS_P99_US_MAX: u64 = 10_000;
@@ -121,6 +121,10 @@ fn cache(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     let lies = phase.errors.lies();
     if lies > 0 {
         add(all, Weight::Failed, format!("{lies} answers were wrong"));
+    }
+    for remark in Trouble::ALL.iter().filter(|trouble| trouble.is_remark() && phase.errors.of(**trouble) > 0) {
+        let (count, word) = (phase.errors.of(*remark), remark.as_str());
+        add(all, Weight::Remark, format!("{count} times {word}: {}", remark.sentence()));
     }
     let basic = phase.class(Class::Basic);
     let (errors, replies) = (phase.errors.total(), phase.replies());

@@ -1,7 +1,9 @@
 //! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
 
+use super::judge::Wrong;
 use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, write_connect, write_request};
-use crate::ledger::Trouble;
+use crate::journal::Journal;
+use crate::ledger::{Mode, Trouble};
 use crate::link::Lane;
 use crate::object::Law;
 use crate::random::Stream;
@@ -21,6 +23,8 @@ use std::time::Duration;
 
 /// A robot that reads slowly looks again after so long.
 const TRICKLE: Duration = Duration::from_millis(50);
+/// Bytes that an exhibit shows.
+const SHOWN_BYTES: usize = 32;
 /// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
 const HEAD_PIECE_BYTES: usize = 256;
 
@@ -32,6 +36,8 @@ pub struct Desk<'a> {
     pub settings: &'a RobotSettings,
     /// Whom they speak to.
     pub route: &'a Route,
+    /// What origins did.
+    pub journal: &'a Journal,
     /// The wall clock.
     pub clock: &'a Clock,
     /// Time since the run began.
@@ -53,8 +59,10 @@ pub struct Job {
     pub first: bool,
     /// The second of the last purge that was acknowledged before.
     pub purged: Option<u64>,
-    /// When its first byte left the robot.
+    /// When its first byte left the robot, or the first one of a handshake for it.
     pub started: Duration,
+    /// When all of it had crossed the link of the robot.
+    pub sent: Duration,
     /// When it was taken out of the queue.
     pub taken: Duration,
     first_byte: Option<Duration>,
@@ -95,8 +103,8 @@ pub enum Outcome {
     Done(Box<Report>, bool),
     /// The request failed before any byte of a reply; the connection is gone.
     Failed(Box<Job>, Trouble, String),
-    /// The connection ended while nothing was under way.
-    Ended,
+    /// The connection ended while nothing was under way; perhaps by bytes that were not asked for.
+    Ended(Option<Wrong>),
 }
 
 /// One connection of a robot.
@@ -117,6 +125,8 @@ pub struct Ask {
     /// Requests that it carried.
     pub used: u32,
     uses_left: u32,
+    /// Whether the last request was a HEAD.
+    asked_head: bool,
     inbox: Vec<u8>,
     scan: HeadScan,
     state: State,
@@ -174,6 +184,7 @@ impl Ask {
             active: desk.now,
             used: 0,
             uses_left,
+            asked_head: false,
             inbox: Vec::new(),
             scan: HeadScan::new(),
             state: State::Connecting(job),
@@ -351,12 +362,16 @@ impl Ask {
         }
         (self.used, self.uses_left, self.active) = (self.used + 1, self.uses_left.saturating_sub(1), desk.now);
         job.asked = desk.clock.unix;
-        write_request(desk.law, desk.route, desk.settings.version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
+        self.asked_head = job.wish.kind == super::Kindred::Head;
+        let (version, sender) = (desk.settings.version, (desk.route, &desk.journal.seal));
+        write_request(desk.law, sender, version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
+        job.sent = desk.now;
         self.state = match &mut self.lanes {
             None => State::Sending(job),
             Some(lanes) => {
                 let leaves = desk.now.max(lanes.2);
                 let last = lanes.0.send(leaves, job.out.len() as u64).last().map_or(leaves, |last| last.at);
+                job.sent = last;
                 State::Leaving(last, job)
             }
         };
@@ -396,8 +411,9 @@ impl Ask {
                 self.readable = false;
                 Outcome::Poll
             }
-            // The end, an error, or bytes that nobody asked for: no further request goes here.
-            _ => Outcome::Ended,
+            // No further request goes here.
+            Ok(len) if len > 0 => Outcome::Ended(Some(surplus(&desk.buffer[..len], self.asked_head))),
+            _ => Outcome::Ended(None),
         }
     }
 
@@ -460,14 +476,18 @@ impl Ask {
     fn take(&mut self, job: &mut Job, len: usize, desk: &mut Desk<'_>) -> Result<bool, String> {
         if self.inbox.is_empty() {
             let (taken, whole) = take(&mut self.scan, job, &desk.buffer[..len], desk)?;
-            if !whole {
-                self.inbox.extend_from_slice(&desk.buffer[taken..len]);
+            match whole {
+                true => job.end_at(&desk.buffer[taken..len]),
+                false => self.inbox.extend_from_slice(&desk.buffer[taken..len]),
             }
             return Ok(whole);
         }
         self.inbox.extend_from_slice(&desk.buffer[..len]);
         let inbox = std::mem::take(&mut self.inbox);
         let (taken, whole) = take(&mut self.scan, job, &inbox, desk)?;
+        if whole {
+            job.end_at(&inbox[taken..]);
+        }
         self.inbox = inbox;
         self.inbox.drain(..if whole { self.inbox.len() } else { taken });
         Ok(whole)
@@ -543,6 +563,7 @@ impl Job {
             first,
             purged: None,
             started: now,
+            sent: now,
             taken: now,
             first_byte: None,
             asked: 0,
@@ -556,6 +577,15 @@ impl Job {
         })
     }
 
+    /// The reply is whole, and this came behind it.
+    fn end_at(&mut self, rest: &[u8]) {
+        let after_head = self.wish.kind == super::Kindred::Head;
+        if let (Some((judge, _, _)), false) = (&mut self.reply, rest.is_empty()) {
+            judge.accuse(surplus(rest, after_head));
+            self.keeps_alive = false;
+        }
+    }
+
     fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>) -> Result<(), String> {
         let method = match self.wish.kind {
             super::Kindred::Head => Method::Head,
@@ -565,7 +595,10 @@ impl Job {
         let case = Case {
             law: desk.law,
             wish: &self.wish,
+            journal: desk.journal,
+            gateway: desk.route.mode == Mode::Reverse,
             xact: self.xact,
+            deeds: desk.journal.deeds(self.xact.number),
             first: self.first,
             asked: self.asked,
             purged: self.purged,
@@ -582,6 +615,17 @@ impl Job {
         self.reply = Some((judge, Decoder::new(framing, larder_wire::Side::Origin), began));
         Ok(())
     }
+}
+
+/// Bytes after the end of a reply.
+fn surplus(rest: &[u8], after_head: bool) -> Wrong {
+    let trouble = match rest.starts_with(b"HTTP/") {
+        true => Trouble::UnaskedReply,
+        false if after_head => Trouble::HeadBody,
+        false => Trouble::SurplusBytes,
+    };
+    let shown = String::from_utf8_lossy(&rest[..rest.len().min(SHOWN_BYTES)]);
+    (trouble, format!("{} bytes came after the end of the reply: {shown:?}", rest.len()))
 }
 
 /// An answer to CONNECT opens a tunnel if it is a 2xx with nothing behind it.

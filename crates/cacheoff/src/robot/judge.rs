@@ -1,15 +1,20 @@
 //! The judge: what a reply must be, and what it was. The head is judged when it is complete, the body as it arrives.
 
+use super::labels::Labels;
 use super::{Kindred, Wish};
+use crate::journal::{Deeds, Journal};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Body, HEADER_BYTES, Law, whose};
-use crate::wire::{ECHO, FAULT, Tag, Xact};
+use crate::wire::{ECHO, Echo, FAULT, Fault, Tag, Xact};
 use larder_wire::ResponseHead;
 use larder_wire::date::parse_date;
 use larder_wire::range::ContentRange;
 
 /// Seconds by which clocks and roundings may differ.
-const TOLERANCE_S: u64 = 2;
+pub(super) const TOLERANCE_S: u64 = 2;
+
+/// What is wrong, with what was expected and what came.
+pub type Wrong = (Trouble, String);
 
 /// Judges one reply.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub struct Judge {
     own: bool,
     /// The end of the body is not awaited.
     excused: bool,
+    /// The reply says that the origin spoilt it, and the origin has not signed that.
+    forged_fault: Option<String>,
     first: Vec<u8>,
     findings: Findings,
 }
@@ -37,8 +44,35 @@ pub struct Findings {
     pub served: Served,
     /// The first thing that was wrong, with what was expected and what came.
     pub wrong: Option<(Trouble, String)>,
+    /// What breaks a rule although nothing that came is wrong.
+    pub remark: Option<Remark>,
+    /// The signed echo of the origin.
+    pub echo: Option<Echo>,
     /// What the origin spoilt on purpose.
-    pub fault: Option<String>,
+    pub fault: Option<Fault>,
+}
+
+/// A rule that a right reply breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// A stored answer that is so many seconds old says no `Age`.
+    MissingAge(u64),
+}
+
+impl Remark {
+    /// Its name.
+    pub fn trouble(self) -> Trouble {
+        match self {
+            Self::MissingAge(_) => Trouble::MissingAge,
+        }
+    }
+
+    /// What was found.
+    pub fn detail(self) -> String {
+        match self {
+            Self::MissingAge(age) => format!("a hit that is {age} s old says no Age (RFC 9111 section 4)"),
+        }
+    }
 }
 
 /// The judgement on the whole.
@@ -50,6 +84,8 @@ pub struct Verdict {
     pub body_bytes: u64,
     /// Whether a store may have a whole copy now.
     pub whole: bool,
+    /// Whether it ended before it was whole, and not because the robot broke it off.
+    pub broken_off: bool,
 }
 
 /// What the judge knows besides the reply.
@@ -59,8 +95,14 @@ pub struct Case<'a> {
     pub law: &'a Law,
     /// What was asked.
     pub wish: &'a Wish,
+    /// What origins did.
+    pub journal: &'a Journal,
+    /// Whether the cache is a gateway: the origin of what it sends (RFC 9110 section 3.7).
+    pub gateway: bool,
     /// The name of the transaction.
     pub xact: Xact,
+    /// What origins did for it, as far as that is known.
+    pub deeds: Option<Deeds>,
     /// Whether nobody else can have brought the object into the cache.
     pub first: bool,
     /// When the request was sent, in seconds since 1970.
@@ -78,20 +120,16 @@ pub struct Case<'a> {
 impl Judge {
     /// Judges the head.
     pub fn head(case: &Case<'_>, head: &ResponseHead) -> Self {
-        let echo = head.fields.get(ECHO).and_then(Xact::parse);
-        let served = match echo {
-            Some(echo) if echo == case.xact => Served::Miss,
-            Some(_) => Served::Hit,
-            // Without an echo, only what a cache may say by itself is an answer from its store.
-            None if head.status == 304 => Served::Hit,
-            None => Served::Miss,
-        };
+        let claimed = head.fields.get(ECHO).and_then(|value| Echo::parse(value, &case.journal.seal));
+        let echo = claimed.and_then(Result::ok);
         let tag = head.fields.get("ETag").and_then(Tag::parse);
         let dated = head.fields.get("Date").and_then(parse_date).map(|date| date.0);
-        let generation = tag.map_or_else(
-            || case.law.version(&case.wish.name, &case.wish.facts, dated.unwrap_or(case.now)).generation,
-            |tag| tag.generation,
-        );
+        let version_at = |unix| case.law.version(&case.wish.name, &case.wish.facts, unix).generation;
+        let generation = match (echo, tag) {
+            (Some(echo), _) => version_at(echo.second(case.law.epoch)),
+            (None, Some(tag)) => tag.generation,
+            (None, None) => version_at(dated.unwrap_or(case.now)),
+        };
         let expected = case.law.body(&case.wish.facts, generation, variant(case));
         let mut judge = Self {
             expected,
@@ -101,11 +139,18 @@ impl Judge {
             bytes_right: true,
             own: false,
             excused: false,
+            forged_fault: None,
             first: Vec::new(),
-            findings: Findings { status: head.status, served, wrong: None, fault: None },
+            findings: Findings {
+                status: head.status,
+                served: served(case, head.status, echo, claimed.is_some()),
+                wrong: None,
+                remark: None,
+                echo,
+                fault: echo.and_then(|echo| echo.fault),
+            },
         };
-        judge.findings.fault = head.fields.text(FAULT).map(str::to_owned);
-        judge.findings.wrong = judge.look(case, head, echo, tag, dated);
+        judge.findings.wrong = judge.look(case, head, claimed, tag, dated);
         judge
     }
 
@@ -113,44 +158,70 @@ impl Judge {
         &mut self,
         case: &Case<'_>,
         head: &ResponseHead,
-        echo: Option<Xact>,
+        claimed: Option<Result<Echo, Xact>>,
         tag: Option<Tag>,
         dated: Option<u64>,
-    ) -> Option<(Trouble, String)> {
+    ) -> Option<Wrong> {
         if let Some(wanted) = case.expected {
             // What such an answer says is the cache's own affair.
             (self.at, self.end, self.own) = (0, 0, true);
             let wrong = || (Trouble::WrongStatus, format!("status {} instead of {wanted}", head.status));
             return (head.status != wanted).then(wrong);
         }
-        if echo.is_some_and(|echo| echo.tag != case.xact.tag) {
-            return Some((Trouble::ForeignReply, "the echo is of another run".into()));
-        }
         if case.wish.kind == Kindred::Purge {
-            return self.purge(head, echo);
+            return self.purge(head, claimed.is_some());
         }
-        if echo.is_none() && head.status != 304 {
-            let kind = if head.status >= 400 { Trouble::Refused } else { Trouble::WrongHeader };
-            return Some((
-                kind,
-                format!("status {} without the origin's echo: the cache itself answered", head.status),
-            ));
+        let echo = match claimed {
+            Some(Ok(echo)) if echo.xact.tag == case.xact.tag => Some(echo),
+            Some(Err(xact)) if xact.tag == case.xact.tag => {
+                return Some((
+                    Trouble::ForgedEcho,
+                    format!("no origin signed the echo of transaction {:x}", xact.number),
+                ));
+            }
+            Some(_) => return Some((Trouble::ForeignReply, "the echo is of another run".into())),
+            None if head.status != 304 => return Some(own_answer(head.status)),
+            None => None,
+        };
+        if let Some(wrong) = self.fault_mark(case, head, echo) {
+            return Some(wrong);
         }
-        if self.findings.fault.as_deref() == Some("unavailable") {
-            return None;
+        if self.findings.fault == Some(Fault::Unavailable) {
+            let detail = || (Trouble::WrongStatus, format!("status {} instead of 503", head.status));
+            return (head.status != 503).then(detail);
         }
-        self.status(case, head)
+        let labels = Labels { case, head, served: self.findings.served, echo, tag, dated };
+        let wrong = self
+            .status(case, head)
+            .or_else(|| replayed(case, echo, dated))
             .or_else(|| self.hit(case, echo, dated))
             .or_else(|| self.outlived(case, dated))
-            .or_else(|| labels(case, head, tag, dated))
-            .or_else(|| self.length(case, head))
+            .or_else(|| labels.wrong())
+            .or_else(|| self.length(case, head));
+        self.findings.remark = labels.remark().filter(|_| wrong.is_none());
+        wrong
+    }
+
+    /// Whether the reply says by itself that the origin spoilt it. The mark of an answer that was spoilt may stay on what a
+    /// cache has made whole since, and excuses nothing then.
+    fn fault_mark(&mut self, case: &Case<'_>, head: &ResponseHead, echo: Option<Echo>) -> Option<Wrong> {
+        let mark = head.fields.text(FAULT)?;
+        if self.findings.fault.is_some_and(|fault| fault.as_str() == mark) {
+            return None;
+        }
+        let detail = format!("the reply says that the origin spoilt it ({mark}), and the origin did not");
+        if echo.is_some_and(|echo| echo.xact == case.xact) {
+            return Some((Trouble::ForgedFault, detail));
+        }
+        self.forged_fault = Some(detail);
+        None
     }
 
     /// What a cache says of a purge: done, or that it had nothing; the body is its own affair.
-    fn purge(&mut self, head: &ResponseHead, echo: Option<Xact>) -> Option<(Trouble, String)> {
+    fn purge(&mut self, head: &ResponseHead, has_echo: bool) -> Option<Wrong> {
         (self.at, self.end, self.own) = (0, 0, true);
         let status = head.status;
-        if echo.is_some() {
+        if has_echo {
             return Some((Trouble::WrongStatus, format!("the purge was passed on to the origin: status {status}")));
         }
         let acknowledged = matches!(status, 200..=299 | 404);
@@ -158,14 +229,14 @@ impl Judge {
     }
 
     /// Whether a hit is on what was purged: the origin had said it in a second before that of the purge.
-    fn outlived(&self, case: &Case<'_>, dated: Option<u64>) -> Option<(Trouble, String)> {
+    fn outlived(&self, case: &Case<'_>, dated: Option<u64>) -> Option<Wrong> {
         let (purged, dated) = case.purged.zip(dated).filter(|_| self.findings.served == Served::Hit)?;
         let detail = || format!("the answer is {} s older than its purge, which was acknowledged", purged - dated);
         (dated < purged).then(|| (Trouble::PurgedHit, detail()))
     }
 
     /// The status, and the part of a partial answer.
-    fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
+    fn status(&mut self, case: &Case<'_>, head: &ResponseHead) -> Option<Wrong> {
         let permitted: &[u16] = match case.wish.kind {
             _ if case.wish.facts.redirects => &[302],
             // The object may change while the request is on its way, and who has fetched the whole may give it.
@@ -192,14 +263,16 @@ impl Judge {
         match part {
             Some(part) if part.range() == asked => {
                 (self.at, self.end) = (asked.start, asked.end);
-                None
+                let size = case.wish.facts.size;
+                let total = part.len.filter(|total| *total != size)?;
+                Some((Trouble::WrongRange, format!("a part of {total} bytes, but the object has {size}")))
             }
             part => Some((Trouble::WrongRange, format!("{part:?} instead of bytes {asked:?}"))),
         }
     }
 
     /// Where a redirection leads to.
-    fn location(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
+    fn location(&self, case: &Case<'_>, head: &ResponseHead) -> Option<Wrong> {
         let (mut wanted, moved) = (Vec::new(), case.law.moved(&case.wish.name));
         case.law.path(&moved, &case.law.facts(&moved), &mut wanted);
         let found = head.fields.get("Location").unwrap_or_default();
@@ -208,7 +281,7 @@ impl Judge {
     }
 
     /// Whether a hit was permitted.
-    fn hit(&self, case: &Case<'_>, echo: Option<Xact>, dated: Option<u64>) -> Option<(Trouble, String)> {
+    fn hit(&self, case: &Case<'_>, echo: Option<Echo>, dated: Option<u64>) -> Option<Wrong> {
         // A 304 without an echo may be the cache's word on an answer that it has just fetched for this request.
         if self.findings.served == Served::Miss || echo.is_none() {
             return None;
@@ -252,7 +325,7 @@ impl Judge {
         version.modified.saturating_add(fresh).saturating_add(TOLERANCE_S) >= case.asked
     }
 
-    fn length(&self, case: &Case<'_>, head: &ResponseHead) -> Option<(Trouble, String)> {
+    fn length(&self, case: &Case<'_>, head: &ResponseHead) -> Option<Wrong> {
         let declared: u64 = head.fields.text("Content-Length")?.parse().ok()?;
         let right = self.end - self.at;
         let may_differ =
@@ -303,23 +376,24 @@ impl Judge {
         let has_body = matches!(self.findings.status, 200 | 206);
         let short = !complete || has_body && self.expects_body() && missing > 0;
         if short && self.findings.wrong.is_none() && self.findings.fault.is_none() {
-            let cut = format!("{missing} of {} bytes are missing", self.end - started);
-            self.findings.wrong = Some((Trouble::Truncated, cut));
+            let cut = || (Trouble::Truncated, format!("{missing} of {} bytes are missing", self.end - started));
+            let forged = self.forged_fault.take().map(|detail| (Trouble::ForgedFault, detail));
+            self.findings.wrong = Some(forged.unwrap_or_else(cut));
         }
         if complete && has_body && !self.excused && self.findings.served == Served::Hit && self.is_spoilt(missing) {
             let kept = "a spoilt answer of the origin was kept".to_owned();
             self.findings.wrong.get_or_insert((Trouble::Truncated, kept));
         }
         let whole = complete && missing == 0 && self.findings.wrong.is_none() && self.findings.fault.is_none();
-        Verdict { body_bytes: self.at - started.min(self.at), whole, findings: self.findings }
+        Verdict { body_bytes: self.at - started.min(self.at), whole, broken_off: short, findings: self.findings }
     }
 
     /// Whether an answer that seems whole is one that the origin broke off: short, or of a length that never came. With
     /// all its bytes and the right length it is a good one, whatever its first head was.
     fn is_spoilt(&self, missing: u64) -> bool {
-        match self.findings.fault.as_deref() {
-            None | Some("unavailable") => false,
-            Some("long-length") => self.findings.status == 200,
+        match self.findings.fault {
+            None | Some(Fault::Unavailable) => false,
+            Some(Fault::LongLength) => self.findings.status == 200,
             Some(_) => missing > 0,
         }
     }
@@ -327,6 +401,11 @@ impl Judge {
     /// The robot breaks off here.
     pub fn break_off(&mut self) {
         (self.end, self.excused) = (self.at, true);
+    }
+
+    /// Something else is wrong; the first of all counts.
+    pub fn accuse(&mut self, wrong: Wrong) {
+        self.findings.wrong.get_or_insert(wrong);
     }
 
     fn expects_body(&self) -> bool {
@@ -344,33 +423,51 @@ impl Judge {
     }
 }
 
-fn variant(case: &Case<'_>) -> u8 {
+/// The variant that the robot must get.
+pub(super) fn variant(case: &Case<'_>) -> u8 {
     if case.law.content(&case.wish.name).variants > 1 { case.wish.variant } else { 0 }
 }
 
-/// Validators, variant, and the arithmetic of `Date` and `Age`.
-fn labels(case: &Case<'_>, head: &ResponseHead, tag: Option<Tag>, dated: Option<u64>) -> Option<(Trouble, String)> {
-    let header = |detail: String| Some((Trouble::WrongHeader, detail));
-    if let Some(tag) = tag {
-        if tag.seed != case.wish.facts.seed {
-            return Some((Trouble::WrongBytes, format!("the tag is of object {:x}", tag.seed)));
-        }
-        if tag.variant != variant(case) {
-            return Some((Trouble::WrongVariant, format!("variant {} instead of {}", tag.variant, variant(case))));
-        }
+/// Where an answer came from. A reply that bears the echo of an earlier transaction comes from the store unless an origin
+/// has answered this one too: it confirmed what was stored, or gave something that was not passed on.
+fn served(case: &Case<'_>, status: u16, echo: Option<Echo>, has_echo: bool) -> Served {
+    let answered = case.deeds.is_some_and(Deeds::is_answered);
+    match echo {
+        Some(echo) if echo.xact == case.xact => Served::Miss,
+        Some(echo) if answered && !is_refreshed_behind(case, echo) => Served::Miss,
+        Some(_) => Served::Hit,
+        None if answered => Served::Miss,
+        // Without an echo, only what a cache may say by itself is an answer from its store.
+        None if has_echo || status == 304 => Served::Hit,
+        None => Served::Miss,
     }
-    let Some(dated) = dated else { return header("no Date".into()) };
-    if dated > case.now + TOLERANCE_S {
-        return header(format!("Date lies {} s in the future", dated - case.now));
+}
+
+/// Whether a cache may have answered from its store and asked the origin at the same time (RFC 5861).
+fn is_refreshed_behind(case: &Case<'_>, echo: Echo) -> bool {
+    let lifetime = case.law.content(&case.wish.name).lifetime_s();
+    lifetime.is_some_and(|(fresh, grace)| grace > 0 && echo.second(case.law.epoch) + fresh <= case.now + TOLERANCE_S)
+}
+
+/// Whether an old echo was put on an answer that the origin gave to this very request. A cache that refreshes what it has
+/// before it must is none that does so: then all of the answer is the old one.
+fn replayed(case: &Case<'_>, echo: Option<Echo>, dated: Option<u64>) -> Option<Wrong> {
+    let echo = echo.filter(|echo| echo.xact != case.xact)?;
+    let fetched = case.deeds.is_some_and(Deeds::is_whole) && case.wish.kind == Kindred::Basic;
+    if !fetched || is_refreshed_behind(case, echo) || dated == Some(echo.second(case.law.epoch)) {
+        return None;
     }
-    let age: u64 = head.fields.text("Age")?.trim().parse().ok()?;
-    let real = case.now.saturating_sub(dated);
-    let slack = TOLERANCE_S + case.now.saturating_sub(case.asked);
-    // A cache adds the time that the origin took to the age (RFC 9111 section 4.2.3), so that an answer looks older than it is.
-    if age > real + slack + case.delay_s_max || age + slack < real {
-        return header(format!("Age is {age} s, but Date lies {real} s back"));
-    }
-    None
+    let number = echo.xact.number;
+    Some((
+        Trouble::ForgedEcho,
+        format!("the origin answered this request, but the echo is that of transaction {number:x}"),
+    ))
+}
+
+/// The cache answered in the place of the origin.
+fn own_answer(status: u16) -> Wrong {
+    let kind = if status >= 400 { Trouble::Refused } else { Trouble::WrongHeader };
+    (kind, format!("status {status} without the origin's echo: the cache itself answered"))
 }
 
 #[cfg(test)]

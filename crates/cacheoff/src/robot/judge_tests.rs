@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::distribution::Distribution;
-use crate::object::{Content, Life, Name, World};
+use crate::object::{Content, Life, Name, Version, World};
+use crate::random::Seal;
 use crate::wire::HEAD_LIMITS;
 use larder_wire::date::{Stamp, format_date};
 use larder_wire::parse::{HeadScan, Parsed};
@@ -42,7 +43,7 @@ struct Told {
     status: u16,
     echo: Option<Xact>,
     made_ago: u64,
-    fault: Option<&'static str>,
+    fault: Option<Fault>,
     body: u64,
     aborts: bool,
 }
@@ -64,10 +65,14 @@ impl Told {
         let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };
         let facts = law.facts(&name);
         let wish = Wish { kind: self.kind, ..Wish::of(name, facts, self.repeat) };
+        let journal = Journal::new(Seal::random(), 0, false);
         let case = Case {
             law,
             wish: &wish,
+            journal: &journal,
+            gateway: false,
             xact: MINE,
+            deeds: None,
             first: true,
             asked: NOW,
             purged: self.purged_ago.map(|ago| NOW - ago),
@@ -76,7 +81,7 @@ impl Told {
             delay_s_max: 1,
         };
         let version = law.version(&name, &facts, NOW - self.made_ago);
-        let head = self.head(facts.seed, version.generation);
+        let head = self.head(law, &journal.seal, facts.seed, &version);
         let Ok(Parsed::Complete { head, .. }) = HeadScan::new().response(&head, &HEAD_LIMITS) else {
             panic!("a head that cannot be read")
         };
@@ -94,17 +99,26 @@ impl Told {
         judge.finish(began, true).findings.wrong.map(|(trouble, _)| trouble)
     }
 
-    fn head(&self, seed: u64, generation: u64) -> Vec<u8> {
-        let mut head = format!("HTTP/1.1 {} X\r\nAge: {}\r\nDate: ", self.status, self.made_ago).into_bytes();
-        head.extend(format_date(Stamp(NOW - self.made_ago)));
+    fn head(&self, law: &Law, seal: &Seal, seed: u64, version: &Version) -> Vec<u8> {
+        let content = &law.contents[0];
+        let made = NOW - self.made_ago;
+        let mut head = format!(
+            "HTTP/1.1 {} X\r\nAge: {}\r\nContent-Type: {}\r\nCache-Control: {}",
+            self.status, self.made_ago, content.media, content.cache_control
+        )
+        .into_bytes();
+        for (name, unix) in [("Date", made), ("Expires", version.expires), ("Last-Modified", version.modified)] {
+            head.extend(format!("\r\n{name}: ").into_bytes());
+            head.extend(format_date(Stamp(unix)));
+        }
         head.extend(b"\r\nETag: ");
-        Tag { seed, generation, variant: 0 }.write(&mut head);
-        if let Some(echo) = self.echo {
+        Tag { seed, generation: version.generation, variant: 0 }.write(&mut head);
+        if let Some(xact) = self.echo {
             head.extend(b"\r\nX-Xact: ");
-            echo.write(&mut head);
+            Echo { xact, at_us: (made - law.epoch) * 1_000_000, fault: self.fault }.write(seal, &mut head);
         }
         if let Some(fault) = self.fault {
-            head.extend(format!("\r\nX-Fault: {fault}").into_bytes());
+            head.extend(format!("\r\nX-Fault: {}", fault.as_str()).into_bytes());
         }
         head.extend(b"\r\n\r\n");
         head
@@ -150,18 +164,19 @@ fn a_spoilt_answer_may_be_given_on_as_what_it_is_and_never_as_a_whole_one() {
     let law = law(Life::Static, "public");
     let (cut, kept) = (SIZE / 2, Some(Trouble::Truncated));
     for (fault, body, aborts, expected) in [
-        ("truncate", cut, false, kept),
-        ("truncate", cut, true, None),
+        (Fault::Truncate, cut, false, kept),
+        (Fault::Truncate, cut, true, None),
         // A cache that has fetched the missing part has the whole, under the head of the first answer.
-        ("truncate", SIZE, false, None),
-        ("long-length", SIZE, false, kept),
-        ("long-length", cut, true, None),
-        ("unavailable", 0, false, None),
+        (Fault::Truncate, SIZE, false, None),
+        (Fault::LongLength, SIZE, false, kept),
+        (Fault::LongLength, cut, true, None),
+        (Fault::Unavailable, 0, false, None),
     ] {
-        let told = Told { fault: Some(fault), body, aborts, ..HIT };
-        assert_eq!(told.judged(&law), expected, "{fault} {body} {aborts}");
+        let status = if fault == Fault::Unavailable { 503 } else { 200 };
+        let told = Told { fault: Some(fault), status, body, aborts, ..HIT };
+        assert_eq!(told.judged(&law), expected, "{fault:?} {body} {aborts}");
     }
-    let head = Told { kind: Kindred::Head, fault: Some("long-length"), body: 0, ..HIT };
+    let head = Told { kind: Kindred::Head, fault: Some(Fault::LongLength), body: 0, ..HIT };
     assert_eq!(head.judged(&law), None);
 }
 

@@ -3,6 +3,7 @@
 mod ask;
 mod demand;
 mod judge;
+mod labels;
 mod pending;
 mod request;
 mod script;
@@ -10,7 +11,7 @@ mod shelf;
 
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
 pub use demand::{Demand, Kindred, Part, Wish};
-pub use judge::{Case, Findings, Judge, Verdict};
+pub use judge::{Case, Findings, Judge, Remark, Verdict, Wrong};
 pub use pending::{Company, Pending, Purge};
 pub use request::{write_connect, write_request};
 pub use script::{Line, Script};
@@ -80,6 +81,13 @@ pub struct RobotSettings {
     pub timeout: Duration,
     /// The link between robots and cache.
     pub link: Link,
+}
+
+impl RobotSettings {
+    /// Whether robots send what makes caches drop, or mark as stale, what they have stored (RFC 9111 section 4.4).
+    pub fn may_invalidate(&self) -> bool {
+        self.kinds.iter().any(|(kind, share)| *share > 0.0 && matches!(kind, Special::Post | Special::Purge))
+    }
 }
 
 impl Default for RobotSettings {

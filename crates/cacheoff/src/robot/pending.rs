@@ -9,7 +9,10 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Pending {
     objects: HashMap<u64, State>,
-    failed: HashSet<u64>,
+    /// Objects that were asked for and of which no whole copy has passed, so that no cache can have kept one.
+    never_whole: HashSet<u64>,
+    /// There were more of them than are remembered.
+    forgets: bool,
     purged: HashMap<u64, Purge>,
     /// Until which second since 1970 short-lived objects are fresh.
     fresh_until: HashMap<u64, u64>,
@@ -44,8 +47,8 @@ pub struct Company {
     pub behind: bool,
 }
 
-/// Objects whose copy failed that are remembered.
-const FAILED_MAX: usize = 100_000;
+/// Objects without a whole copy that are remembered.
+const NEVER_WHOLE_MAX: usize = 100_000;
 /// Short-lived objects that are remembered; that others expired is not known.
 const BRIEF_MAX: usize = 1_000_000;
 /// What lives longer than this is not taken for expired.
@@ -81,10 +84,12 @@ impl Pending {
         }
     }
 
-    /// An asker is done, with a whole copy or without one.
-    pub fn done(&mut self, object: u64, whole: bool) {
-        if !whole && self.failed.len() < FAILED_MAX {
-            self.failed.insert(object);
+    /// An asker is done, with a whole copy or without one; `first`: nobody had asked before.
+    pub fn done(&mut self, object: u64, whole: bool, first: bool) {
+        match whole {
+            true => drop(self.never_whole.remove(&object)),
+            false if first => self.note_never_whole(object),
+            false => {}
         }
         if let Some(state) = self.objects.get_mut(&object) {
             state.answered |= whole;
@@ -93,12 +98,19 @@ impl Pending {
         self.leave(object);
     }
 
-    /// Somebody who was expected to bring a first copy does not ask after all.
-    pub fn forgo(&mut self, object: u64) {
-        if self.failed.len() < FAILED_MAX {
-            self.failed.insert(object);
+    /// Somebody who was expected to ask does not; `first`: to bring a first copy.
+    pub fn forgo(&mut self, object: u64, first: bool) {
+        if first {
+            self.note_never_whole(object);
         }
         self.leave(object);
+    }
+
+    fn note_never_whole(&mut self, object: u64) {
+        match self.never_whole.len() < NEVER_WHOLE_MAX {
+            true => drop(self.never_whole.insert(object)),
+            false => self.forgets = true,
+        }
     }
 
     /// Somebody who was expected does not ask after all.
@@ -155,10 +167,12 @@ impl Pending {
         self.purged.get(&object).is_some_and(|purge| !purge.is_back)
     }
 
-    /// Why a hit on an object that is not under way is missing, as far as it can be told; asked once.
-    pub fn cause(&mut self, object: u64) -> MissCause {
-        match self.failed.remove(&object) {
+    /// Why a hit on an object that is not under way is missing, as far as it can be told: evicted is said only of what a
+    /// cache can have kept.
+    pub fn cause(&self, object: u64) -> MissCause {
+        match self.never_whole.contains(&object) {
             true => MissCause::FirstFailed,
+            false if self.forgets => MissCause::Unknown,
             false => MissCause::Evicted,
         }
     }
@@ -183,10 +197,16 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asked_for_after_all_was_never_brought() {
+    fn what_no_whole_copy_has_passed_of_is_not_said_to_be_evicted() {
         let mut pending = Pending::default();
         pending.expect(1);
-        pending.forgo(1);
-        assert_eq!([pending.cause(1), pending.cause(1)], [MissCause::FirstFailed, MissCause::Evicted]);
+        pending.forgo(1, true);
+        assert_eq!([pending.cause(1), pending.cause(1)], [MissCause::FirstFailed; 2]);
+        pending.expect(1);
+        pending.ask(1);
+        pending.done(1, true, false);
+        assert_eq!(pending.cause(1), MissCause::Evicted);
+        pending.done(1, false, false);
+        assert_eq!(pending.cause(1), MissCause::Evicted, "a later failure does not undo the copy");
     }
 }

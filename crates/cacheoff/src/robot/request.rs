@@ -2,15 +2,24 @@
 
 use super::{Kindred, Route, Wish, server_name};
 use crate::ledger::Mode;
-use crate::object::Law;
+use crate::object::{Body, Law};
 use crate::origin::server_address;
-use crate::wire::{ECHO, Tag, Xact, decimal, field};
+use crate::random::Seal;
+use crate::wire::{Burden, ECHO, Tag, Xact, decimal, field};
 use larder_wire::Version;
 use larder_wire::date::{Stamp, format_date};
 use std::io::Write;
 
 /// Writes a request. `now` is in seconds since 1970.
-pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
+pub fn write_request(
+    law: &Law,
+    (route, seal): (&Route, &Seal),
+    version: Version,
+    wish: &Wish,
+    xact: Xact,
+    now: u64,
+    out: &mut Vec<u8>,
+) {
     let method = match wish.kind {
         Kindred::Head => "HEAD",
         Kindred::Post(_) => "POST",
@@ -33,15 +42,21 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
         _ => write!(out, "{server}:{}", route.origin_port),
     };
     out.extend_from_slice(b"\r\nAccept: */*\r\n");
+    let cookie = wish.client.cookie.then(|| format!("id={:x}", wish.client.number));
+    let authorization = wish.client.logged_in.then(|| format!("Bearer robot-{:x}", wish.client.number));
+    let digest = |value: &Option<String>| value.as_ref().map_or(0, |value| seal.digest(value.as_bytes()));
+    let body_bytes = match wish.kind {
+        Kindred::Post(bytes) => Some(bytes),
+        _ => None,
+    };
     out.extend_from_slice(ECHO.as_bytes());
     out.extend_from_slice(b": ");
-    xact.write(out);
+    xact.write(Burden { cookie: digest(&cookie), authorization: digest(&authorization), body_bytes }, out);
     out.extend_from_slice(b"\r\n");
-    if wish.client.cookie {
-        field("Cookie", format!("id={:x}", wish.client.number).as_bytes(), out);
-    }
-    if wish.client.logged_in {
-        field("Authorization", format!("Bearer robot-{:x}", wish.client.number).as_bytes(), out);
+    for (name, value) in [("Cookie", cookie), ("Authorization", authorization)] {
+        if let Some(value) = value {
+            field(name, value.as_bytes(), out);
+        }
     }
     if wish.variant > 0 {
         field("Accept-Encoding", b"gzip", out);
@@ -49,7 +64,7 @@ pub fn write_request(law: &Law, route: &Route, version: Version, wish: &Wish, xa
     if version == Version::Http10 {
         field("Connection", b"keep-alive", out);
     }
-    special(law, wish, now, out);
+    special(law, wish, xact, now, out);
 }
 
 /// Writes the request for a tunnel to the origin of a server (RFC 9110 section 9.3.6).
@@ -58,7 +73,7 @@ pub fn write_connect(route: &Route, server: u32, out: &mut Vec<u8>) {
     let _ = write!(out, "CONNECT {end} HTTP/1.1\r\nHost: {end}\r\n\r\n");
 }
 
-fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
+fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
     let modified = || law.version(&wish.name, &wish.facts, now).modified;
     match wish.kind {
         Kindred::ModifiedBefore => field("If-Modified-Since", &format_date(Stamp(modified().saturating_sub(1))), out),
@@ -89,6 +104,8 @@ fn special(law: &Law, wish: &Wish, now: u64, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b"\r\n");
     if let Kindred::Post(bytes) = wish.kind {
-        out.resize(out.len() + bytes as usize, b'c');
+        let begins = out.len();
+        out.resize(begins + bytes as usize, 0);
+        Body::of_upload(xact.number, u64::from(bytes)).fill(0, &mut out[begins..]);
     }
 }

@@ -2,6 +2,7 @@
 //! will play. If it is not what the workload says, there is no run.
 
 use crate::engine::{Settings, Worker};
+use crate::journal::Journal;
 use crate::ledger::{Link, Side, Tally};
 use crate::origin::OriginSettings;
 use crate::robot::RobotSettings;
@@ -62,12 +63,13 @@ fn measure(settings: &Settings, sockets: &[TcpListener]) -> io::Result<Vec<Durat
         (Arc::new(quiet), Arc::new(Schedule::new(vec![phase], sockets.len() as u16)), Instant::now());
     let (sender, receiver) = mpsc::channel();
     let through = Arc::new(AtomicUsize::new(0));
+    let journal = Arc::new(Journal::new(settings.seal, sockets.len() as u16, settings.robots.may_invalidate()));
     let mut threads = Vec::new();
     for (number, socket) in sockets.iter().enumerate() {
         let (socket, sender) = (socket.try_clone()?, sender.clone());
-        let (quiet, schedule, through) = (quiet.clone(), schedule.clone(), through.clone());
+        let (quiet, schedule, journal, through) = (quiet.clone(), schedule.clone(), journal.clone(), through.clone());
         threads.push(std::thread::spawn(move || {
-            Worker::new(number as u16, quiet, schedule, through, socket, start)?.run(&sender)
+            Worker::new(number as u16, quiet, schedule, journal, through, socket, start)?.run(&sender)
         }));
     }
     let trips = probe(address);

@@ -1,7 +1,7 @@
 //! A workload with its peak and scale becomes what the engine plays.
 
 use crate::distribution::Distribution;
-use crate::engine::Settings;
+use crate::engine::{Seal, Settings};
 use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
@@ -76,6 +76,7 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
     };
     let settings = Settings {
         law,
+        seal: Seal::random(),
         origins: origins(workload, servers, wanted.route.origin_port),
         robots: robots(workload, count, wanted.route.mode),
         route: Route { names: workload.servers.names, tls: workload.robots.tls, ..wanted.route.clone() },

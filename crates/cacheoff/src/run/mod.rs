@@ -21,6 +21,7 @@ use power::Switch;
 pub use table::{Row, logged, rows, table};
 
 use crate::engine::{Piece, Settings, Worker, listeners};
+use crate::journal::Journal;
 use crate::ledger::{self, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
 use crate::proc::{Sampler, Watched};
 use crate::progress::Progress;
@@ -123,16 +124,17 @@ fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
     let (sender, receiver) = mpsc::channel();
     let start = Instant::now();
     let through = Arc::new(AtomicUsize::new(0));
+    let journal = Arc::new(Journal::new(settings.seal, settings.workers, settings.robots.may_invalidate()));
     let threads: Vec<_> = sockets
         .into_iter()
         .enumerate()
         .map(|(number, socket)| {
-            let (settings, schedule, through, sender) =
-                (settings.clone(), schedule.clone(), through.clone(), sender.clone());
+            let (settings, schedule, journal) = (settings.clone(), schedule.clone(), journal.clone());
+            let (through, sender) = (through.clone(), sender.clone());
             let core = (!order.cores.is_empty()).then(|| order.cores[number % order.cores.len()]);
             std::thread::spawn(move || -> io::Result<()> {
                 bind_to(core);
-                Worker::new(number as u16, settings, schedule, through, socket, start)?.run(&sender)
+                Worker::new(number as u16, settings, schedule, journal, through, socket, start)?.run(&sender)
             })
         })
         .collect();

@@ -139,6 +139,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
     let seconds = if lie == Lie::Stale { 6 } else { 2 };
     let phase = Phase::flat("all", Goal::Time(Duration::from_secs(seconds)));
     let settings = Settings {
+        seal: crate::engine::Seal::random(),
         law: Law { seed: 5, tag: 0x77, epoch: now(), contents: vec![content], ..Law::default() },
         origins,
         robots: robots(),

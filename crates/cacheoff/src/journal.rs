@@ -1,0 +1,236 @@
+//! The journal of a run: what origins did for each transaction, written by them and read by robots, on whatever worker
+//! either is. With it a hit is what no origin transaction answered, whatever the reply says of itself.
+//!
+//! A worker's transactions have numbers in a row, and each has a slot for as long as fewer than [`SLOTS`] later ones were
+//! sent. Of an older one nothing is known then, and its reply is judged by its echo alone.
+
+use crate::random::Seal;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Transactions of a worker that are remembered.
+const SLOTS: usize = 1 << 15;
+/// Objects whose validations are remembered.
+const VALIDATED_MAX: usize = 1_000_000;
+/// Bits of a transaction's number that a slot holds.
+const NUMBER_BITS: u32 = 48;
+/// Bits of a transaction's number that are its worker's.
+const WORKER_SHIFT: u32 = 48;
+
+/// What origins did for the transactions of a run.
+#[derive(Debug)]
+pub struct Journal {
+    /// The secret of the run.
+    pub seal: Seal,
+    /// Whether robots send what may invalidate stored answers.
+    pub lets_invalidate: bool,
+    workers: Vec<Box<[Slot]>>,
+    /// By object, the last second since 1970 in which an origin said that somebody's copy is still right.
+    validated: Mutex<HashMap<u64, u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The number of the transaction in the upper bits, [`Deeds`] in the lower ones.
+    state: AtomicU64,
+    /// When the last byte of the last answer left its origin, in microseconds since the run began.
+    ended_us: AtomicU64,
+}
+
+/// What origins did for one transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds(u16);
+
+impl Deeds {
+    const ANSWERED: u16 = 1;
+    const WHOLE: u16 = 2;
+    const PART: u16 = 4;
+    const NOT_MODIFIED: u16 = 8;
+    const ENDED: u16 = 16;
+    const WHOLE_TWICE: u16 = 32;
+    const POSTED: u16 = 64;
+    const PLAIN: u16 = 128;
+
+    fn has(self, bit: u16) -> bool {
+        self.0 & bit != 0
+    }
+
+    /// The answer of an origin to it has begun to leave.
+    pub fn is_answered(self) -> bool {
+        self.has(Self::ANSWERED)
+    }
+
+    /// An origin answered it with a whole object.
+    pub fn is_whole(self) -> bool {
+        self.has(Self::WHOLE)
+    }
+
+    /// An origin said that what the cache has is still right.
+    pub fn is_not_modified(self) -> bool {
+        self.has(Self::NOT_MODIFIED)
+    }
+
+    /// An origin got a POST for it.
+    pub fn is_posted(self) -> bool {
+        self.has(Self::POSTED)
+    }
+
+    /// The robot asked for the object without any condition.
+    pub fn is_plain(self) -> bool {
+        self.has(Self::PLAIN)
+    }
+}
+
+/// How an origin answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The whole object.
+    Whole,
+    /// A part of it.
+    Part,
+    /// Not modified.
+    NotModified,
+    /// Anything else.
+    Otherwise,
+}
+
+impl Journal {
+    /// An empty one.
+    pub fn new(seal: Seal, workers: u16, lets_invalidate: bool) -> Self {
+        let slots = || std::iter::repeat_with(Slot::default).take(SLOTS).collect();
+        Self { seal, lets_invalidate, workers: (0..workers).map(|_| slots()).collect(), validated: Mutex::default() }
+    }
+
+    /// The number of a worker's transaction.
+    pub fn number(worker: u16, count: u64) -> u64 {
+        u64::from(worker) << WORKER_SHIFT | count & ((1 << WORKER_SHIFT) - 1)
+    }
+
+    /// A robot sends a request; `plain` if it asks for the object without any condition.
+    pub fn open(&self, number: u64, plain: bool) {
+        let Some(slot) = self.slot(number) else { return };
+        slot.ended_us.store(u64::MAX, Ordering::Relaxed);
+        slot.state.store(key(number) | u64::from(if plain { Deeds::PLAIN } else { 0 }), Ordering::Release);
+    }
+
+    /// An answer of an origin is about to leave; says what was known before. It is noted before its first byte can be in
+    /// any reply.
+    pub fn answers(&self, number: u64, posts: bool, answer: Answered) -> Deeds {
+        let bits = match answer {
+            Answered::Whole => Deeds::WHOLE,
+            Answered::Part => Deeds::PART,
+            Answered::NotModified => Deeds::NOT_MODIFIED,
+            Answered::Otherwise => 0,
+        };
+        self.note(number, Deeds::ANSWERED | bits | if posts { Deeds::POSTED } else { 0 })
+    }
+
+    /// The answer of an origin has left; says whether a whole one had left before.
+    pub fn ended(&self, number: u64, at: Duration, whole: bool) -> bool {
+        let Some(slot) = self.slot(number).filter(|slot| is_of(slot.state.load(Ordering::Acquire), number)) else {
+            return false;
+        };
+        slot.ended_us.store(micros(at), Ordering::Relaxed);
+        let before = self.note(number, Deeds::ENDED | if whole { Deeds::WHOLE_TWICE } else { 0 });
+        whole && before.has(Deeds::WHOLE_TWICE)
+    }
+
+    /// What origins did for it; `None` if that is not known any more.
+    pub fn deeds(&self, number: u64) -> Option<Deeds> {
+        let state = self.slot(number)?.state.load(Ordering::Acquire);
+        is_of(state, number).then_some(Deeds(state as u16))
+    }
+
+    /// Whether an origin was still sending the answer to it at this time, or had not begun.
+    pub fn was_under_way(&self, number: u64, at: Duration) -> bool {
+        let Some(slot) = self.slot(number) else { return false };
+        is_of(slot.state.load(Ordering::Acquire), number) && slot.ended_us.load(Ordering::Relaxed) > micros(at)
+    }
+
+    /// An origin says in this second, since 1970, that what somebody has of an object is still right.
+    pub fn validates(&self, object: u64, unix: u64) {
+        let mut validated = self.validated.lock().unwrap_or_else(PoisonError::into_inner);
+        if validated.len() < VALIDATED_MAX || validated.contains_key(&object) {
+            let last = validated.entry(object).or_default();
+            *last = unix.max(*last);
+        }
+    }
+
+    /// Whether an origin may have said so in this second or later; yes where that is not known any more.
+    pub fn may_be_validated(&self, object: u64, unix: u64) -> bool {
+        let validated = self.validated.lock().unwrap_or_else(PoisonError::into_inner);
+        match validated.get(&object) {
+            Some(last) => *last >= unix,
+            None => validated.len() >= VALIDATED_MAX,
+        }
+    }
+
+    fn note(&self, number: u64, bits: u16) -> Deeds {
+        let Some(slot) = self.slot(number) else { return Deeds::default() };
+        let add = |state| is_of(state, number).then_some(state | u64::from(bits));
+        let before = slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        before.map_or(Deeds::default(), |state| Deeds(state as u16))
+    }
+
+    fn slot(&self, number: u64) -> Option<&Slot> {
+        self.workers.get((number >> WORKER_SHIFT) as usize).map(|slots| &slots[number as usize % SLOTS])
+    }
+}
+
+/// The number in the place that it has in a slot; the worker's bits are those of the table.
+fn key(number: u64) -> u64 {
+    number << (u64::BITS - NUMBER_BITS)
+}
+
+fn is_of(state: u64, number: u64) -> bool {
+    state >> (u64::BITS - NUMBER_BITS) == key(number) >> (u64::BITS - NUMBER_BITS)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn what_origins_did_is_read_until_the_slot_is_taken_by_a_later_transaction() {
+        let journal = Journal::new(Seal::random(), 2, false);
+        let (first, later) = (Journal::number(1, 7), Journal::number(1, 7 + SLOTS as u64));
+        journal.open(first, true);
+        assert_eq!(journal.deeds(first).map(|deeds| (deeds.is_plain(), deeds.is_answered())), Some((true, false)));
+        assert!(journal.was_under_way(first, SECOND));
+        journal.answers(first, false, Answered::NotModified);
+        assert!(!journal.ended(first, 2 * SECOND, false));
+        let deeds = journal.deeds(first).unwrap();
+        assert!(deeds.is_answered() && deeds.is_not_modified() && !deeds.is_whole());
+        assert!(journal.was_under_way(first, SECOND) && !journal.was_under_way(first, 3 * SECOND));
+        journal.open(later, false);
+        assert_eq!((journal.deeds(first), journal.was_under_way(first, SECOND)), (None, false));
+        assert_eq!(journal.answers(first, false, Answered::Whole), Deeds::default());
+        assert_eq!(journal.deeds(later).map(Deeds::is_answered), Some(false));
+    }
+
+    #[test]
+    fn a_second_whole_answer_and_a_second_post_are_told() {
+        let (journal, number) = (Journal::new(Seal::random(), 1, false), Journal::number(0, 1));
+        journal.open(number, true);
+        assert!(!journal.answers(number, true, Answered::Whole).is_posted());
+        assert!(journal.answers(number, true, Answered::Whole).is_posted());
+        assert!(!journal.ended(number, SECOND, false));
+        assert!(!journal.ended(number, SECOND, true));
+        assert!(journal.ended(number, SECOND, true));
+    }
+
+    #[test]
+    fn a_transaction_of_nobody_has_no_slot() {
+        let journal = Journal::new(Seal::random(), 1, false);
+        journal.open(u64::MAX, true);
+        assert_eq!((journal.deeds(u64::MAX), journal.was_under_way(u64::MAX, SECOND)), (None, false));
+    }
+}
