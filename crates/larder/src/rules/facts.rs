@@ -153,8 +153,12 @@ impl<'a> Facts<'a> {
         FactsRead { facts: self.read.get(), fields: self.fields.get() }
     }
 
-    /// Takes the URL out, for the store and the origin: the verdict stands, and a rule does not look into it.
+    /// Takes the URL out, for the store and the origin: the verdict stands, and a rule does not look into it. The memo keeps the
+    /// URL up to its path, which depends on the field `Host` even where no rule read that.
     pub(super) fn take_url(&mut self) -> Option<Url> {
+        if !self.is_absolute() {
+            self.note_field("Host");
+        }
         self.url.take()
     }
 
