@@ -1,14 +1,18 @@
 //! All that a cache knows, and nothing of the network.
 //!
 //! [`key`] names an object, [`policy`] is RFC 9111 as pure functions of values and `now`, [`head`] is a response head with
-//! what was decided about it, [`entry`] is where the client side and the server side meet ([`entry::Reader`],
-//! [`entry::Writer`]), [`extents`] are the byte ranges that are present, [`index`] finds, [`evict`] makes room, and
-//! [`cache`] puts them together: `find` answers what a request may have. [`store`] is the disk tier below: keys, ids and
-//! bytes.
+//! what was decided about it, [`entry`] is one response, where the client side and the server side meet, [`extents`] are
+//! the byte ranges of a body that are present, [`index`] finds, [`evict`] makes room, [`store`] is the disk tier, which knows
+//! keys, ids and bytes. [`cache`] puts them together: [`cache::Cache::find`] answers what a request may have, with an
+//! [`entry::Reader`] and for one request per fetch a [`cache::Writer`].
+//!
+//! Modules stand on floors, and each uses only those below it (`xtask/tidy.toml`): budget, evict,
+//! extents, key, policy, search, tags, zeros; then head, index, store; then entry; then cache.
 
 // `println!` and its kin panic where nobody reads them.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod budget;
 pub mod cache;
 pub mod entry;
 pub mod evict;

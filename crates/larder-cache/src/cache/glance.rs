@@ -2,13 +2,11 @@
 
 use super::object::ObjectState;
 use super::{Cache, choose};
-use crate::extents::Extents;
+use crate::entry::{Body, Looked, Patience, Whole};
 use crate::head::StoredHead;
 use crate::policy::{self, Asked, Terms, Usable};
-use bytes::Bytes;
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
-use std::ops::Range;
 
 /// What is looked for, and when.
 pub struct Glance<'a> {
@@ -20,66 +18,6 @@ pub struct Glance<'a> {
     pub asked: &'a Asked,
     /// The time of the look.
     pub now: Stamp,
-}
-
-/// A stored response whose body is at hand as a whole.
-pub struct Whole<'a> {
-    /// Its head.
-    pub stored: &'a StoredHead,
-    /// The length of its body.
-    pub length: u64,
-    pub(crate) body: Body<'a>,
-}
-
-/// What became of a look at a stored response.
-pub(crate) enum Looked<T> {
-    Answered(T),
-    /// There is no answer at hand.
-    Nothing,
-    /// Somebody else has its lock.
-    Busy,
-}
-
-/// Whether a lock is waited for.
-#[derive(Clone, Copy)]
-pub(crate) enum Patience {
-    None,
-    Waits,
-}
-
-/// Where it lies.
-pub(crate) enum Body<'a> {
-    Memory(&'a Extents),
-    Disk(Bytes),
-}
-
-impl Whole<'_> {
-    /// Where it was.
-    pub fn tier(&self) -> Tier {
-        match self.body {
-            Body::Memory(_) => Tier::Memory,
-            Body::Disk(_) => Tier::Disk,
-        }
-    }
-
-    /// Shows its body: each block of bytes, and which part of it.
-    pub fn each(&self, mut show: impl FnMut(&Bytes, Range<usize>)) {
-        match &self.body {
-            Body::Memory(body) => {
-                body.each(0..self.length, show);
-            }
-            Body::Disk(body) => show(body, 0..body.len()),
-        }
-    }
-}
-
-/// Where a stored response lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// In memory.
-    Memory,
-    /// On disk alone.
-    Disk,
 }
 
 impl Cache {

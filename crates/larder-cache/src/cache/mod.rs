@@ -4,7 +4,8 @@
 //! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
 //! its stored variants and its fetches under way; all three live under one short lock.
 
-use crate::entry::{Entry, Reader, Writer};
+use crate::budget::Budget;
+use crate::entry::{Entry, Limits, PinnedEntry, Reader};
 use crate::evict::{Evict, S3Fifo};
 use crate::head::StoredHead;
 use crate::index::Index;
@@ -25,20 +26,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 mod fates;
+mod fill;
 mod glance;
 mod object;
 mod passes;
 mod peek;
 mod purge;
+mod spool;
 mod tier;
 mod walk;
+mod writer;
 
+pub use crate::entry::{Hit, Tier, Whole};
 pub use fates::Fate;
-pub(crate) use glance::{Body, Looked, Patience};
-pub use glance::{Glance, Tier, Whole};
+pub use fill::Fill;
+pub use glance::Glance;
 pub use peek::{Peek, StoredVariant};
 pub use purge::{Purged, Purging};
 pub use tier::Load;
+pub use writer::Writer;
 
 /// What a cache is made with. All sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -76,88 +82,6 @@ impl Default for Settings {
             policy: policy::Settings::default(),
             seed: 0,
         }
-    }
-}
-
-/// The memory that entries hold, counted to the byte of what they asked for.
-#[derive(Debug)]
-pub struct Budget {
-    used: AtomicU64,
-    max: u64,
-    /// What others hold of it: the index of the disk tier.
-    reserved: AtomicU64,
-    /// What the server holds of it for clients: heads under way.
-    others: AtomicU64,
-    /// Looks at the disk while memory was full.
-    looks: AtomicU64,
-}
-
-impl Budget {
-    pub(crate) fn of(max: u64) -> Budget {
-        Budget {
-            used: AtomicU64::new(0),
-            max,
-            reserved: AtomicU64::new(0),
-            others: AtomicU64::new(0),
-            looks: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn adjust(&self, from: u64, to: u64) {
-        if to >= from {
-            self.used.fetch_add(to - from, Ordering::Relaxed);
-        } else {
-            self.used.fetch_sub(from - to, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether so much may be taken before room is made for it.
-    pub(crate) fn lends(&self, bytes: u64) -> bool {
-        let most = self.max();
-        self.used() + bytes <= most + (most / 16).max(LENT_BYTES_MIN)
-    }
-
-    /// Whether what is read from disk now should stay in memory. While there is room, yes. In a full memory others go for
-    /// it, so it is a part of the reads, by turns: what is asked for often comes to stay soon, and what is not costs
-    /// nobody a place.
-    pub(crate) fn takes_up(&self) -> bool {
-        let most = self.max();
-        if self.used() < most - most / FULL_PART {
-            return true;
-        }
-        // Spread evenly and without a period, so that no pattern of requests always has its turn, or never.
-        let turn = self.looks.fetch_add(1, Ordering::Relaxed).wrapping_mul(GOLDEN_RATIO);
-        turn < u64::MAX / TAKEN_UP_ONE_IN
-    }
-
-    /// Bytes held now.
-    pub fn used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that may be held.
-    pub fn max(&self) -> u64 {
-        let taken = self.reserved.load(Ordering::Relaxed) + self.others.load(Ordering::Relaxed).min(self.max / 4);
-        self.max.saturating_sub(taken)
-    }
-}
-
-/// A stored response that may be used.
-pub struct Hit {
-    /// Its body is still on its way here.
-    pub filling: bool,
-    /// Reads its body.
-    pub reader: Reader,
-    /// Its head.
-    pub stored: Arc<StoredHead>,
-    /// The length of its body, when known.
-    pub length: Option<u64>,
-}
-
-impl Hit {
-    /// Whether the head is still that of the entry: a validation, or a part, may have brought another.
-    pub fn is_current(&self) -> bool {
-        self.reader.entry().stored_head().is_some_and(|stored| Arc::ptr_eq(&stored, &self.stored))
     }
 }
 
@@ -227,8 +151,8 @@ impl Found {
 
 /// All that is stored, and all that is being fetched to be stored.
 pub struct Cache {
-    pub(crate) settings: Settings,
-    pub(crate) budget: Arc<Budget>,
+    settings: Settings,
+    budget: Arc<Budget>,
     index: Index<Mutex<ObjectState>>,
     evict: Mutex<Box<dyn Evict<Entry>>>,
     passes: PassMarks,
@@ -286,8 +210,14 @@ impl Cache {
         self.disk.as_ref()
     }
 
+    /// What a stream is held to.
+    fn limits(&self, unattended: bool) -> Limits {
+        let Settings { window_bytes, abandoned_bytes_max, .. } = self.settings;
+        Limits { window_bytes, abandoned_bytes_max, unattended }
+    }
+
     /// The longest body that is kept: in memory, or on disk.
-    pub(crate) fn object_bytes_max(&self, on_disk: bool) -> u64 {
+    fn object_bytes_max(&self, on_disk: bool) -> u64 {
         let max = self.settings.object_bytes_max;
         if on_disk { max } else { max.min(self.settings.memory_object_bytes_max) }
     }
@@ -353,7 +283,7 @@ impl Cache {
     /// A reader and a writer that nobody else sees: for requests whose answers are never shared.
     pub fn alone(self: &Arc<Cache>, key: &[u8]) -> (Reader, Writer) {
         let entry = Arc::new(Entry::new(Key::from_text(key.to_vec()), 0, self.epoch(), Arc::clone(&self.budget)));
-        (entry.lead(), Writer::new(Arc::clone(self), entry, Vec::new(), false))
+        (entry.lead(), Writer::new(Arc::clone(self), PinnedEntry::new(entry), Vec::new(), false))
     }
 
     /// A writer for an answer that takes the place of what is stored, and a reader on it; nobody follows.
@@ -403,8 +333,10 @@ impl Cache {
     }
 
     /// The stored response that this request selects, whether it may be used or not.
-    pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(Arc<Entry>, Arc<StoredHead>)> {
-        choose(&self.index.find(key)?.lock(), request).filter(|(entry, _)| entry.is_judged(self.epoch()))
+    pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(PinnedEntry, Arc<StoredHead>)> {
+        let found = choose(&self.index.find(key)?.lock(), request);
+        let (entry, stored) = found.filter(|(entry, _)| entry.is_judged(self.epoch()))?;
+        Some((PinnedEntry::new(entry), stored))
     }
 
     /// The stored response that may stand in for an answer to this request, and why it may.
@@ -415,7 +347,7 @@ impl Cache {
         asked: &Asked,
         now: Stamp,
         policy: &policy::Settings,
-    ) -> Option<(Arc<Entry>, StandIn)> {
+    ) -> Option<(PinnedEntry, StandIn)> {
         let object = self.index.find(key)?;
         let mut state = object.lock();
         if state.dead || state.variants().is_empty() {
@@ -424,7 +356,7 @@ impl Cache {
         self.judge(object.key(), &mut state, now);
         let (entry, stored) = choose(&state, request).filter(|(entry, _)| entry.is_settled())?;
         let why = policy::stands_in(stored.terms.as_ref()?, asked, now, policy)?;
-        Some((entry, why))
+        Some((PinnedEntry::new(entry), why))
     }
 
     /// Whether this response is stored still, after all that was made void meanwhile.
@@ -544,14 +476,14 @@ impl Cache {
             .variants()
             .iter()
             .filter(|variant| variant.is_settled())
-            .filter_map(|variant| Some((Arc::clone(variant), variant.stored_head()?)))
+            .filter_map(|variant| Some((PinnedEntry::new(Arc::clone(variant)), variant.stored_head()?)))
             .collect();
         let reader = entry.lead();
-        (reader, Writer::new(Arc::clone(self), entry, candidates, unattended))
+        (reader, Writer::new(Arc::clone(self), PinnedEntry::new(entry), candidates, unattended))
     }
 
     /// What a response says of its query moves it to the key that all equal queries share.
-    pub(crate) fn rename(&self, entry: &Arc<Entry>, rule: Option<NoVarySearch>) {
+    fn rename(&self, entry: &Arc<Entry>, rule: Option<NoVarySearch>) {
         let old = entry.key();
         let mut text = old.text().to_vec();
         self.searches.learn(&text, rule);
@@ -584,7 +516,7 @@ impl Cache {
 
     /// A head arrived and may be shared: the entry becomes a variant of its key, in the place of the one
     /// that the same requests selected.
-    pub(crate) fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
+    fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
         let Some(object) = self.index.find(entry.key().text()) else { return };
         let mut state = object.lock();
         let variants_max = self.settings.variants_max;
@@ -615,7 +547,7 @@ impl Cache {
     }
 
     /// The stream of a stored body is over: from now on it may be evicted.
-    pub(crate) fn admit(&self, entry: &Arc<Entry>) {
+    fn admit(&self, entry: &Arc<Entry>) {
         if let Some(object) = self.index.find(entry.key().text()) {
             let state = object.lock();
             if state.variants().iter().any(|variant| Arc::ptr_eq(variant, entry)) {
@@ -627,12 +559,12 @@ impl Cache {
     }
 
     /// Remembers that a body was too long to be kept to its end.
-    pub(crate) fn note_too_long(&self, entry: &Entry) {
+    fn note_too_long(&self, entry: &Entry) {
         self.fates.set(self.index.hash_of(entry.key().text()), Fate::TooLong);
     }
 
     /// Takes an entry out of the index, wherever it stands in it.
-    pub(crate) fn detach(&self, entry: &Arc<Entry>) {
+    fn detach(&self, entry: &Arc<Entry>) {
         if !entry.listed.swap(false, Ordering::Relaxed) {
             return;
         }
@@ -661,11 +593,11 @@ impl Cache {
     /// fetched, or being read by clients. To be called after bytes were read that may have come from disk.
     pub fn make_room(&self) -> bool {
         let mut busy = 0;
-        while self.budget.used() > self.budget.max() {
+        while self.budget.is_exceeded() {
             let Some(victim) = self.evict.lock().evict() else { return false };
-            // The index and this variable hold it; one more holder is a client in the middle of it, whose leaving
-            // frees the memory, not ours. What is not on disk yet would be fetched twice.
-            if Arc::strong_count(&victim) > 2 || victim.is_being_written() {
+            // What is in use frees its memory when its last user leaves, not now; what is not on disk yet would be fetched
+            // twice.
+            if victim.is_pinned() || victim.is_being_written() {
                 busy += 1;
                 self.evict.lock().insert(Arc::clone(&victim));
                 if !victim.listed.load(Ordering::Relaxed) {
@@ -693,16 +625,6 @@ impl Cache {
         }
     }
 }
-
-/// Memory of which less than this part is free is full.
-const FULL_PART: u64 = 8;
-
-/// Of the reads that find memory full, one in so many stays.
-const TAKEN_UP_ONE_IN: u64 = 16;
-const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// One block of a body, and its overhead.
-const LENT_BYTES_MIN: u64 = 128 * 1024;
 
 /// Keys share a count by their hash: what is made void elsewhere rarely spoils a look at the disk.
 const VOIDED_COUNTS: usize = 1024;

@@ -84,7 +84,7 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Budget;
+    use crate::budget::Budget;
     use crate::key::Key;
 
     #[test]

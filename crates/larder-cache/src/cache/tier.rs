@@ -1,7 +1,7 @@
 //! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
 
 use super::{Cache, Disk, Fate, Look, vary_of};
-use crate::entry::{Entry, OnDisk};
+use crate::entry::{DiskLocation, Entry, PinnedEntry};
 use crate::key::Key;
 use crate::store::rules::Verdict;
 use crate::store::{DiskHead, Fetching};
@@ -35,7 +35,7 @@ impl Cache {
     /// on. To be called some times a second.
     pub fn account_for_disk(&self) {
         if let Some(disk) = &self.disk {
-            self.budget.reserved.store(disk.stats().index_bytes.min(self.budget.max / 2), Ordering::Relaxed);
+            self.budget.set_disk_index(disk.stats().index_bytes);
             self.look_at_the_way();
             self.make_room();
             disk.watch();
@@ -63,9 +63,7 @@ impl Cache {
     /// when it last told, and what it holds now.
     pub fn account_for_others(&self, before: u64, now: u64) {
         if before != now {
-            let others = &self.budget.others;
-            others.fetch_add(now, Ordering::Relaxed);
-            others.fetch_sub(before, Ordering::Relaxed);
+            self.budget.adjust_server(before, now);
             self.make_room();
         }
     }
@@ -121,12 +119,14 @@ impl Cache {
     fn adopt(&self, key: &Key, heads: Vec<DiskHead>, voided: u64) {
         let Some(store) = &self.disk else { return };
         let id_hash = self.index.hash_of(key.text());
-        let entries: Vec<Arc<Entry>> = heads
+        // Pinned, so that the room that is made at the end is not theirs: a request is about to look for them.
+        let entries: Vec<PinnedEntry> = heads
             .into_iter()
             .filter_map(|head| {
-                let disk = OnDisk { store: Arc::clone(store), id: head.id, key: key.clone() };
-                let large_bytes_min = self.object_bytes_max(false);
-                Entry::from_disk(head, disk, id_hash, large_bytes_min, Arc::clone(&self.budget)).map(Arc::new)
+                let location = DiskLocation { store: Arc::clone(store), id: head.id, key: key.clone() };
+                let memory_max = self.object_bytes_max(false);
+                Entry::from_disk(head, Arc::new(location), id_hash, memory_max, Arc::clone(&self.budget))
+                    .map(|entry| PinnedEntry::new(Arc::new(entry)))
             })
             .collect();
         if entries.is_empty() {

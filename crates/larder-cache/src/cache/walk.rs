@@ -1,14 +1,14 @@
 //! What is in memory, for people who look for it.
 
 use super::Cache;
-use crate::entry::Entry;
+use crate::entry::{Entry, PinnedEntry};
 use crate::head::StoredHead;
 use larder_wire::date::Stamp;
 use std::sync::Arc;
 
 impl Cache {
     /// Shows every stored response in memory with its head, in no order. What a purge has made void is not shown.
-    pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Arc<Entry>, &Arc<StoredHead>)) {
+    pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Entry, &Arc<StoredHead>)) {
         self.index.for_each(|object| {
             let variants = {
                 let mut state = object.lock();
@@ -23,10 +23,14 @@ impl Cache {
     }
 
     /// The stored responses in memory under one key.
-    pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(Arc<Entry>, Arc<StoredHead>)> {
+    pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(PinnedEntry, Arc<StoredHead>)> {
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let mut state = object.lock();
         self.judge(object.key(), &mut state, now);
-        state.variants().iter().filter_map(|entry| Some((Arc::clone(entry), entry.stored_head()?))).collect()
+        state
+            .variants()
+            .iter()
+            .filter_map(|entry| Some((PinnedEntry::new(Arc::clone(entry)), entry.stored_head()?)))
+            .collect()
     }
 }

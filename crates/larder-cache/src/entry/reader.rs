@@ -1,6 +1,7 @@
 //! What a client sees of an entry.
 
-use super::{Entry, Failure, Leads, OnDisk, Phase, Said, State};
+use super::life::Life;
+use super::{DiskLocation, Entry, Failure, Leads, PinnedEntry, ReuseReason, State};
 use crate::head::StoredHead;
 use crate::store::{Fetching, Stay};
 use bytes::Bytes;
@@ -17,9 +18,9 @@ use std::task::{Context, Poll};
 pub enum Arrival {
     /// The head of the answer.
     Head(Arc<StoredHead>),
-    /// A validation found this stored entry to be the answer; with this head, for the one whose request it was.
-    Use(Arc<Entry>, Said, Option<Arc<StoredHead>>),
-    /// The answer turned out to be for its own request alone: ask for yourself.
+    /// A validation found this stored entry to be the answer; with this head, for the request that was validated.
+    Use(PinnedEntry, ReuseReason, Option<Arc<StoredHead>>),
+    /// The answer turned out to be for its own request alone: this request has to ask for itself.
     Alone,
     /// There is no answer.
     Failed(Failure),
@@ -28,7 +29,7 @@ pub enum Arrival {
 /// Why no byte can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// These bytes are not here, and nobody is bringing them: see [`Entry::begin_fill`].
+    /// These bytes are not here, and nobody is bringing them: see [`Fill::begin`](crate::cache::Fill::begin).
     Hole(Range<u64>),
     /// They will not come.
     Failed(Failure),
@@ -47,8 +48,9 @@ pub enum Gap {
 
 /// A client's view of an entry. Dropping it may end a fetch that nobody else wants.
 pub struct Reader {
-    pub(super) entry: Arc<Entry>,
-    seat: Option<usize>,
+    entry: PinnedEntry,
+    /// Its slot in an entry that was not whole when the reader was made.
+    slot: Option<usize>,
     leads: Leads,
     disk: Option<Box<FromDisk>>,
 }
@@ -72,8 +74,14 @@ impl FromDisk {
 }
 
 impl Reader {
-    pub(super) fn new(entry: Arc<Entry>, seat: Option<usize>, leads: Leads) -> Reader {
-        Reader { entry, seat, leads, disk: None }
+    pub(super) fn new(entry: PinnedEntry, slot: Option<usize>, leads: Leads) -> Reader {
+        Reader { entry, slot, leads, disk: None }
+    }
+
+    /// A reader of an entry that is not whole.
+    pub(super) fn waiting(entry: &Arc<Entry>, leads: Leads) -> Reader {
+        let slot = Some(entry.state.lock().add_reader());
+        Reader::new(PinnedEntry::new(Arc::clone(entry)), slot, leads)
     }
 
     /// Waits for the head.
@@ -84,36 +92,39 @@ impl Reader {
     /// Looks for the head; wakes the task when there is news.
     pub fn poll_arrival(&mut self, cx: &Context<'_>) -> Poll<Arrival> {
         let mut state = self.entry.state.lock();
-        if self.leads == Leads::No && !state.shared {
+        if self.leads == Leads::No && !state.life.is_shared() {
             return Poll::Ready(Arrival::Alone);
         }
-        if let Phase::Redirected(to) = &state.phase {
-            let own = to.own.as_ref().filter(|_| self.leads == Leads::Yes);
-            return Poll::Ready(Arrival::Use(Arc::clone(&to.entry), to.said, own.map(Arc::clone)));
+        match &state.life {
+            Life::Redirected(to) => {
+                let own = to.own.as_ref().filter(|_| self.leads == Leads::Yes);
+                return Poll::Ready(Arrival::Use(to.entry.clone(), to.reason, own.map(Arc::clone)));
+            }
+            Life::Failed(failed) if failed.response.is_none() => {
+                return Poll::Ready(Arrival::Failed(failed.failure.clone()));
+            }
+            _ => {}
         }
-        if let Some(stored) = &state.head {
+        if let Some(stored) = state.life.head() {
             return Poll::Ready(Arrival::Head(Arc::clone(stored)));
         }
-        if let Phase::Failed(failure) = &state.phase {
-            return Poll::Ready(Arrival::Failed(Failure::clone(failure)));
-        }
-        state.wait(self.seat, cx);
+        state.wait(self.slot, cx);
         Poll::Pending
     }
 
     /// The origin was reached for this fetch, as far as is known.
     pub fn is_reached(&self) -> bool {
-        self.entry.state.lock().busy.as_ref().is_some_and(|busy| busy.is_reached)
+        self.entry.state.lock().activity.as_ref().is_some_and(|activity| activity.is_reached)
     }
 
     /// Some client of this fetch was answered with a stored response because the origin was silent.
     pub fn is_late(&self) -> bool {
-        self.entry.state.lock().is_late()
+        self.entry.is_late()
     }
 
     /// A stored response is sent instead of this one's: the fetch goes on without readers.
     pub fn leave_late(&self) {
-        self.entry.state.lock().busy().is_late = true;
+        self.entry.state.lock().activity().is_late = true;
     }
 
     /// The length of the whole body, when it is known by now.
@@ -147,7 +158,7 @@ impl Reader {
         match state.comes(first) {
             Comes::Certain => Poll::Ready(Gap::None),
             Comes::Perhaps => {
-                state.wait(self.seat, cx);
+                state.wait(self.slot, cx);
                 Poll::Pending
             }
             Comes::Never => Poll::Ready(Gap::Hole(state.hole(first, range.end))),
@@ -207,8 +218,9 @@ impl Reader {
             }
             missed = disk.missed == Some(range.start);
         }
-        if let Some(disk) = state.disk.as_deref().filter(|disk| !missed && disk.here_from(range.start) > 0) {
-            return Look::Disk(disk.clone());
+        let location = state.on_disk.location().filter(|_| !missed);
+        if let Some(location) = location.filter(|location| location.here_from(range.start) > 0) {
+            return Look::Disk(Arc::clone(location));
         }
         if let Some(failure) = self.failed(&state) {
             return Look::Answer(Poll::Ready(Err(Stop::Failed(failure))));
@@ -216,7 +228,7 @@ impl Reader {
         Look::Answer(match state.comes(range.start) {
             Comes::Never => Poll::Ready(Err(Stop::Hole(self.up_to_held(state.hole(range.start, range.end))))),
             Comes::Certain | Comes::Perhaps => {
-                state.wait(self.seat, cx);
+                state.wait(self.slot, cx);
                 Poll::Pending
             }
         })
@@ -240,33 +252,33 @@ impl Reader {
     }
 
     /// The body was still on its way, or not whole, when this reader was made.
-    pub fn is_seated(&self) -> bool {
-        self.seat.is_some()
+    pub fn began_incomplete(&self) -> bool {
+        self.slot.is_some()
     }
 
     /// The trailer fields, once the body has been read to its end.
     pub fn trailers(&self) -> Option<Fields> {
-        self.entry.state.lock().busy.as_ref()?.trailers.as_deref().cloned()
+        self.entry.state.lock().activity.as_ref()?.trailers.as_deref().cloned()
     }
 
     /// The entry that this reader reads.
-    pub fn entry(&self) -> &Arc<Entry> {
+    pub fn entry(&self) -> &PinnedEntry {
         &self.entry
     }
 
     fn failed(&self, state: &State) -> Option<Failure> {
-        if let Phase::Failed(failure) = &state.phase {
-            return Some(Failure::clone(failure));
+        if let Some(failure) = state.life.failure() {
+            return Some(failure.clone());
         }
-        state.place(self.seat)?.failed.clone()
+        state.reader(self.slot)?.failed.clone()
     }
 
     fn take_up_to(&self, state: &mut MutexGuard<'_, State>, position: u64) {
-        let Some(place) = state.place_mut(self.seat) else { return };
-        if place.position == position {
+        let Some(own) = state.reader_mut(self.slot) else { return };
+        if own.position == position {
             return;
         }
-        place.position = position;
+        own.position = position;
         if state.slide() {
             self.entry.settle_charge(state);
         }
@@ -276,9 +288,9 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let Some(seat) = self.seat else { return };
+        let Some(slot) = self.slot else { return };
         let mut state = self.entry.state.lock();
-        state.leave(seat);
+        state.remove_reader(slot);
         if state.slide() {
             self.entry.settle_charge(&mut state);
         }
@@ -289,7 +301,7 @@ impl Drop for Reader {
 
 enum Look {
     Answer(Poll<Result<u64, Stop>>),
-    Disk(OnDisk),
+    Disk(Arc<DiskLocation>),
 }
 
 /// What a piece has of a range, from its first byte on.
@@ -312,14 +324,6 @@ enum Comes {
 const AHEAD_BYTES_MAX: u64 = 1024 * 1024;
 
 impl State {
-    /// How many bytes are here from `at` on, on disk as far as its index tells; 0 for the beginning of a hole.
-    pub(super) fn here_from(&self, at: u64) -> u64 {
-        match (self.body.present_from(at), &self.disk) {
-            (0, Some(disk)) => disk.here_from(at),
-            (present, _) => present,
-        }
-    }
-
     /// The first byte of the range that is not here; past the end of the body nothing is missing.
     pub(super) fn first_missing(&self, range: &Range<u64>) -> Option<u64> {
         let end = range.end.min(self.length.unwrap_or(u64::MAX));
@@ -339,15 +343,15 @@ impl State {
             Some(_) => return Comes::Perhaps,
             None => {}
         }
-        match self.phase {
-            Phase::Waiting => Comes::Perhaps,
-            Phase::Filling => {
+        match self.life {
+            Life::Waiting => Comes::Perhaps,
+            Life::Arriving(_) => {
                 let received = self.received();
                 let far = at > received.saturating_add(AHEAD_BYTES_MAX);
                 // What passed and was let go does not come again.
                 if at >= received && !(far && self.is_mendable()) { Comes::Certain } else { Comes::Never }
             }
-            Phase::Settled | Phase::Redirected(..) | Phase::Failed(_) => Comes::Never,
+            Life::Settled(_) | Life::Redirected(_) | Life::Failed(_) => Comes::Never,
         }
     }
 
@@ -357,6 +361,6 @@ impl State {
         let end = self.body.holes(first..end).next().map_or(end, |hole| hole.end);
         let begun = self.fills().iter().map(|fill| fill.range.start).filter(|&start| start > first);
         let end = begun.min().map_or(end, |start| start.min(end));
-        first..self.disk.as_ref().map_or(end, |disk| disk.next_after(first, end))
+        first..self.on_disk.location().map_or(end, |location| location.next_after(first, end))
     }
 }

@@ -1,7 +1,7 @@
-//! Whether anybody wants what a fetch brings, for the one who lets it go on.
+//! Whether anybody wants what a fetch brings, for the task that lets the fetch go on.
 
-use super::{Entry, Phase, Retention};
-use std::sync::Arc;
+use super::life::{Audience, Life};
+use super::{Limits, PinnedEntry, State};
 use std::task::Context;
 
 /// Readers that want what a fetch brings.
@@ -9,44 +9,50 @@ use std::task::Context;
 pub enum Wanted {
     /// A client reads it or waits for it, or it is over.
     Read,
-    /// No client does, but the store will have it, by the rule for fetches whose clients all left.
-    Kept,
+    /// No client does, but it is stored, by the rule for fetches whose clients all left.
+    Stored,
     /// Nobody does.
     No,
 }
 
 /// Sees who wants what a fetch brings: the entry that it makes, and the hole of another one that it fills.
 pub struct Watch {
-    pub(super) entry: Arc<Entry>,
-    pub(super) abandoned_bytes_max: u64,
-    pub(super) unattended: bool,
-    pub(super) hole: Option<(Arc<Entry>, u64)>,
+    entry: PinnedEntry,
+    abandoned_bytes_max: u64,
+    unattended: bool,
+    /// The entry whose hole the fetch fills, and the number of the fill.
+    hole: Option<(PinnedEntry, u64)>,
 }
 
 impl Watch {
+    pub(crate) fn new(entry: PinnedEntry, limits: &Limits, hole: Option<(PinnedEntry, u64)>) -> Watch {
+        Watch { entry, abandoned_bytes_max: limits.abandoned_bytes_max, unattended: limits.unattended, hole }
+    }
+
     /// Who wants it now; the task is woken when a reader leaves.
     pub fn wanted(&self, cx: &Context<'_>) -> Wanted {
         let hole = self.hole.as_ref().and_then(|(entry, number)| {
             let mut state = entry.state.lock();
             let confirmed = state.fills().iter().find(|fill| fill.number == *number)?.confirmed;
             state.watch(cx);
-            Some((state.seated() > 0, confirmed))
+            Some((state.reader_count() > 0, confirmed))
         });
         let mut state = self.entry.state.lock();
-        if state.seated() > 0 || hole.is_some_and(|(read, _)| read) {
+        if state.reader_count() > 0 || hole.is_some_and(|(read, _)| read) {
             state.watch(cx);
             return Wanted::Read;
         }
         let unattended = self.unattended || state.is_late();
-        match (&state.phase, hole) {
-            (_, Some((_, true))) => Wanted::Kept,
-            (Phase::Waiting, _) if unattended => Wanted::Kept,
-            (Phase::Waiting, _) => Wanted::No,
-            (Phase::Filling, _) => match state.retention {
-                Retention::Keep if unattended || state.is_worth_finishing(self.abandoned_bytes_max) => Wanted::Kept,
-                Retention::Keep | Retention::Window => Wanted::No,
+        let is_worth_it = |state: &State| unattended || state.is_worth_finishing(self.abandoned_bytes_max);
+        match (&state.life, hole) {
+            (_, Some((_, true))) => Wanted::Stored,
+            (Life::Waiting, _) if unattended => Wanted::Stored,
+            (Life::Waiting, _) => Wanted::No,
+            (Life::Arriving(response), _) => match response.audience {
+                Audience::Everybody if is_worth_it(&state) => Wanted::Stored,
+                Audience::Everybody | Audience::Readers | Audience::Asker => Wanted::No,
             },
-            (Phase::Settled | Phase::Redirected(_) | Phase::Failed(_), _) => Wanted::Read,
+            (Life::Settled(_) | Life::Redirected(_) | Life::Failed(_), _) => Wanted::Read,
         }
     }
 }

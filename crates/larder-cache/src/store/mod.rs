@@ -612,6 +612,20 @@ impl Store {
 }
 
 impl Settings {
+    /// A small store that admits everything, for tests of programs that have a store.
+    pub fn small() -> Settings {
+        Settings {
+            disk_bytes: 64_000_000,
+            free_bytes_min: 0,
+            index_bytes_max: 1 << 20,
+            write_block_bytes: 256 << 10,
+            queue_bytes_max: 4 << 20,
+            sync_seconds: 1,
+            readers: 1,
+            admission: Admission::All,
+        }
+    }
+
     fn log_settings(&self) -> LogSettings {
         LogSettings {
             disk_bytes: self.disk_bytes,

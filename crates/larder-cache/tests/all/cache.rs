@@ -4,8 +4,8 @@ use super::heads;
 
 use bytes::Bytes;
 use heads::{request, response};
-use larder_cache::cache::{Absent, Cache, Disk, Found, Glance, Joins, Settings};
-use larder_cache::entry::{Arrival, Failure, Gap, Reader, Room, Said, Stop, Writer};
+use larder_cache::cache::{Absent, Cache, Disk, Fill, Found, Glance, Joins, Settings, Writer};
+use larder_cache::entry::{Arrival, Failure, Gap, Reader, ReuseReason, Room, Stop};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};
@@ -213,9 +213,9 @@ fn a_validation_answers_its_followers() {
     let Found::Validate(_, _, mut leader, writer) = find(&cache, KEY, &request(""), NOW.plus(1)) else { panic!() };
     let Found::InFlight(mut follower) = find(&cache, KEY, &request(""), NOW.plus(1)) else { panic!() };
     let (entry, _) = writer.candidates()[0].clone();
-    writer.redirect(&entry, Said::Unchanged);
+    writer.redirect(&entry, ReuseReason::Unchanged);
     for reader in [&mut leader, &mut follower] {
-        let Some(Arrival::Use(answer, Said::Unchanged, None)) = now(reader.arrival()) else { panic!() };
+        let Some(Arrival::Use(answer, ReuseReason::Unchanged, None)) = now(reader.arrival()) else { panic!() };
         assert!(Arc::ptr_eq(&answer, &entry));
     }
 }
@@ -311,8 +311,8 @@ fn of_two_who_need_a_hole_one_fills_it_and_the_other_waits_until_it_is_certain()
     let cache = Cache::new(Settings::default());
     drop(part(&cache, 0..100, 1000));
     let (mut one, mut two) = (fresh(&cache), fresh(&cache));
-    let mut fill = one.entry().begin_fill(&(100..300)).unwrap();
-    assert!(two.entry().begin_fill(&(200..400)).is_none(), "overlaps");
+    let mut fill = Fill::begin(one.entry(), &(100..300)).unwrap();
+    assert!(Fill::begin(two.entry(), &(200..400)).is_none(), "overlaps");
     assert_eq!(now(two.gap(150..200)), None, "not confirmed yet");
     assert!(!fill.confirm(&(120..300)), "another place");
     assert!(fill.confirm(&(100..250)));
@@ -331,7 +331,7 @@ fn a_fill_that_breaks_off_fails_who_waits_for_the_rest_and_nobody_else() {
     let cache = Cache::new(Settings::default());
     drop(part(&cache, 0..100, 1000));
     let (mut here, mut there) = (fresh(&cache), fresh(&cache));
-    let mut fill = here.entry().begin_fill(&(100..300)).unwrap();
+    let mut fill = Fill::begin(here.entry(), &(100..300)).unwrap();
     fill.confirm(&(100..300));
     assert_eq!(read(&mut there, 200), None);
     fill.push(&cache, law(100..150).into());
@@ -376,7 +376,7 @@ fn a_reader_far_ahead_of_the_stream_gets_a_hole_and_the_stream_ends_where_the_re
     let mut ahead = fresh(&cache);
     assert_eq!(now(ahead.gap(2000..3000)), Some(Gap::None), "the stream comes there soon");
     assert_eq!(now(ahead.gap(4_000_000..length)), Some(Gap::Hole(4_000_000..length)));
-    let mut fill = ahead.entry().begin_fill(&(4_000_000..length)).unwrap();
+    let mut fill = Fill::begin(ahead.entry(), &(4_000_000..length)).unwrap();
     fill.confirm(&(4_000_000..length));
     writer.push(law(1000..3_999_999).into());
     assert_eq!(now(writer.room()), Some(Room::Go));
@@ -394,7 +394,7 @@ fn the_rest_is_worth_fetching_when_half_is_here() {
     let cache = Cache::new(Settings::default());
     let reader = part(&cache, 0..400, 1000);
     assert_eq!(reader.entry().worthwhile_hole(1000), None);
-    let mut fill = reader.entry().begin_fill(&(400..500)).unwrap();
+    let mut fill = Fill::begin(reader.entry(), &(400..500)).unwrap();
     fill.push(&cache, law(400..500).into());
     assert_eq!(reader.entry().worthwhile_hole(1000), None, "somebody is at it");
     drop(fill);
@@ -495,9 +495,9 @@ fn a_soft_rule_asks_for_a_validation_once() {
     store(&cache, KEY, STRONG, vec![1]);
     now(cache.expire_url(KEY).finish()).unwrap();
     let Found::Validate(hit, _, _reader, writer) = find(&cache, KEY, &request(""), NOW) else { panic!("not stale") };
-    let entry = Arc::clone(hit.reader.entry());
+    let entry = hit.reader.entry().clone();
     entry.renew(head_of(&cache, &request(""), STRONG), writer.epoch());
-    writer.redirect(&entry, Said::Unchanged);
+    writer.redirect(&entry, ReuseReason::Unchanged);
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
 }
 
@@ -510,9 +510,9 @@ fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
     now(cache.expire_url(KEY).finish()).unwrap();
     // Somebody looks meanwhile, and so the rule was applied before the answer comes.
     drop(find(&cache, KEY, &request(""), later));
-    let entry = Arc::clone(hit.reader.entry());
+    let entry = hit.reader.entry().clone();
     entry.renew(head_of(&cache, &request(""), STRONG), writer.epoch());
-    writer.redirect(&entry, Said::Unchanged);
+    writer.redirect(&entry, ReuseReason::Unchanged);
     let asked = Asked::of(&request(""));
     assert!(glance(&cache, KEY, &asked).is_none());
     assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Validate(..)));
@@ -532,16 +532,7 @@ fn nobody_follows_a_fetch_that_began_before_a_purge() {
 
 fn disk(admission: Admission) -> (tempfile::TempDir, Arc<Store>) {
     let folder = tempfile::tempdir().unwrap();
-    let settings = DiskSettings {
-        disk_bytes: 64_000_000,
-        free_bytes_min: 0,
-        index_bytes_max: 1 << 20,
-        write_block_bytes: 256 << 10,
-        queue_bytes_max: 4 << 20,
-        sync_seconds: 1,
-        readers: 1,
-        admission,
-    };
+    let settings = DiskSettings { admission, ..DiskSettings::small() };
     let disk = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
     assert!(disk.heads(KEY).wait().is_empty(), "and its index is read");
     (folder, disk)
@@ -562,7 +553,7 @@ fn what_is_on_its_way_to_the_disk_is_not_missing() {
     for number in 1..60 {
         let hole = number * 50_000..(number + 1) * 50_000;
         let asking = reader();
-        let mut fill = asking.entry().begin_fill(&hole).unwrap();
+        let mut fill = Fill::begin(asking.entry(), &hole).unwrap();
         fill.confirm(&hole);
         let mut client = reader();
         assert_eq!(read(&mut client, hole.start), None, "it waits there");

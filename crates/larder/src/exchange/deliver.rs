@@ -142,7 +142,7 @@ impl Source {
 
     fn fetch_rest(self) {
         if let Some(refill) = self.refill {
-            refill.begin_rest(Arc::clone(self.reader.entry()));
+            refill.begin_rest(self.reader.entry().clone());
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
-use larder_cache::cache::{Cache, Disk, Found, Hit, Joins};
-use larder_cache::entry::{Arrival, Entry, Failure, Gap, Reader, Said, Writer};
+use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
+use larder_cache::entry::{Arrival, Failure, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked};
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
@@ -144,7 +144,7 @@ impl<S: ClientStream> Visit<'_, S> {
     /// A stored response. When some of what this request needs of it is missing, the first such part is asked for
     /// before the head goes out: that the object has changed is noticed in time.
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
-        if hit.reader.is_seated() {
+        if hit.reader.began_incomplete() {
             for range in deliver::needed(self.request, &hit.stored, hit.length) {
                 if !hit.reader.is_ready(&range) {
                     let _ = self.stream.flush().await;
@@ -164,7 +164,7 @@ impl<S: ClientStream> Visit<'_, S> {
                         if !policy::shares_with_authorized(self.request, &hit.stored.head, settings) {
                             return self.relay().await;
                         }
-                        let fill = hit.reader.entry().begin_fill(&hole)?;
+                        let fill = Fill::begin(hit.reader.entry(), &hole)?;
                         let (reader, writer) = self.cache.beside(hit.reader.entry().key().text());
                         let mut fetch = self.fetch(FetchKind::Hole, writer);
                         fetch.fill = Some(fill);
@@ -297,12 +297,12 @@ impl<S: ClientStream> Visit<'_, S> {
         };
         match (arrival, mending) {
             (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
-            (Arrival::Use(entry, Said::Unchanged, own), Some(hit)) => {
+            (Arrival::Use(entry, ReuseReason::Unchanged, own), Some(hit)) => {
                 let kept = own.or_else(|| entry.stored_head())?;
                 Some(self.entry(hit.reader, kept, Outcome::Miss(cause)))
             }
             (Arrival::Use(entry, said, own), _) => {
-                let outcome = if said == Said::Unchanged { Outcome::Validated } else { Outcome::HitError };
+                let outcome = if said == ReuseReason::Unchanged { Outcome::Validated } else { Outcome::HitError };
                 let mut hit = self.cache.open(&entry)?;
                 if let Some(own) = own {
                     hit.stored = own;
@@ -378,7 +378,7 @@ impl<S: ClientStream> Visit<'_, S> {
             Arrival::Use(entry, said, _) => {
                 let hit = self.cache.open(&entry)?;
                 let fits = hit.stored.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
-                let outcome = if said == Said::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
+                let outcome = if said == ReuseReason::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
             }
             // It asked for a client that may reach less.
@@ -394,7 +394,7 @@ impl<S: ClientStream> Visit<'_, S> {
 
     fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
         // Of what is not stored, nothing can be asked for a second time; and for one who wants stored answers only, nothing at all.
-        let may_refill = reader.is_seated() && kept.terms.is_some() && !self.asked.only_if_cached();
+        let may_refill = reader.began_incomplete() && kept.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));
         AnswerSource::Entry { reader, kept, outcome, verbatim: false, refill }
     }
@@ -423,7 +423,7 @@ impl<S: ClientStream> Visit<'_, S> {
 
 /// A stored response that may stand in for an answer.
 struct StandIn {
-    entry: Arc<Entry>,
+    entry: PinnedEntry,
     why: policy::StandIn,
 }
 

@@ -78,7 +78,7 @@ impl Left {
                 true
             }
             Wanted::No => false,
-            Wanted::Kept => {
+            Wanted::Stored => {
                 self.leave = self.leave.take().or_else(|| self.asks.unread());
                 self.leave.is_some()
             }

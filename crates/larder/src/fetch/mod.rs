@@ -13,7 +13,8 @@ use crate::request_body::{Piece, RequestBody};
 use crate::rules::{Ask, Route};
 use crate::upstream::{Connection, UpstreamFault};
 use ask::OriginAnswer;
-use larder_cache::entry::{Entry, Failure, Fill, Said, Writer};
+use larder_cache::cache::{Fill, Writer};
+use larder_cache::entry::{Failure, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
 use larder_wire::date::Stamp;
@@ -212,7 +213,7 @@ async fn run(mut fetch: Box<Fetch>) {
         && is_trouble(head.status)
         && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
     {
-        return fetch.writer.redirect(&stale, Said::StaleIfError);
+        return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
     }
     invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
     let declared = declared_length(&head, &fetch.request.method, connection.framing());
@@ -260,7 +261,7 @@ impl Fetch {
     }
 
     /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
-    fn stale_instead(&self, permits: impl Fn(&Terms, &Asked, Stamp, &policy::Settings) -> bool) -> Option<Arc<Entry>> {
+    fn stale_instead(&self, permits: impl Fn(&Terms, &Asked, Stamp, &policy::Settings) -> bool) -> Option<PinnedEntry> {
         let (asked, now) = (Asked::of(&self.request), clock::now());
         let stored = self.writer.candidates().iter();
         let terms = stored.filter_map(|(entry, kept)| Some((kept.terms.as_ref()?, (entry, kept))));
@@ -268,11 +269,11 @@ impl Fetch {
         let permitted = permits(kept.terms.as_ref()?, &asked, now, self.policy());
         // It may have been purged since the fetch began.
         let permitted = permitted && self.env.common.cache.is_stored(entry, now);
-        permitted.then(|| Arc::clone(entry))
+        permitted.then(|| entry.clone())
     }
 
     /// What is stored under this key.
-    fn stored(&self) -> impl Iterator<Item = (&Arc<Entry>, &ResponseHead, &Terms)> {
+    fn stored(&self) -> impl Iterator<Item = (&PinnedEntry, &ResponseHead, &Terms)> {
         let candidates = self.writer.candidates().iter();
         candidates.filter_map(|(entry, kept)| Some((entry, &kept.head, kept.terms.as_ref()?)))
     }
@@ -280,7 +281,7 @@ impl Fetch {
     /// The stored responses that the origin is asked about: those that this request selects. RFC 9111 section 4.3.1
     /// allows to ask about the other variants too; but servers that compress on the fly give two codings one tag,
     /// and a 304 would then name the wrong one.
-    fn asked_about(&self) -> impl Iterator<Item = (&Arc<Entry>, &ResponseHead, &Terms)> {
+    fn asked_about(&self) -> impl Iterator<Item = (&PinnedEntry, &ResponseHead, &Terms)> {
         self.stored().filter(|(_, _, terms)| terms.answers(&self.request))
     }
 
@@ -358,7 +359,7 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
             policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
         };
         if let Some(stale) = fetch.stale_instead(permits) {
-            return fetch.writer.redirect(&stale, Said::StaleIfError);
+            return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
         }
     }
     tracing::debug!(url = %fetch.ask.url, %fault, "fetch failed");
@@ -376,7 +377,7 @@ pub fn failure(fault: &UpstreamFault) -> Failure {
 /// What a 304 came to.
 struct Validated {
     /// The stored response that answers the request.
-    entry: Arc<Entry>,
+    entry: PinnedEntry,
     /// Its head for the one who asked.
     own: StoredHead,
     /// What is stored was renewed, so that it answers others too.
@@ -390,7 +391,7 @@ fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
         return None;
     }
     let (head, times) = (&answer.head, answer.times);
-    let asked: Vec<(&Arc<Entry>, &ResponseHead, &Terms)> = fetch.asked_about().collect();
+    let asked: Vec<(&PinnedEntry, &ResponseHead, &Terms)> = fetch.asked_about().collect();
     let set: Vec<(&ResponseHead, &Terms)> = asked.iter().map(|(_, head, terms)| (*head, *terms)).collect();
     let own = |stored, head| {
         let (head, terms) = policy::answer_to_asker(stored, head, times, fetch.policy());
@@ -401,7 +402,7 @@ fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
         let mut head = head.clone();
         head.fields.remove("ETag");
         let for_all = renew(fetch, entry, (stored, terms), &head, times);
-        return Some(Validated { entry: Arc::clone(entry), own: own(stored, &head), for_all });
+        return Some(Validated { entry: entry.clone(), own: own(stored, &head), for_all });
     };
     let (chosen, stored_of_chosen, _) = asked[at];
     let strong = ETag::of(&head.fields).filter(|tag| !tag.weak);
@@ -412,13 +413,13 @@ fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
             for_all &= renew(fetch, entry, (stored, terms), head, times);
         }
     }
-    Some(Validated { entry: Arc::clone(chosen), own: own(stored_of_chosen, head), for_all })
+    Some(Validated { entry: chosen.clone(), own: own(stored_of_chosen, head), for_all })
 }
 
 /// False when the 304 is for the one who asked alone.
 fn renew(
     fetch: &Fetch,
-    entry: &Arc<Entry>,
+    entry: &PinnedEntry,
     stored: (&ResponseHead, &Terms),
     head: &ResponseHead,
     times: Times,

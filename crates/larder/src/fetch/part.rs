@@ -8,7 +8,8 @@
 use super::{Fetch, FetchKind, Keepable, OriginAnswer, start_detached};
 use crate::env::Env;
 use crate::rules::Ask;
-use larder_cache::entry::{Entry, Fill};
+use larder_cache::cache::Fill;
+use larder_cache::entry::{Entry, PinnedEntry};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, NotStored, Terms, Times};
 use larder_wire::date::format_date;
@@ -17,7 +18,6 @@ use larder_wire::{Fields, RequestHead, ResponseHead};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// True when the request is for a part of an object, and asking for that part is enough.
 pub fn asks_part(request: &RequestHead) -> bool {
@@ -90,7 +90,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     let mut head = answer.head.clone();
     policy::dated(&mut head, times.received);
     let head = &head;
-    let entry = Arc::clone(fill.entry());
+    let entry = fill.entry().clone();
     let keepable = fetch.keepable(&answer.connection);
     // An answer that has begun goes on with these bytes: it can't be begun anew.
     let may_ask_again = fetch.writer.readers() > 0;
@@ -166,7 +166,7 @@ fn is_refused(fetch: &Fetch, entry: &Entry, head: &ResponseHead, times: Times) -
 
 /// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
 /// brings its bytes, which the validator vouches for, and its age: all fields stay what they were.
-fn renew(fetch: &Fetch, entry: &Arc<Entry>, head: &ResponseHead, times: Times) -> Option<StoredHead> {
+fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) -> Option<StoredHead> {
     let kept = entry.stored_head()?;
     let terms = kept.terms.as_ref()?;
     let settings = fetch.policy();
@@ -204,14 +204,14 @@ pub struct Refill {
 
 impl Refill {
     /// Has a hole filled, behind whoever waits for it. False when it can't be.
-    pub fn begin(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> bool {
+    pub fn begin(&self, entry: &PinnedEntry, hole: &Range<u64>) -> bool {
         let Some(fetch) = self.fetch(entry, hole) else { return false };
         start_detached(fetch);
         true
     }
 
     /// Has the rest of an object fetched when the rule says that it pays.
-    pub fn begin_rest(self: Box<Refill>, entry: Arc<Entry>) {
+    pub fn begin_rest(self: Box<Refill>, entry: PinnedEntry) {
         // So it is for nearly all, and a task costs more than the question.
         if entry.is_whole() || !entry.is_mendable() {
             return;
@@ -231,8 +231,8 @@ impl Refill {
         });
     }
 
-    fn fetch(&self, entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Box<Fetch>> {
-        let fill = entry.begin_fill(hole)?;
+    fn fetch(&self, entry: &PinnedEntry, hole: &Range<u64>) -> Option<Box<Fetch>> {
+        let fill = Fill::begin(entry, hole)?;
         let (_, writer) = self.env.common.cache.beside(entry.key().text());
         Some(Box::new(Fetch {
             env: Rc::clone(&self.env),

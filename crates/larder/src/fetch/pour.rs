@@ -4,8 +4,8 @@ use super::ask::{Uplink, send_all};
 use super::failure;
 use crate::upstream::{Connection, Receiver, UpstreamFault};
 use bytes::Bytes;
-use larder_cache::cache::Cache;
-use larder_cache::entry::{Fill, Room, Writer};
+use larder_cache::cache::{Cache, Fill, Writer};
+use larder_cache::entry::Room;
 use larder_wire::Fields;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Sink {
         match self {
             Sink::Entry(writer) => writer.finish(trailers),
             Sink::Hole(fill, cache) => {
-                let entry = Arc::clone(fill.entry());
+                let entry = fill.entry().clone();
                 drop(fill);
                 cache.look_later(&entry);
             }

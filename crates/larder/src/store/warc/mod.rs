@@ -186,22 +186,12 @@ fn names_credentials(vary: &[&[u8]]) -> bool {
 mod tests {
     use super::*;
     use larder_cache::head::StoredHead;
-    use larder_cache::store::{Admission, Settings};
+    use larder_cache::store::Settings;
     use larder_wire::{Fields, Method, RequestHead, Target, Version};
 
     fn store() -> (tempfile::TempDir, Arc<Store>) {
         let folder = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            disk_bytes: 64_000_000,
-            free_bytes_min: 0,
-            index_bytes_max: 1 << 20,
-            write_block_bytes: 256 << 10,
-            queue_bytes_max: 4 << 20,
-            sync_seconds: 1,
-            readers: 1,
-            admission: Admission::All,
-        };
-        let store = Store::open(&[folder.path().to_path_buf()], &settings).unwrap();
+        let store = Store::open(&[folder.path().to_path_buf()], &Settings::small()).unwrap();
         (folder, store)
     }
 

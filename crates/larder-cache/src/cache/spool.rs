@@ -1,7 +1,7 @@
 //! Writes a body to disk as it comes, in whole blocks.
 
-use crate::key::Key;
-use crate::store::{BLOCK_BYTES, ObjectId, Put, Putting, Store};
+use crate::entry::DiskLocation;
+use crate::store::{BLOCK_BYTES, Put, Putting};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,52 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Where an entry lies on disk.
-#[derive(Clone)]
-pub(crate) struct OnDisk {
-    pub(crate) store: Arc<Store>,
-    pub(crate) id: ObjectId,
-    pub(crate) key: Key,
-}
-
-impl OnDisk {
-    fn extents(&self, at: u64) -> Vec<Range<u64>> {
-        self.store.extents(self.id, self.key.text(), at / BLOCK_BYTES)
-    }
-
-    /// How many bytes are there from this one on, within its block.
-    pub(super) fn here_from(&self, at: u64) -> u64 {
-        let mut next = at;
-        for range in self.extents(at) {
-            if range.start <= next {
-                next = next.max(range.end);
-            }
-        }
-        next - at
-    }
-
-    /// Where the next bytes after this one begin, if they do before `end`; or how far it looked.
-    pub(super) fn next_after(&self, at: u64, end: u64) -> u64 {
-        let end = end.min(at.saturating_add(LOOK_BYTES_MAX));
-        for block in at / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
-            if !self.store.has_block(self.id, self.key.text(), block) {
-                continue;
-            }
-            let starts = self.extents(block * BLOCK_BYTES).into_iter().map(|range| range.start);
-            if let Some(start) = starts.filter(|&start| start > at).min() {
-                return start.min(end);
-            }
-        }
-        end
-    }
-}
-
-/// The index is looked at block by block, and an origin may call any length its object's: a longer hole counts as several.
-const LOOK_BYTES_MAX: u64 = 1 << 30;
-
 /// Gathers pieces up to the end of their block and hands them to the store.
 pub(super) struct Spool {
-    disk: OnDisk,
+    location: Arc<DiskLocation>,
     /// Where the gathered pieces begin.
     at: u64,
     gathered: Vec<Bytes>,
@@ -66,9 +23,9 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    pub(super) fn new(disk: OnDisk, at: u64) -> Spool {
+    pub(super) fn new(location: Arc<DiskLocation>, at: u64) -> Spool {
         Spool {
-            disk,
+            location,
             at,
             gathered: Vec::new(),
             gathered_bytes: 0,
@@ -100,7 +57,7 @@ impl Spool {
         }
         let range = self.at..self.at + self.gathered_bytes;
         let pieces = std::mem::take(&mut self.gathered);
-        let putting = self.disk.store.put_extent(self.disk.id, self.disk.key.text(), self.at, pieces);
+        let putting = self.location.put_extent(self.at, pieces);
         self.writing.push_back((range.clone(), putting));
         self.writing_bytes += self.gathered_bytes;
         (self.at, self.gathered_bytes) = (range.end, 0);
@@ -139,6 +96,6 @@ impl Spool {
 
     /// Ready when the store takes more.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        self.disk.store.queue_room(cx)
+        self.location.store.queue_room(cx)
     }
 }

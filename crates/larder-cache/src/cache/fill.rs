@@ -1,0 +1,135 @@
+//! Brings one hole of a stored response.
+
+use super::Cache;
+use super::spool::Spool;
+use crate::entry::{Entry, Failure, HoleProgress, PinnedEntry, Room};
+use bytes::Bytes;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Fills one hole; readers that need its bytes wait for it. Dropping it before its end tells them that
+/// the rest does not come.
+#[must_use]
+pub struct Fill {
+    entry: PinnedEntry,
+    progress: HoleProgress,
+    spool: Option<Spool>,
+    failure: Failure,
+}
+
+impl Fill {
+    /// Takes on the filling of a hole; `None` when another fetch did meanwhile, or the entry is not of a kind that can
+    /// be put together from parts.
+    pub fn begin(entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Fill> {
+        let (number, location) = entry.begin_fill(hole)?;
+        Some(Fill {
+            entry: PinnedEntry::new(Arc::clone(entry)),
+            progress: HoleProgress { number, hole: hole.clone(), at: hole.start },
+            spool: location.map(|location| Spool::new(location, hole.start)),
+            failure: Failure { status: 502, word: "changed", detail: "the object has changed at its origin".into() },
+        })
+    }
+
+    /// The entry.
+    pub fn entry(&self) -> &PinnedEntry {
+        &self.entry
+    }
+
+    /// The number under which the entry knows it.
+    pub(super) fn number(&self) -> u64 {
+        self.progress.number
+    }
+
+    /// The bytes to ask for.
+    pub fn hole(&self) -> Range<u64> {
+        self.progress.hole.clone()
+    }
+
+    /// The origin has the same representation still, and sends these bytes of it; false when they do not begin
+    /// where the hole begins.
+    pub fn confirm(&mut self, bytes: &Range<u64>) -> bool {
+        let hole = &mut self.progress.hole;
+        if bytes.start != hole.start {
+            return false;
+        }
+        hole.end = hole.end.min(bytes.end);
+        self.entry.confirm_fill(self.progress.number, bytes.end);
+        true
+    }
+
+    /// Waits until the next piece may be pushed.
+    pub async fn room(&mut self, cache: &Cache) -> Room {
+        poll_fn(|cx| self.poll_room(cx, cache)).await
+    }
+
+    /// Says whether the next piece may be pushed; wakes the task when it may. A hole whose clients all left is
+    /// filled when little is missing of it.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Room> {
+        if self.poll_disk(cx, cache).is_pending() {
+            return Poll::Pending;
+        }
+        self.entry.poll_room_in_hole(cx, &self.progress, &cache.limits(false), cache.object_bytes_max(false))
+    }
+
+    /// A body that does not stay in memory waits for the disk.
+    fn poll_disk(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<()> {
+        let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
+        let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
+        if spool.is_refused() {
+            return Poll::Ready(());
+        }
+        if !self.entry.drop_written(written) {
+            return spool.poll_room(cx);
+        }
+        let full = spool.writing_bytes() >= cache.settings().window_bytes;
+        if full || spool.poll_room(cx).is_pending() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
+    /// Puts a piece in its place and wakes the readers.
+    pub fn push(&mut self, cache: &Cache, mut piece: Bytes) {
+        let missing = usize::try_from(self.progress.hole.end - self.progress.at).unwrap_or(usize::MAX);
+        piece.truncate(missing);
+        // A short piece must not keep the whole buffer alive that it was read into.
+        let piece = if piece.len() < OWN_BYTES_MAX { Bytes::copy_from_slice(&piece) } else { piece };
+        if let Some(spool) = &mut self.spool {
+            spool.push(piece.clone());
+        }
+        let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_refused());
+        self.entry.push_into_hole(&mut self.progress, piece, cache.object_bytes_max(false), spooled);
+        if !cache.make_room() {
+            self.entry.shrink_while_filled(self.spool.is_some(), spooled);
+        }
+    }
+
+    /// Every byte of the hole is here.
+    pub fn is_full(&self) -> bool {
+        self.progress.at >= self.progress.hole.end
+    }
+
+    /// How many readers wait for a part of this entry.
+    pub fn readers(&self) -> usize {
+        self.entry.readers()
+    }
+
+    /// Ends it as if it had not been begun: a request that waits for its bytes may ask for them.
+    pub fn give_back(mut self) {
+        self.progress.hole.end = self.progress.at;
+    }
+
+    /// Ends it, saying why the rest does not come.
+    pub fn fail(mut self, failure: Failure) {
+        self.failure = failure;
+    }
+}
+
+/// Pieces below this are copied.
+const OWN_BYTES_MAX: usize = 16 * 1024;
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        let puts = self.spool.iter_mut().flat_map(Spool::finish);
+        self.entry.end_fill(&self.progress, puts, &self.failure);
+    }
+}

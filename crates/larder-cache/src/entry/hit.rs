@@ -1,0 +1,123 @@
+//! What a hit takes of an entry.
+
+use super::{Entry, Leads, PinnedEntry, Reader};
+use crate::extents::Extents;
+use crate::head::StoredHead;
+use crate::policy::Terms;
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A stored response that may be used.
+pub struct Hit {
+    /// Its body is still on its way here.
+    pub filling: bool,
+    /// Reads its body.
+    pub reader: Reader,
+    /// Its head.
+    pub stored: Arc<StoredHead>,
+    /// The length of its body, when known.
+    pub length: Option<u64>,
+}
+
+impl Hit {
+    /// Whether the head is still that of the entry: a validation, or a part, may have brought another.
+    pub fn is_current(&self) -> bool {
+        self.reader.entry().stored_head().is_some_and(|stored| Arc::ptr_eq(&stored, &self.stored))
+    }
+}
+
+/// A stored response whose body is at hand as a whole.
+pub struct Whole<'a> {
+    /// Its head.
+    pub stored: &'a StoredHead,
+    /// The length of its body.
+    pub length: u64,
+    pub(crate) body: Body<'a>,
+}
+
+/// Where a whole body lies.
+pub(crate) enum Body<'a> {
+    Memory(&'a Extents),
+    Disk(Bytes),
+}
+
+/// Where a stored response lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// In memory.
+    Memory,
+    /// On disk alone.
+    Disk,
+}
+
+impl Whole<'_> {
+    /// Where it was.
+    pub fn tier(&self) -> Tier {
+        match self.body {
+            Body::Memory(_) => Tier::Memory,
+            Body::Disk(_) => Tier::Disk,
+        }
+    }
+
+    /// Shows its body: each block of bytes, and which part of it.
+    pub fn each(&self, mut show: impl FnMut(&Bytes, Range<usize>)) {
+        match &self.body {
+            Body::Memory(body) => {
+                body.each(0..self.length, show);
+            }
+            Body::Disk(body) => show(body, 0..body.len()),
+        }
+    }
+}
+
+/// What became of a look at a stored response.
+pub(crate) enum Looked<T> {
+    Answered(T),
+    /// There is no answer at hand.
+    Nothing,
+    /// Its lock is taken.
+    Busy,
+}
+
+/// Whether a lock is waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    None,
+    Waits,
+}
+
+impl Entry {
+    /// Head and length in one look, and a reader.
+    pub(crate) fn open(self: &Arc<Entry>) -> Option<Hit> {
+        let mut state = self.state.lock();
+        let stored = Arc::clone(state.life.head()?);
+        let (length, filling) = (state.length, state.life.is_arriving());
+        state.drop_finished_puts();
+        let slot = (!state.is_whole()).then(|| state.add_reader());
+        drop(state);
+        let reader = Reader::new(PinnedEntry::new(Arc::clone(self)), slot, Leads::No);
+        Some(Hit { filling, reader, stored, length })
+    }
+
+    /// Has a stored response answered with whose terms are as wanted and whose body is here and not longer than that.
+    pub(crate) fn whole<T>(
+        &self,
+        wanted: impl Fn(&Terms) -> bool,
+        bytes_max: u64,
+        patience: Patience,
+        answer: &mut impl FnMut(&Whole<'_>) -> T,
+    ) -> Looked<T> {
+        let state = match patience {
+            Patience::Waits => Some(self.state.lock()),
+            Patience::None => self.state.try_lock(),
+        };
+        let Some(mut state) = state else { return Looked::Busy };
+        state.drop_finished_puts();
+        let whole = state.length.filter(|&length| length <= bytes_max && state.is_whole()).and_then(|length| {
+            let stored = state.life.head().filter(|stored| stored.terms.as_ref().is_some_and(wanted))?;
+            Some(Whole { stored, length, body: Body::Memory(&state.body) })
+        });
+        whole.map_or(Looked::Nothing, |whole| Looked::Answered(answer(&whole)))
+    }
+}
