@@ -5,7 +5,7 @@
 
 use crate::shell::{self, Trouble};
 use crate::tally::Tally;
-use crate::{attack, browser, causes, model, same_bytes, tidy, tools};
+use crate::{attack, browser, causes, conformance, model, same_bytes, tidy, tools};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -69,6 +69,7 @@ fn end_to_end(book: &mut Book) {
     book.step("same bytes", || counted(same_bytes::play(&same_bytes::Args::brief())));
     book.step("causes", || counted(causes::play(&causes::Args::brief())));
     book.step("attacks", || counted(shell::workspace().and_then(|root| attack::play(shell::built_larder(&root)))));
+    book.step("conformance", || counted(conformance::play_larder()));
     book.step("model", || counted(model::play(&model::Args::brief())));
     book.step("browser", || counted(browser::play(&browser::Args::default())));
     book.step("real tools", || counted(tools::play(&tools::Args::default())));

@@ -149,7 +149,11 @@ pub fn configuration(lab: &Lab, name: &str, template: &str, fill: &[(&str, Strin
 
 /// Starts the Larder of the workspace on a free port, everything of it in the lab; gives the port.
 pub fn start_larder(lab: &mut Lab, root: &Path, name: &str, flags: &[&str]) -> Result<u16, Trouble> {
-    let program = crate::shell::built_larder(root);
+    start_larder_program(lab, &crate::shell::built_larder(root), name, flags)
+}
+
+/// The same for any build of Larder.
+pub fn start_larder_program(lab: &mut Lab, program: &Path, name: &str, flags: &[&str]) -> Result<u16, Trouble> {
     let port = free_port()?;
     let mut command = Command::new(program);
     command.args(["--listen", &format!("127.0.0.1:{port}"), "--admin", &format!("127.0.0.1:{}", free_port()?)]);

@@ -5,6 +5,7 @@ mod bench;
 mod browser;
 mod causes;
 mod ci;
+mod conformance;
 mod crash;
 mod crowd;
 mod endure;
@@ -61,6 +62,8 @@ enum Chore {
     Causes(causes::Args),
     /// Random conversations, each answer judged by a model of the RFCs: who gets which bytes and fields, and how old.
     Model(model::Args),
+    /// What the RFCs say, case by case: Larder's results, and with `--peers` those of packaged caches beside them.
+    Conformance(conformance::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),
     /// Ranges out of a long object: the right bytes, and how many move from the origin.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Chore::Crash(args) => crash::run(&args),
         Chore::CrashChild(args) => crash::child(&args),
         Chore::Causes(args) => causes::run(&args),
+        Chore::Conformance(args) => conformance::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Model(args) => model::run(&args),
         Chore::Parts(args) => parts::run(&args),

@@ -18,6 +18,7 @@ use crate::lab::{self, Lab};
 use crate::law;
 use crate::shell::{self, Trouble};
 use crate::tally::Tally;
+pub use date::Spelling;
 use judge::Finding;
 use play::Ground;
 use script::{Case, Way};
