@@ -28,11 +28,12 @@ pub(super) fn run(args: &Args, root: &Path) -> Result<(), Trouble> {
     command.args(["--origin", &format!("http://127.0.0.1:{origin_port}"), "--memory", &format!("{MEMORY_BYTES}B")]);
     command.args(["--disk", &format!("{DISK_BYTES}B")]).arg("--store").arg(lab.folder("store")?);
     let server = lab.start("larder", &mut command, port)?;
+    let sorts: &[Sort] = if args.sorts.is_empty() { &Sort::ALL } else { &args.sorts };
     let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let clients = (0..CONNECTIONS).map(|number| {
             let done = &done;
-            scope.spawn(move || client(port, number, args.requests / CONNECTIONS, done))
+            scope.spawn(move || client(port, number, sorts, args.requests / CONNECTIONS, done))
         });
         let clients: Vec<_> = clients.collect();
         clients.into_iter().try_for_each(|client| client.join().unwrap_or_else(|_| Err("a client panicked".into())))
@@ -49,10 +50,10 @@ pub(super) fn run(args: &Args, root: &Path) -> Result<(), Trouble> {
     if took > most { Err(format!("{took} bytes resident, more than {most}")) } else { Ok(()) }
 }
 
-fn client(port: u16, number: u64, requests: u64, done: &AtomicU64) -> Result<(), Trouble> {
+fn client(port: u16, number: u64, sorts: &[Sort], requests: u64, done: &AtomicU64) -> Result<(), Trouble> {
     let mut connection = Connection::open(port)?;
     for turn in 0..requests {
-        let asked = Asked::draw(law::mix(number << 32 | turn));
+        let asked = Asked::draw(law::mix(number << 32 | turn), sorts);
         let answer = connection.ask(asked.request().as_bytes(), false)?;
         asked.judge(&answer)?;
         done.fetch_add(1, Ordering::Relaxed);
@@ -61,6 +62,32 @@ fn client(port: u16, number: u64, requests: u64, done: &AtomicU64) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Sort {
+    /// Whole objects.
+    Whole,
+    /// Variants of few URLs.
+    Variants,
+    /// 100 bytes of an object.
+    Parts,
+    /// Answers that are not to be stored.
+    NoStore,
+}
+
+impl Sort {
+    const ALL: [Sort; 4] = [Sort::Whole, Sort::Variants, Sort::Parts, Sort::NoStore];
+
+    /// Of a hundred requests of the whole mix.
+    fn share(self) -> u64 {
+        match self {
+            Sort::Whole => 60,
+            Sort::Variants => 20,
+            Sort::Parts | Sort::NoStore => 10,
+        }
+    }
 }
 
 /// One request of the mix.
@@ -78,13 +105,20 @@ enum Asked {
 const PART_BYTES: u64 = 100;
 
 impl Asked {
-    fn draw(random: u64) -> Asked {
-        let (sort, object) = (random % 100, (random >> 8) % OBJECTS);
-        match sort {
-            0..60 => Asked::Whole(object),
-            60..80 => Asked::Variant((random >> 8) % VARIED_URLS, (random >> 40) % VARIANTS),
-            80..90 => Asked::Part(object, (random >> 40) % (OBJECT_BYTES - PART_BYTES)),
-            _ => Asked::Fleeting(object),
+    /// One of these sorts, of which there is at least one.
+    fn draw(random: u64, sorts: &[Sort]) -> Asked {
+        let mut drawn = random % sorts.iter().map(|sort| sort.share()).sum::<u64>();
+        let sort = sorts.iter().copied().find(|sort| {
+            let is_it = drawn < sort.share();
+            drawn = drawn.wrapping_sub(sort.share());
+            is_it
+        });
+        let object = (random >> 8) % OBJECTS;
+        match sort.unwrap_or(Sort::Whole) {
+            Sort::Whole => Asked::Whole(object),
+            Sort::Variants => Asked::Variant((random >> 8) % VARIED_URLS, (random >> 40) % VARIANTS),
+            Sort::Parts => Asked::Part(object, (random >> 40) % (OBJECT_BYTES - PART_BYTES)),
+            Sort::NoStore => Asked::Fleeting(object),
         }
     }
 
@@ -129,7 +163,10 @@ mod tests {
             answer.body[0] ^= 1;
             assert!(asked.judge(&answer).is_err());
         }
-        let sorts = (0..1000).map(|turn| std::mem::discriminant(&Asked::draw(law::mix(turn))));
-        assert_eq!(sorts.collect::<std::collections::HashSet<_>>().len(), 4);
+        let drawn = |sorts: &[Sort]| {
+            let kinds = (0..1000).map(|turn| std::mem::discriminant(&Asked::draw(law::mix(turn), sorts)));
+            kinds.collect::<std::collections::HashSet<_>>().len()
+        };
+        assert_eq!((drawn(&Sort::ALL), drawn(&[Sort::Parts]), drawn(&[Sort::Whole, Sort::NoStore])), (4, 1, 2));
     }
 }

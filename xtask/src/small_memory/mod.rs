@@ -32,6 +32,9 @@ pub struct Args {
     /// Instead of the site: small objects, variants, ranges and no-store by 80 connections, with 64 MB.
     #[arg(long)]
     mixed: bool,
+    /// Only these sorts of them.
+    #[arg(long, value_delimiter = ',')]
+    sorts: Vec<mixed::Sort>,
     /// How many of these requests.
     #[arg(long, default_value_t = 1_000_000)]
     requests: u64,
