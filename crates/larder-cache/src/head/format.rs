@@ -95,9 +95,10 @@ fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), Fo
     };
     let reason = Reason::of(status, std::str::from_utf8(rest.text()?).map_err(|_| FormatFault::Broken)?);
     let received = Stamp(rest.number()?);
-    // The lengths before names and values take more than what stands between these when they are sent.
-    let mut fields = Fields::kept(rest.0.len());
-    for _ in 0..rest.number()? {
+    let lines = rest.number()?;
+    // Exactly: what is shrunk later stays where it is when it was not twice as large, and is charged as if it had moved.
+    let mut fields = Fields::kept(wire_bytes(rest.0, lines)?);
+    for _ in 0..lines {
         if !fields.push_kept(rest.text()?, rest.text()?) {
             return Err(FormatFault::Broken);
         }
@@ -111,6 +112,15 @@ fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), Fo
         return Err(FormatFault::Broken);
     }
     Ok((ResponseHead { status, reason, version, fields }, terms, received))
+}
+
+/// What so many lines take as they are sent.
+fn wire_bytes(bytes: &[u8], lines: u64) -> Result<usize, FormatFault> {
+    let (mut rest, mut wire_bytes) = (Rest(bytes), 0);
+    for _ in 0..lines {
+        wire_bytes += rest.text()?.len() + b": ".len() + rest.text()?.len() + b"\r\n".len();
+    }
+    Ok(wire_bytes)
 }
 
 const SOURCES: [LifetimeSource; 8] = [
@@ -274,6 +284,8 @@ mod tests {
                 out
             };
             prop_assert_eq!(sent(&back), sent(&stored));
+            let (read, ..) = decode_parts(&stored.encode()).unwrap();
+            prop_assert_eq!(read.fields.heap_bytes(), stored.head.fields.heap_bytes(), "no room that is given back later");
         }
 
         #[test]
