@@ -36,9 +36,11 @@ impl Budget {
         }
     }
 
-    /// Takes the index of the disk tier out of the budget, as large as it is now; at most half of the budget.
-    pub(crate) fn set_disk_index(&self, bytes: u64) {
-        self.disk_index.store(bytes.min(self.max / 2), Ordering::Relaxed);
+    /// Takes out of the budget what the disk tier holds in memory: its index, as large as it is now or, up to three eighths
+    /// of the budget, as large as it is expected to grow; and its frequency sketch. At most half of the budget.
+    pub(crate) fn set_disk_tier(&self, index: u64, index_expected: u64, sketch: u64) {
+        let index = index.max(index_expected.min(self.max / 8 * 3));
+        self.disk_index.store((index + sketch).min(self.max / 2), Ordering::Relaxed);
     }
 
     /// The server held `before` bytes for clients and holds `now`. At most a quarter of the budget counts.

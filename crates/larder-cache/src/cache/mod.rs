@@ -614,13 +614,17 @@ impl Cache {
         true
     }
 
-    fn with_object<T>(&self, key: &[u8], mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
-        let key = Key::from_text(key.to_vec());
+    fn with_object<T>(&self, key: &[u8], with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
+        self.with_object_of(&Key::from_text(key.to_vec()), with)
+    }
+
+    /// The same with a key whose text is shared with the object, where that is made now.
+    fn with_object_of<T>(&self, key: &Key, mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
         loop {
-            let (object, _) = self.index.find_or_insert_with(&key, Mutex::default);
+            let (object, _) = self.index.find_or_insert_with(key, Mutex::default);
             let mut state = object.lock();
             if !state.dead {
-                return with(&key, &mut state);
+                return with(key, &mut state);
             }
         }
     }

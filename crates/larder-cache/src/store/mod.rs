@@ -326,6 +326,12 @@ pub enum Stay {
 const SPARES_MIN: u64 = 16;
 const SPARES_MAX: u64 = 64;
 
+/// From so many records on their mean length is taken for that of those to come.
+const RECORDS_TELLING_MIN: u64 = 1_000;
+
+/// What the index takes for a record, between 19 when its tables are full and 39 when they have just grown.
+const INDEX_BYTES_PER_RECORD: u64 = 28;
+
 /// Bytes of the index for one object that the frequency sketch is made for.
 const INDEX_BYTES_PER_SKETCHED: u64 = 64;
 
@@ -580,6 +586,26 @@ impl Store {
             stats.refused_queue += folder.queue.refused();
         }
         stats
+    }
+
+    /// What the index takes in memory: now, and when the disk is full, if records stay as long as they are.
+    pub fn index_bytes(&self) -> (u64, u64) {
+        let stats = self.stats();
+        let (now, records) = (stats.index_bytes, stats.heads + stats.extents);
+        // An allocator takes more for tables of such lengths.
+        let taken = |index_bytes: u64| index_bytes + index_bytes / 8;
+        if records < RECORDS_TELLING_MIN {
+            return (taken(now), taken(now));
+        }
+        let folders = self.folders.len() as u64;
+        let bytes_each = (stats.live_bytes / records).max(1);
+        let expected = (self.settings.disk_bytes * folders / bytes_each).saturating_mul(INDEX_BYTES_PER_RECORD);
+        (taken(now), taken(expected.min(self.settings.index_bytes_max * folders).max(now)))
+    }
+
+    /// What it takes in memory to know which keys were asked for of late.
+    pub fn sketch_bytes(&self) -> u64 {
+        self.sketch.heap_bytes() as u64
     }
 
     /// Writes what is queued, seals, syncs and ends the threads. Dropping the store does the same.
