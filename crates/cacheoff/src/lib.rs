@@ -10,6 +10,7 @@ pub mod contest;
 pub mod distribution;
 pub mod downtime;
 pub mod engine;
+mod gzip;
 mod history;
 mod journal;
 pub mod ledger;

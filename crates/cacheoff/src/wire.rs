@@ -217,12 +217,16 @@ impl Tag {
         out.push(b'"');
     }
 
-    /// Reads a field value; one that a cache made weak (because it compressed, for one) is none of ours.
-    pub fn parse(value: &[u8]) -> Option<Self> {
-        let (seed, rest) = unhex(value.strip_prefix(b"\"")?)?;
+    /// Reads a field value, and says whether it is the origin's to the letter. A cache that codes the body anew makes the
+    /// tag weak, or adds the name of the coding (RFC 9110 section 8.8.3.3).
+    pub fn parse(value: &[u8]) -> Option<(Self, bool)> {
+        let strong = value.strip_prefix(b"W/");
+        let (seed, rest) = unhex(strong.unwrap_or(value).strip_prefix(b"\"")?)?;
         let (generation, rest) = unhex(rest.strip_prefix(b"-")?)?;
         let (variant, rest) = unhex(rest.strip_prefix(b"-")?)?;
-        (rest == b"\"").then_some(Self { seed, generation, variant: u8::try_from(variant).ok()? })
+        let own = strong.is_none() && rest == b"\"";
+        let tag = Self { seed, generation, variant: u8::try_from(variant).ok()? };
+        (rest == b"\"" || rest == b"-gzip\"").then_some((tag, own))
     }
 }
 
@@ -266,7 +270,8 @@ mod tests {
             etag.write(&mut two);
             decimal(number, &mut three);
             prop_assert_eq!(Xact::parse(&one), Some((xact, burden)));
-            prop_assert_eq!(Tag::parse(&two), Some(etag));
+            prop_assert_eq!(Tag::parse(&two), Some((etag, true)));
+            prop_assert_eq!(Tag::parse(&[b"W/", &two[..]].concat()), Some((etag, false)));
             prop_assert_eq!(three, number.to_string().into_bytes());
         }
 

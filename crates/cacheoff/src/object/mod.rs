@@ -116,7 +116,7 @@ pub struct Facts {
 /// What the bytes of one version of an object follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// Seed of the object and the variant.
+    /// Seed of the object.
     pub seed: u64,
     /// Which version.
     pub generation: u64,
@@ -164,9 +164,9 @@ impl Law {
         self.content(name).life.version(facts.seed, self.epoch, now)
     }
 
-    /// The body of a version, for a variant.
-    pub fn body(&self, facts: &Facts, generation: u64, variant: u8) -> Body {
-        Body { seed: facts.seed.wrapping_add(u64::from(variant)), generation, size: facts.size }
+    /// The body of a version. Variants have the same, coded otherwise.
+    pub fn body(&self, facts: &Facts, generation: u64) -> Body {
+        Body { seed: facts.seed, generation, size: facts.size }
     }
 
     /// Names of what a page embeds, in order.

@@ -1,5 +1,6 @@
 //! A request head in, the answer out: a function of the object law and the time, signed.
 
+use crate::gzip::Encoded;
 use crate::object::{Body, Facts, Law, Name, Version};
 use crate::random::Seal;
 use crate::wire::{CALIBRATE, Clock, ECHO, Echo, FAULT, Fault, Tag, UNCACHABLE, Xact, decimal, field};
@@ -16,7 +17,7 @@ pub struct Answer {
     /// Status.
     pub status: u16,
     /// The body and which bytes of it; `None` for none.
-    pub body: Option<(Body, Range<u64>)>,
+    pub body: Option<(Payload, Range<u64>)>,
     /// Whether the connection stays, as far as the request says.
     pub keeps_alive: bool,
     /// Whether the body goes in chunks.
@@ -25,6 +26,25 @@ pub struct Answer {
     pub fault: Option<Fault>,
     /// The object that it is of; `None` for none.
     pub object: Option<Name>,
+}
+
+/// What a variant sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Payload {
+    /// The body.
+    Plain(Body),
+    /// The body as gzip.
+    Coded(Encoded),
+}
+
+impl Payload {
+    /// Writes the bytes from `at` on into the whole of `out`.
+    pub fn fill(&self, at: u64, out: &mut [u8]) {
+        match self {
+            Self::Plain(body) => body.fill(at, out),
+            Self::Coded(encoded) => encoded.fill(at, out),
+        }
+    }
 }
 
 /// When an answer leaves, and the secret that signs it.
@@ -102,7 +122,8 @@ impl Reply<'_> {
         let content = law.content(name);
         let variant = if content.variants > 1 && self.accepts_gzip() { 1 } else { 0 };
         let tag = Tag { seed: facts.seed, generation: version.generation, variant };
-        let body = law.body(&facts, version.generation, variant);
+        let body = law.body(&facts, version.generation);
+        let size = if variant == 1 { Encoded::len_of(facts.size) } else { facts.size };
         let safe = matches!(self.request.method, Method::Get | Method::Head);
         if safe && self.is_current(&tag, &version, content.etag) {
             self.begin(304, None, out);
@@ -120,14 +141,17 @@ impl Reply<'_> {
             self.end(out);
             return Answer { object: Some(*name), ..self.bare(302, None) };
         }
-        let part = self.part(facts.size);
+        let part = self.part(size);
         // `Content-Range` says how long a part is, so that a length that is too large spoils nothing of it.
         let fault = fault.filter(|fault| *fault != Fault::LongLength || part.is_none());
         let status = if part.is_some() { 206 } else { 200 };
         self.begin(status, fault, out);
-        let range = part.clone().unwrap_or(0..facts.size);
-        let surplus = if fault == Some(Fault::LongLength) { 1 + facts.size / 2 } else { 0 };
-        self.lengths(&range, part.is_some(), facts.size, surplus, out);
+        let range = part.clone().unwrap_or(0..size);
+        let surplus = if fault == Some(Fault::LongLength) { 1 + size / 2 } else { 0 };
+        self.lengths(&range, part.is_some(), size, surplus, out);
+        if variant == 1 {
+            field("Content-Encoding", b"gzip", out);
+        }
         let chunked = self.chunked && self.request.version == Http::Http11;
         if chunked {
             field("Transfer-Encoding", b"chunked", out);
@@ -135,7 +159,8 @@ impl Reply<'_> {
         field("Content-Type", content.media.as_bytes(), out);
         self.labels(law, name, &facts, &version, &tag, out);
         self.end(out);
-        let body = (self.request.method != Method::Head).then_some((body, range));
+        let payload = || if variant == 1 { Payload::Coded(Encoded::of(body)) } else { Payload::Plain(body) };
+        let body = (self.request.method != Method::Head).then(|| (payload(), range));
         let chunked = chunked && body.is_some();
         Answer { status, body, keeps_alive: self.keeps_alive, chunked, fault, object: Some(*name) }
     }

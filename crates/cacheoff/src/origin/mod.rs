@@ -5,7 +5,7 @@ mod answer;
 mod chunks;
 mod serve;
 
-pub use answer::{Answer, Departure, Manner, answer};
+pub use answer::{Answer, Departure, Manner, Payload, answer};
 pub use serve::{Next, Serve, Site};
 
 pub use crate::wire::Fault;

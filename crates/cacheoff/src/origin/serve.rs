@@ -1,6 +1,6 @@
 //! One connection of an origin: a request at a time, thought about, answered through the link.
 
-use super::{Answer, Departure, Fault, Manner, OriginSettings, answer, chunks};
+use super::{Answer, Departure, Fault, Manner, OriginSettings, Payload, answer, chunks};
 use crate::journal::{Answered, Journal};
 use crate::ledger::{Exhibit, Recorder, Side, Trouble};
 use crate::link::{Arrival, Lane};
@@ -112,7 +112,7 @@ struct Deed {
 #[derive(Debug)]
 struct Reply {
     head: Vec<u8>,
-    body: Option<(Body, Range<u64>)>,
+    body: Option<(Payload, Range<u64>)>,
     /// Whether the body goes in chunks, and whether it has its last one.
     chunks: Option<bool>,
     fault: Option<Fault>,

@@ -2,6 +2,7 @@
 
 use super::labels::Labels;
 use super::{Kindred, Wish};
+use crate::gzip::{Encoded, Reader};
 use crate::journal::{Deeds, Journal};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Body, HEADER_BYTES, Law, whose};
@@ -20,10 +21,12 @@ pub type Wrong = (Trouble, String);
 #[derive(Debug)]
 pub struct Judge {
     expected: Body,
-    /// Seed of the first variant, and how many follow it.
-    variants: (u64, u8),
+    /// What undoes the coding of the body, if it has one.
+    reader: Option<Box<Reader>>,
     at: u64,
     end: u64,
+    /// Bytes of the body that came, coded as they are.
+    came: u64,
     bytes_right: bool,
     /// The cache answers by itself, as it must.
     own: bool,
@@ -127,14 +130,15 @@ impl Judge {
         let version_at = |unix| case.law.version(&case.wish.name, &case.wish.facts, unix).generation;
         let generation = match (echo, tag) {
             (Some(echo), _) => version_at(echo.second(case.law.epoch)),
-            (None, Some(tag)) => tag.generation,
+            (None, Some((tag, _))) => tag.generation,
             (None, None) => version_at(dated.unwrap_or(case.now)),
         };
-        let expected = case.law.body(&case.wish.facts, generation, variant(case));
+        let expected = case.law.body(&case.wish.facts, generation);
         let mut judge = Self {
             expected,
-            variants: (case.wish.facts.seed, case.law.content(&case.wish.name).variants),
+            reader: head.fields.contains("Content-Encoding").then(Box::default),
             at: 0,
+            came: 0,
             end: if case.wish.facts.redirects { 0 } else { expected.size },
             bytes_right: true,
             own: false,
@@ -159,7 +163,7 @@ impl Judge {
         case: &Case<'_>,
         head: &ResponseHead,
         claimed: Option<Result<Echo, Xact>>,
-        tag: Option<Tag>,
+        tag: Option<(Tag, bool)>,
         dated: Option<u64>,
     ) -> Option<Wrong> {
         if let Some(wanted) = case.expected {
@@ -197,7 +201,7 @@ impl Judge {
             .or_else(|| self.hit(case, echo, dated))
             .or_else(|| self.outlived(case, dated))
             .or_else(|| labels.wrong())
-            .or_else(|| self.length(case, head));
+            .or_else(|| self.length(case, head, tag));
         self.findings.remark = labels.remark().filter(|_| wrong.is_none());
         wrong
     }
@@ -325,9 +329,14 @@ impl Judge {
         version.modified.saturating_add(fresh).saturating_add(TOLERANCE_S) >= case.asked
     }
 
-    fn length(&self, case: &Case<'_>, head: &ResponseHead) -> Option<Wrong> {
+    fn length(&self, case: &Case<'_>, head: &ResponseHead, tag: Option<(Tag, bool)>) -> Option<Wrong> {
         let declared: u64 = head.fields.text("Content-Length")?.parse().ok()?;
-        let right = self.end - self.at;
+        let right = match (&self.reader, tag) {
+            (None, _) => self.end - self.at,
+            (Some(_), Some((Tag { variant: 1, .. }, true))) => Encoded::len_of(self.end),
+            // How long a body is that the cache coded, it alone knows.
+            _ => return None,
+        };
         let may_differ =
             head.status == 304 || self.findings.fault.is_some() || case.wish.kind == Kindred::Head && declared == 0;
         (declared != right && !may_differ)
@@ -336,6 +345,20 @@ impl Judge {
 
     /// Judges bytes of the body as they arrive.
     pub fn body(&mut self, bytes: &[u8]) {
+        self.came += bytes.len() as u64;
+        let Some(mut reader) = self.reader.take() else { return self.content(bytes) };
+        if !self.is_ours() {
+            return;
+        }
+        let read = reader.take(bytes, |content| self.content(content));
+        self.reader = Some(reader);
+        if let Err(why) = read {
+            self.findings.wrong.get_or_insert((Trouble::WrongBytes, why.to_owned()));
+        }
+    }
+
+    /// Judges bytes of the body without its coding.
+    fn content(&mut self, bytes: &[u8]) {
         if self.at < HEADER_BYTES && self.first.len() < 32 {
             let wanted = (32 - self.first.len()).min(bytes.len());
             self.first.extend_from_slice(&bytes[..wanted]);
@@ -355,12 +378,7 @@ impl Judge {
     }
 
     fn wrong_bytes(&self) -> (Trouble, String) {
-        let (first, count) = self.variants;
         let detail = match whose(&self.first) {
-            Some(body) if body.seed != self.expected.seed && body.seed.wrapping_sub(first) < u64::from(count) => {
-                let found = body.seed.wrapping_sub(first);
-                return (Trouble::WrongVariant, format!("bytes of variant {found}"));
-            }
             Some(body) if body.seed != self.expected.seed => format!("bytes of object {:x}", body.seed),
             Some(body) if body.generation != self.expected.generation => {
                 format!("bytes of version {}", body.generation)
@@ -374,7 +392,9 @@ impl Judge {
     pub fn finish(mut self, started: u64, complete: bool) -> Verdict {
         let missing = self.end.saturating_sub(self.at);
         let has_body = matches!(self.findings.status, 200 | 206);
-        let short = !complete || has_body && self.expects_body() && missing > 0;
+        // A coding has an end of its own.
+        let open = !self.excused && self.reader.as_ref().is_some_and(|reader| !reader.is_whole());
+        let short = !complete || has_body && self.expects_body() && (missing > 0 || open);
         if short && self.findings.wrong.is_none() && self.findings.fault.is_none() {
             let cut = || (Trouble::Truncated, format!("{missing} of {} bytes are missing", self.end - started));
             let forged = self.forged_fault.take().map(|detail| (Trouble::ForgedFault, detail));
@@ -385,7 +405,7 @@ impl Judge {
             self.findings.wrong.get_or_insert((Trouble::Truncated, kept));
         }
         let whole = complete && missing == 0 && self.findings.wrong.is_none() && self.findings.fault.is_none();
-        Verdict { body_bytes: self.at - started.min(self.at), whole, broken_off: short, findings: self.findings }
+        Verdict { body_bytes: self.came, whole, broken_off: short, findings: self.findings }
     }
 
     /// Whether an answer that seems whole is one that the origin broke off: short, or of a length that never came. With
@@ -425,7 +445,8 @@ impl Judge {
 
 /// The variant that the robot must get.
 pub(super) fn variant(case: &Case<'_>) -> u8 {
-    if case.law.content(&case.wish.name).variants > 1 { case.wish.variant } else { 0 }
+    let coded = case.law.content(&case.wish.name).variants > 1 && !matches!(case.wish.kind, Kindred::Part(_));
+    if coded { case.wish.variant } else { 0 }
 }
 
 /// Where an answer came from. A reply that bears the echo of an earlier transaction comes from the store unless an origin

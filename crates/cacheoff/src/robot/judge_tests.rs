@@ -88,7 +88,7 @@ impl Told {
         let mut judge = Judge::head(&case, &head);
         let began = judge.begins_at();
         let mut body = vec![0; self.body as usize];
-        law.body(&facts, version.generation, 0).fill(0, &mut body);
+        law.body(&facts, version.generation).fill(0, &mut body);
         judge.body(&body);
         if self.aborts {
             judge.break_off();

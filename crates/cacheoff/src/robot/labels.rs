@@ -1,6 +1,7 @@
 //! What the fields of a reply must say: the law knows what the origin wrote, and the echo says when. A field may differ
 //! only where an RFC lets a cache, or a gateway as the origin of what it sends (RFC 9110 section 3.7), change it.
 
+use super::Kindred;
 use super::judge::{Case, Remark, TOLERANCE_S, Wrong, variant};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Content, Version};
@@ -16,14 +17,15 @@ pub(super) struct Labels<'a> {
     pub served: Served,
     /// `None` only for a 304 that the cache made itself.
     pub echo: Option<Echo>,
-    pub tag: Option<Tag>,
+    /// The tag, and whether it is the origin's to the letter.
+    pub tag: Option<(Tag, bool)>,
     pub dated: Option<u64>,
 }
 
 impl Labels<'_> {
     /// The first field that is not as it must be.
     pub fn wrong(&self) -> Option<Wrong> {
-        self.object().or_else(|| self.described()).or_else(|| self.time())
+        self.object().or_else(|| self.coding()).or_else(|| self.described()).or_else(|| self.time())
     }
 
     /// What breaks a rule and makes nothing wrong.
@@ -36,12 +38,38 @@ impl Labels<'_> {
 
     /// Whose the tag is.
     fn object(&self) -> Option<Wrong> {
-        let (case, tag) = (self.case, self.tag?);
+        let (case, (tag, own)) = (self.case, self.tag?);
         if tag.seed != case.wish.facts.seed {
             return Some((Trouble::WrongBytes, format!("the tag is of object {:x}", tag.seed)));
         }
         let wanted = variant(case);
-        (tag.variant != wanted).then(|| (Trouble::WrongVariant, format!("variant {} instead of {wanted}", tag.variant)))
+        (own && tag.variant != wanted)
+            .then(|| (Trouble::WrongVariant, format!("variant {} instead of {wanted}", tag.variant)))
+    }
+
+    /// How the body is coded. A cache may code it anew for a client that takes that (RFC 9110 section 7.7), and says so by
+    /// the tag, for a strong one names a sequence of bytes.
+    fn coding(&self) -> Option<Wrong> {
+        let coding = self.head.fields.get("Content-Encoding");
+        if let Some(coding) = coding {
+            let takes = self.case.wish.variant > 0 && !matches!(self.case.wish.kind, Kindred::Part(_));
+            if !takes || !coding.eq_ignore_ascii_case(b"gzip") {
+                let coding = String::from_utf8_lossy(coding);
+                return Some((
+                    Trouble::WrongVariant,
+                    format!("the body is coded as {coding}, which the client does not take"),
+                ));
+            }
+        }
+        let (tag, own) = self.tag.filter(|_| matches!(self.head.status, 200 | 206))?;
+        let contradicts = own && (tag.variant == 1) != coding.is_some();
+        let detail = || format!("a strong tag of variant {}, but the body is coded otherwise", tag.variant);
+        contradicts.then(|| (Trouble::WrongVariant, detail()))
+    }
+
+    /// Whether the cache coded the body.
+    fn is_recoded(&self) -> bool {
+        self.head.fields.contains("Content-Encoding") && !self.tag.is_some_and(|(_, own)| own)
     }
 
     /// The fields that describe what the origin sent.
@@ -78,9 +106,9 @@ impl Labels<'_> {
 
     fn tag_is_right(&self, content: &Content, version: &Version) -> Option<Wrong> {
         match (self.tag, self.head.fields.get("ETag")) {
-            (None, None) if content.etag && !self.is_short() => Some(lost_field("ETag")),
+            (None, None) if content.etag && !self.is_short() && !self.is_recoded() => Some(lost_field("ETag")),
             (None, Some(found)) => Some(changed_field("ETag", found, "one that the origin gives")),
-            (Some(tag), Some(found)) if tag.generation != version.generation => {
+            (Some((tag, _)), Some(found)) if tag.generation != version.generation => {
                 Some(changed_field("ETag", found, &format!("that of version {}", version.generation)))
             }
             _ => None,

@@ -58,7 +58,8 @@ pub fn write_request(
             field(name, value.as_bytes(), out);
         }
     }
-    if wish.variant > 0 {
+    // A part is one of the body as it is.
+    if wish.variant > 0 && !matches!(wish.kind, Kindred::Part(_)) {
         field("Accept-Encoding", b"gzip", out);
     }
     if version == Version::Http10 {

@@ -306,6 +306,9 @@ fn habits_that_the_rules_permit_are_not_held_against_a_cache() {
     let long = Content { cache_control: "public, max-age=600".into(), ..content() };
     let cases = [
         (Habit::None, content()),
+        (Habit::None, Content { variants: 2, ..content() }),
+        (Habit::Compresses, content()),
+        (Habit::Compresses, Content { etag: false, ..content() }),
         (Habit::RewritesDate, content()),
         (Habit::RewritesDate, long.clone()),
         (Habit::ReversesFields, content()),
