@@ -230,6 +230,17 @@ impl Tag {
     }
 }
 
+/// The cookie of a client, by its number.
+pub fn cookie_of(client: u32) -> String {
+    format!("id={client:x}")
+}
+
+/// Whose body a request with this `Cookie` gets: 0 for anybody.
+pub fn user_of(cookie: Option<&[u8]>) -> u64 {
+    let number = cookie.and_then(|cookie| unhex(cookie.strip_prefix(b"id=")?));
+    number.map_or(0, |(number, _)| number.saturating_add(1))
+}
+
 /// Writes a number in decimal.
 pub fn decimal(value: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];

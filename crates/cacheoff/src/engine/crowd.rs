@@ -256,7 +256,9 @@ impl Crowd {
         for name in &page.children {
             let facts = settings.law.facts(name);
             let new_variant = self.is_new_variant(settings, name, page.variant);
-            children.push(Wish { intended: now, new_variant, ..Wish::of(*name, facts, page.repeat).like(page) });
+            let personal = settings.law.content(name).personal;
+            let child = Wish { personal, ..Wish::of(*name, facts, page.repeat).like(page) };
+            children.push(Wish { intended: now, new_variant, ..child });
         }
         children
     }

@@ -58,6 +58,8 @@ pub struct Content {
     pub variants: u8,
     /// Whether replies carry a strong ETag.
     pub etag: bool,
+    /// Whether each client that shows a cookie gets a body of its own.
+    pub personal: bool,
     /// `Cache-Control` of what a store may keep.
     pub cache_control: String,
 }
@@ -78,6 +80,11 @@ impl Content {
 }
 
 impl Content {
+    /// Whether its answers are for one client alone, and no shared cache may store them (RFC 9111 section 5.2.2.7).
+    pub fn is_private(&self) -> bool {
+        self.personal && self.cache_control.contains("private")
+    }
+
     /// Whether an answer of a run that is so old is surely fresh in a shared cache, without a word of its origin.
     pub fn is_surely_fresh(&self, run_s: u64, version: &Version, unix: u64) -> bool {
         let mut fields = Fields::new();
@@ -116,7 +123,7 @@ pub struct Facts {
 /// What the bytes of one version of an object follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// Seed of the object.
+    /// Seed of the object, and of the client whose own it is.
     pub seed: u64,
     /// Which version.
     pub generation: u64,
@@ -164,9 +171,10 @@ impl Law {
         self.content(name).life.version(facts.seed, self.epoch, now)
     }
 
-    /// The body of a version. Variants have the same, coded otherwise.
-    pub fn body(&self, facts: &Facts, generation: u64) -> Body {
-        Body { seed: facts.seed, generation, size: facts.size }
+    /// The body of a version, for a client: 0 is anybody. Variants have the same, coded otherwise.
+    pub fn body(&self, facts: &Facts, generation: u64, user: u64) -> Body {
+        let own = if user == 0 { 0 } else { mix(user) };
+        Body { seed: facts.seed ^ own, generation, size: facts.size }
     }
 
     /// Names of what a page embeds, in order.

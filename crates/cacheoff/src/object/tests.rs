@@ -13,6 +13,7 @@ fn law() -> Law {
         life: Life::Static,
         variants: 1,
         etag: true,
+        personal: false,
         cache_control: "public".into(),
     };
     let embeds = Some(Embeds { count: Distribution::Zipf(13.0), contents: vec![(0, 1.0)] });

@@ -1,9 +1,9 @@
 //! A request head in, the answer out: a function of the object law and the time, signed.
 
 use crate::gzip::Encoded;
-use crate::object::{Body, Facts, Law, Name, Version};
+use crate::object::{Body, Facts, Law, Name, Version, hex};
 use crate::random::Seal;
-use crate::wire::{CALIBRATE, Clock, ECHO, Echo, FAULT, Fault, Tag, UNCACHABLE, Xact, decimal, field};
+use crate::wire::{CALIBRATE, Clock, ECHO, Echo, FAULT, Fault, Tag, UNCACHABLE, Xact, decimal, field, user_of};
 use larder_wire::date::{Stamp, format_date, parse_date};
 use larder_wire::etag::{ETag, ETagList};
 use larder_wire::range::{ContentRange, RangeSpec, parse_range};
@@ -121,8 +121,9 @@ impl Reply<'_> {
         let version = law.version(name, &facts, self.departure.clock.unix);
         let content = law.content(name);
         let variant = if content.variants > 1 && self.accepts_gzip() { 1 } else { 0 };
-        let tag = Tag { seed: facts.seed, generation: version.generation, variant };
-        let body = law.body(&facts, version.generation);
+        let user = if content.personal { user_of(self.request.fields.get("Cookie")) } else { 0 };
+        let body = law.body(&facts, version.generation, user);
+        let tag = Tag { seed: body.seed, generation: version.generation, variant };
         let size = if variant == 1 { Encoded::len_of(facts.size) } else { facts.size };
         let safe = matches!(self.request.method, Method::Get | Method::Head);
         if safe && self.is_current(&tag, &version, content.etag) {
@@ -214,8 +215,19 @@ impl Reply<'_> {
             tag.write(out);
             out.extend_from_slice(b"\r\n");
         }
-        if content.variants > 1 {
-            field("Vary", b"Accept-Encoding", out);
+        let vary = match (content.variants > 1, content.personal && !content.is_private()) {
+            (true, true) => "Accept-Encoding, Cookie",
+            (true, false) => "Accept-Encoding",
+            (false, true) => "Cookie",
+            (false, false) => "",
+        };
+        if !vary.is_empty() {
+            field("Vary", vary.as_bytes(), out);
+        }
+        if facts.cachable && content.is_private() {
+            out.extend_from_slice(b"Set-Cookie: for=");
+            hex(user_of(self.request.fields.get("Cookie")), out);
+            out.extend_from_slice(b"\r\n");
         }
     }
 

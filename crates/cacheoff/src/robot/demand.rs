@@ -38,6 +38,8 @@ pub struct Wish {
     pub abort_at: Option<u64>,
     /// What the request says of the robot.
     pub client: Client,
+    /// Whether the object is another one for each client.
+    pub personal: bool,
 }
 
 /// What a request says of the robot.
@@ -128,6 +130,7 @@ impl Wish {
     ) -> Self {
         let facts = law.facts(&name);
         let mut wish = Self::of(name, facts, repeat);
+        wish.personal = law.content(&name).personal;
         wish.kind = kind_of(settings, &facts, law.content(&name).etag, special, stream);
         if wish.kind == Kindred::Purge {
             // What nobody has asked for is in no cache.
@@ -171,12 +174,14 @@ impl Wish {
             parts: Vec::new(),
             abort_at: None,
             client: Client::default(),
+            personal: false,
         }
     }
 
     /// The same for another part.
     pub fn part(&self, part: Part) -> Self {
-        Self { kind: Kindred::Part(part), ..Self::of(self.name, self.facts, self.repeat) }.like(self)
+        let plain = Self::of(self.name, self.facts, self.repeat);
+        Self { kind: Kindred::Part(part), personal: self.personal, ..plain }.like(self)
     }
 
     /// For the same client at the same time.
@@ -186,9 +191,17 @@ impl Wish {
         self
     }
 
+    /// Whose body it gets: 0 for anybody.
+    pub fn user(&self, law: &Law) -> u64 {
+        match law.content(&self.name).personal && self.client.cookie {
+            true => u64::from(self.client.number) + 1,
+            false => 0,
+        }
+    }
+
     /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
     pub fn offered(&self) -> bool {
-        let plain = self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
+        let plain = !self.personal && self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
         plain && self.repeat && !self.new_variant && self.facts.cachable
     }
 }

@@ -27,6 +27,8 @@ pub struct Judge {
     end: u64,
     /// Bytes of the body that came, coded as they are.
     came: u64,
+    /// Whether each client has a body of its own.
+    personal: bool,
     bytes_right: bool,
     /// The cache answers by itself, as it must.
     own: bool,
@@ -133,12 +135,13 @@ impl Judge {
             (None, Some((tag, _))) => tag.generation,
             (None, None) => version_at(dated.unwrap_or(case.now)),
         };
-        let expected = case.law.body(&case.wish.facts, generation);
+        let expected = case.law.body(&case.wish.facts, generation, case.wish.user(case.law));
         let mut judge = Self {
             expected,
             reader: head.fields.contains("Content-Encoding").then(Box::default),
             at: 0,
             came: 0,
+            personal: case.law.content(&case.wish.name).personal,
             end: if case.wish.facts.redirects { 0 } else { expected.size },
             bytes_right: true,
             own: false,
@@ -197,6 +200,7 @@ impl Judge {
         let labels = Labels { case, head, served: self.findings.served, echo, tag, dated };
         let wrong = self
             .status(case, head)
+            .or_else(|| labels.mixed_users())
             .or_else(|| replayed(case, echo, dated))
             .or_else(|| self.hit(case, echo, dated))
             .or_else(|| self.outlived(case, dated))
@@ -298,6 +302,9 @@ impl Judge {
         if !wish.facts.cachable || matches!(wish.kind, Kindred::Post(_)) {
             return Some((Trouble::HitOnUncachable, "the origin said private, no-store".into()));
         }
+        if law.content(&wish.name).is_private() {
+            return Some((Trouble::HitOnPrivate, "the origin said private".into()));
+        }
         if !wish.repeat && case.first {
             return Some((Trouble::FalseHit, "nobody had asked for this object".into()));
         }
@@ -379,6 +386,9 @@ impl Judge {
 
     fn wrong_bytes(&self) -> (Trouble, String) {
         let detail = match whose(&self.first) {
+            Some(body) if body.seed != self.expected.seed && self.personal => {
+                return (Trouble::MixedUsers, "the body is that of another client".to_owned());
+            }
             Some(body) if body.seed != self.expected.seed => format!("bytes of object {:x}", body.seed),
             Some(body) if body.generation != self.expected.generation => {
                 format!("bytes of version {}", body.generation)

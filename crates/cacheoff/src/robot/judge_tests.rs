@@ -25,6 +25,7 @@ fn law(life: Life, cache_control: &str) -> Law {
         life,
         variants: 1,
         etag: true,
+        personal: false,
         cache_control: cache_control.into(),
     };
     Law { seed: 7, tag: 1, epoch: NOW - 1_000, contents: vec![content], ..Law::default() }
@@ -88,7 +89,7 @@ impl Told {
         let mut judge = Judge::head(&case, &head);
         let began = judge.begins_at();
         let mut body = vec![0; self.body as usize];
-        law.body(&facts, version.generation).fill(0, &mut body);
+        law.body(&facts, version.generation, 0).fill(0, &mut body);
         judge.body(&body);
         if self.aborts {
             judge.break_off();

@@ -36,10 +36,18 @@ impl Labels<'_> {
         self.age_s().filter(|age| *age > self.slack()).map(Remark::MissingAge)
     }
 
+    /// Whether the tag is that of another client's answer.
+    pub fn mixed_users(&self) -> Option<Wrong> {
+        let (case, (tag, _)) = (self.case, self.tag?);
+        let personal = case.law.content(&case.wish.name).personal;
+        let other = personal && tag.seed != case.law.body(&case.wish.facts, 0, case.wish.user(case.law)).seed;
+        other.then(|| (Trouble::MixedUsers, "the tag is that of another client's answer".to_owned()))
+    }
+
     /// Whose the tag is.
     fn object(&self) -> Option<Wrong> {
         let (case, (tag, own)) = (self.case, self.tag?);
-        if tag.seed != case.wish.facts.seed {
+        if tag.seed != case.wish.facts.seed && !case.law.content(&case.wish.name).personal {
             return Some((Trouble::WrongBytes, format!("the tag is of object {:x}", tag.seed)));
         }
         let wanted = variant(case);
@@ -86,10 +94,20 @@ impl Labels<'_> {
                 (lost && !fields.has_member("Vary", "*")).then(|| lost_field("Vary"))
             })
             .or_else(|| {
-                let cookie = fields.get("Set-Cookie")?;
-                let detail = format!("the origin set no cookie, but {} came", String::from_utf8_lossy(cookie));
-                Some((Trouble::InjectedCookie, detail))
+                let lost = content.personal && !content.is_private() && !fields.has_member("Vary", "Cookie");
+                (lost && !self.is_short() && !fields.has_member("Vary", "*")).then(|| lost_field("Vary"))
             })
+            .or_else(|| self.cookie(content))
+    }
+
+    /// `Set-Cookie` comes with what is private, for the client that asked.
+    fn cookie(&self, content: &Content) -> Option<Wrong> {
+        let found = self.head.fields.get("Set-Cookie")?;
+        let wish = self.case.wish;
+        let own = format!("for={:x}", wish.user(self.case.law));
+        let right = wish.facts.cachable && content.is_private() && found == own.as_bytes();
+        let detail = || format!("{} came, and the origin did not send that", String::from_utf8_lossy(found));
+        (!right).then(|| (Trouble::InjectedCookie, detail()))
     }
 
     /// The version that the origin gave out when the answer left it.

@@ -5,7 +5,7 @@ use crate::ledger::Mode;
 use crate::object::{Body, Law};
 use crate::origin::server_address;
 use crate::random::Seal;
-use crate::wire::{Burden, ECHO, Tag, Xact, decimal, field};
+use crate::wire::{Burden, ECHO, Tag, Xact, cookie_of, decimal, field};
 use larder_wire::Version;
 use larder_wire::date::{Stamp, format_date};
 use std::io::Write;
@@ -42,7 +42,7 @@ pub fn write_request(
         _ => write!(out, "{server}:{}", route.origin_port),
     };
     out.extend_from_slice(b"\r\nAccept: */*\r\n");
-    let cookie = wish.client.cookie.then(|| format!("id={:x}", wish.client.number));
+    let cookie = wish.client.cookie.then(|| cookie_of(wish.client.number));
     let authorization = wish.client.logged_in.then(|| format!("Bearer robot-{:x}", wish.client.number));
     let digest = |value: &Option<String>| value.as_ref().map_or(0, |value| seal.digest(value.as_bytes()));
     let body_bytes = match wish.kind {
@@ -93,7 +93,8 @@ fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
             let variant = if law.content(&wish.name).variants > 1 { wish.variant } else { 0 };
             let generation = law.version(&wish.name, &wish.facts, now).generation;
             out.extend_from_slice(b"If-None-Match: ");
-            Tag { seed: wish.facts.seed, generation, variant }.write(out);
+            let seed = law.body(&wish.facts, generation, wish.user(law)).seed;
+            Tag { seed, generation, variant }.write(out);
             out.extend_from_slice(b"\r\n");
         }
         Kindred::Post(bytes) => {

@@ -182,6 +182,7 @@ fn content(content: &workload::Content) -> Content {
         life,
         variants: content.variants,
         etag: content.etag,
+        personal: content.personal,
         cache_control: content.cache_control.clone(),
     }
 }

@@ -133,6 +133,7 @@ pub(super) fn order(address: Option<SocketAddr>, lie: Lie) -> Order {
         life: if lie == Lie::Stale { changes } else { Life::Static },
         variants: if lie == Lie::IgnoresVary { 2 } else { 1 },
         etag: true,
+        personal: false,
         cache_control: "public".into(),
     };
     let origins = OriginSettings { servers: 3, ..OriginSettings::default() };

@@ -128,6 +128,7 @@ impl ContentDraft {
             checksum: 0.0,
             variants: 1,
             etag: false,
+            personal: false,
             cache_control: "public".to_owned(),
         };
         Self { content, embeds: None, embeds_of: Vec::new() }

@@ -334,6 +334,8 @@ pub struct Content {
     pub variants: u8,
     /// Whether replies carry a strong ETag.
     pub etag: bool,
+    /// Whether each client gets a body of its own.
+    pub personal: bool,
     /// `Cache-Control` of what a store may keep.
     pub cache_control: String,
 }

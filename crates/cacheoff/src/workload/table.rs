@@ -383,6 +383,7 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
         },
     }, "Variants of an object; with more than one, replies say `Vary: Accept-Encoding`."),
     OfContent::new("etag", Field::Flag(|c| &mut c.content.etag), "Replies carry a strong `ETag`."),
+    OfContent::new("personal", Field::Flag(|c| &mut c.content.personal), "Each client that shows a cookie gets a body of its own: with `Vary: Cookie`, or with `Set-Cookie` where `cache_control` says `private`. No hit is offered on it."),
     OfContent::new("cache_control", Field::Text(|c| &mut c.content.cache_control), "`Cache-Control` of what a store may keep."),
 ];
 

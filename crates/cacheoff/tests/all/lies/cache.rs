@@ -2,7 +2,7 @@
 //! for its one habit.
 
 use super::http::{Message, compressed, field_seconds, read_message};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -30,6 +30,10 @@ pub enum Lie {
     Shortens,
     /// Stores what must not be stored.
     KeepsUncachable,
+    /// Stores what is for one client alone, and gives it to that client again.
+    KeepsPrivate,
+    /// Gives every client the first Set-Cookie that came.
+    ReplaysCookies,
     /// Reloads are answered from the store.
     IgnoresReload,
     /// One variant for all.
@@ -157,6 +161,8 @@ struct Store {
     first_echo: Option<String>,
     /// First values of request fields.
     first: HashMap<&'static str, String>,
+    /// URLs whose answers vary by Cookie.
+    by_cookie: HashSet<String>,
     /// Fetches under way.
     locks: HashMap<String, Arc<Mutex<()>>>,
 }
@@ -307,8 +313,7 @@ fn answer(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result
         let reply = fetch(request, manner, store)?;
         return if lie == Lie::RepeatsPosts && !safe { fetch(request, manner, store) } else { Ok(reply) };
     }
-    let variant = request.get("Accept-Encoding").filter(|_| lie != Lie::IgnoresVary).unwrap_or_default();
-    let key = format!("{} {variant}", request.url());
+    let key = key_of(request, lie, &store.lock().unwrap());
     let lock = store.lock().unwrap().locks.entry(key.clone()).or_default().clone();
     let _alone = (habit == Habit::Collapses).then(|| lock.lock().unwrap());
     let reload = request.get("Cache-Control").is_some() && lie != Lie::IgnoresReload;
@@ -339,6 +344,14 @@ fn answer(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result
         fresh = fetch(&whole, manner, store)?;
     }
     let mut store = store.lock().unwrap();
+    if fresh.get("Vary").is_some_and(|vary| vary.contains("Cookie")) {
+        store.by_cookie.insert(request.url().to_owned());
+    }
+    let key = key_of(request, lie, &store);
+    if let (Lie::ReplaysCookies, Some(cookie)) = (lie, fresh.get("Set-Cookie")) {
+        let first = store.first.entry("Set-Cookie").or_insert(cookie).clone();
+        fresh.set("Set-Cookie", &first);
+    }
     let old = store.first_echo.get_or_insert_with(|| fresh.get("X-Xact").unwrap_or_default()).clone();
     let public = fresh.get("Cache-Control").is_some_and(|value| value.starts_with("public"));
     match lie {
@@ -346,13 +359,23 @@ fn answer(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result
         Lie::OtherRun => fresh.set("X-Xact", "0-1"),
         _ => {}
     }
-    let keeps = (public || lie == Lie::KeepsUncachable) && habit != Habit::StoresNothing && fresh.status() == 200;
+    let keeps = (public || matches!(lie, Lie::KeepsUncachable | Lie::KeepsPrivate))
+        && habit != Habit::StoresNothing
+        && fresh.status() == 200;
     let is_whole = part.is_none() && request.method() == "GET";
     if keeps && is_whole && (!expires_soon(&fresh) || lie == Lie::Stale) {
         store.answers.insert(key, Stored { message: fresh.clone(), at: now() });
     }
     drop(store);
     Ok(cut_part(request, compress(request, fresh, habit), habit))
+}
+
+/// What a stored answer is found by: the URL and the fields that it varies by.
+fn key_of(request: &Message, lie: Lie, store: &Store) -> String {
+    let by_cookie = store.by_cookie.contains(request.url()) || lie == Lie::KeepsPrivate;
+    let field = |name: &str, counts: bool| request.get(name).filter(|_| counts).unwrap_or_default();
+    let varies = lie != Lie::IgnoresVary;
+    format!("{} {} {}", request.url(), field("Accept-Encoding", varies), field("Cookie", by_cookie && varies))
 }
 
 /// A stored answer as it is given out.
@@ -420,8 +443,9 @@ fn compress(request: &Message, mut reply: Message, habit: Habit) -> Message {
     reply.set("Content-Encoding", "gzip");
     reply.set("Vary", "Accept-Encoding");
     // A tag is of one sequence of bytes (RFC 9110 section 8.8.1).
-    let tag = reply.get("ETag").unwrap_or_default();
-    reply.set("ETag", &format!("W/{tag}"));
+    if let Some(tag) = reply.get("ETag") {
+        reply.set("ETag", &format!("W/{tag}"));
+    }
     reply
 }
 
