@@ -320,3 +320,68 @@ impl<'a> Facts<'a> {
         self.url.as_ref().is_some_and(|url| Reading::of(&url.path) == Reading::Climbs)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+    use crate::rules::judge;
+    use larder_wire::parse::{self, HeadLimits, Parsed};
+
+    /// The facts that the verdict on a request depends on, by name.
+    fn read(settings: &str, request: &str) -> (Verdict, Vec<&'static str>) {
+        let loaded = Loaded::parse("test", settings, &[]).unwrap_or_else(|report| panic!("{report}"));
+        let Ok(Parsed::Complete { head, .. }) = parse::request(request.as_bytes(), &HeadLimits::default()) else {
+            panic!("{request}")
+        };
+        let (config, own) = (&loaded.config, OwnAddresses::of(&loaded.config));
+        let scene = Scene {
+            config,
+            origin: config.listens[0].origin.as_ref(),
+            forwards: config.listens[0].forwarding().beside(&config.sites),
+            asker: Asker::ThisMachine,
+            own: &own,
+            inside: None,
+            client: IpAddr::from([127, 0, 0, 1]),
+            scheme: Scheme::Http,
+            via_name: "larder-test",
+        };
+        let mut facts = Facts::of(scene, &head);
+        let verdict = judge::judge(&mut facts);
+        let read = facts.read();
+        let all = [
+            (Fact::Client, "client"),
+            (Fact::OwnAddresses, "own addresses"),
+            (Fact::Path, "path"),
+            (Fact::IsManagerPath, "is manager path"),
+            (Fact::PathClimbs, "path climbs"),
+        ];
+        let facts = all.into_iter().filter(|(fact, _)| read.has(*fact)).map(|(_, name)| name);
+        (verdict, facts.chain(read.fields().unwrap()).collect())
+    }
+
+    #[test]
+    fn a_verdict_names_the_facts_that_it_depends_on() {
+        let forward = "[[listen]]\naddress = \"127.0.0.1:3128\"\n";
+        let one = "[[listen]]\naddress = \"127.0.0.1:8080\"\norigin = \"http://127.0.0.1:9000\"\n";
+        let below = "[[listen]]\naddress = \"127.0.0.1:8080\"\norigin = \"http://127.0.0.1:9000/base\"\n";
+        let sites = |prefix: &str| {
+            format!(
+                "[[site]]\nhosts = [\"a.test\"]\norigin = \"http://127.0.0.1:9000\"\nprefix = \"{prefix}\"\n{forward}forward = true\n"
+            )
+        };
+        let absolute = "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        let origin = "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        for (settings, request, wanted) in [
+            (forward, absolute, &["client", "own addresses", "is manager path", "Via"][..]),
+            (one, origin, &["Via", "Host"]),
+            (below, origin, &["path climbs", "Via", "Host"]),
+            (&sites("/"), origin, &["Via", "Host"]),
+            (&sites("/y"), absolute, &["client", "own addresses", "path", "is manager path", "Via"]),
+        ] {
+            let (verdict, read) = read(settings, request);
+            assert!(matches!(verdict, Verdict::Allow(_)), "{settings}{request}{verdict:?}");
+            assert_eq!(read, wanted, "{settings}{request}");
+        }
+    }
+}
