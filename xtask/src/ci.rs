@@ -26,7 +26,7 @@ pub struct QuickArgs {
     scenarios: String,
 }
 
-/// What can be known of a change within a minute: format, house rules, lints, unit tests and some scenarios.
+/// What can be known of a change soon: format, house rules, lints, unit tests and some scenarios.
 pub fn quick(args: &QuickArgs) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let mut book = Book::new();

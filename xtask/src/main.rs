@@ -42,7 +42,7 @@ struct Chores {
 enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
-    /// What can be known of a change within a minute: format, tidy, lints, unit tests and one folder of scenarios.
+    /// What can be known of a change soon: format, tidy, lints, unit tests and one folder of scenarios.
     Quick(ci::QuickArgs),
     /// Fuzz targets one after another.
     Fuzz(fuzz::Args),
