@@ -4,16 +4,16 @@ use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::{Fault, Fields};
 
-/// A chunk of at least so many bytes is handed on where it lies. Smaller ones are copied together, so that a body in tiny chunks
-/// does not become thousands of pieces that each pin a whole buffer.
+/// A chunk of at least so many bytes is handed on without a copy. Smaller ones are copied together, so that a body in tiny
+/// chunks does not become thousands of pieces that each pin a whole buffer.
 const SMALL_BYTES: usize = 2 * 1024;
 
 /// Small chunks are put together until they are so many bytes.
 const GATHERED_BYTES: usize = 16 * 1024;
 
-/// Takes the next piece of content out of the buffer; `None` when there is none yet, or none any more. The end of the body is
-/// put into `end`, with its trailer fields, also when content came before it. Content that came before a fault is given out
-/// before it; the decoder repeats the fault.
+/// Takes the next piece of content out of the buffer; `None` when the buffer has none, or the body is over. At the end of the
+/// body, `end` gets the trailer fields, together with the last piece if there is one. Content before a fault is returned first;
+/// the next call returns the fault.
 pub fn next(decoder: &mut Decoder, buffer: &mut BytesMut, end: &mut Option<Fields>) -> Result<Option<Bytes>, Fault> {
     let mut small = BytesMut::new();
     while end.is_none() {

@@ -7,7 +7,7 @@ use crate::wire::{Rewound, Wire};
 use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
-/// TLS with a client, within the time that a head may take.
+/// Does the TLS handshake with a client, within `timeouts.head`.
 pub async fn shake_hands(
     env: &Env,
     config: Arc<rustls::ServerConfig>,

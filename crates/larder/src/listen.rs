@@ -75,14 +75,14 @@ fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, addres
             Ok(wire) => {
                 h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::Rest).await;
             }
-            // A client that came and went asked for nothing; monitors that look whether somebody listens do so all the time.
+            // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.
             Err(HandshakeTrouble::Closed) => {}
             Err(trouble) => space.env.finish_unanswered(&peer.listener, address, trouble.as_str()),
         }
     });
 }
 
-/// Overload is refused early and with a page, instead of growing.
+/// Refuses a connection over a limit: with an error page, or on a TLS listener by closing it.
 fn refuse(space: &Rc<Workspace>, permit: ConnectionPermit, full: Full, peer: PeerFacts, socket: Socket) {
     let (word, what, remedy) = match full {
         Full::Server => (
@@ -97,7 +97,7 @@ fn refuse(space: &Rc<Workspace>, permit: ConnectionPermit, full: Full, peer: Pee
         ),
     };
     if peer.listener.tls.is_some() {
-        // There is no room for a handshake.
+        // An error page would need a handshake, which costs more than is to be spent on a refusal.
         return space.env.finish_unanswered(&peer.listener, peer.address, word);
     }
     let page = Page::new(503, word, what, remedy).closing().with("Retry-After", "5");

@@ -1,4 +1,4 @@
-//! A listener as its connections and their requests see it: who may use it, for what, and which one replaced it.
+//! A listener as its connections and their requests see it: its settings, and the listener that replaced it after a reload.
 
 use crate::config::{Forwarding, Listen, SiteOrigin};
 use crate::reach::Asker;
@@ -15,13 +15,13 @@ pub struct Listener {
     pub address: Option<SocketAddr>,
     /// Serves TLS with these certificates.
     pub tls: Option<Arc<rustls::ServerConfig>>,
-    /// Opens CONNECT tunnels with certificates of the local CA.
+    /// Whether TLS in CONNECT tunnels is intercepted with certificates of the local CA.
     pub intercept: bool,
     /// Whether clients may use it as a forward proxy.
     pub forwarding: Forwarding,
-    /// Which clients can connect to it.
+    /// Which clients can connect to the listener.
     pub asker: Asker,
-    /// Everything asked here goes to this origin.
+    /// The origin of all requests on this listener, where it serves one site.
     pub origin: Option<Arc<SiteOrigin>>,
     /// The `larder run` that this listener belongs to.
     pub run: Option<Arc<Run>>,
@@ -67,7 +67,7 @@ impl Listener {
         self.changing.notify_waiters();
     }
 
-    /// This listener, or the last one that replaced it: a reload that forbids something holds for open connections too.
+    /// This listener, or the last one that replaced it, so that a reload that forbids something applies to open connections too.
     pub fn in_force(&self) -> &Listener {
         let mut listener = self;
         while let Some(successor) = listener.successor.get() {

@@ -1,12 +1,12 @@
-//! Requests for the pages of Squid's cache manager: which ones they are. The admin side renders the pages.
+//! Recognises requests for the pages of Squid's cache manager. The admin side renders the pages.
 
 use larder_wire::{Host, RequestHead};
 
-/// Paths of the pages begin so.
+/// The prefix of the pages' paths.
 pub const PREFIX: &str = "/squid-internal-mgr/";
 
-/// Older squidclients ask `GET cache_object://host/info@password`: the same in today's form, an origin-form target.
-/// `None` when the bytes are no such question, or not whole.
+/// Older squidclients send `GET cache_object://host/info@password`. Gives that request with a target in origin form, as newer
+/// ones send it; `None` when the bytes are no such request, or their target is not whole.
 pub fn translated(read: &[u8]) -> Option<Vec<u8>> {
     let rest = read.strip_prefix(b"GET cache_object://")?;
     let end = memchr::memchr(b' ', rest)?;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 pub struct OpenConnections {
     open: AtomicUsize,
-    /// By client; kept only where `limits.connections_per_client_max` is set.
+    /// By client; counted only where `limits.connections_per_client_max` is set.
     by_client: Mutex<HashMap<Client, usize>>,
 }
 
@@ -25,7 +25,7 @@ impl OpenConnections {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Counts one more of a client; gives how many it had before.
+    /// Counts a connection of a client; gives the number that it had before.
     fn enter(&self, address: IpAddr) -> usize {
         let mut by_client = self.by_client.lock();
         let count = by_client.entry(Client::at(address)).or_default();

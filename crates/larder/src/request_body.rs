@@ -1,4 +1,4 @@
-//! The body of a request as values, on its way from a client to an origin.
+//! The body of a request as a transport hands it over: its declared length, and its pieces.
 
 use bytes::Bytes;
 use larder_wire::framing::{self, Framing};
@@ -16,11 +16,11 @@ pub enum Piece {
 /// The body of a request as its head declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// None follows.
+    /// No body.
     None,
-    /// So many bytes follow.
+    /// A body of this many bytes.
     Known(u64),
-    /// Bytes follow, their number is not known before their end.
+    /// A body whose length is not known before its end.
     Unknown,
 }
 

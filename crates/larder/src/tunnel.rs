@@ -1,5 +1,5 @@
-//! Bytes that are passed on without being understood, and the first bytes of a CONNECT tunnel that is opened with a
-//! certificate of the local CA.
+//! Tunnels: bytes that are copied both ways, and the interception of TLS in a CONNECT tunnel with a certificate of the local
+//! CA.
 
 use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
@@ -28,19 +28,19 @@ const FIRST_WORDS: Duration = Duration::from_secs(3);
 /// A ClientHello is shorter than this.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
 
-/// All that it takes to open tunnels.
+/// The context in which TLS in a tunnel is intercepted.
 pub struct Opening<'a> {
     /// The context of the worker.
     pub env: &'a Rc<Env>,
-    /// The first bytes of a tunnel count among the heads under way.
+    /// The limit of heads that are not whole yet, which the first bytes of a tunnel share.
     pub heads: &'a Rc<HeadsUnderWay>,
-    /// The local CA, and the hosts whose tunnels are not opened.
+    /// The local CA, and the hosts whose tunnels are not intercepted.
     pub interception: &'a Interception,
 }
 
 impl Opening<'_> {
-    /// Looks at the client's first bytes. Gives the stream inside and the host and port of the tunnel, where HTTP in TLS is
-    /// spoken; otherwise the bytes are passed on unopened, to their end.
+    /// Reads the client's first bytes. If they begin TLS that offers HTTP/1.1, gives the stream inside the tunnel with its host
+    /// and port; otherwise copies the bytes to and from the origin until the tunnel ends.
     pub async fn open(
         self,
         peer: &PeerFacts,
@@ -59,7 +59,8 @@ impl Opening<'_> {
                 return None;
             }
         };
-        // A client that connected to an address names the host inside, and the lists of closed tunnels hold for that name too.
+        // A client that sent CONNECT for an address names the host in its ClientHello, and the lists of hosts that are not
+        // intercepted apply to that name too.
         let named = hello.host(&host);
         let pass = &self.interception.pass;
         if pass.find(peer.address.ip(), &named, clock::now()).is_some() {
@@ -97,7 +98,7 @@ impl Opening<'_> {
 
     async fn look(&self, stream: &mut (impl AsyncRead + Unpin), first: &mut BytesMut) -> FirstBytes {
         let timer = self.env.ticker.timer();
-        // These bytes are held as those of a head are.
+        // These bytes count as those of a head do.
         let mut held = HeadUnderWay::default();
         loop {
             match hello::peek(first) {
@@ -114,8 +115,8 @@ impl Opening<'_> {
         }
     }
 
-    /// The client was told that the tunnel stands. Where there is no way to its origin, all that is left is to end it, in a way
-    /// that can't be taken for the origin's own end.
+    /// Connects to the origin and copies bytes. The client has its 200 already, so where the origin can't be reached the
+    /// connection is reset: an orderly close could be taken for the origin's.
     async fn pass_unopened(
         &self,
         peer: &PeerFacts,
@@ -144,7 +145,7 @@ enum FirstBytes {
     Other,
 }
 
-/// Carries bytes both ways until both sides are done, or neither has said anything for `timeouts.tunnel_idle`.
+/// Copies bytes both ways until both sides are done, or neither has sent any for `timeouts.tunnel_idle`.
 pub async fn splice(
     env: &Env,
     (client, from_client): (Wire, BytesMut),
@@ -152,7 +153,7 @@ pub async fn splice(
     mut record: RecordGuard,
 ) {
     record.outcome = Outcome::Tunnel;
-    // It is told as it stands when the server goes down meanwhile.
+    // If the server stops meanwhile, dropping this finishes the record as it stands.
     let record = RefCell::new(record);
     let moved = Cell::new(0u64);
     let (client_reads, client_writes) = tokio::io::split(client);
@@ -195,7 +196,7 @@ async fn both(env: &Env, up: impl Future<Output = io::Result<()>>, back: impl Fu
     }
 }
 
-/// The direction that is left when one is `done`.
+/// Waits for the direction that is left when the other one is `done`.
 async fn other(env: &Env, done: &io::Result<()>, left: impl Future<Output = io::Result<()>>) -> bool {
     if done.is_ok() {
         return left.await.is_ok();

@@ -25,13 +25,13 @@ pub struct Worker {
     space: Rc<Workspace>,
 }
 
-/// After so many ticks a worker publishes the state of its ways to origins, and its clients.
+/// After so many ticks a worker publishes the statistics of its connections to origins, and its list of clients.
 const PUBLISH_TICKS: u64 = 10;
 
-/// How often the end of all connections is looked for while draining.
+/// How often a draining worker checks whether all connections have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
-/// Time for answers to go out that were cut short by the end of the drain.
+/// Time for the error pages of requests that the end of the drain has ended.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -54,7 +54,7 @@ impl Worker {
                 Err(error) => return tracing::error!(%error, "a worker has no runtime: raise the open file limit"),
             };
         runtime.block_on(Rc::clone(&self).serve(listeners, commands));
-        // Requests that were not over by then are recorded as they stand when their tasks are dropped.
+        // This drops the tasks of requests that are not over, and so finishes their records.
         drop(runtime);
         self.env.common.gather(&self.env.tally);
     }
@@ -85,7 +85,7 @@ impl Worker {
             }
         }
         self.wait_for_clients(self.env.config().timeouts.drain).await;
-        // Clients whose time is up are told so.
+        // Requests that are not over end with an error page.
         self.env.ticker.end();
         self.wait_for_clients(FAREWELL).await;
     }
@@ -97,7 +97,8 @@ impl Worker {
         }
     }
 
-    /// Runs the clock, and with each tick hands counters and log lines over, so that a request costs no shared write.
+    /// Runs the coarse clock. With each tick the worker hands over its counters and log lines, so that no request has to write to
+    /// memory that workers share.
     async fn keep_time(self: Rc<Worker>) {
         let common = &self.env.common;
         let (mut ticks, mut accounted) = (0, 0);

@@ -1,5 +1,5 @@
-//! The context of every exchange: settings, store, way to origins and records, as far as requests need them. A server has one
-//! [`Common`], each of its workers one [`Env`] above it. Neither knows a transport, a listener's socket or the admin side.
+//! The context of every exchange: settings, store, connections to origins and records. A server has one [`Common`]; each of its
+//! workers has one [`Env`], which holds it. Neither knows a transport, a listener's socket or the admin side.
 
 mod guard;
 
@@ -37,7 +37,7 @@ pub type ManagerPages = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct Common {
     /// The settings that the server was started with.
     pub config: Config,
-    /// The settings in force. A worker looks at them through [`Env::config`].
+    /// The settings in force. Workers read them by [`Env::config`].
     pub live: Live<Config>,
     /// Addresses on which this server listens, those of `larder run` and of the admin side included.
     pub own_addresses: Live<OwnAddresses>,
@@ -49,7 +49,7 @@ pub struct Common {
     pub run_policy: policy::Settings,
     /// Counters since the start.
     pub counters: Counters,
-    /// Names of requests.
+    /// Turns numbers of requests into names and back.
     pub names: Names,
     /// The access log.
     pub log: AccessLog,
@@ -100,13 +100,13 @@ impl Common {
         }
     }
 
-    /// A multipart boundary that no body can be made to contain beforehand.
+    /// A multipart boundary that is not predictable, so that no body can contain it on purpose.
     pub fn boundary(&self) -> String {
         let number = self.boundaries.fetch_add(1, Ordering::Relaxed);
         format!("larder-{:016x}", self.boundary_seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// The texts that lines of the access log have; `None` while there is no log.
+    /// Which texts of a request the access log needs; `None` while there is no log.
     pub fn logs(&self, lines: &Lines) -> Option<TextsLogged> {
         self.log.texts(lines)
     }
@@ -150,7 +150,7 @@ pub struct Env {
     pub common: Arc<Common>,
     /// The coarse clock.
     pub ticker: Rc<Ticker>,
-    /// The way to origins.
+    /// Connections to origins.
     pub upstreams: Upstreams,
     /// The wall clock.
     pub clock: Carried,
@@ -186,7 +186,7 @@ impl Env {
         self.settings.of(&self.common.live)
     }
 
-    /// The edition of the settings that was looked at last.
+    /// The edition of the settings that [`Env::config`] gave last.
     pub fn edition(&self) -> u64 {
         self.settings.edition()
     }
@@ -196,7 +196,7 @@ impl Env {
         self.own_addresses.of(&self.common.own_addresses)
     }
 
-    /// How far a request may go that came by this route; `None`: it goes to an origin of the configuration.
+    /// Which addresses a request may connect to. `asker` is `None` for an origin of the configuration.
     pub fn reach(&self, asker: Option<Asker>) -> Reach {
         match asker {
             None => Reach::Configured,
@@ -204,17 +204,17 @@ impl Env {
         }
     }
 
-    /// The wall clock at a moment that is now.
+    /// The wall clock in seconds, from a reading of the monotonic clock that was just taken.
     pub fn stamp_at(&self, now: Instant) -> Stamp {
         Stamp(self.clock.wall_at(now).as_secs())
     }
 
-    /// The number of a request that was just read.
+    /// The number for a request that was just read.
     pub fn next_number(&self) -> Number {
         self.tally.ring.number()
     }
 
-    /// The record of a request that was just read.
+    /// Begins the record of a request that was just read.
     pub fn begin_record(&self, request: &RequestHead, peer: &PeerFacts) -> Box<Record> {
         let readers = Readers { logged: self.common.logs(&self.tally.lines), kept: self.tally.ring.is_on() };
         let (number, spare) = (self.next_number(), self.tally.ring.spare());
@@ -226,12 +226,12 @@ impl Env {
         record
     }
 
-    /// The same, in the charge of an exchange.
+    /// Begins the record of a request in a guard, which finishes it however the request ends.
     pub fn begin_guarded(self: &Rc<Self>, request: &RequestHead, peer: &PeerFacts) -> RecordGuard {
         RecordGuard::new(self, peer.listener.run.as_ref(), self.begin_record(request, peer))
     }
 
-    /// Hands a record to its readers: the request is over now.
+    /// Ends a record now, and hands it to its readers.
     pub fn finish(&self, run: Option<&Run>, mut record: Box<Record>) {
         record.ends(self.clock.ends());
         self.common.finish(&self.tally, run, record);
@@ -242,7 +242,7 @@ impl Env {
         self.finish_at(listener, Record::refused(address, page, self.next_number()));
     }
 
-    /// Records bytes that were no request, or of which no more is known, and that could not be answered.
+    /// Records bytes that were no request, or a request whose record was lost, where no answer could be sent.
     pub fn finish_unanswered(&self, listener: &Listener, address: SocketAddr, word: &'static str) {
         self.finish_at(listener, Record::unanswered(address, word, self.next_number()));
     }

@@ -1,7 +1,7 @@
 //! Delivers an answer to a client: head, body at the client's pace, ranges, conditions.
 //!
-//! Stored, followed and passed answers come through the same code; what differs is the reader's origin,
-//! and the outcome that says so.
+//! Stored responses, those of a fetch that is followed and those that are passed on come through the same code; only the
+//! source of the [`Reader`] and the outcome in the record differ.
 
 use super::presence::Presence;
 use super::stream::{AnswerBody, AnswerFields, AnswerHead, BodyEnd, CacheStatus, ClientStream, Dynamic};
@@ -26,7 +26,7 @@ use std::task::Poll;
 
 /// The answer to a request.
 pub enum AnswerSource {
-    /// Something of our own making.
+    /// An error page or another page of Larder's own.
     Page(Page),
     /// A response, from wherever its reader reads it.
     Entry {
@@ -34,11 +34,11 @@ pub enum AnswerSource {
         reader: Reader,
         /// The head.
         kept: Arc<StoredHead>,
-        /// How it came about.
+        /// How the answer came about, for the record and `Cache-Status`.
         outcome: Outcome,
         /// The origin has answered this very request, conditions and ranges included.
         verbatim: bool,
-        /// How to get what is missing of it.
+        /// Fetches missing parts of the body; `None` where that is not allowed.
         refill: Option<Box<Refill>>,
     },
 }
@@ -59,7 +59,7 @@ pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
 /// How many body bytes are asked of an entry at first.
 const READ_BYTES: u64 = 256 * 1024;
 
-/// How many are asked of it by and by when a client takes them as fast as they are written.
+/// How many are asked of it later, when the client takes them as fast as they are written.
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Answers one request.
@@ -106,7 +106,7 @@ pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, who
     }
 }
 
-/// Nothing in these fields asks for anything but the whole response.
+/// Whether a request with these fields asks for the whole response: no range and no condition.
 pub fn is_plain(fields: &Fields) -> bool {
     !fields.contains("Range") && !has_conditions(fields)
 }
@@ -134,7 +134,7 @@ struct Source {
 }
 
 impl Source {
-    /// Has the hole filled that the reader met in a part of what it is to deliver; false when that is not possible.
+    /// Begins to fill a hole that the reader met; false where that is not possible.
     fn begin_fill(&self, hole: Range<u64>, part: &Range<u64>, end: u64) -> bool {
         let hole = if hole.end < part.end { hole } else { self.reader.hole(hole.start..end) };
         self.refill.as_ref().is_some_and(|refill| refill.begin(self.reader.entry(), &hole))
@@ -147,7 +147,7 @@ impl Source {
     }
 }
 
-/// What a request gets of a response that is stored.
+/// The part of a stored response that answers a request.
 enum Share {
     Whole,
     Ranges(Vec<Range<u64>>),
@@ -203,7 +203,7 @@ async fn deliver_entry<S: ClientStream>(
         }
         Share::Unsatisfiable(length) => return unsatisfiable(stream, &delivery, length, record),
         Share::Ranges(mut ranges) => {
-            // What passes through a window can't be read backwards.
+            // A body that is not kept whole passes through a window and can't be read backwards.
             if !source.reader.entry().is_whole() {
                 ranges.sort_by_key(|range| range.start);
             }
@@ -240,22 +240,23 @@ async fn deliver_entry<S: ClientStream>(
     }
 }
 
-/// The head of an answer whose body is still coming goes out by itself, and then it is another client's turn: when a
-/// thousand wait for one object, each has its first byte before anyone has the second piece.
+/// Sends the head of an answer whose body is still arriving, then lets other tasks run: when a thousand clients wait for one
+/// object, each gets its first byte before any gets the second piece.
 async fn first_bytes<S: ClientStream>(stream: &mut S) -> std::io::Result<()> {
     stream.flush().await?;
     tokio::task::yield_now().await;
     Ok(())
 }
 
-/// The answer is known to be broken before anything of it went out: the client gets an error page.
+/// Answers by an error page, because the body is known to be broken before the head went out.
 fn instead<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, failure: &Failure, record: &mut Record) -> Ended {
     record.not_stored = None;
     let page = failed(failure, record);
     deliver_page(stream, delivery.request, &page, record)
 }
 
-/// An answer that was begun can't be completed: the client gets the part of it that is here.
+/// Ends an answer that has begun and can't be completed. The client gets the bytes that are here, and an end that shows that
+/// the answer is not whole.
 async fn break_off<S: ClientStream>(stream: &mut S, broke: Broke, record: &mut Record) -> Ended {
     if let Broke::Source(why) = broke {
         if let (Some(failure), Some(detail)) = (why, record.detail()) {
@@ -269,9 +270,9 @@ async fn break_off<S: ClientStream>(stream: &mut S, broke: Broke, record: &mut R
 
 /// Why an answer that was begun is not completed.
 enum Broke {
-    /// The client does not take it, or the rest of its request does not come.
+    /// The client does not take the answer, or does not send the rest of its request.
     Client,
-    /// The rest does not come, and why, where somebody knows.
+    /// The rest of the body does not come; the failure says why, where it is known.
     Source(Option<Failure>),
 }
 
@@ -305,13 +306,13 @@ fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
         return AnswerBody::None(None);
     }
     if delivery.request.method == Method::Head {
-        // The origin's answer to a HEAD is empty whatever a GET would get, and keeps the length that the origin stated.
+        // A stored response states the length of its body. A HEAD that was passed on keeps the `Content-Length` of the origin.
         return AnswerBody::None(length.filter(|_| delivery.kept.terms.is_some()));
     }
     length.map_or(AnswerBody::Unknown, AnswerBody::Known)
 }
 
-/// Begins an answer whose fields are those that are kept.
+/// Begins an answer with the fields of the response's head.
 fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerBody) {
     let kept = delivery.kept;
     let fields = AnswerFields::Response(delivery.first().unwrap_or(&kept.head));
@@ -328,7 +329,7 @@ impl<'a> Delivery<'a> {
     fn dynamic(&self) -> Dynamic<'a> {
         let age = self.kept.terms.as_ref().and_then(|terms| {
             let age = terms.age(self.now);
-            // Some of an answer whose hole is filled was here before.
+            // A part of an answer whose hole is filled comes from the store.
             let is_stated = age > 0 || self.outcome.is_from_store() || self.outcome == Outcome::Miss(Cause::Partial);
             is_stated.then_some(age)
         });
@@ -381,8 +382,8 @@ async fn send_range<S: ClientStream>(
     Ok(())
 }
 
-/// Waits for body bytes; where there is a hole, it is filled, up to `end` if it is so long. A request body that is
-/// still on its way is carried on meanwhile.
+/// Waits for body bytes. Begins to fill a hole that is in the way, as far as `end`. Carries on a request body that is still on
+/// its way meanwhile.
 async fn next_pieces<S: ClientStream>(
     stream: &mut S,
     source: &mut Source,
@@ -428,7 +429,7 @@ enum Event {
     Uploaded(Result<bool, BodyEnd>),
 }
 
-/// Waits for body bytes, or for a step of the request's body where that is on its way still. Cancel-safe.
+/// Waits for body bytes, or for a step of a request body that is still on its way. Cancel-safe.
 async fn next_step<S: ClientStream>(
     stream: &mut S,
     reader: &mut Reader,
@@ -509,7 +510,7 @@ async fn deliver_parts<S: ClientStream>(
     Ok(())
 }
 
-/// Begins a 206: the fields of the whole with one that says what is sent of it.
+/// Begins a 206: the fields of the whole response, and one that describes the part.
 fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
     let mut fields = delivery.first().map_or(&delivery.kept.head.fields, |first| &first.fields).clone();
     fields.set(says.0, says.1);
@@ -533,9 +534,9 @@ fn unsatisfiable<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, lengt
     deliver_page(stream, delivery.request, &page, record)
 }
 
-/// RFC 9110 section 15.4.5: only the fields that guide caches and that a 200 would have had.
+/// Answers with a 304, which has only those fields of the 200 that guide caches (RFC 9110 section 15.4.5).
 fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record: &mut Record) -> Ended {
-    // `Age` stands in an answer that is passed on only: that of a stored one is written anew.
+    // Only a response that is passed on has an `Age` here; that of a stored one comes from `Delivery::dynamic`.
     const KEPT: [&str; 10] = [
         "Age",
         "Cache-Control",
@@ -563,7 +564,7 @@ fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record
     Ended::Whole
 }
 
-/// An answer of Larder's own.
+/// Answers with a page of Larder's own.
 pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page: &Page, record: &mut Record) -> Ended {
     record.status = page.status;
     record.complete = true;
@@ -576,7 +577,7 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
     Ended::Whole
 }
 
-/// Hands over a page; gives the bytes of its body that are sent.
+/// Hands over a page; gives the number of body bytes that are sent.
 pub fn send_page<S: ClientStream>(stream: &mut S, page: &Page, is_head: bool, now: Stamp, name: Option<Id>) -> u64 {
     let text = page.body();
     let length = text.len() as u64;

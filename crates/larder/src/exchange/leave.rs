@@ -1,5 +1,5 @@
-//! Requests that want to leave HTTP: CONNECT, WebSocket and other upgrades. Here the way to the origin is made, as long as the
-//! client can still be answered; the bytes are passed on by `tunnel`.
+//! Requests that want to leave HTTP: CONNECT, WebSocket and other upgrades. The connection to the origin is made here, while
+//! the client can still get an error page; `tunnel` then copies the bytes.
 
 use super::Ended;
 use super::deliver::{self, AnswerSource};
@@ -18,24 +18,25 @@ use larder_cache::entry::Arrival;
 use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
 use std::time::Instant;
 
-/// What becomes of a request that wanted to leave HTTP.
+/// The result of a request that wanted to leave HTTP.
 pub enum Left {
-    /// It was answered, and the connection stays with HTTP as far as it stays.
+    /// It got an answer, and no tunnel.
     Stays(Ended),
-    /// Bytes are passed on to and from an origin.
+    /// A tunnel to an origin begins.
     Passes {
-        /// The stream.
+        /// The connection to the origin.
         origin: Wire,
-        /// Bytes that were read from it already.
+        /// Bytes that were read from the origin already.
         read: BytesMut,
-        /// It is one of the origin's connections until the tunnel ends, as any other.
+        /// Counts the connection among those of the origin until the tunnel ends.
         held: Option<HeldConnection>,
     },
-    /// The client gets a tunnel to this host and port, and its first bytes are looked at.
+    /// The client gets a tunnel to this host and port; its first bytes decide whether TLS is intercepted.
     Opens(Host, u16),
 }
 
-/// Judges a CONNECT and gets its origin, as far as the client can still be told that it has no tunnel.
+/// Serves a CONNECT for as long as the client can still get an error page: up to the connection to its origin, or to the 200
+/// after which its TLS may be intercepted.
 pub async fn connect<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
@@ -59,7 +60,7 @@ pub async fn connect<S: ClientStream>(
     if stream.opens_tunnel(&host) {
         return Left::Opens(host, port);
     }
-    // A client that waits for an origin first gets the answers that are ready.
+    // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
     let reach = stream.env().reach(Some(stream.peer().listener.asker));
     let env = std::rc::Rc::clone(stream.env());
@@ -102,11 +103,11 @@ pub async fn upgrade<S: ClientStream>(
     }
 }
 
-/// The choice of an origin that was offered other protocols.
+/// The answer of an origin to an offer to upgrade.
 enum Switch {
-    /// It goes on in these.
+    /// The origin switches to these protocols.
     To(String),
-    /// It stays with HTTP.
+    /// The origin stays with HTTP.
     No,
 }
 
@@ -125,7 +126,7 @@ fn switch<S: ClientStream>(
     Left::Passes { origin, read, held: Some(held) }
 }
 
-/// Asks as a fetch asks, and offers the client's protocols.
+/// Sends the request as a fetch does, with the client's offer of protocols.
 async fn ask_upgrade(
     env: &Env,
     peer: &PeerFacts,
@@ -166,7 +167,7 @@ fn unasked_switch() -> UpstreamFault {
     UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched to a protocol that nobody offered")
 }
 
-/// The origin stays with HTTP: its answer is passed on, and so may be the next request.
+/// Passes on the answer of an origin that stays with HTTP. The client's connection can serve further requests.
 async fn stay<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
@@ -194,7 +195,7 @@ async fn stay<S: ClientStream>(
     Left::Stays(deliver::deliver(stream, request, answer, &mut None, record).await)
 }
 
-/// The error page for a way to an origin that could not be made.
+/// The error page for an origin that could not be connected to.
 pub fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     let failure = fetch::failure(fault);
     record.outcome = Outcome::Failed(failure.word);

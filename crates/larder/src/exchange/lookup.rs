@@ -1,5 +1,4 @@
-//! The answer to a request that the rules let through: from the store, from a fetch that is under way, or from one that
-//! begins now.
+//! The answer to a request that the rules allow: from the store, from a fetch that is under way, or from one that begins now.
 
 use super::deliver::{self, AnswerSource};
 use super::presence::{Gone, Presence};
@@ -24,8 +23,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The answer to a request that the rules let through. All but the plain ways are boxed: the state of a request that
-/// travels is copied as it begins. The key comes with it where it was made already.
+/// Finds the answer to a request that the rules allow. `key` is given where the key was made already. Futures of the rarer
+/// cases are boxed: they would make this future larger, which is copied once when it begins.
 pub async fn look_up<S: ClientStream>(
     stream: &mut S,
     request: &Rc<RequestHead>,
@@ -71,10 +70,10 @@ pub async fn look_up<S: ClientStream>(
                 visit.refresh(writer);
                 visit.stored(hit, Outcome::HitRevalidating).await
             }
-            Found::OnDisk(_) => None, // said only to who has not looked there
+            Found::OnDisk(_) => None, // not with `Disk::Seen`
             Found::Unsatisfiable => Some(AnswerSource::Page(only_if_cached())),
             Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
-            // What is not stored is asked for as the client asks: a condition or a range spares the rest.
+            // A response that is not stored is requested as the client does: its condition or range saves bytes.
             Found::Pass(reader, writer) if joins == Joins::No || !deliver::is_plain(&request.fields) => {
                 match visit.stand_in().filter(|_| body == RequestBody::None) {
                     Some(stand_in) => Box::pin(visit.ask_alone(reader, writer, cause, stand_in)).await,
@@ -102,13 +101,14 @@ fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
     key
 }
 
-/// What a request had in its hands.
+/// Where the answer that a request could not use came from.
 enum Was {
     Stored,
     Fetched,
 }
 
-/// How often a request looks again before it asks for itself. Once is usual: what it followed was for others.
+/// How often a request is looked up before it is passed on by itself. A second lookup is usual after a fetch whose answer
+/// turned out to be for its own client alone.
 const TURNS_MAX: usize = 3;
 
 /// Whether the store is asked for this request at all, and whether it takes part in shared fetches.
@@ -128,8 +128,8 @@ pub fn wants(request: &RequestHead, body: RequestBody) -> Option<(Asked, Joins)>
     Some((asked, joins))
 }
 
-/// One request at the store. Where a method answers `None`, what it looked at is not for this request, or not any
-/// more: it looks again.
+/// One lookup of a request. A method gives `None` where the response that was found can't answer this request, or not any
+/// more: then the request is looked up again.
 struct Visit<'a, S> {
     stream: &'a mut S,
     request: &'a Rc<RequestHead>,
@@ -141,8 +141,8 @@ struct Visit<'a, S> {
 }
 
 impl<S: ClientStream> Visit<'_, S> {
-    /// A stored response. When some of what this request needs of it is missing, the first such part is asked for
-    /// before the head goes out: that the object has changed is noticed in time.
+    /// Answers with a stored response. If bytes that this request needs are missing, the first such hole is fetched before the
+    /// head goes out, so that a change of the object is noticed in time.
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
         if hit.reader.began_incomplete() {
             for range in deliver::needed(self.request, &hit.stored, hit.length) {
@@ -150,7 +150,7 @@ impl<S: ClientStream> Visit<'_, S> {
                     let _ = self.stream.flush().await;
                 }
                 match hit.reader.gap(range).await {
-                    // Somebody else's part came meanwhile, and may be older than what was here: its age counts.
+                    // Another request filled a hole meanwhile, maybe by an older part: then the age has changed.
                     Gap::None if !hit.is_current() => return None,
                     Gap::None => {}
                     Gap::Void => return None,
@@ -176,8 +176,8 @@ impl<S: ClientStream> Visit<'_, S> {
         Some(self.entry(hit.reader, hit.stored, outcome))
     }
 
-    /// Asks for this request alone, word for word: the parts that one who authenticates gets are not put to those that all
-    /// may have (RFC 9111 section 3.5).
+    /// Passes the request on unchanged, for this client alone: parts of an authenticated answer must not be combined with parts
+    /// that every client may get (RFC 9111 section 3.5).
     async fn relay(&mut self) -> Option<AnswerSource> {
         let (reader, writer) = self.cache.alone(&key_of(self.ask, self.cache));
         let fetch = self.fetch(FetchKind::Relay, writer);
@@ -188,7 +188,7 @@ impl<S: ClientStream> Visit<'_, S> {
         answer
     }
 
-    /// Validates behind the answer, where that is this request's turn.
+    /// Revalidates in the background, if this request got the writer for that.
     fn refresh(&mut self, writer: Option<Writer>) {
         let Some(writer) = writer else { return };
         let fetch = self.fetch(FetchKind::Share, writer);
@@ -205,8 +205,8 @@ impl<S: ClientStream> Visit<'_, S> {
         self.arrive(fetch, reader, cause, None, patience).await
     }
 
-    /// Asks the origin for this request alone, as a HEAD or a request that is not to be stored does, where a stored response
-    /// may stand in for its answer.
+    /// Sends a request to the origin whose answer is for this client alone (a HEAD, a `no-store`), while a stored response may
+    /// be sent if the origin fails.
     async fn ask_alone(
         &mut self,
         mut reader: Reader,
@@ -238,7 +238,7 @@ impl<S: ClientStream> Visit<'_, S> {
         Box::pin(self.stored(instead?, Outcome::HitError)).await
     }
 
-    /// The stored response that may stand in for the origin's answer now. It stays in memory for as long as this is held.
+    /// The stored response that may be sent now instead of the origin's answer. The result keeps it in memory.
     fn stand_in(&self) -> Option<StandIn> {
         let env = self.stream.env();
         let policy = fetch::policy_of(&env.common, &self.ask.route, self.stream.peer().listener.run.is_some());
@@ -251,15 +251,15 @@ impl<S: ClientStream> Visit<'_, S> {
         self.cache.open(&self.stand_in()?.entry)
     }
 
-    /// How long this request waits for the origin.
+    /// How long this request waits for the origin before a stored response is sent instead.
     fn patience(&self) -> Patience {
         let held = self.stand_in();
         let limit = held.as_ref().map(|_| self.stream.env().config().timeouts.before_stale);
         Patience { limit, held }
     }
 
-    /// The time is up: the stored response, where it may be sent although there is no answer. One that stands in for an
-    /// origin out of reach may not while the origin has only not answered yet: that is looked at again with each tick.
+    /// Gives the stored response to send now that the time is up, if there is one. A response that may be sent only while the
+    /// origin is out of reach has to wait while a connection to the origin exists; that is checked again after `LOOK_AGAIN`.
     fn time_is_up(&self, reader: &Reader, patience: &mut Patience) -> Option<Hit> {
         patience.limit = Some(LOOK_AGAIN);
         // It may have been purged since, or have grown too old.
@@ -276,7 +276,7 @@ impl<S: ClientStream> Visit<'_, S> {
         hit
     }
 
-    /// Starts the fetch and waits. `mending` is the stored response that it completes.
+    /// Starts the fetch and waits for its head. `mending` is the stored response whose hole it fills.
     async fn arrive(
         &mut self,
         mut fetch: Box<Fetch>,
@@ -314,7 +314,7 @@ impl<S: ClientStream> Visit<'_, S> {
         }
     }
 
-    /// Waits for the head, for as long as the client does. Whoever waits for an origin first gets what is ready.
+    /// Waits for the head until the client is gone. Answers to earlier requests of the connection are written first.
     async fn arrival(
         &mut self,
         mut attached: AttachedFetch,
@@ -381,7 +381,7 @@ impl<S: ClientStream> Visit<'_, S> {
                 let outcome = if said == ReuseReason::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
             }
-            // It asked for a client that may reach less.
+            // The fetch was refused because it began for a client that may reach fewer addresses.
             Arrival::Failed(failure)
                 if failure.word == reach::REFUSED && self.ask.asker() == Some(Asker::ThisMachine) =>
             {
@@ -393,7 +393,7 @@ impl<S: ClientStream> Visit<'_, S> {
     }
 
     fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
-        // Of what is not stored, nothing can be asked for a second time; and for one who wants stored answers only, nothing at all.
+        // More of a response can be fetched only if it is stored, and never for a request with `only-if-cached`.
         let may_refill = reader.began_incomplete() && kept.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));
         AnswerSource::Entry { reader, kept, outcome, verbatim: false, refill }
@@ -421,28 +421,28 @@ impl<S: ClientStream> Visit<'_, S> {
     }
 }
 
-/// A stored response that may stand in for an answer.
+/// A stored response that may be sent instead of the origin's answer.
 struct StandIn {
     entry: PinnedEntry,
     why: policy::StandIn,
 }
 
-/// How long a request waits for its origin.
+/// How long a request waits for its origin before a stored response is sent instead.
 #[derive(Default)]
 struct Patience {
-    /// Until it is looked whether a stored response is to be sent; `None` where none may.
+    /// The time until that is decided; `None` where no stored response may be sent.
     limit: Option<Duration>,
-    /// That one, so that it stays in memory.
+    /// The stored response; it stays in memory while this is held.
     held: Option<StandIn>,
 }
 
-/// How often it is looked whether an origin that was reached is still in reach.
+/// How often a waiting request checks whether its origin is still in reach.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a wait for an origin came to.
+/// The result of waiting for an origin.
 enum Arrived {
     News(Arrival),
-    /// The origin was silent for too long; this is sent instead.
+    /// The origin was silent for too long, and this stored response is sent.
     Silent(Hit),
 }
 
@@ -453,7 +453,7 @@ fn take_interim(fetch: &mut Fetch) -> Rc<Interim> {
     interim
 }
 
-/// What a fetch has brought for the one who leads it.
+/// An event of a fetch for the request that began it.
 enum FetchEvent {
     Interim(ResponseHead),
     Arrival(Arrival),
@@ -466,7 +466,7 @@ fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<FetchE
     }
 }
 
-/// Passes the request on as it is; the answer is for it alone.
+/// Passes a request on unchanged; the answer is for its client alone.
 struct Relay<'a> {
     request: &'a Rc<RequestHead>,
     ask: Ask,
@@ -582,7 +582,7 @@ fn new_fetch(
     })
 }
 
-/// Why a request is not looked up at all.
+/// The cause of a miss whose request is never looked up.
 pub fn unasked(request: &RequestHead) -> Cause {
     match request.method {
         Method::Get | Method::Head if !policy::answerable(request) => Cause::Body,
@@ -591,8 +591,8 @@ pub fn unasked(request: &RequestHead) -> Cause {
     }
 }
 
-/// Whether a request that is not looked up takes nothing but a stored answer, so that the origin is not asked either (RFC
-/// 9111 section 5.2.1.7).
+/// Whether a request has `only-if-cached`, so that the origin is not asked even where the store can't be (RFC 9111 section
+/// 5.2.1.7).
 pub fn wants_stored_only(request: &RequestHead) -> bool {
     matches!(request.method, Method::Get | Method::Head) && Asked::of(request).only_if_cached()
 }

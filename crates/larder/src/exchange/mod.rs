@@ -1,5 +1,5 @@
-//! An exchange: one request and its answer, from the head to the end of the record, on whatever transport. [`Exchange::run`]
-//! is the way of every request that is not answered on the spot.
+//! An exchange: one request and its answer, from the head to the end of the record, on any transport. [`Exchange::run`]
+//! serves every request that `h1::quick` did not answer at once; [`Exchange::leave`] serves CONNECT and upgrades.
 
 pub mod deliver;
 pub mod leave;
@@ -32,23 +32,23 @@ use stream::ClientStream;
 
 /// A request that is under way.
 pub struct Exchange {
-    /// Its head.
+    /// The head of the request.
     pub request: Rc<RequestHead>,
-    /// Its record, which is finished however the exchange ends.
+    /// The record of the request; its guard finishes it however the exchange ends.
     pub record: RecordGuard,
-    /// The verdict of the rules, where they were asked already.
+    /// The verdict of the rules, where they judged the request already.
     pub verdict: Option<Verdict>,
-    /// Its key, where the store was asked already.
+    /// The key of the request, where it was looked up already.
     pub key: Option<Vec<u8>>,
-    /// Its body, as its head declares it; or the fault of that declaration.
+    /// The body of the request as its head declares it, or the fault in that declaration.
     pub body: Result<RequestBody, Fault>,
 }
 
 /// The end of an exchange whose request wanted to leave HTTP.
 pub struct Leaving {
-    /// The end.
+    /// How the connection goes on.
     pub left: Left,
-    /// The record, where it is not finished yet.
+    /// The record, where a tunnel that begins now has to finish it.
     pub record: Option<RecordGuard>,
 }
 
@@ -67,12 +67,12 @@ impl Exchange {
         }
     }
 
-    /// Serves a request that wants to leave HTTP. For as long as its client can be answered, a limit or a broken invariant
-    /// ends it as it ends any other request.
+    /// Serves a CONNECT or an upgrade. Until the client was told that it may leave HTTP, a time limit or a broken invariant
+    /// ends the request as it ends any other.
     pub async fn leave<S: ClientStream>(mut self, stream: &mut S) -> Leaving {
         let verdict = self.verdict.take().unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), &self.request));
         if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
-            // The offer is not taken: the request is answered as if it had made none (RFC 9110 section 7.8).
+            // The offer to upgrade is ignored, and the request is answered without it (RFC 9110 section 7.8).
             self.verdict = Some(verdict);
             return Leaving { left: Left::Stays(self.run(stream).await), record: None };
         }
@@ -132,7 +132,7 @@ async fn answer<S: ClientStream>(
     deliver::deliver(stream, request, answer, &mut upload, record).await
 }
 
-/// Notes in the record the URL and the rule by which the request is served.
+/// Notes in the record by which rule and edition of the settings the request is served, and its URL if a reader wants it.
 pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
     record.trail.rule = Some(ask.rule);
     record.trail.edition = env.edition();
@@ -141,7 +141,7 @@ pub fn note(env: &Env, ask: &Ask, record: &mut Record) {
     }
 }
 
-/// The record of a request that begins, in the charge of its exchange.
+/// Begins the record of a request, in a guard.
 pub fn begin(env: &Rc<Env>, peer: &PeerFacts, request: &RequestHead) -> RecordGuard {
     env.begin_guarded(request, peer)
 }
@@ -155,7 +155,7 @@ fn is_too_long(env: &Env, length: u64) -> bool {
     env.config().limits.body_bytes_max.is_some_and(|max| length > max)
 }
 
-/// RFC 9110 section 9.3.8, without the fields that may hold credentials.
+/// The answer to TRACE (RFC 9110 section 9.3.8), without the fields that may hold credentials.
 fn echo(request: &RequestHead) -> Page {
     let mut text = format!("{} ", request.method);
     for (name, value) in request.fields.iter().filter(|(name, _)| !is_credential(name)) {
@@ -171,8 +171,8 @@ fn manager_page(env: &Env, path: &str) -> Page {
     }
 }
 
-/// Runs a part of an exchange. A broken invariant ends one request, not the worker (invariant 12), and a request that takes too
-/// long as a whole is cut where it is: a client that has got nothing of an answer yet gets an error page.
+/// Runs a part of an exchange. A broken invariant ends one request, not the worker, and so does `timeouts.request`. A client
+/// to which no answer has begun gets an error page; otherwise the answer breaks off.
 async fn within_limits<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
@@ -194,7 +194,7 @@ async fn within_limits<S: ClientStream>(
             let what = "This cache is going down, and does not wait for the request any longer.";
             Page::new(503, "going-down", what, "Send it again in a moment.").closing().with("Retry-After", "5")
         }
-        // The client's turn, when the time was up.
+        // The request's body was not whole yet, so the client was late, not the origin.
         Err(WaitEnd::Late) if !stream.body_is_over() => {
             out_of_time(408, "The request did not come to its end in time.")
         }
@@ -205,7 +205,7 @@ async fn within_limits<S: ClientStream>(
     Left::Stays(end_early(stream, request, &page, record))
 }
 
-/// Ends a request before its answer is whole: by this page, if the client has got nothing of an answer yet.
+/// Ends a request before its answer is whole: by this page, if no answer has begun.
 fn end_early<S: ClientStream>(stream: &mut S, request: &RequestHead, page: &Page, record: &mut Record) -> Ended {
     if !stream.answer_has_begun() {
         return deliver::deliver_page(stream, request, page, record);

@@ -1,7 +1,8 @@
 //! Whether a client is still there while its answer is awaited.
 //!
-//! A socket that is waited for would have to join the runtime's poll, which costs each miss two calls and the connection its
-//! slot among the idle ones. So it is looked at once a second instead: an answer that comes sooner pays for a timer only.
+//! To wait for the end of a client's socket, the socket would have to be registered in the runtime's poll: that costs two system
+//! calls for each miss, and such a connection can't be parked among the idle ones again. So the socket is checked once a second
+//! instead, and an answer that comes sooner costs a timer only.
 
 use super::stream::ClientStream;
 use crate::env::Env;
@@ -11,13 +12,13 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// How often a client is looked at.
+/// How often the client's socket is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// A client that waits.
+/// A client that waits for its answer.
 pub struct Presence {
     timer: Timer,
-    /// When it was first seen to have ended its direction.
+    /// When the client was first seen to have closed its direction of the connection.
     ended: Option<Instant>,
 }
 
@@ -31,7 +32,7 @@ impl Presence {
         Presence { timer: env.ticker.timer(), ended: None }
     }
 
-    /// Waits for something that does not need the session, for as long as the client waits too.
+    /// Runs `work`, which does not need the stream, until it is done or the client is gone.
     pub async fn wait<T, S: ClientStream>(&mut self, stream: &S, work: impl Future<Output = T>) -> Result<T, Gone> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -43,7 +44,7 @@ impl Presence {
         }
     }
 
-    /// The same for at most so long; `None` when that is over.
+    /// Runs `work` until it is done (`Some`), `limit` is over (`None`) or the client is gone.
     pub async fn wait_within<T, S: ClientStream>(
         &mut self,
         stream: &S,
@@ -59,13 +60,13 @@ impl Presence {
         }
     }
 
-    /// Waits for something until it is time to look at the client, which is for the caller to do: `work` has the session.
+    /// Runs `work`, which may use the stream, until the next check is due (`None`); the caller then calls [`Presence::is_gone`].
     pub async fn until_look<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.timer.limit(LOOK_EVERY, Wait::Busy, work).await.ok()
     }
 
-    /// Looks at the client. One that only ended its direction may be one that said all it had to say; programs that leave
-    /// look the same, so it is believed for `timeouts.half_closed` only.
+    /// Whether the client is gone. A client that closed only its own direction may still wait for the answer, or may have left:
+    /// both look the same. So it counts as gone after `timeouts.half_closed`.
     pub fn is_gone<S: ClientStream>(&mut self, stream: &S) -> bool {
         match stream.other_side() {
             OtherSide::Open => false,

@@ -1,5 +1,5 @@
-//! The client's side of an exchange as the floors below a transport see it: an answer goes out, a request's body comes in. No
-//! word of how either is framed.
+//! The trait that a transport implements, and the values that it is given: an answer goes out, a request's body comes in.
+//! How either is framed is the transport's business.
 
 use crate::env::{Env, PeerFacts};
 use crate::page::Page;
@@ -28,13 +28,13 @@ pub trait ClientStream {
     /// Begins the final answer.
     fn begin_answer(&mut self, head: &AnswerHead<'_>);
 
-    /// Whether some of the final answer was handed over already: another one would be taken for its rest.
+    /// Whether the final answer has begun. Then an error page would be taken for the rest of that answer.
     fn answer_has_begun(&self) -> bool;
 
     /// Hands over an interim head (RFC 9110 section 15.2).
     fn interim(&mut self, head: &ResponseHead);
 
-    /// Whether a tunnel to this host is opened with a certificate of the local CA.
+    /// Whether TLS in a tunnel to this host is intercepted with a certificate of the local CA.
     fn opens_tunnel(&self, host: &Host) -> bool;
 
     /// Hands over a 200 after which the stream is a tunnel (RFC 9110 section 9.3.6).
@@ -52,28 +52,28 @@ pub trait ClientStream {
     /// Hands over bytes of a body that are copied.
     fn send_copied(&mut self, bytes: &[u8]);
 
-    /// The body is whole; trailer fields go where the transport has room for them.
+    /// Ends an answer whose body is whole; trailer fields are sent where the framing allows them.
     fn end_answer(&mut self, trailers: Option<Fields>);
 
-    /// The answer can't be completed. The client gets an end that it can't take for a proper one (RFC 9112 section 8).
+    /// Ends an answer that can't be completed, so that the client sees that it is incomplete (RFC 9112 section 8).
     fn break_off(&mut self);
 
-    /// A body follows that the client may take slowly: from here on the kernel holds only so much of it.
+    /// Announces a body that the client may take slowly: the kernel then holds at most `limits.unsent_bytes_max` of it.
     fn expect_long_body(&mut self);
 
-    /// Bytes that wait to be written.
+    /// The number of bytes that wait to be written.
     fn unwritten_bytes(&self) -> usize;
 
-    /// Writes what waits; gives the number of writes. A client that reads as fast as Larder writes needs one.
+    /// Writes all bytes that wait, and gives the number of writes: one shows that the client reads as fast as Larder writes.
     async fn flush(&mut self) -> io::Result<usize>;
 
-    /// Writes when enough waits.
+    /// Writes all bytes that wait, if they are many.
     async fn flush_if_full(&mut self) -> io::Result<()>;
 
-    /// Writes before others are served: a buffer of which there are few waits here.
+    /// Has this connection written before the next one of the batch is served: it holds one of the few disk buffers.
     fn flush_soon(&mut self);
 
-    /// Gives buffers back to the worker for as long as nothing is to be written.
+    /// Gives empty buffers back to the worker before a wait.
     fn lend_buffers(&mut self);
 
     /// Takes a buffer for an answer that is about to be written.
@@ -85,7 +85,7 @@ pub trait ClientStream {
     /// Whether the request's body was read to its end.
     fn body_is_over(&mut self) -> bool;
 
-    /// The client's direction of the connection.
+    /// Whether the client has closed the connection, or its direction of it.
     fn other_side(&self) -> OtherSide;
 }
 
@@ -106,9 +106,9 @@ pub struct AnswerHead<'a> {
     pub status: u16,
     /// The fields of the response.
     pub fields: AnswerFields<'a>,
-    /// The body that follows.
+    /// How much body follows.
     pub body: AnswerBody,
-    /// The fields of this moment.
+    /// The fields that are made for each answer anew.
     pub dynamic: Dynamic<'a>,
     /// No further request is served on the connection.
     pub is_last: bool,
@@ -116,45 +116,45 @@ pub struct AnswerHead<'a> {
 
 /// The fields of a response that do not depend on the moment.
 pub enum AnswerFields<'a> {
-    /// Those of a response's head, whose reason phrase goes out too where the transport has room for it.
+    /// Those of a response's head; HTTP/1.1 sends its reason phrase too.
     Response(&'a ResponseHead),
-    /// Those that were put together for this answer.
+    /// Fields that were put together for this answer.
     Own(&'a Fields),
-    /// Those of a page.
+    /// Those of an error page or another page of Larder's own.
     Page(&'a Page),
 }
 
 /// The body of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerBody {
-    /// None follows; the length to state in spite of that, such as that of the answer to a GET in the answer to its HEAD.
+    /// No body. The length is stated in `Content-Length` all the same, as in the answer to a HEAD.
     None(Option<u64>),
-    /// So many bytes follow.
+    /// A body of this many bytes.
     Known(u64),
-    /// Bytes follow, their number is not known before their end.
+    /// A body whose length is not known before its end.
     Unknown,
 }
 
-/// The fields that are written anew for each answer.
+/// The fields that are made for each answer anew: `Age`, `Via`, `Cache-Status`, `Date` of a page, `Larder-Request`.
 pub enum Dynamic<'a> {
-    /// Of a response.
+    /// For a response.
     Response {
-        /// Seconds, where the field is to be there.
+        /// `Age` in seconds; `None` where the answer has no such field.
         age: Option<u64>,
         /// The version in which this response came from its origin, for `Via`.
         received: larder_wire::Version,
         /// `Cache-Status`.
         status: CacheStatus<'a>,
-        /// The name of the request.
+        /// The name of the request for `Larder-Request`, where it is to be sent.
         name: Option<Id>,
     },
-    /// Of a page.
+    /// For a page.
     Page {
-        /// The time.
+        /// The time for `Date`.
         now: larder_wire::date::Stamp,
-        /// The word for `Cache-Status`.
+        /// The detail for `Cache-Status`.
         word: &'static str,
-        /// The name of the request.
+        /// The name of the request for `Larder-Request`, where it is to be sent.
         name: Option<Id>,
     },
 }
@@ -163,7 +163,7 @@ pub enum Dynamic<'a> {
 pub struct CacheStatus<'a> {
     /// How the answer came about.
     pub outcome: Outcome,
-    /// The response.
+    /// The head of the response.
     pub kept: &'a StoredHead,
     /// Seconds of freshness that are left, where the response came from the store.
     pub ttl: Option<i64>,

@@ -4,10 +4,10 @@ use super::stream::{BodyEnd, ClientStream};
 use crate::request_body::Piece;
 use tokio::sync::mpsc;
 
-/// Pieces that may wait between the two sides; the client is held back by it.
+/// Pieces that may wait for the fetch. No more is read from the client while the queue is full.
 const PIECES_MAX: usize = 4;
 
-/// A body on its way.
+/// The client's end of a request body on its way to the fetch.
 pub struct Upload {
     pieces: mpsc::Sender<Piece>,
     /// Read from the client and not yet taken by the fetch.
@@ -15,14 +15,13 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// The two ends of the way.
+    /// The client's end and the fetch's end.
     pub fn new() -> (Upload, mpsc::Receiver<Piece>) {
         let (pieces, taken) = mpsc::channel(PIECES_MAX);
         (Upload { pieces, held: None }, taken)
     }
 
-    /// Moves one piece; false when there is no more to move, because the body is over or nobody takes it any more.
-    /// Cancel-safe.
+    /// Moves one piece. False after the last piece, and when the fetch takes no more. Cancel-safe.
     pub async fn step<S: ClientStream>(&mut self, stream: &mut S) -> Result<bool, BodyEnd> {
         if self.held.is_none() {
             self.held = Some(stream.next_body_piece().await?);

@@ -1,4 +1,4 @@
-//! Why a request was answered as it was: one cause for each that goes to an origin, and notes for those who explain.
+//! Why a request was answered as it was: the one cause of each request to an origin, and notes for `explain`.
 
 use crate::record::{Cause, Detail, Notes, Record, Variant};
 use larder_cache::cache::{Absent, Cache, Disk, Fate, Found, Joins, Peek};
@@ -8,7 +8,7 @@ use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use std::rc::Rc;
 
-/// Notes what was found, and gives the cause that counts should an origin be asked.
+/// Notes the result of a lookup in the record, and gives the cause that is counted if an origin is asked.
 pub(super) fn note(
     cache: &Cache,
     key: &[u8],
@@ -42,7 +42,7 @@ pub(super) fn note(
     }
 }
 
-/// A fetch begins.
+/// Notes in the record that a fetch begins.
 pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     record.trail.cause = Some(cause);
     record.leads(notes);
@@ -51,19 +51,19 @@ pub(super) fn begins(record: &mut Record, cause: Cause, notes: &Rc<Notes>) {
     }
 }
 
-/// Why what is known of a key does not answer a request.
+/// Why the responses that are stored under a key do not answer a request.
 pub fn of(peek: &Peek, asked: &Asked, now: Stamp, settings: &policy::Settings) -> Cause {
     let terms = peek.selected().and_then(|stored| stored.head.terms.as_ref());
     match terms.map(|terms| policy::usable(terms, asked, now, settings)) {
         Some(Usable::Validate(why)) => of_validation(why, peek),
-        // It could have been answered: it was not read in the end.
+        // A stored response could have been used, but its body could not be read.
         Some(_) => Cause::Lost,
         None if !peek.variants.is_empty() => Cause::Vary,
         None => of_nothing(peek),
     }
 }
 
-/// Whether the store is asked in vain because of the last answer.
+/// Whether the last answer under this key was not stored, so that a request is passed on by itself.
 pub fn is_passed(peek: &Peek, joins: Joins) -> bool {
     joins != Joins::No && peek.not_stored.is_some()
 }
@@ -73,7 +73,7 @@ fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
         ValidateWhy::RequestNoCache | ValidateWhy::RequestMaxAge | ValidateWhy::RequestMinFresh => Cause::Request,
         ValidateWhy::NoCache => Cause::NoCache,
         ValidateWhy::Stale | ValidateWhy::MustRevalidate | ValidateWhy::Clock => {
-            // A validation since then counts more than the purge.
+            // A response that was validated after the purge is merely stale.
             let received = peek.selected().map(|stored| stored.head.received);
             let purged = peek.fate.is_some_and(|(fate, at)| fate == Fate::Expired && Some(at) >= received);
             if purged { Cause::Purged } else { Cause::Stale }
@@ -81,7 +81,8 @@ fn of_validation(why: ValidateWhy, peek: &Peek) -> Cause {
     }
 }
 
-/// Nothing is stored under a key. What became of it is older than what the last answer said.
+/// The cause of a miss under whose key nothing is stored. A last answer that was not stored is newer than the fate of the
+/// response that was stored before it.
 fn of_nothing(peek: &Peek) -> Cause {
     if peek.not_stored.is_some() {
         return Cause::NotStored;

@@ -1,4 +1,4 @@
-//! Sends a request to an origin and waits for the final head; interim heads and the request's body on the way.
+//! Sends a request to an origin and waits for the final head. Passes interim heads on and sends the request's body meanwhile.
 
 use super::Fetch;
 use crate::client::Client;
@@ -24,7 +24,7 @@ pub(super) struct OriginAnswer {
 pub(super) struct Uplink {
     pieces: mpsc::Receiver<Piece>,
     chunked: bool,
-    /// Taken from the client and not yet sent.
+    /// Bytes that were taken from the client and are not sent yet.
     unsent: Unsent,
     over: bool,
 }
@@ -37,7 +37,7 @@ impl Uplink {
         Uplink { pieces, chunked, unsent: framed(head, Bytes::new(), b""), over: false }
     }
 
-    /// Sends until the body is over. Cancel-safe: what was not sent is sent by the next call.
+    /// Sends until the body is over. Cancel-safe: the next call sends the bytes that this one did not.
     async fn send(&mut self, sender: &mut Sender<'_>) -> Result<(), UpstreamFault> {
         loop {
             sender.send(&mut self.unsent).await?;
@@ -143,8 +143,8 @@ impl Fetch {
         }
     }
 
-    /// Sends the body while watching for an early answer (RFC 9112 section 9.3). What is not sent by then is sent
-    /// while the answer's body comes.
+    /// Sends the body while watching for an early response (RFC 9112 section 9.3). The rest of it is sent while the response's
+    /// body comes.
     async fn exchange(&self, connection: &mut Connection, uplink: &mut Uplink) -> Result<ResponseHead, UpstreamFault> {
         let (sender, mut receiver) = connection.split_mut();
         let mut sender = Some(sender);
@@ -158,7 +158,7 @@ impl Fetch {
                         }
                     }
                     Err(fault) if fault.kind == UpstreamFaultKind::ClientGone => return Err(fault),
-                    // An origin that refuses a body answers and then closes: its answer counts more.
+                    // An origin that refuses a body answers and then closes; its answer is worth more than this fault.
                     Err(fault) => {
                         broken = Some(fault);
                         sender = None;
@@ -188,7 +188,7 @@ pub(super) async fn send_all(uplink: &mut Uplink, sender: Option<&mut Sender<'_>
     }
 }
 
-/// Nobody asked for another protocol here; an origin that switches all the same is at fault (RFC 9110 section 15.2.2).
+/// Refuses a 101: no fetch offers to upgrade, so the origin is at fault (RFC 9110 section 15.2.2).
 fn usable_head(head: ResponseHead) -> Result<ResponseHead, UpstreamFault> {
     if head.status != 101 {
         return Ok(head);

@@ -1,5 +1,5 @@
-//! A fetch in the hands of the client that began it: until the head of the answer is here it has no task of its own, so
-//! that a short answer takes one turn of one task from the origin's socket to the client's.
+//! A fetch that runs within the task of the client that began it. It has no task of its own until the response's head is here,
+//! so that a short response takes one poll of one task from the origin's socket to the client's (decision 015).
 
 use crate::env::Env;
 use crate::upstream::{AskedOrigin, Unread};
@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
-/// A fetch that goes on while its client waits in [`AttachedFetch::beside`]. Dropped before its end it becomes a task, as long as
-/// somebody wants it: others may follow it, and what is left of a body comes at its own pace.
+/// A fetch that goes on while its client waits in [`AttachedFetch::beside`]. If it is dropped before its end it becomes a task,
+/// which goes on while others follow it, the client still reads the body, or the store wants it.
 #[must_use]
 pub struct AttachedFetch {
     run: Option<Run>,
@@ -27,7 +27,7 @@ impl AttachedFetch {
         AttachedFetch { run: Some(run), left: Some(Left { watch, asks, leave: None }), env }
     }
 
-    /// Does something for the client while the fetch goes on. The fetch has the first turn: `work` sees what it brought.
+    /// Runs `work` for the client while the fetch goes on. The fetch is polled first, so that `work` sees its news at once.
     pub async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|cx| {
@@ -37,7 +37,7 @@ impl AttachedFetch {
         .await
     }
 
-    /// A fetch that meets a broken invariant ends as one that is given up: its readers are told, its client among them.
+    /// Polls the fetch. One that meets a broken invariant ends as if it had been given up: dropping its writer tells all readers.
     fn advance(&mut self, cx: &mut Context<'_>) {
         let Some(mut run) = self.run.take() else { return };
         match catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx))) {
@@ -65,12 +65,12 @@ impl Drop for AttachedFetch {
 struct Left {
     watch: Watch,
     asks: AskedOrigin,
-    /// That it may go on although nobody reads it.
+    /// The permit to go on although nobody reads the response.
     leave: Option<Unread>,
 }
 
 impl Left {
-    /// Whether somebody wants it still: a client, or the store while not too many fetches go on for the store alone.
+    /// Whether a client still wants the response, or the store does and not too many fetches go on for the store alone.
     fn goes_on(&mut self, cx: &Context<'_>) -> bool {
         match self.watch.wanted(cx) {
             Wanted::Read => {

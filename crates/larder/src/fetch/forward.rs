@@ -6,12 +6,12 @@ use crate::rules::{Ask, Route};
 use larder_wire::{Fields, Method, RequestHead, encode, hop};
 use std::net::SocketAddr;
 
-/// What is added to most requests on their way: where they come from, and by whom.
+/// Room for the fields that most requests get in addition: `Via`, and the forwarding fields of a site.
 const ADDED_BYTES: usize = 192;
 const ADDED_LINES: usize = 4;
 
-/// The request's fields with those that we own: `Host`, `Via`, the forwarding fields of a site, the place in a trace; without
-/// those of the client's connection.
+/// The request's fields without those of the client's connection, and with Larder's own: `Host`, `Via`, the forwarding fields
+/// of a site, the context of a trace.
 pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, notes: &Notes) -> Fields {
     let mut fields = request.fields.with_room(ADDED_BYTES, ADDED_LINES);
     hop::strip(&mut fields);
@@ -36,10 +36,10 @@ pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, 
     fields
 }
 
-/// Fields by which proxies tell an origin another scheme, host, port or path than the request itself names. An origin that
-/// believes them answers for another URL than the one in the key, so none of a client reaches a site's origin.
+/// Whether a field tells an origin another scheme, host, port or path than the request line and `Host`. An origin that believes
+/// such a field answers for another URL than that of the key, so these fields of clients are not forwarded to a site's origin.
 fn tells_url(name: &str) -> bool {
-    // Most names are told from these by their beginnings.
+    // The first bytes rule out most names.
     let rest = match name.as_bytes() {
         [b'x' | b'X', b'-', rest @ ..] => rest,
         [b'f' | b'F', ..] => return is_any(name.as_bytes(), &["Forwarded", "Front-End-Https"]),
@@ -70,7 +70,7 @@ fn is_any(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
-/// RFC 9110 section 7.6.2.
+/// Decrements `Max-Forwards` (RFC 9110 section 7.6.2).
 fn lower_max_forwards(method: &Method, fields: &mut Fields) {
     if !matches!(method, Method::Trace | Method::Options) {
         return;

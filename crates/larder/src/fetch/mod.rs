@@ -1,8 +1,8 @@
-//! Asks an origin and fills an entry with the answer: the server side of the meeting place.
+//! Sends a request to an origin and fills an entry with the response.
 //!
-//! A fetch goes on by itself: as a task of its own, or, until its head is here, within the task of the client that waits
-//! for it ([`AttachedFetch`]). It outlives that client when [`Writer::room`] says so, and knows it only as the sender of a request
-//! body.
+//! A fetch runs within the task of the client that waits for it until the response's head is here ([`AttachedFetch`]), and in a
+//! task of its own after that. It goes on without the client for as long as [`Writer::room`] gives room, and knows the client
+//! only as the sender of a request body.
 
 use crate::box_in_place::box_in_place;
 use crate::clock;
@@ -42,37 +42,37 @@ pub use part::{Refill, asks_part};
 
 /// One request to an origin.
 pub struct Fetch {
-    /// The worker that fetches.
+    /// The context of the worker.
     pub env: Rc<Env>,
-    /// What for, and where.
+    /// The URL, and the route to its origin.
     pub ask: Ask,
     /// The request as the client sent it; the rules of RFC 9111 look at this one.
     pub request: Rc<RequestHead>,
-    /// Who sent it.
+    /// The address of the client.
     pub client: SocketAddr,
-    /// It came through the listener of a `larder run`.
+    /// The request came through the listener of a `larder run`.
     pub for_run: bool,
-    /// How it is changed on the way.
+    /// What the origin is asked for, and for whom.
     pub kind: FetchKind,
-    /// Where the answer goes.
+    /// Writes the response into its entry.
     pub writer: Writer,
     /// The hole of a stored response that the answer is to fill.
     pub fill: Option<Fill>,
-    /// The pieces of the request's body, and what is known of its length.
+    /// The pieces of the request's body, and its length as far as it is known.
     pub body: Option<(mpsc::Receiver<Piece>, RequestBody)>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
     /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
     pub silent_for: Option<Duration>,
-    /// What is noted of it, for those who explain.
+    /// Notes for the record of the request and for `explain`.
     pub notes: Rc<Notes>,
 }
 
-/// Interim heads on their way to the client, which looks for them after each turn of the fetch.
+/// Interim heads on their way to the client. The client's task looks for them after each poll of the fetch.
 #[derive(Debug, Default)]
 pub struct Interim(RefCell<VecDeque<ResponseHead>>);
 
-/// Interim heads that wait for the client; more are dropped, for they are hints.
+/// Interim heads that may wait for the client. Further ones are dropped: they are only hints.
 const INTERIM_MAX: usize = 4;
 
 impl Interim {
@@ -83,22 +83,22 @@ impl Interim {
         }
     }
 
-    /// The one that came first of those that wait.
+    /// Takes the first of the heads that wait.
     pub fn next(&self) -> Option<ResponseHead> {
         self.0.borrow_mut().pop_front()
     }
 }
 
-/// What a request is for; decides what of it the origin sees, and what becomes of the answer.
+/// The purpose of a fetch: decides about the fields that the origin gets, and whether the response may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchKind {
-    /// The whole object, for the store and whoever follows: ranges and conditions of the client stay here.
+    /// The whole object, for the store and for all who follow. The client's ranges and conditions are not sent.
     Share,
-    /// The part that the client asked for first, for the store and whoever follows.
+    /// The first range that the client asks for, for the store and for all who follow.
     Part,
-    /// What is missing of a stored response; the answer may also be a new one, for the store.
+    /// A hole of a stored response. The origin may also answer with a new response, which is stored.
     Hole,
-    /// What the client asked, word for word; the answer is for it alone.
+    /// The client's request unchanged. The response is for this client alone.
     Relay,
 }
 
@@ -113,22 +113,23 @@ impl FetchKind {
         }
     }
 
-    /// The answer may be stored.
+    /// Whether the response may be stored.
     fn is_shared(self) -> bool {
         self != FetchKind::Relay
     }
 
-    /// What is stored may stand in for the answer; what is missing of it can't stand in for itself.
+    /// Whether a stored response may be validated by this fetch, or be sent if it fails. One with a hole that is being fetched
+    /// can't.
     fn is_for_whole(self) -> bool {
         matches!(self, FetchKind::Share | FetchKind::Part)
     }
 }
 
-/// Whether an answer may have to do with what is stored.
+/// Whether a response may be stored or change what is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keepable {
     Yes,
-    /// It comes from an address that is closed to other clients.
+    /// No: it comes from an address that other clients may not reach.
     No,
 }
 
@@ -142,12 +143,12 @@ pub fn attach(fetch: Box<Fetch>) -> AttachedFetch {
     }
 }
 
-/// Begins a fetch behind an answer, as a task of its own.
+/// Begins a fetch that no client waits for, as a task of its own.
 pub fn start_detached(fetch: Box<Fetch>) {
     drop(attach(fetch));
 }
 
-/// The same for a fetch that has a place in a trace.
+/// Runs a fetch of a sampled request, and ends its span.
 async fn run_traced(fetch: Box<Fetch>) {
     let (env, notes) = (Rc::clone(&fetch.env), Rc::clone(&fetch.notes));
     let (method, url) = (fetch.request.method.clone(), fetch.ask.url_at_origin());
@@ -177,7 +178,7 @@ async fn run(mut fetch: Box<Fetch>) {
                 false => fetch.writer.redirect_alone(&validated.entry, validated.own),
             };
         }
-        // It names nothing that is stored here: the whole is asked for.
+        // The 304 names no response that is stored here, so the whole object is requested.
         answer.connection.release();
         answer = match fetch.ask_anew().await {
             Ok(answer) => answer,
@@ -197,7 +198,7 @@ async fn run(mut fetch: Box<Fetch>) {
             part::Filled::AskAgain => {
                 drop(answer);
                 if fetch.writer.readers() == 0 {
-                    // It was for the rest of an answer that has begun: that one has been told.
+                    // The hole was for an answer that has begun, which was told that its rest does not come.
                     return;
                 }
                 fetch.kind = FetchKind::Part;
@@ -221,14 +222,14 @@ async fn run(mut fetch: Box<Fetch>) {
     let keepable = fetch.keepable(&connection);
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
     if sink.readers() > 1 {
-        // Everybody gets the head before the body takes the worker's time.
+        // All who wait get the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
     pour(sink, connection, uplink).await.unwrap_or_else(|word| notes.broke_off(word));
 }
 
 impl Fetch {
-    /// Sends the request once more, as it is to be by now.
+    /// Sends the request a second time, with the fields for its present `kind`.
     async fn ask_anew(&mut self) -> Result<OriginAnswer, UpstreamFault> {
         let fields = self.fields_for_origin();
         Box::pin(self.ask_origin(&fields)).await
@@ -251,7 +252,7 @@ impl Fetch {
         fields
     }
 
-    /// Whether what came by this connection may be stored for all clients, or change what is stored.
+    /// Whether a response on this connection may be stored for all clients, or change what is stored.
     fn keepable(&self, connection: &Connection) -> Keepable {
         let is_closed = connection.peer().is_some_and(|peer| !reach::may_keep(&self.ask.url.host, peer.ip()));
         match self.ask.route {
@@ -272,7 +273,7 @@ impl Fetch {
         permitted.then(|| entry.clone())
     }
 
-    /// What is stored under this key.
+    /// The responses that are stored under this key.
     fn stored(&self) -> impl Iterator<Item = (&PinnedEntry, &ResponseHead, &Terms)> {
         let candidates = self.writer.candidates().iter();
         candidates.filter_map(|(entry, kept)| Some((entry, &kept.head, kept.terms.as_ref()?)))
@@ -285,7 +286,7 @@ impl Fetch {
         self.stored().filter(|(_, _, terms)| terms.answers(&self.request))
     }
 
-    /// The origin has another answer now, one that is not stored: the stored one is not served any more.
+    /// Drops the stored responses that this request selects: the origin has a newer one, which is not stored.
     fn forget_selected(&self) {
         for (entry, kept) in self.writer.candidates() {
             if kept.terms.as_ref().is_some_and(|terms| terms.answers(&self.request)) {
@@ -294,7 +295,7 @@ impl Fetch {
         }
     }
 
-    /// The answer to a HEAD says something of what a GET brought (RFC 9111 section 4.3.5).
+    /// Updates or invalidates a stored response by the answer to a HEAD (RFC 9111 section 4.3.5).
     fn learn_from_head(&self, head: &ResponseHead, times: Times) {
         let cache = &self.env.common.cache;
         let Some((entry, kept)) = cache.stored(self.writer.key().text(), &self.request) else { return };
@@ -320,13 +321,13 @@ impl Fetch {
         }
     }
 
-    /// What the answer says of the object holds for others too: not, where the one who asked has authenticated and the answer
-    /// does not say so (RFC 9111 section 3.5).
+    /// Whether a response may change what other clients get. One to an authenticated request may not, unless it says that it is
+    /// for all (RFC 9111 section 3.5).
     fn speaks_for_all(&self, head: &ResponseHead) -> bool {
         policy::may_update(&self.request, head, self.policy()) != Err(NotStored::Authorization)
     }
 
-    /// The rules for this fetch: a site is close to its origin, as a CDN is; a run wants everything the second time.
+    /// The caching rules for this fetch.
     fn policy(&self) -> &policy::Settings {
         policy_of(&self.env.common, &self.ask.route, self.for_run)
     }
@@ -369,23 +370,23 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
     fetch.writer.fail(failure(fault));
 }
 
-/// What a fault upstream means for the client.
+/// The status, word and detail that a client and the record get for a fault upstream.
 pub fn failure(fault: &UpstreamFault) -> Failure {
     Failure { status: fault.status(), word: fault.kind.as_str(), detail: fault.to_string().into() }
 }
 
-/// What a 304 came to.
+/// The result of a 304.
 struct Validated {
     /// The stored response that answers the request.
     entry: PinnedEntry,
-    /// Its head for the one who asked.
+    /// The head for the client that asked.
     own: StoredHead,
-    /// What is stored was renewed, so that it answers others too.
+    /// The stored response was updated, so that it answers other clients too.
     for_all: bool,
 }
 
-/// A 304: the stored responses that it names are answers still, with fields brought up to date (RFC 9111 section
-/// 4.3.4). Gives the one that answers this request, if one does.
+/// Updates the stored responses that a 304 selects (RFC 9111 section 4.3.4). Gives the one that answers this request, if one
+/// does.
 fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
     if fetch.keepable(&answer.connection) == Keepable::No {
         return None;
@@ -416,7 +417,7 @@ fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
     Some(Validated { entry: chosen.clone(), own: own(stored_of_chosen, head), for_all })
 }
 
-/// False when the 304 is for the one who asked alone.
+/// Updates one stored response by a 304; false when the 304 is for this client alone.
 fn renew(
     fetch: &Fetch,
     entry: &PinnedEntry,
@@ -434,21 +435,22 @@ fn renew(
     let cache = &fetch.env.common.cache;
     fetch.notes.keeping.replace(Some(Keeping::Not(why)));
     cache.mark_pass(fetch.writer.key().text(), times.received, why);
-    // What is for one user says nothing of what others have; what forbids to keep it says it to all.
+    // A 304 for one user must not change what others get. One for all that forbids storing removes the stored response.
     if policy::may_update(&fetch.request, head, fetch.policy()).is_ok() {
         cache.drop_entry(entry);
     }
     false
 }
 
-/// Servers that compress on the fly call the result `W/"x"` in a 200 and `"x"` in the 304 for it. They were asked by
-/// that weak tag, with the same request fields, so their 304 means that stored response; its own tag stays.
+/// Servers that compress on the fly send `W/"x"` with a 200 and `"x"` with the 304 for it. The request had the weak tag and
+/// the same fields as before, so the 304 means that stored response, which keeps its own tag.
 fn is_weakly_named(terms: &Terms, head: &ResponseHead) -> bool {
     let said = ETag::of(&head.fields);
     said.is_some_and(|said| terms.etag.as_ref().is_some_and(|own| own.weak_eq(&said)))
 }
 
-/// Publishes the head: stored and shared, or for the one who asked. The body goes to what it gives back.
+/// Decides whether the response is stored, and publishes its head: for the store and all who follow, or for this client alone.
+/// The body goes to the sink that is returned.
 fn publish(
     mut fetch: Box<Fetch>,
     mut head: ResponseHead,
@@ -463,7 +465,7 @@ fn publish(
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
         FetchKind::Relay => Storable::No(NotStored::Method),
-        // Nobody asked for a part.
+        // A 206 to a request without a range.
         FetchKind::Share | FetchKind::Hole if head.status == 206 => Storable::No(NotStored::Partial),
         _ => policy::storable(&fetch.request, &head, times, settings),
     };
@@ -492,7 +494,7 @@ fn publish(
     Some(Sink::Entry(fetch.writer))
 }
 
-/// The head as it is kept, and as the first client gets it.
+/// The head as it is stored, with a second one for the client that asked where that one gets more fields.
 fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> StoredHead {
     let mut kept = policy::kept_head(&head, settings);
     hop::strip(&mut head.fields);
@@ -505,7 +507,7 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
     if withheld { kept.with_head_for_asker(head) } else { kept }
 }
 
-/// Publishes a head whose answer is for the one who asked, and remembers that.
+/// Publishes a head for this client alone, and remembers under the key that the response was not stored.
 fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
@@ -546,7 +548,7 @@ pub fn is_trouble(status: u16) -> bool {
     matches!(status, 500 | 502 | 503 | 504)
 }
 
-/// Takes over an answer that somebody else asked for, to be passed on to the one reader of `writer`.
+/// Passes a response on to the one reader of `writer` whose request was sent elsewhere (by `exchange::leave`).
 pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection, asked: &Method) {
     let declared = declared_length(&head, asked, connection.framing());
     let received = clock::now();
@@ -555,7 +557,7 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     state_length(&mut head, declared, asked);
     writer.pass(StoredHead::passing(head, None, received), declared);
     tokio::task::spawn_local(async {
-        // Who reads it is told by the entry.
+        // The entry tells its reader of a fault.
         let _ = pour(Sink::Entry(writer), connection, None).await;
     });
 }

@@ -1,9 +1,9 @@
-//! Parts of an object: what is asked of the origin for them, and what its answers mean (RFC 9110 sections 13.1.5, 14 and
+//! Parts of an object: the requests to the origin for them, and the meaning of its responses (RFC 9110 sections 13.1.5, 14 and
 //! 15.3.7).
 //!
-//! The rule for what is fetched: a client's range of an object that is not stored goes to the origin as it is asked (the
-//! first of several), and so does each hole of a stored one, guarded by `If-Range`. When at least half of an object
-//! is here after an answer and not more than `abandoned_bytes_max` are missing, the rest is fetched behind it.
+//! The rule: a client's range of an object that is not stored is requested from the origin (the first range, if there are
+//! several), and so is each hole of a stored object, with `If-Range`. When at least half of an object is stored after an answer
+//! and not more than `abandoned_bytes_max` are missing, the rest is fetched in the background.
 
 use super::{Fetch, FetchKind, Keepable, OriginAnswer, start_detached};
 use crate::env::Env;
@@ -19,20 +19,20 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// True when the request is for a part of an object, and asking for that part is enough.
+/// Whether a request has a range, and its first one is not the whole object (`bytes=0-`): then only that part is fetched.
 pub fn asks_part(request: &RequestHead) -> bool {
     let Some(specs) = request.fields.get("Range").and_then(range::parse_range) else { return false };
     specs[0] != RangeSpec::From(0)
 }
 
-/// No conditions and no ranges.
+/// Removes conditions and ranges, to request the whole object.
 pub(super) fn ask_whole(fields: &mut Fields) {
     for name in ["Range", "If-Range", "If-None-Match", "If-Modified-Since"] {
         fields.remove(name);
     }
 }
 
-/// The first range that the client asks for: the length is not known yet, so several can't be put together.
+/// Requests the first range that the client asks for: while the length is unknown, several can't be combined.
 pub(super) fn ask_first(fields: &mut Fields) {
     fields.remove("If-None-Match");
     fields.remove("If-Modified-Since");
@@ -45,7 +45,7 @@ pub(super) fn ask_first(fields: &mut Fields) {
     fields.set("Range", first);
 }
 
-/// The bytes of a hole, as long as they are of the same representation (RFC 9110 sections 13.1.1 and 13.1.5).
+/// Requests the bytes of a hole, on condition that the representation is the same (RFC 9110 sections 13.1.1 and 13.1.5).
 pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
     let Some(terms) = fill.entry().stored_head().and_then(|kept| kept.terms.clone()) else { return };
     let hole = fill.hole();
@@ -54,7 +54,7 @@ pub(super) fn ask_hole(fields: &mut Fields, fill: &Fill) {
         (Some(etag), _) => {
             let mut tag = Vec::new();
             etag.write_to(&mut tag);
-            // An origin that knows `If-Match` says 412 to it when the object has changed, rather than sending all of it.
+            // By `If-Match` an origin answers 412 when the object has changed, rather than sending all of it.
             fields.set("If-Match", &tag);
             fields.set("If-Range", tag);
         }
@@ -69,38 +69,38 @@ pub(super) fn whole_of(head: &ResponseHead) -> Option<(Range<u64>, u64)> {
     Some((part.range(), part.len?))
 }
 
-/// What the answer to a request for a hole means.
+/// The meaning of the response to a request for a hole.
 pub(super) enum Filled {
-    /// These are its bytes, and this is the head of the object for the one who asked.
+    /// The bytes of the hole follow; with the head of the object for this client.
     By(Box<(Fill, StoredHead)>),
-    /// The origin has another representation now, or no object: this answer takes the place of what is stored.
+    /// The origin has another representation now, or no object: this response replaces the stored one.
     ByAnother,
-    /// The answer is of no use: what is stored is void, or the bytes are for the one who asked alone.
+    /// The response can't be used: the stored one is void, or the bytes are for this client alone.
     AskAgain,
 }
 
-/// A new object that is not longer is taken whole where a part of it was asked for.
+/// The longest new object that is taken whole where only a part of it was asked for.
 const WHOLE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Reads the answer to a request for a hole.
 pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Filled {
     let times = answer.times;
-    // Its time is that of its arrival where the origin says none, as for every other answer (RFC 9110 section 6.6.1): a time
-    // of change is a strong validator beside it only.
+    // A response without `Date` gets that of its arrival (RFC 9110 section 6.6.1): `Last-Modified` is a strong validator only
+    // together with a `Date`.
     let mut head = answer.head.clone();
     policy::dated(&mut head, times.received);
     let head = &head;
     let entry = fill.entry().clone();
     let keepable = fetch.keepable(&answer.connection);
-    // An answer that has begun goes on with these bytes: it can't be begun anew.
+    // Without readers the hole belongs to an answer that has begun, which can't be begun again with another representation.
     let may_ask_again = fetch.writer.readers() > 0;
     let is_refused = head.status == 206 && may_ask_again && is_refused(fetch, &entry, head, times);
     if is_refused && keepable != Keepable::No {
         fetch.env.common.cache.drop_entry(&entry);
     }
     if is_refused || keepable == Keepable::No || !fetch.speaks_for_all(head) {
-        // Others who wait for these bytes ask for themselves. The rest of an answer that has begun is not to be had: who
-        // reads it would ask for it again and again.
+        // Other requests that wait for these bytes fetch them for themselves. An answer that has begun fails instead: its reader
+        // would request the same hole again and again.
         if fetch.writer.readers() > 0 {
             fill.give_back();
         }
@@ -110,7 +110,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     let cache = &fetch.env.common.cache;
     match head.status {
         206 => {
-            // The head is renewed before those who wait are woken, so that they see its age.
+            // The head is updated before waiting readers are woken, so that they see its age.
             if let Some((bytes, _)) = whole_of(head).filter(|_| continues(&entry, head))
                 && let Some(own) = renew(fetch, &entry, head, times)
                 && fill.confirm(&bytes)
@@ -126,7 +126,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
         }
         200 => {
             cache.drop_entry(&entry);
-            // A part of the new one is enough for who asks for a part, unless all of it is short.
+            // A request for a part gets only a part of the new object, unless the object is short.
             let short = head.fields.text("Content-Length").and_then(|length| length.parse().ok());
             let short = short.is_some_and(|length: u64| length <= WHOLE_BYTES_MAX);
             if short || !asks_part(&fetch.request) { Filled::ByAnother } else { Filled::AskAgain }
@@ -139,7 +139,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     }
 }
 
-/// The stored head as [`policy::may_combine`] wants it: with its length.
+/// The stored head with its `Content-Length`, as [`policy::may_combine`] needs it.
 fn stored_head(entry: &Entry, kept: &StoredHead) -> ResponseHead {
     let mut head = kept.head.clone();
     if let Some(length) = entry.length() {
@@ -152,20 +152,20 @@ fn continues(entry: &Entry, head: &ResponseHead) -> bool {
     entry.stored_head().is_some_and(|kept| policy::may_combine(&stored_head(entry, &kept), head))
 }
 
-/// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for the one
-/// who asked alone, and those who wait for them too ask for themselves.
+/// Whether a part says that the object may not be stored any more (`private`, `no-store`, …). Then its bytes are for this
+/// client alone, and other requests that wait for them fetch them for themselves.
 fn is_refused(fetch: &Fetch, entry: &Entry, head: &ResponseHead, times: Times) -> bool {
     let kept = entry.stored_head();
     let Some((kept, terms)) = kept.as_ref().and_then(|kept| Some((kept, kept.terms.as_ref()?))) else { return false };
     let stored = stored_head(entry, kept);
-    // What an answer says because of who asked says nothing of what others have.
+    // A response that depends on the authenticated user must not change what others get.
     policy::may_update(&fetch.request, head, fetch.policy()).is_ok()
         && policy::may_combine(&stored, head)
         && policy::completed(&fetch.request, (&stored, terms), head, times, fetch.policy()).is_err()
 }
 
-/// Brings the stored head up to date (RFC 9111 section 3.4), and gives the one for who asked. A part that sets a cookie
-/// brings its bytes, which the validator vouches for, and its age: all fields stay what they were.
+/// Updates the stored head by a part (RFC 9111 section 3.4), and gives the head for this client. Of a part with `Set-Cookie`
+/// only its bytes, which the validator vouches for, and its age are used: the stored fields stay as they are.
 fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) -> Option<StoredHead> {
     let kept = entry.stored_head()?;
     let terms = kept.terms.as_ref()?;
@@ -182,48 +182,48 @@ fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) 
             let older = Terms { received: times.received, initial_age: own_terms.initial_age, ..terms.clone() };
             entry.renew(StoredHead::new(kept.head.clone(), Some(older), times.received), fetch.writer.epoch());
         }
-        // It is the answer to those who asked before; nobody else gets it.
+        // Requests that already have the entry get these bytes, no later one does.
         Err(_) => fetch.env.common.cache.drop_entry(entry),
     }
     Some(StoredHead::new(own, Some(own_terms), times.received))
 }
 
-/// All that it takes to ask for more of an object while it is delivered.
+/// The means to fetch more of an object while it is delivered.
 pub struct Refill {
-    /// The worker that fetches.
+    /// The context of the worker.
     pub env: Rc<Env>,
-    /// What for, and where.
+    /// The URL, and the route to its origin.
     pub ask: Ask,
     /// The request that met the hole.
     pub request: Rc<RequestHead>,
-    /// Who sent it.
+    /// The address of the client.
     pub client: SocketAddr,
-    /// It came through the listener of a `larder run`.
+    /// The request came through the listener of a `larder run`.
     pub for_run: bool,
 }
 
 impl Refill {
-    /// Has a hole filled, behind whoever waits for it. False when it can't be.
+    /// Begins to fill a hole, in a task of its own; false when that is not possible.
     pub fn begin(&self, entry: &PinnedEntry, hole: &Range<u64>) -> bool {
         let Some(fetch) = self.fetch(entry, hole) else { return false };
         start_detached(fetch);
         true
     }
 
-    /// Has the rest of an object fetched when the rule says that it pays.
+    /// Begins to fetch the rest of an object where the rule at the top of this file says so.
     pub fn begin_rest(self: Box<Refill>, entry: PinnedEntry) {
-        // So it is for nearly all, and a task costs more than the question.
+        // Nearly every object is whole, and this check costs less than a task.
         if entry.is_whole() || !entry.is_mendable() {
             return;
         }
         tokio::task::spawn_local(async move {
             let bytes_max = self.env.common.cache.settings().abandoned_bytes_max;
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
-                // Nobody waits for it.
+                // Nobody waits for these bytes, so the fetch needs a permit.
                 let Some(_leave) = self.env.upstreams.asked(self.ask.connects_to()).unread() else { return };
                 let Some(fetch) = self.fetch(&entry, &hole) else { return };
                 Box::pin(super::run(fetch)).await;
-                // It was not filled: the origin is in trouble, or has something else now.
+                // The hole was not filled: the origin is in trouble, or has another representation.
                 if entry.worthwhile_hole(bytes_max).is_some_and(|still| still.start <= hole.start) {
                     return;
                 }

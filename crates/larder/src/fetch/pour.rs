@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// Where the pieces of a body go.
 pub(super) enum Sink {
-    /// Into an entry, from its start on.
+    /// An entry, from its start on.
     Entry(Writer),
-    /// Into a hole of one.
+    /// A hole of an entry.
     Hole(Fill, Arc<Cache>),
 }
 
 impl Sink {
-    /// How many wait for it.
+    /// The number of readers.
     pub(super) fn readers(&self) -> usize {
         match self {
             Sink::Entry(writer) => writer.readers(),
@@ -40,7 +40,7 @@ impl Sink {
         }
     }
 
-    /// All that was asked for has come, whether the origin has said so or not.
+    /// Whether a hole is filled, even if the origin sends more.
     fn is_full(&self) -> bool {
         matches!(self, Sink::Hole(fill, _) if fill.is_full())
     }
@@ -56,7 +56,7 @@ impl Sink {
         }
     }
 
-    /// Gives the word for the fault.
+    /// Fails the entry or the hole; gives the word for the fault.
     fn fail(self, fault: &UpstreamFault) -> &'static str {
         match self {
             Sink::Entry(writer) => writer.fail(failure(fault)),
@@ -66,8 +66,8 @@ impl Sink {
     }
 }
 
-/// Carries the body; what is left of the request's body goes the other way meanwhile. The error is the word for what
-/// broke the answer off.
+/// Carries the body to its end, and the rest of the request's body to the origin meanwhile. The error is the word for the fault
+/// that broke the response off.
 pub(super) async fn pour(
     mut sink: Sink,
     mut connection: Connection,
@@ -93,7 +93,7 @@ pub(super) async fn pour(
     }
 }
 
-/// The connection is not used again: whether the origin read the whole request, nobody knows.
+/// Carries both bodies. The connection is not reused, because it is not known whether the origin read the whole request.
 async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<Uplink>) -> Result<(), &'static str> {
     let (sender, mut receiver) = connection.split_mut();
     let mut sender = Some(sender);
@@ -117,7 +117,7 @@ async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<U
     }
 }
 
-/// Cancel-safe. `Err(None)`: nobody wants any more.
+/// The next piece of the response's body; `Err(None)` when nobody wants the rest. Cancel-safe.
 async fn next_piece(sink: &mut Sink, receiver: &mut Receiver<'_>) -> Result<Option<Bytes>, Option<UpstreamFault>> {
     if sink.room().await == Room::Gone {
         return Err(None);

@@ -33,11 +33,11 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 pub struct Connection {
     /// The state that all connections of the worker share.
     pub space: Rc<Workspace>,
-    /// The facts that its requests are judged by.
+    /// The facts of this connection that its requests are judged by.
     pub peer: PeerFacts,
     /// Bytes that wait to be written.
     pub outbox: Outbox,
-    /// It counts as an open connection for as long as this lives.
+    /// The connection counts as open for as long as this lives.
     pub permit: Option<ConnectionPermit>,
     /// Its slot among the idle connections, for as long as it may be parked there.
     pub slot: Option<Slot>,
@@ -53,13 +53,13 @@ pub struct Connection {
     uploaded: u64,
     /// For how long the client was silent within this request's body.
     silent_millis: u32,
-    /// For how long it took nothing of its answers, less what it has earned since.
+    /// For how long the client took nothing of its answer, less the time that bytes taken since then have earned.
     stalled_millis: u32,
-    /// Requests of which the worker's list of clients does not know.
+    /// Requests that the worker's list of clients was not told of yet.
     unnoted: u8,
     flushes: u8,
     unsent_is_limited: bool,
-    /// A disk buffer, of which there are few, is free again as soon as the outbox is written.
+    /// The outbox holds one of the few disk buffers, so it is written before the next connection is served.
     pub flush_now: bool,
     /// Some of the final answer to the current request is in the outbox or went out.
     pub answer_began: bool,
@@ -69,7 +69,7 @@ pub struct Connection {
     version: Version,
     /// How the body of the current answer is framed.
     framed: Framed,
-    /// What becomes of the connection after the current answer.
+    /// How the connection goes on after the current answer.
     next: Next,
     /// When the first bytes of the head that is being read came.
     head_began: Option<Instant>,
@@ -86,9 +86,9 @@ pub enum End {
     Unfinished,
     /// A request was begun and not finished in time.
     Late,
-    /// The connection can be parked until the next request.
+    /// Nothing is under way: the connection can be parked until its next request.
     Idle,
-    /// Heads under way hold too much for so long a one.
+    /// The heads that are not whole yet take as much memory as they may.
     Crowded,
     /// The bytes are no request.
     Fault(Fault),
@@ -97,31 +97,31 @@ pub enum End {
 /// Bytes that may wait to be written before a connection stops collecting pipelined answers; most of them are the store's.
 const OUTBOX_BYTES_MAX: usize = 256 * 1024;
 
-/// The part of these that are bytes of the connection's own: heads and small bodies, some 40 answers. A client that
-/// pipelines and reads nothing pins so much memory.
+/// The limit of those bytes that are the connection's own: heads and small bodies, some 40 answers. A client that pipelines
+/// and reads nothing can pin this much memory.
 const OUTBOX_OWN_BYTES_MAX: usize = 32 * 1024;
 
-/// What is read at once where a head is expected. What a client pipelines beyond it waits in the kernel.
+/// The most that one read takes where a head is expected. Bytes that a client pipelines beyond it wait in the kernel.
 pub const HEAD_READ_BYTES_MAX: usize = 16 * 1024;
 
-/// Room for most heads.
+/// The first size of an inbox: room for most heads.
 const INBOX_BYTES: usize = 1024;
 
-/// A larger buffer is not worth keeping.
+/// The largest buffer that a worker keeps for the next connection, while it keeps no other.
 const LENT_BYTES_MAX: usize = 64 * 1024;
 
-/// So many small ones are kept: as many connections are answered before the first of them is written to.
+/// The number of small buffers that a worker keeps: as many connections as a batch answers before it writes.
 const LENT_MAX: usize = 32;
 
-/// What a small one has at most.
+/// The largest buffer that counts as small.
 const LENT_SMALL_BYTES_MAX: usize = 4 * 1024;
 
-/// After so many requests a connection that stays open is noted in between.
+/// After so many requests of one connection the worker's list of clients is told of them.
 const NOTED_REQUESTS: u8 = 32;
 
 impl Connection {
-    /// A connection on which nothing was read yet but `inbox`. Boxed: a task that hands it on would have a place for it
-    /// in each of its states.
+    /// A connection on which `inbox` was read already. It is boxed, because a future that passes it on by value would reserve
+    /// room for it in each of its states.
     pub fn new(space: Rc<Workspace>, peer: PeerFacts, wire: Wire, inbox: BytesMut) -> Box<Connection> {
         Box::new(Connection {
             timer: space.env.ticker.timer(),
@@ -152,8 +152,8 @@ impl Connection {
         })
     }
 
-    /// The next request. What is in the outbox is written first, unless the next request is here already:
-    /// pipelined requests are answered in one write.
+    /// The next request. The outbox is written first, unless that request is here already: pipelined requests are answered in
+    /// one write.
     pub async fn next_request(&mut self) -> Result<Request, End> {
         let mut head_under_way = HeadUnderWay::default();
         loop {
@@ -208,8 +208,8 @@ impl Connection {
         self.head_began = None;
     }
 
-    /// The next request of the bytes that were read just now, while nothing else waits to be read. Bytes that are no request,
-    /// or none yet, are left to [`Connection::next_request`].
+    /// Takes the next request out of bytes that were just read, while the inbox is empty. Bytes that are no request, or no whole
+    /// one yet, are left to [`Connection::next_request`].
     pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<Request> {
         let (space, scan) = (&self.space, &mut self.scan);
         match space.heads.read(self.peer.address, |before| scan.request_after(before, heard, &space.head_limits)) {
@@ -226,33 +226,33 @@ impl Connection {
         }
     }
 
-    /// A socket that is waited for by the runtime's poll can't be parked any more.
+    /// Gives up the slot of a connection whose socket is registered in the runtime's poll: it can't be parked any more.
     fn leave_idle_poll(&mut self) {
         if self.wire.free().is_none() {
             self.give_up_slot();
         }
     }
 
-    /// Some of a request's head was read, and no more.
+    /// Whether a part of a request's head was read.
     pub fn is_in_head(&self) -> bool {
         !self.inbox.is_empty() && self.upload.is_none()
     }
 
-    /// The connection will not be parked any more.
+    /// Frees the connection's slot: it will not be parked any more.
     pub fn give_up_slot(&mut self) {
         if let (Some(slot), Wire::Client(socket)) = (self.slot.take(), &self.wire) {
             slot.give_up(socket);
         }
     }
 
-    /// Keeps bytes that were read and not used up.
+    /// Puts bytes that were read and not used into the inbox.
     pub fn keep(&mut self, heard: &[u8]) {
         if !heard.is_empty() {
             self.inbox.extend_from_slice(heard);
         }
     }
 
-    /// Nothing is under way, and the socket can be waited for without a task.
+    /// Whether nothing is under way and the socket is not registered in the runtime's poll.
     fn may_be_parked(&mut self) -> bool {
         self.slot.is_some()
             && self.inbox.is_empty()
@@ -262,7 +262,7 @@ impl Connection {
             && self.wire.free().is_some()
     }
 
-    /// Gives back what an idle connection does not need.
+    /// Gives back the buffers that an idle connection does not need.
     pub fn park(&mut self) {
         self.flush_now = false;
         self.give_back_buffers();
@@ -271,12 +271,12 @@ impl Connection {
         }
     }
 
-    /// The socket, if it can be used without a wait.
+    /// The socket, if it is neither TLS nor registered in the runtime's poll.
     pub fn free(&mut self) -> Option<&mut Socket> {
         self.wire.free()
     }
 
-    /// Reads what is here.
+    /// Reads without a wait.
     pub fn read_now(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self.wire.free() {
             Some(socket) => socket.read_now(room),
@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Writes what waits to be written, as far as that needs no wait; says whether that was all.
+    /// Writes as much of the outbox as needs no wait; true when that was all.
     pub fn write_now(&mut self) -> io::Result<bool> {
         if self.outbox.is_empty() {
             return Ok(true);
@@ -296,14 +296,14 @@ impl Connection {
         }
     }
 
-    /// Closes the connection at once: nothing waits to be read or written, or nobody is there.
+    /// Closes the connection at once, without writing the outbox or lingering.
     pub fn drop_now(mut self: Box<Self>) {
         self.note();
         self.give_back_buffers();
         drop(self.slot.take());
     }
 
-    /// The client announced its last request, and all of it was read.
+    /// Whether the client announced its last request and all of it was read.
     pub fn is_over(&self) -> bool {
         self.last_said && self.inbox.is_empty() && self.upload.is_none()
     }
@@ -314,7 +314,7 @@ impl Connection {
         if self.served > 0 { timeouts.idle } else { timeouts.head }
     }
 
-    /// Tells the worker's list of clients what came since it was told last.
+    /// Tells the worker's list of clients of the requests since the last call.
     fn note(&mut self) {
         self.space.connections.visitors.requests(self.peer.address.ip(), std::mem::take(&mut self.unnoted).into());
     }
@@ -362,8 +362,8 @@ impl Connection {
         }
     }
 
-    /// A connection that waits holds no buffers: the worker has them for whoever reads next, which spares most requests
-    /// to ask the allocator for new ones.
+    /// Gives empty buffers back to the worker, for the next connection that reads or answers: most requests then need no new
+    /// ones from the allocator.
     pub fn give_back_buffers(&mut self) {
         if !(self.inbox.is_empty() && self.outbox.is_empty()) {
             return;
@@ -414,7 +414,7 @@ impl Connection {
                 continue;
             }
             let limit = self.silence_left();
-            // What a dropped call waited counts too.
+            // `Silence` counts the wait of a call that is dropped too.
             let waiting = Silence { began: Instant::now(), millis: &mut self.silent_millis };
             let read = read_some(&self.space, &mut self.wire, &mut self.inbox, usize::MAX);
             let read = self.timer.limit(limit, Wait::Busy, read).await;
@@ -443,7 +443,7 @@ impl Connection {
         timeouts.download_stall.saturating_sub(stalled).min(timeouts.write)
     }
 
-    /// A write took so long, and then so many bytes went.
+    /// Counts a write that waited this long and then wrote this many bytes.
     fn note_stall(&mut self, waited: Duration, written: usize) {
         if self.stalled_millis == 0 && waited.is_zero() {
             return;
@@ -461,7 +461,7 @@ impl Connection {
         }
     }
 
-    /// The request's body, if it has one, was read to its end.
+    /// Whether the request's body, if it has one, was read to its end.
     fn upload_is_over(&mut self) -> bool {
         if self.upload.as_ref().is_some_and(Decoder::is_done) {
             self.upload = None;
@@ -469,8 +469,7 @@ impl Connection {
         self.upload.is_none()
     }
 
-    /// Reads away what is left of a request's body, if that is little; false when the connection must
-    /// be closed instead.
+    /// Reads and drops the rest of a request's body, if it is short; false when the connection must be closed instead.
     pub async fn drain_upload(&mut self) -> bool {
         const DRAIN_BYTES_MAX: u64 = 256 * 1024;
         let limit = self.uploaded + DRAIN_BYTES_MAX;
@@ -482,7 +481,7 @@ impl Connection {
         true
     }
 
-    /// Writes all that waits to be written; gives the number of writes.
+    /// Writes the whole outbox; gives the number of writes.
     async fn write_all(&mut self) -> io::Result<usize> {
         if self.outbox.is_empty() {
             return Ok(0);
@@ -502,7 +501,7 @@ impl Connection {
         self.flush_tls().await.map(|()| writes)
     }
 
-    /// From here on the kernel takes only so much of an answer beyond what is on its way to the client.
+    /// From now on the kernel takes only `limits.unsent_bytes_max` of an answer beyond the bytes on their way to the client.
     fn limit_unsent(&mut self) {
         if !std::mem::replace(&mut self.unsent_is_limited, true) {
             let bytes_max = self.space.env.config().limits.unsent_bytes_max;
@@ -537,12 +536,12 @@ impl Connection {
         }
     }
 
-    /// Enough has come together.
+    /// Whether the outbox holds as much as may be collected before a write.
     pub fn is_full(&self) -> bool {
         self.outbox.len() >= OUTBOX_BYTES_MAX || self.outbox.own_bytes() >= OUTBOX_OWN_BYTES_MAX
     }
 
-    /// The connection ends by a reset in place of an orderly close, which would mean that the answer is whole.
+    /// Makes the connection end by a reset: an orderly close would tell the client that the answer is whole.
     pub fn end_by_reset(&self) {
         match &self.wire {
             Wire::Client(socket) => socket.end_by_reset(),
@@ -556,8 +555,8 @@ impl Connection {
         self.space.env.ticker.is_draining()
     }
 
-    /// Writes what is left and closes. Unless the client announced its last request and all of it was read, what
-    /// it still sends is read away for a moment, so that a reset does not overtake the answer (RFC 9112 section 9.6).
+    /// Writes the outbox and closes. Unless the client announced its last request and all of it was read, bytes that it still
+    /// sends are read and dropped for a moment, so that a reset does not overtake the answer (RFC 9112 section 9.6).
     pub async fn close(mut self: Box<Self>) {
         const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
         const LINGER_BYTES_MAX: usize = 512 * 1024;
@@ -566,7 +565,7 @@ impl Connection {
         if self.flush().await.is_err() || (quiet && self.wire.tls_is_off()) {
             return self.give_back_buffers();
         }
-        // Nothing of what was read is needed any more, and a client that lingers must not pin it.
+        // The bytes in the inbox are not needed any more, and must not stay in memory while the connection lingers.
         self.inbox = BytesMut::new();
         let lingering = async {
             if self.wire.shutdown().await.is_err() {
@@ -593,7 +592,7 @@ impl Connection {
         (self.wire, self.inbox)
     }
 
-    /// The connection after an answer that was handed over.
+    /// How the connection goes on after the answer that was handed over.
     pub fn next(&self) -> Next {
         self.next
     }
@@ -678,7 +677,7 @@ impl ClientStream for Connection {
 
     fn break_off(&mut self) {
         self.next = Next::Cut;
-        // Elsewhere the framing says that the body is not whole.
+        // With a length or chunks, the framing shows that the body is not whole.
         if self.framed == Framed::UntilClose {
             self.end_by_reset();
         }
@@ -751,7 +750,7 @@ fn time_for(bytes: u64, per_second: u64) -> Duration {
     bytes.saturating_mul(1000).checked_div(per_second).map_or(Duration::MAX, Duration::from_millis)
 }
 
-/// Puts a buffer where the next one is taken from, unless it is too large to be kept.
+/// Puts a buffer among those that the next connection takes, unless it is too large.
 fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn(&T) -> usize) {
     let room = room_bytes(buffer);
     if room == 0 {
@@ -765,8 +764,8 @@ fn lend<T: Default>(buffer: &mut T, place: &RefCell<Vec<T>>, room_bytes: impl Fn
     }
 }
 
-/// Reads what is there into the worker's own buffer and from there to the inbox, so that a connection that
-/// waits holds no buffer. Cancel-safe.
+/// Reads into the worker's own buffer and copies from there to the inbox, so that a connection that waits holds no buffer.
+/// Cancel-safe.
 async fn read_some(space: &Workspace, wire: &mut Wire, inbox: &mut BytesMut, bytes_max: usize) -> io::Result<usize> {
     poll_fn(|cx| {
         let mut scratch = space.scratch.borrow_mut();

@@ -1,4 +1,5 @@
-//! Heads of requests that were answered: a head that is repeated byte for byte is neither parsed nor judged again.
+//! Heads of requests that were answered. Of a head whose fields repeat those of an earlier one byte for byte only the request
+//! line is parsed, and a memo of the earlier judgement may answer for the rules.
 
 use crate::rules::JudgeMemo;
 use larder_wire::parse::Parsed;
@@ -7,20 +8,20 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::ops::Deref;
 
-/// Heads of requests that were answered. A client sends nearly the same fields each time, and many clients send the same.
+/// Heads of requests that were answered. A client sends nearly the same fields each time, and many clients send equal ones.
 #[derive(Default)]
 pub struct HeadCache([RefCell<CachedHead>; HEADS]);
 
 #[derive(Default)]
 struct CachedHead {
     head: Option<Box<RequestHead>>,
-    /// The memo of that head, or of one before it.
+    /// The memo of a judgement of that head, or of an earlier one.
     memo: Option<Box<JudgeMemo>>,
-    /// The memo holds for all fields of that head.
+    /// The memo was seen to hold for exactly these fields.
     memo_is_valid: bool,
 }
 
-/// A request's head, with what is known of it from the head before.
+/// A request's head, with the memo of an earlier one.
 pub struct Request {
     /// The head.
     pub head: Box<RequestHead>,
@@ -28,7 +29,7 @@ pub struct Request {
     pub host_is_repeated: bool,
     /// The memo of an earlier judgement, for this host or another.
     pub memo: Option<Box<JudgeMemo>>,
-    /// The memo holds for all fields of this head.
+    /// The memo was seen to hold for exactly these fields, so that they need not be compared again.
     pub memo_is_valid: bool,
 }
 
@@ -40,14 +41,14 @@ impl Deref for Request {
     }
 }
 
-/// So many are kept, each where the port of its client puts it.
+/// The number of heads that are kept. The port of a client decides which of them it uses.
 const HEADS: usize = 16;
 
 /// A longer head is not worth keeping.
 const HEAD_BYTES_MAX: usize = 4 * 1024;
 
 impl HeadCache {
-    /// Reads a head with the help of one before.
+    /// Reads a head by `read`, which gets the earlier head and takes it if the fields are the same.
     pub fn read(
         &self,
         peer: SocketAddr,
@@ -58,7 +59,7 @@ impl HeadCache {
         Ok(match read(&mut kept.head)? {
             Parsed::Partial => Parsed::Partial,
             Parsed::Complete { head, len } => {
-                // A head that serves is taken out.
+                // `read` took the earlier head: the fields are the same.
                 let is_repeated = had && kept.head.is_none();
                 let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
                 let host_is_repeated = is_repeated || kept.head.as_deref().is_some_and(named);
@@ -69,7 +70,7 @@ impl HeadCache {
         })
     }
 
-    /// Keeps a head that was served.
+    /// Keeps the head of a request that was answered.
     pub fn keep(&self, peer: SocketAddr, request: Request) {
         if request.head.fields.heap_bytes() <= HEAD_BYTES_MAX {
             let Request { head, memo, memo_is_valid, .. } = request;

@@ -1,7 +1,7 @@
 //! Idle connections: one descriptor of the kernel for all of them instead of a task for each.
 //!
-//! Connections that became readable are served together, in a batch: of each one the requests are read and, if the store has
-//! the answer at hand, answered into its outbox; then all the answers are written. So the processor does the same thing many
+//! Connections that became readable are served together, in a batch: the requests of each one are read and, if the store has
+//! the answer at hand, answered into its outbox; then all the outboxes are written. So the processor repeats one step many
 //! times in a row, and a hit costs no turn of the runtime (decision 020). A connection that needs a wait (a fetch, a client
 //! that reads slowly, half a head) moves to a task of its own and is parked again when that is over; a connection whose socket
 //! had to join the runtime's poll stays a task.
@@ -42,12 +42,12 @@ pub struct IdleConnections {
     slots: RefCell<Vec<SlotState>>,
     free: RefCell<Vec<usize>>,
     batch: RefCell<Batch>,
-    /// Connections are parked here no more.
+    /// Set when the worker drains: no connection is parked any more.
     closed: Cell<bool>,
 }
 
 enum SlotState {
-    /// No connection has it.
+    /// No connection has this slot.
     Free,
     /// Its connection is idle since this tick.
     Parked(Box<Connection>, u64),
@@ -55,7 +55,7 @@ enum SlotState {
     Served { is_readable: bool },
 }
 
-/// Memory that each batch uses again.
+/// The buffers of a batch, used again by the next one.
 struct Batch {
     descriptor: Descriptor,
     events: Events,
@@ -66,7 +66,7 @@ struct Batch {
 struct Served {
     connection: Box<Connection>,
     state: NextState,
-    /// There may be more to read, which the descriptor will not report.
+    /// There may be more to read that the descriptor will not report again.
     more: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The socket will not be parked any more.
+    /// Removes the socket from the descriptor: the connection will not be parked any more.
     pub fn give_up(self, socket: &Socket) {
         if self.registered
             && let Ok(socket) = socket.descriptor()
@@ -97,7 +97,7 @@ impl Drop for Slot {
 }
 
 impl IdleConnections {
-    /// None yet.
+    /// A new descriptor without connections.
     pub fn new() -> io::Result<Rc<IdleConnections>> {
         let descriptor = Descriptor::new()?;
         let registry = descriptor.registry().try_clone()?;
@@ -163,7 +163,7 @@ impl IdleConnections {
         }
     }
 
-    /// Writes the answers of a connection and decides where it goes.
+    /// Writes the answers of a connection, and parks it, closes it or moves it to a task.
     fn write(&self, served: Served, reads_left: u8) {
         let Served { mut connection, state, more } = served;
         let start = match state {
@@ -305,7 +305,7 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
         }
     };
     connection.borrow_outbox();
-    // A broken invariant ends one connection, not the worker (invariant 12).
+    // A broken invariant ends one connection, not the worker.
     match catch_unwind(AssertUnwindSafe(|| serve::at_once(&mut connection, &room[..bytes]))) {
         Ok(state) => Some(Served { connection, state, more: more || bytes == room.len() }),
         Err(_) => {
@@ -336,7 +336,7 @@ async fn serve_task(mut connection: Box<Connection>, start: Start) {
     }
 }
 
-/// Serves a connection that was just accepted. Its first bytes are read before a task or a place in a poll is made for it.
+/// Serves a connection that was just accepted. Its first bytes are read before it gets a task or is registered in a poll.
 pub fn enter(mut connection: Box<Connection>) {
     let idle = Rc::clone(&connection.space.idle);
     connection.slot = Some(idle.slot());
@@ -347,7 +347,8 @@ pub fn enter(mut connection: Box<Connection>) {
 
 /// Begins to serve the idle connections of a worker.
 pub fn open(space: &Rc<Workspace>) -> io::Result<()> {
-    // A stream of the runtime reports readiness alone, and no more is asked of it here.
+    // The descriptor is no TCP socket. It stands in a `TcpStream` because that is how the runtime reports readiness; nothing
+    // is ever read from the stream or written to it.
     let poll = std::net::TcpStream::from(space.idle.registry.as_fd().try_clone_to_owned()?);
     poll.set_nonblocking(true)?;
     let poll = TcpStream::from_std(poll)?;
@@ -370,7 +371,7 @@ async fn keep(space: Rc<Workspace>, poll: Rc<TcpStream>) {
             continue;
         }
         match timer.limit(left, Wait::Idle, idle.batches(&space, &poll)).await {
-            // Other tasks first, after so many connections.
+            // `TURN_CONNECTIONS` were served: other tasks run first.
             Ok(Ok(())) => tokio::task::yield_now().await,
             Err(WaitEnd::Late) => {}
             Err(WaitEnd::Draining | WaitEnd::Ending) => break,

@@ -27,19 +27,19 @@ use std::sync::Arc;
 
 /// The state that all HTTP/1.1 connections of a worker share.
 pub struct Workspace {
-    /// The context of their exchanges.
+    /// The context of the worker.
     pub env: Rc<Env>,
-    /// Permits of connections, and the list of clients.
+    /// Counts of open connections, and the list of clients.
     pub connections: Rc<WorkerConnections>,
-    /// The local CA, and the hosts whose tunnels are not opened.
+    /// The local CA, and the hosts whose tunnels are not intercepted.
     pub interception: Arc<Interception>,
     /// Limits of a head, in the form the parser takes.
     pub head_limits: HeadLimits,
-    /// Heads that were answered.
+    /// Heads of earlier requests, with the memos of their judgements.
     pub heads: HeadCache,
-    /// Heads that are not whole.
+    /// Bytes of heads that are not whole yet, which have a limit together.
     pub heads_under_way: Rc<HeadsUnderWay>,
-    /// Where sockets are read into first.
+    /// The buffer into which sockets are read first.
     pub scratch: RefCell<Box<[u8]>>,
     /// Connections between two requests.
     pub idle: Rc<IdleConnections>,
@@ -47,7 +47,7 @@ pub struct Workspace {
     pub inboxes: RefCell<Vec<BytesMut>>,
     /// Empty outboxes of idle connections.
     pub outboxes: RefCell<Vec<Outbox>>,
-    /// Room for the key of a quick look-up.
+    /// A buffer for the key of the request that `h1::quick` looks up.
     pub keys: RefCell<Vec<u8>>,
     /// The lines `Via` and the beginning of `Cache-Status`, by the version that a response came in.
     pub answered_by: [String; 2],

@@ -1,5 +1,5 @@
 //! The quick way to a hit: a plain GET that the store answers on the spot, without a wait and so without the state of a task.
-//! It asks the same rules and hands over by the same delivery as every other request.
+//! The rules and the delivery are those of every other request.
 
 use super::connection::Connection;
 use super::head_cache::Request;
@@ -19,11 +19,11 @@ use larder_wire::RequestHead;
 use larder_wire::framing::{self, Framing};
 use std::rc::Rc;
 
-/// The outcome of a quick look.
+/// The result of [`answer`].
 pub enum Quick {
     /// The answer is in the outbox.
     Answered(Next),
-    /// There is none at hand. The facts that were found out about the request need not be found out again.
+    /// There is no answer at hand. Verdict, record and key go along, so that they need not be made again.
     Waits(Box<Begun>),
 }
 
@@ -85,7 +85,7 @@ fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
     let asked = Asked::of(request);
     match look(connection, request, asked, &key, record) {
         Ok(next) => {
-            // A host that is named a second time is named a third time.
+            // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
                 && let Some(memo) = JudgeMemo::of((env, &connection.peer), request, read, &ask, asked)
             {
@@ -125,7 +125,7 @@ fn look(
     Ok(connection.next())
 }
 
-/// A request without a body that gets an error page: there is nothing to wait for either.
+/// Answers a request without a body by an error page of the rules.
 fn refuse(connection: &mut Connection, request: &RequestHead, page: &Page) -> Next {
     let space = Rc::clone(&connection.space);
     let mut record = space.env.begin_record(request, &connection.peer);
@@ -138,7 +138,7 @@ fn begin(connection: &Connection, request: &RequestHead) -> RecordGuard {
     connection.space.env.begin_guarded(request, &connection.peer)
 }
 
-/// The guard of a record whose request was looked for in vain.
+/// A guard for the record of a request that goes on in a task.
 fn guard(connection: &Connection, record: Box<Record>) -> RecordGuard {
     RecordGuard::new(&connection.space.env, connection.peer.listener.run.as_ref(), record)
 }

@@ -9,7 +9,7 @@ use std::io::Write as _;
 /// How the body of an answer is framed (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framed {
-    /// There is none.
+    /// The answer has no body.
     NoBody,
     /// By `Content-Length`.
     ByLength,
@@ -19,29 +19,29 @@ pub enum Framed {
     UntilClose,
 }
 
-/// What becomes of a connection after an answer.
+/// How a connection goes on after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It serves another request.
     Continue,
     /// It is closed once the answer is written.
     Close,
-    /// It is cut: the answer is not whole, and the client must not take it for whole.
+    /// It is cut, so that the client sees that the answer is incomplete.
     Cut,
 }
 
-/// The state of the connection that a head tells the client.
+/// The facts of the connection that decide about framing fields and `Connection`.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
     /// The version of the request.
     pub version: Version,
     /// How the body is framed.
     pub framed: Framed,
-    /// What becomes of the connection.
+    /// How the connection goes on.
     pub next: Next,
 }
 
-/// The bytes that the head of most pages takes, and room for its body.
+/// Room for most pages, head and body.
 const PAGE_BYTES: usize = 2_048;
 
 /// Appends the head of an answer. `answered_by` has the lines `Via` and the beginning of `Cache-Status`, for a response that

@@ -20,17 +20,17 @@ use std::rc::Rc;
 
 /// The first step of a connection that is served by a task.
 pub enum Start {
-    /// Reading or writing what is left.
+    /// To write the outbox and read the next request.
     Rest,
-    /// A request that the store had no answer for at once.
+    /// To run the exchange of a request that `h1::quick` did not answer.
     Request(Box<RequestHead>, Box<Begun>),
-    /// A request that wants to leave HTTP.
+    /// To serve a CONNECT or an upgrade.
     Leaves(Box<RequestHead>, RecordGuard),
-    /// Writing the outbox, and then the end.
+    /// To write the outbox and close.
     Close,
 }
 
-/// What becomes of a connection whose requests were answered as far as that needs no wait.
+/// How a connection goes on after all requests were answered that need no wait.
 pub enum NextState {
     /// It waits for the next request, once the outbox is written.
     Waits,
@@ -41,7 +41,7 @@ pub enum NextState {
 }
 
 impl NextState {
-    /// Nothing more is read.
+    /// Whether the connection closes.
     pub fn closes(&self) -> bool {
         matches!(self, NextState::Closes)
     }
@@ -51,9 +51,9 @@ impl NextState {
 pub struct Begun {
     /// The verdict of the rules, where they were asked.
     pub verdict: Option<Verdict>,
-    /// Its record.
+    /// The record of the request.
     pub record: RecordGuard,
-    /// Its key, where the store was asked.
+    /// The key of the request, where it was looked up.
     pub key: Option<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ pub struct Begun {
 pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> NextState {
     let step = loop {
         let Some(mut request) = connection.request_of(&mut read) else { break NextState::Goes(Box::new(Start::Rest)) };
-        // A head whose memo holds did not want to leave the last time either.
+        // A memo that is valid holds for a GET with the same fields, which was seen to be no upgrade.
         if !request.memo_is_valid && leaves_http(&request) {
             let record = connection.space.env.begin_guarded(&request, &connection.peer);
             break NextState::Goes(Box::new(Start::Leaves(request.head, record)));
@@ -154,8 +154,8 @@ fn exchange(connection: &mut Connection, request: RequestHead, begun: Begun) -> 
     Exchange { request: Rc::new(request), record, verdict, key, body }
 }
 
-/// The connection after an exchange: it goes on only when the rest of the request's body is out of the way, and the client gets
-/// its answer before that.
+/// Decides how a connection goes on after an exchange. The next request can only be read after the rest of this one's body, so
+/// that rest is read and dropped if it is short; the answer is written before that.
 async fn after(connection: &mut Connection, ended: Ended) -> Next {
     let next = if ended == Ended::Broken { Next::Cut } else { connection.next() };
     let is_drained = next != Next::Continue
@@ -168,8 +168,8 @@ fn leaves_http(request: &RequestHead) -> bool {
     request.method == Method::Connect || upgrades(request)
 }
 
-/// A request that wants to leave HTTP. One of HTTP/1.0 can't, and one with a body would have to be read by two protocols:
-/// there the offer is not taken, and the request is served as any other (RFC 9110 section 7.8). PURGE stays here.
+/// Whether a request is an upgrade. The offer is ignored in HTTP/1.0, with a body (whose end two protocols would have to agree
+/// on) and with PURGE: such a request is served as any other (RFC 9110 section 7.8).
 fn upgrades(request: &RequestHead) -> bool {
     request.version == Version::Http11
         && request.method.as_str() != "PURGE"
@@ -177,7 +177,7 @@ fn upgrades(request: &RequestHead) -> bool {
         && framing::of_request(request) == Ok(Framing::None)
 }
 
-/// Serves a request that wants to leave HTTP; the connection comes back when it stays.
+/// Serves a CONNECT or an upgrade; gives the connection back if HTTP goes on, with the client or inside an opened tunnel.
 async fn leave_http(
     mut connection: Box<Connection>,
     request: RequestHead,
@@ -200,7 +200,7 @@ async fn leave_http(
     None
 }
 
-/// Sends the bytes that wait to be written, and passes bytes on from then on.
+/// Writes the outbox and hands the connection to a tunnel.
 async fn pass(mut connection: Box<Connection>, origin: (crate::wire::Wire, BytesMut), mut record: RecordGuard) {
     if connection.flush().await.is_err() {
         return record.breaks_off("client-gone", "the client left before the tunnel stood");
@@ -210,7 +210,7 @@ async fn pass(mut connection: Box<Connection>, origin: (crate::wire::Wire, Bytes
     tunnel::splice(&env, client, origin, record).await;
 }
 
-/// Answers a CONNECT whose tunnel is opened; gives the connection inside, if HTTP in TLS is spoken there.
+/// Answers a CONNECT whose TLS may be intercepted; gives the connection inside the tunnel, if HTTP in TLS is spoken there.
 async fn open(
     mut connection: Box<Connection>,
     (host, port): (larder_wire::Host, u16),
@@ -229,7 +229,7 @@ async fn open(
     Some(Connection::new(space, peer, wire, BytesMut::new()))
 }
 
-/// The connection after an answer: it is here for the next request, or closed, or cut.
+/// Gives the connection back for the next request, or closes it, or cuts it.
 async fn go_on(connection: Box<Connection>, next: Next) -> Option<Box<Connection>> {
     match next {
         Next::Continue => return Some(connection),
@@ -239,7 +239,7 @@ async fn go_on(connection: Box<Connection>, next: Next) -> Option<Box<Connection
     None
 }
 
-/// Answers bytes that were no request, or came too late; the connection closes.
+/// Ends a connection on which no further request came, with an error page where the client may still read one.
 async fn refuse(mut connection: Box<Connection>, end: &End) {
     let env = Rc::clone(&connection.space.env);
     if matches!(end, End::Fault(_)) {
@@ -259,14 +259,14 @@ async fn refuse(mut connection: Box<Connection>, end: &End) {
     }
 }
 
-/// Answers bytes that were no request by a page, and records that.
+/// Answers bytes that were no request by an error page, and records that.
 pub fn answer_no_request(connection: &mut Connection, page: &Page) {
     let env = Rc::clone(&connection.space.env);
     deliver::send_page(connection, page, false, crate::clock::now(), None);
     env.finish_refused(&connection.peer.listener, connection.peer.address, page);
 }
 
-/// The error page for a message that is no request, where there is somebody to answer.
+/// The error page for the end of a connection; `None` where nobody waits for an answer.
 fn page_for_end(end: &End) -> Option<Page> {
     match end {
         End::Fault(fault) => Some(rules::fault_page(fault.kind, fault.detail)),
@@ -286,8 +286,8 @@ fn page_for_end(end: &End) -> Option<Page> {
     }
 }
 
-/// What becomes of a connection on which a request met a broken invariant before it got a task. Its record is lost with it,
-/// so it has another one.
+/// Answers a request that met a broken invariant in `h1::quick`, and ends the connection. The unwinding dropped the request's
+/// record, so a new one is made.
 pub fn broken(connection: &mut Connection) -> Next {
     let env = Rc::clone(&connection.space.env);
     env.tally.panics.add(1);

@@ -1,4 +1,4 @@
-//! A request that the rules let through: its URL, the way to its origin, its key in the store.
+//! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
 use crate::config::{HostHeader, SiteOrigin};
 use crate::reach::Asker;
@@ -9,27 +9,27 @@ use larder_wire::Url;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A request that is served: what it is called, and where it comes from.
+/// A request that the rules allow.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// What the client asked for; the key is made of it.
+    /// The URL that the client asked for; the key is made of it.
     pub url: Url,
     /// How the origin is reached.
     pub route: Route,
-    /// Why it is served.
+    /// The rule that allowed the request.
     pub rule: Rule,
 }
 
 /// How an origin is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The URL itself says (forward proxy); who asks decides how far it may lead.
+    /// By the URL itself (forward proxy). The asker decides which addresses it may lead to.
     Forward(Asker),
-    /// A site of the configuration, or of the listener, lies in front of this origin.
+    /// By a site of the configuration, or by the listener's own origin.
     Site {
-        /// Where the site comes from.
+        /// The origin of the site.
         origin: Arc<SiteOrigin>,
-        /// Which `Host` it sees.
+        /// Which `Host` the origin gets.
         host_header: HostHeader,
     },
 }
@@ -42,13 +42,13 @@ impl Route {
 }
 
 impl Ask {
-    /// The key under which the answer is kept. A site's begins with its origin: listeners may put different origins
-    /// behind one host name, and neither may answer for the other or for the URL itself.
+    /// The key under which the response is stored. The key of a site begins with its origin: listeners may have different
+    /// origins for one host name, and no origin may answer for another, nor for the URL itself.
     pub fn key(&self, cache: &Cache, key: &mut Vec<u8>) {
         self.key_of_written("", cache, key);
     }
 
-    /// The same for who has written the URL already, or nothing.
+    /// Writes [`Ask::key`] where `written` is the URL as text, or empty if it was not written yet.
     pub fn key_of_written(&self, written: &str, cache: &Cache, key: &mut Vec<u8>) {
         self.begin_key(key);
         cache.key_of(&self.url, written, key);
@@ -60,7 +60,7 @@ impl Ask {
         cache.key_of(url, "", key);
     }
 
-    /// The key as long as the origin has not said which parts of a query do not matter (No-Vary-Search).
+    /// The key with the whole query, as it is while no `No-Vary-Search` of the origin is known.
     pub fn key_at_first(&self, key: &mut Vec<u8>) {
         self.begin_key(key);
         self.url.key_text(key);
@@ -77,7 +77,7 @@ impl Ask {
         Origin::of(self.connects_to())
     }
 
-    /// A URL of where to connect.
+    /// A URL whose scheme, host and port say where to connect.
     pub fn connects_to(&self) -> &Url {
         match &self.route {
             Route::Forward(_) => &self.url,
@@ -85,7 +85,7 @@ impl Ask {
         }
     }
 
-    /// Who asks the forward proxy; `None` where the origin is one of the configuration.
+    /// Which clients can use the forward proxy's listener; `None` where the origin is one of the configuration.
     pub fn asker(&self) -> Option<Asker> {
         match self.route {
             Route::Forward(asker) => Some(asker),

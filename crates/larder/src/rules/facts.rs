@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The surroundings of a request: all that is known before it is read.
+/// The facts that are known before a request is read: its connection, its listener and the settings.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
     /// The settings in force.
@@ -35,7 +35,7 @@ pub struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Judges a request in these surroundings; nobody need have sent it.
+    /// Judges a request that need not have been sent, as `larder explain` and `larder check` do.
     pub fn judge(&self, request: &RequestHead) -> Verdict {
         super::judge::judge(&mut Facts::of(*self, request))
     }
@@ -53,7 +53,7 @@ pub(super) enum Fact {
     Path,
     /// Whether the path is one of the cache manager's.
     IsManagerPath,
-    /// Whether a reader of the path could go up from the site's base path.
+    /// Whether `..` in the path, by any reading of it, could lead out of the site's base path.
     PathClimbs,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Facts<'a> {
         FactsRead { facts: self.read.get(), fields: self.fields.get() }
     }
 
-    /// Takes the URL out, for the store and the origin: the verdict stands, and a rule does not look into it. The memo keeps the
+    /// Takes the URL out for the `Ask`, once the verdict stands; rules read its parts by the accessors. The memo keeps the
     /// URL up to its path, which depends on the field `Host` even where no rule read that.
     pub(super) fn take_url(&mut self) -> Option<Url> {
         if !self.is_absolute() {
@@ -162,7 +162,7 @@ impl<'a> Facts<'a> {
         self.url.take()
     }
 
-    // Of the connection and its listener: a memo holds for the same ones only.
+    // Facts of the connection and its listener. A memo compares them in any case, so they are not noted.
 
     /// The settings in force.
     pub(super) fn config(&self) -> &'a Config {
@@ -199,7 +199,7 @@ impl<'a> Facts<'a> {
         self.scene.via_name
     }
 
-    // Of the request: its method, the form of its target, and scheme, host and port of its URL. A memo compares them too.
+    // Facts of the request that a memo compares in any case: its method, the form of its target, scheme, host and port.
 
     /// The method.
     pub(super) fn method(&self) -> &'a Method {
@@ -243,9 +243,9 @@ impl<'a> Facts<'a> {
         self.url.as_ref().map(Url::authority).unwrap_or_default()
     }
 
-    // Noted as they are read.
+    // Facts that a memo compares only where they were read: each accessor notes that.
 
-    /// The client.
+    /// The client's address.
     pub(super) fn client(&self) -> IpAddr {
         self.note(Fact::Client);
         self.scene.client
@@ -279,7 +279,7 @@ impl<'a> Facts<'a> {
         self.fields.set(self.fields.get().with(name));
     }
 
-    /// The site of the configuration that the URL belongs to by every reading of its path, with its place in the list.
+    /// The site of the configuration that the URL belongs to by every reading of its path, with its number in the list.
     pub(super) fn find_site(&self) -> Result<Option<(usize, &'a Site)>, Ambiguous> {
         let Some(url) = &self.url else { return Ok(None) };
         let _ = self.site();

@@ -13,33 +13,33 @@ use std::sync::Arc;
 /// The decision about a request.
 #[derive(Debug)]
 pub enum Verdict {
-    /// It is looked up, and fetched if need be.
+    /// The request is looked up, and fetched if need be.
     Allow(Ask),
-    /// A tunnel to this host and port, opened or unopened as the listener says.
+    /// A tunnel to this host and port; the listener says whether its TLS is intercepted.
     Tunnel(Host, u16),
     /// An answer of Larder's own.
     Answer(Page),
-    /// A purge of what is stored of it.
+    /// A purge of the responses that are stored under this request's key.
     Purge(Ask),
     /// The page of the cache manager at this path.
     Manager(String),
-    /// The message itself comes back (TRACE with `Max-Forwards: 0`).
+    /// The request's own head is the answer (TRACE with `Max-Forwards: 0`).
     Echo,
 }
 
-/// A request that is let through, before its URL is put to it.
+/// The route of a request that is allowed, and the rule that allowed it.
 struct Way {
     route: Route,
     rule: Rule,
 }
 
-/// What the rules about URLs say.
+/// The verdict of the rules about URLs.
 enum Ruled {
     Through(Way),
     Refused(Page),
 }
 
-/// The word of the answer to a request for no site.
+/// The word of the error page for a host that is no site.
 const NO_SITE: &str = "no-site";
 
 /// Judges a request by its form, its client and the configuration.
@@ -85,7 +85,7 @@ fn judge_way(facts: &mut Facts<'_>, way: Way) -> Verdict {
         _ => None,
     };
     let verdict = match may_purge {
-        // A purge names what is stored, whichever listener it was stored by.
+        // A purge names a stored response, whichever listener stored it, so `check_way` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
         None => check_way(facts, &way).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
@@ -101,7 +101,7 @@ fn check_way(facts: &Facts<'_>, way: &Way) -> Result<(), Verdict> {
     if let Some(page) = of_another_scheme(facts, way.rule) {
         return Err(Verdict::Answer(page));
     }
-    // An origin that lies below a path could read a path beside that.
+    // An origin with a base path could resolve `..` to a path beside that base.
     if way.route.is_below_path() && facts.path_climbs() {
         return Err(Verdict::Answer(ambiguous()));
     }
@@ -111,7 +111,7 @@ fn check_way(facts: &Facts<'_>, way: &Way) -> Result<(), Verdict> {
     }
 }
 
-/// The pages of Squid's cache manager are for clients of this machine, where nobody else can connect to a listener.
+/// Squid's cache manager answers clients of this machine, and only where no other machine can connect to a listener.
 fn judge_manager(facts: &Facts<'_>) -> Option<Verdict> {
     let path = facts.manager_path()?;
     let config = facts.config();
@@ -124,9 +124,9 @@ fn judge_manager(facts: &Facts<'_>) -> Option<Verdict> {
     Some(Verdict::Answer(Page::new(403, "manager", what, "Ask at the address of the setting `admin`.")))
 }
 
-/// The scheme of a site, and of what an opened tunnel leads to, is that of the connection (RFC 9110 section 7.4): a
-/// client that could choose it would store what the origin says to one scheme under the key of the other. A forward
-/// proxy is asked for either scheme on any connection, and speaks to the origin by the scheme of the URL.
+/// On a site and inside an opened tunnel, the scheme of the URL must be that of the connection (RFC 9110 section 7.4): a
+/// client that could choose the scheme would store a response to one scheme under the key of the other. A forward proxy
+/// accepts URLs of either scheme on any connection, and connects to the origin by the scheme of the URL.
 fn of_another_scheme(facts: &Facts<'_>, rule: Rule) -> Option<Page> {
     let (of_url, of_connection) = (facts.site()?.0, facts.connection_scheme());
     if rule == Rule::Forward || of_url == of_connection {
@@ -196,8 +196,9 @@ fn judge_url(facts: &Facts<'_>) -> Ruled {
     Ruled::Through(Way { route: Route::Forward(facts.asker()), rule: Rule::Forward })
 }
 
-/// Where a name leads is seen when it is connected to. A host whose form says where it leads is refused before anything
-/// is looked up: what a client of this machine had stored is not for clients elsewhere.
+/// Whether the form of the host (an address, `localhost`) is out of reach for the client. That is refused before the lookup,
+/// because a response that a client of this machine had stored is not for clients elsewhere. The addresses of a name are
+/// checked when it is connected to (`reach`).
 fn is_out_of_reach(facts: &Facts<'_>, host: &Host, port: u16) -> bool {
     reach::refuses_form(facts.asker(), &facts.config().access.destinations, facts.own_addresses(), host, port)
 }
@@ -226,7 +227,7 @@ fn loops(facts: &Facts<'_>) -> bool {
     })
 }
 
-/// RFC 9110 section 7.6.2: the last one whom TRACE or OPTIONS may reach answers it.
+/// Answers TRACE and OPTIONS with `Max-Forwards: 0`: they may be forwarded no further (RFC 9110 section 7.6.2).
 fn judge_max_forwards(facts: &Facts<'_>) -> Option<Verdict> {
     let last = || facts.text("Max-Forwards") == Some("0");
     match facts.method() {

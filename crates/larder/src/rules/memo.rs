@@ -1,4 +1,4 @@
-//! Memos of judgements: what was found out about a request and holds for the next one.
+//! Memos of judgements: a verdict, and the facts that must be the same for it to hold for a later request.
 
 use super::facts::{Fact, FactsRead};
 use super::{Ask, Rule};
@@ -10,9 +10,9 @@ use larder_wire::{Host, Method, RequestHead, Scheme, Target, reading};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How an earlier plain GET was let through, and what it asked of a cache. It holds for a request for which every fact that the
-/// verdict depended on is the same: then neither a URL is made nor a rule asked. The facts are those that were read; a rule
-/// that reads a further one narrows the memo by itself.
+/// The verdict on an earlier plain GET that was allowed. The memo holds for a request for which every fact that the verdict
+/// depended on is the same; then no URL is made and no rule is asked. These facts are those that the rules read, so a new rule
+/// that reads a further field narrows the memo by itself.
 pub struct JudgeMemo {
     // Compared in any case.
     listener: Arc<Listener>,
@@ -118,17 +118,17 @@ impl JudgeMemo {
             && (!self.plain_path || reading::is_plain(path))
     }
 
-    /// By which rule it is served.
+    /// The rule that allowed the request.
     pub fn rule(&self) -> Rule {
         self.rule
     }
 
-    /// Under which edition of the settings.
+    /// The edition of the settings under which the request was judged.
     pub fn edition(&self) -> u64 {
         self.edition
     }
 
-    /// What it asked of a cache.
+    /// The request's cache directives.
     pub fn asked(&self) -> Asked {
         self.asked
     }
@@ -140,7 +140,7 @@ impl JudgeMemo {
         out.push_str(path);
     }
 
-    /// Appends the key of the URL with this path, before queries that mean the same are looked for.
+    /// Appends the key of the URL with this path, with its whole query; `Cache::settle_key` then applies `No-Vary-Search`.
     pub fn write_key(&self, path: &str, out: &mut Vec<u8>) {
         out.reserve(self.key_start.len() + path.len());
         out.extend_from_slice(&self.key_start);

@@ -20,7 +20,8 @@ pub(super) fn ambiguous() -> Page {
     )
 }
 
-/// It does not say where the host leads: that is nobody's business who cannot reach it.
+/// The page for an address that the client may not reach. It does not tell to which address the host resolves, because that
+/// would disclose the network to clients that cannot reach it.
 pub fn out_of_reach() -> Page {
     let what = "This proxy does not connect to that address.";
     let remedy = "The administrator of this cache can open its network: `access.destinations` in the settings.";
@@ -37,7 +38,7 @@ pub(super) fn denied(word: &'static str, what: &str) -> Page {
     Page::new(403, word, what, "Ask the administrator of this cache; the settings are in [access].")
 }
 
-/// The page for a message that is no proper HTTP.
+/// The page for a message that is malformed or exceeds a limit.
 pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
     Page::new(
         kind.client_status(),

@@ -9,17 +9,17 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// The folder of one server: nobody else's for as long as this lives.
+/// The folder of one server, locked for as long as this lives.
 pub struct StoreFolder {
     path: PathBuf,
     _lock: File,
-    /// What stands in for a folder that can't be used; it goes with the server.
+    /// A temporary folder in place of one that can't be used; removed when the server ends.
     _temporary: Option<Temporary>,
 }
 
 impl StoreFolder {
-    /// The configured one. Where there is none, or where it can't be written, a temporary one stands in and nothing is kept
-    /// on disk: a cache without a store serves, one that does not start serves nobody.
+    /// The configured folder. Where there is none, or where it can't be written, a temporary one takes its place and nothing is
+    /// stored on disk: a cache without a disk store is better than one that does not start.
     pub fn of(config: &mut Config) -> Result<StoreFolder, StartError> {
         let trouble = match config.store_folder().map(StoreFolder::take) {
             Some(Err(StartError::File(path, error))) => {

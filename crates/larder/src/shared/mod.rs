@@ -1,4 +1,4 @@
-//! The state of a running server that its workers and its admin side share, and the questions one may ask the workers.
+//! The state of a running server that its workers and its admin side share, and the commands to the workers.
 
 mod folder;
 
@@ -45,17 +45,17 @@ pub struct Shared {
     pub listeners: Mutex<Vec<OpenListener>>,
     /// Open client connections.
     pub connections: Arc<OpenConnections>,
-    /// The local CA, and the hosts whose tunnels are not opened.
+    /// The local CA, and the hosts whose tunnels are not intercepted.
     pub interception: Arc<Interception>,
     /// How often the admin side's thread met a broken invariant and began anew.
     pub control_restarts: AtomicU64,
-    /// The state of the ways to origins, by worker; a worker stands here from when it serves.
+    /// Statistics of connections to origins, by worker. A worker is listed once it serves.
     pub upstream: Mutex<BTreeMap<usize, upstream::Stats>>,
-    /// Clients, by worker.
+    /// The list of clients of each worker.
     pub visitor_lists: Mutex<BTreeMap<usize, Vec<(IpAddr, Visitor)>>>,
     /// When the server started.
     pub started: Duration,
-    /// Permits of questions to workers.
+    /// Limits the questions to workers that wait for an answer.
     questions: Arc<tokio::sync::Semaphore>,
     draining: AtomicBool,
     roots: Roots,
@@ -171,14 +171,14 @@ impl Shared {
         self.draining.load(Ordering::Relaxed)
     }
 
-    /// The commands of one more worker, or of the admin side.
+    /// A new queue of commands, for a worker or for the admin side.
     pub fn commands(&self) -> Receiver<Command> {
         let (send, receive) = channel(COMMANDS_MAX);
         self.commands.lock().push(send);
         receive
     }
 
-    /// Has all workers accept no more connections and let requests end.
+    /// Tells all workers to accept no more connections and to let requests end.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
         for worker in self.commands.lock().iter() {
@@ -249,8 +249,8 @@ impl Shared {
         }
     }
 
-    /// Addresses on which this server listens are out of reach for its own clients: noted before a listener opens. The
-    /// caller holds the lock of the listeners, so that the last note is the right one.
+    /// Updates the addresses on which this server listens, which its clients may not reach through it; called before a listener
+    /// opens. The caller holds the lock of the listeners, so that two updates can't overtake each other.
     pub fn note_own_addresses<'l>(&self, listeners: impl IntoIterator<Item = &'l OpenListener>) {
         let runs: Vec<SocketAddr> = self.runs.lock().values().map(|open| open.bound).collect();
         let listeners = listeners.into_iter().map(|open| open.bound);
@@ -258,7 +258,7 @@ impl Shared {
     }
 }
 
-/// A worker in the middle of something long is not waited for.
+/// How long a worker's answer is waited for.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Questions to workers that were not answered yet. Beyond that a busy worker is not asked, and its answer is missing.
@@ -290,15 +290,15 @@ pub enum StartError {
     InUse(PathBuf),
     /// Certificates, keys or roots.
     Tls(TlsError),
-    /// Settings of the way to origins.
+    /// Settings of connections to origins.
     Upstream(SettingsFault),
-    /// A worker has nowhere to wait for its clients.
+    /// A worker can't create the descriptor of its idle connections.
     Worker(io::Error),
     /// A thread cannot be started.
     Thread(io::Error),
     /// The disk store.
     Disk(OpenFault),
-    /// The way to the collector of traces.
+    /// The connection to the collector of traces.
     Traces(io::Error),
 }
 
