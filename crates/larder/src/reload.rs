@@ -62,8 +62,8 @@ impl Shared {
             NewLog::Of(log, sink) => self.common.log.change(Some((&log, sink))),
         }
         let mut old: Vec<Option<OpenListener>> = listeners.drain(..).map(Some).collect();
-        // What is judged by an old door and the new settings together would be remembered as judged by the new ones: first
-        // the listeners change, then the settings, then the new listeners open.
+        // The listeners change before the settings: a memo of a judgement by an old listener and the new settings would count as
+        // one by the new settings alone. New listeners open last.
         for entrance in &entrances {
             if let Way::Replaces(number) = entrance.way
                 && let Some(old) = old[number].take()
@@ -109,7 +109,7 @@ struct Entrance {
 }
 
 enum Way {
-    /// The sockets of the old door with this number stay; certificates and the rest are new.
+    /// The sockets of the old listener with this number stay; certificates and all other settings are new.
     Replaces(usize),
     /// These sockets are new.
     Opens(Vec<TcpListener>),

@@ -143,7 +143,7 @@ impl Fetch {
         }
     }
 
-    /// Sends the body while watching for an early response (RFC 9112 section 9.3). The rest of it is sent while the response's
+    /// Sends the body while watching for an early response (RFC 9112 section 9.5). The rest of it is sent while the response's
     /// body comes.
     async fn exchange(&self, connection: &mut Connection, uplink: &mut Uplink) -> Result<ResponseHead, UpstreamFault> {
         let (sender, mut receiver) = connection.split_mut();

@@ -52,7 +52,7 @@ pub struct Fetch {
     pub client: SocketAddr,
     /// The request came through the listener of a `larder run`.
     pub for_run: bool,
-    /// What the origin is asked for, and for whom.
+    /// The purpose, which decides what the origin is asked for.
     pub kind: FetchKind,
     /// Writes the response into its entry.
     pub writer: Writer,

@@ -88,7 +88,7 @@ impl Stage {
         lines
     }
 
-    /// What comes back for these bytes, to the end of the connection.
+    /// Sends these bytes, and gives all that comes back to the end of the connection.
     fn say(&self, to: SocketAddr, bytes: &str) -> String {
         let mut stream = self.begin(to, bytes);
         let mut answer = Vec::new();
@@ -156,7 +156,7 @@ fn answer(stream: &TcpStream) -> Option<()> {
 
 const UPGRADE: &str = "Host: ORIGIN\r\nConnection: upgrade\r\nUpgrade: echo\r\n";
 
-/// What is sent to the plain listener, the status that comes back, and the outcome in the log, where it is one alone.
+/// Bytes for the plain listener, the status that comes back, and the outcome in the log, where there is only one.
 fn kinds() -> Vec<(String, u16, &'static str)> {
     let get = |path: &str, more: &str| {
         format!("GET http://ORIGIN/{path} HTTP/1.1\r\nHost: ORIGIN\r\nConnection: close\r\n{more}\r\n")
@@ -308,7 +308,7 @@ fn tunnels_that_are_opened_have_one_record_each_however_they_end() {
     let run = stage.server.shared().open_run().unwrap();
     let dead = "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\nno TLS";
     let none = "CONNECT ORIGIN HTTP/1.1\r\nHost: ORIGIN\r\n\r\nGET /switch HTTP/1.1\r\nHost: a\r\n\r\n";
-    // A client that is told so much, and leaves in the middle of its handshake.
+    // A client that leaves in the middle of its handshake.
     let mut hello = b"CONNECT ORIGIN HTTP/1.1\r\nHost: ORIGIN\r\n\r\n".to_vec();
     let config =
         rustls::ClientConfig::builder().with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
