@@ -99,7 +99,8 @@ impl Moment<'_> {
         let object = wish.name.fingerprint();
         pending.brought(object, job.started);
         if let Some((lifetime, _)) = self.settings.law.content(&wish.name).lifetime_s() {
-            pending.fresh(object, self.unix, lifetime);
+            // A cache counts the age from when it asked (RFC 9111 section 4.2.3).
+            pending.fresh(object, job.asked, lifetime);
         }
     }
 

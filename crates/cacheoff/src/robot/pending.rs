@@ -150,9 +150,10 @@ impl Pending {
         }
     }
 
-    /// Whether the copy that a cache may have is no longer fresh.
+    /// Whether the copy that a cache may have is no longer fresh, or will not be within a second: a part of one is all that
+    /// clocks in whole seconds may be off by.
     pub fn is_expired(&self, object: u64, unix: u64) -> bool {
-        self.fresh_until.get(&object).is_some_and(|until| *until <= unix)
+        self.fresh_until.get(&object).is_some_and(|until| *until <= unix + 1)
     }
 
     /// A whole copy came from the origin for a request of this time.
