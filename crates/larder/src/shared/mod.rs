@@ -210,7 +210,7 @@ impl Shared {
                 let _permit = permit;
                 let _ = send.send(look(ring));
             });
-            let _ = worker.try_send(Command::Look(look));
+            give(worker, Command::Look(look));
         }
         receive
     }
@@ -245,7 +245,7 @@ impl Shared {
     /// Has each worker accept connections on one of these sockets.
     pub fn open_on_workers(&self, sockets: Vec<TcpListener>, listener: &Arc<Listener>) {
         for (worker, socket) in self.commands.lock().iter().zip(sockets) {
-            let _ = worker.try_send(Command::Open(socket, Arc::clone(listener)));
+            give(worker, Command::Open(socket, Arc::clone(listener)));
         }
     }
 
@@ -258,13 +258,22 @@ impl Shared {
     }
 }
 
+/// Gives a worker a command other than `Drain`, which has the last place and so is not lost. The caller holds the lock of the
+/// senders, so that nobody else takes that place meanwhile.
+fn give(worker: &Sender<Command>, command: Command) {
+    if worker.capacity() > 1 {
+        let _ = worker.try_send(command);
+    }
+}
+
 /// How long a worker's answer is waited for.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Questions to workers that were not answered yet. Beyond that a busy worker is not asked, and its answer is missing.
 const QUESTIONS_MAX: usize = 1_024;
 
-/// Commands that wait for one worker: as many questions as there may be, and room for listeners that open meanwhile.
+/// Commands that wait for one worker: as many questions as there may be, room for listeners that open meanwhile, and a place
+/// for `Drain`.
 const COMMANDS_MAX: usize = QUESTIONS_MAX + 1_024;
 
 /// The listener of a table `[[listen]]`, with its certificates.
