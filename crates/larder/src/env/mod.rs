@@ -196,6 +196,11 @@ impl Env {
         self.own_addresses.of(&self.common.own_addresses)
     }
 
+    /// The edition of the addresses that [`Env::own_addresses`] gave last.
+    pub fn own_addresses_edition(&self) -> u64 {
+        self.own_addresses.edition()
+    }
+
     /// Which addresses a request may connect to. `asker` is `None` for an origin of the configuration.
     pub fn reach(&self, asker: Option<Asker>) -> Reach {
         match asker {

@@ -87,7 +87,7 @@ fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
         Ok(next) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
-                && let Some(memo) = JudgeMemo::of((env, &connection.peer), request, read, &ask, asked)
+                && let Some(memo) = JudgeMemo::of(&connection.peer, request, read, &ask, asked)
             {
                 (request.memo, request.memo_is_valid) = (Some(Box::new(memo)), true);
             }

@@ -87,6 +87,17 @@ pub struct Facts<'a> {
 pub struct FactsRead {
     facts: FactSet,
     fields: FieldNames,
+    /// The editions that the facts are of.
+    pub(super) editions: Editions,
+}
+
+/// Editions of values that a reload replaces.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Editions {
+    /// Of the settings.
+    pub(super) settings: u64,
+    /// Of the addresses on which this server listens.
+    pub(super) own_addresses: u64,
 }
 
 impl FactsRead {
@@ -148,9 +159,9 @@ impl<'a> Facts<'a> {
         self.read.set(self.read.get().with(fact));
     }
 
-    /// The facts that were read.
-    pub(super) fn read(&self) -> FactsRead {
-        FactsRead { facts: self.read.get(), fields: self.fields.get() }
+    /// The facts that were read, of values of these editions.
+    pub(super) fn read(&self, editions: Editions) -> FactsRead {
+        FactsRead { facts: self.read.get(), fields: self.fields.get(), editions }
     }
 
     /// Takes the URL out for the `Ask`, once the verdict stands; rules read its parts by the accessors. The memo keeps the
@@ -348,7 +359,7 @@ mod tests {
         };
         let mut facts = Facts::of(scene, &head);
         let verdict = judge::judge(&mut facts);
-        let read = facts.read();
+        let read = facts.read(Editions::default());
         let all = [
             (Fact::Client, "client"),
             (Fact::OwnAddresses, "own addresses"),

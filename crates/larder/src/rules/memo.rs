@@ -41,13 +41,7 @@ pub struct JudgeMemo {
 impl JudgeMemo {
     /// The memo of a plain GET that was let through as `ask`, by the facts that were read; `None` where a request with another
     /// path could be judged otherwise.
-    pub fn of(
-        (env, peer): (&Env, &PeerFacts),
-        request: &RequestHead,
-        read: FactsRead,
-        ask: &Ask,
-        asked: Asked,
-    ) -> Option<JudgeMemo> {
+    pub fn of(peer: &PeerFacts, request: &RequestHead, read: FactsRead, ask: &Ask, asked: Asked) -> Option<JudgeMemo> {
         if request.method != Method::Get || read.has(Fact::Path) {
             return None;
         }
@@ -66,13 +60,14 @@ impl JudgeMemo {
             listener: Arc::clone(&peer.listener),
             scheme: peer.scheme,
             inside: peer.inside.clone(),
-            edition: env.edition(),
+            // Those that were judged by: a reload may have come since then.
+            edition: read.editions.settings,
             absolute: match &request.target {
                 Target::Absolute(url) => Some((url.scheme, url.host.clone(), url.port)),
                 _ => None,
             },
             client: read.has(Fact::Client).then(|| peer.address.ip()),
-            own_addresses: read.has(Fact::OwnAddresses).then(|| env.common.own_addresses.edition()),
+            own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
             plain_path: read.has(Fact::PathClimbs),
             fields: fields.into(),

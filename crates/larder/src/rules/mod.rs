@@ -9,7 +9,7 @@ mod pages;
 
 pub use crate::record::Rule;
 pub use ask::{Ask, Route};
-use facts::Facts;
+use facts::{Editions, Facts};
 pub use facts::{FactsRead, Scene};
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
@@ -21,6 +21,7 @@ use larder_wire::RequestHead;
 /// Judges a request that came on this connection by the settings in force; gives the verdict with the facts that it depended on.
 pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verdict, FactsRead) {
     let (config, own) = (env.config(), env.own_addresses());
+    let editions = Editions { settings: env.edition(), own_addresses: env.own_addresses_edition() };
     let listener = &peer.listener;
     let scene = Scene {
         config: &config,
@@ -35,7 +36,7 @@ pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verd
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);
-    (verdict, facts.read())
+    (verdict, facts.read(editions))
 }
 
 /// Judges a request that came on this connection by the settings in force.
