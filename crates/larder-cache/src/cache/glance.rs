@@ -26,7 +26,7 @@ impl Cache {
     /// nothing of it must be shared first: it must be short, and must not call the cache.
     pub fn fresh<T>(&self, glance: &Glance<'_>, bytes_max: u64, answer: &mut impl FnMut(&Whole<'_>) -> T) -> Option<T> {
         // Most often nobody else is there, and the object need not be taken out of the index to be looked at.
-        let looked = self.index.look(glance.key, |object| match object.try_lock() {
+        let looked = self.index.look(glance.key, |object| match object.try_read() {
             Some(state) => self.fresh_in(&state, glance, bytes_max, Patience::None, answer),
             None => Looked::Busy,
         });
@@ -36,7 +36,7 @@ impl Cache {
             Some(Looked::Nothing) => None,
             Some(Looked::Busy) => {
                 let object = self.index.find(glance.key)?;
-                let state = object.lock();
+                let state = object.read();
                 match self.fresh_in(&state, glance, bytes_max, Patience::Waits, answer) {
                     Looked::Answered(answered) => Some(answered),
                     Looked::Nothing | Looked::Busy => None,

@@ -20,7 +20,7 @@ use larder_wire::date::Stamp;
 use larder_wire::structured::NoVarySearch;
 use larder_wire::{RequestHead, Url};
 use object::{Followed, Object, ObjectState, Pending};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use passes::PassMarks;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -153,7 +153,7 @@ impl Found {
 pub struct Cache {
     settings: Settings,
     budget: Arc<Budget>,
-    index: Index<Mutex<ObjectState>>,
+    index: Index<RwLock<ObjectState>>,
     evict: Mutex<Box<dyn Evict<Entry>>>,
     passes: PassMarks,
     fates: Fates,
@@ -250,7 +250,10 @@ impl Cache {
         let look = Look { key, hash, request, asked, now, joins, disk };
         self.fates.tick(now);
         if let Some(object) = self.index.find_hashed(hash, key) {
-            let mut state = object.lock();
+            if let Some(hit) = self.find_fresh(&object.read(), &look) {
+                return hit;
+            }
+            let mut state = object.write();
             if !state.dead {
                 return self.find_in(object.key(), &mut state, &look);
             }
@@ -309,7 +312,7 @@ impl Cache {
         self.voided(key).fetch_add(1, Ordering::SeqCst);
         let Some(object) = self.index.find(key) else { return Vec::new() };
         let (variants, pending) = {
-            let mut state = object.lock();
+            let mut state = object.write();
             state.dead = true;
             state.change(|all| (std::mem::take(&mut all.variants), std::mem::take(&mut all.pending)))
         };
@@ -334,7 +337,7 @@ impl Cache {
 
     /// The stored response that this request selects, whether it may be used or not.
     pub fn stored(&self, key: &[u8], request: &RequestHead) -> Option<(PinnedEntry, Arc<StoredHead>)> {
-        let found = choose(&self.index.find(key)?.lock(), request);
+        let found = choose(&self.index.find(key)?.read(), request);
         let (entry, stored) = found.filter(|(entry, _)| entry.is_judged(self.epoch()))?;
         Some((PinnedEntry::new(entry), stored))
     }
@@ -349,7 +352,7 @@ impl Cache {
         policy: &policy::Settings,
     ) -> Option<(PinnedEntry, StandIn)> {
         let object = self.index.find(key)?;
-        let mut state = object.lock();
+        let mut state = object.write();
         if state.dead || state.variants().is_empty() {
             return None;
         }
@@ -362,7 +365,7 @@ impl Cache {
     /// Whether this response is stored still, after all that was made void meanwhile.
     pub fn is_stored(&self, entry: &Arc<Entry>, now: Stamp) -> bool {
         let Some(object) = self.index.find(entry.key().text()) else { return false };
-        let mut state = object.lock();
+        let mut state = object.write();
         self.judge(object.key(), &mut state, now);
         !state.dead && state.variants().iter().any(|variant| Arc::ptr_eq(variant, entry))
     }
@@ -383,6 +386,20 @@ impl Cache {
     /// Remembers that answers for this key are for one request alone, and why.
     pub fn mark_pass(&self, key: &[u8], now: Stamp, why: NotStored) {
         self.passes.set(self.index.hash_of(key), now, why);
+    }
+
+    /// The hit that most lookups are: hits of one key share its lock.
+    fn find_fresh(&self, state: &ObjectState, look: &Look<'_>) -> Option<Found> {
+        let epoch = self.epoch();
+        let judged = state.variants().iter().all(|entry| entry.is_judged(epoch));
+        let (entry, stored) = choose(state, look.request).filter(|_| judged && !state.dead)?;
+        let usable = policy::usable(stored.terms.as_ref()?, look.asked, look.now, &self.settings.policy);
+        if usable != Usable::Fresh {
+            return None;
+        }
+        let hit = self.open(&entry)?;
+        entry.used();
+        Some(Found::Fresh(hit))
     }
 
     fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
@@ -493,7 +510,7 @@ impl Cache {
         }
         let Some(object) = self.index.find(old.text()) else { return };
         let pending = {
-            let mut state = object.lock();
+            let mut state = object.write();
             state.change(|all| all.take_pending(entry))
         };
         let Some(mut pending) = pending else { return };
@@ -508,7 +525,7 @@ impl Cache {
 
     fn remove_if_empty(&self, key: &[u8], object: &Arc<Object>) {
         self.index.remove_if(key, object, |object| {
-            let mut state = object.lock();
+            let mut state = object.write();
             state.dead = state.is_empty();
             state.dead
         });
@@ -518,7 +535,7 @@ impl Cache {
     /// that the same requests selected.
     fn install(&self, entry: &Arc<Entry>, on_disk: bool) {
         let Some(object) = self.index.find(entry.key().text()) else { return };
-        let mut state = object.lock();
+        let mut state = object.write();
         let variants_max = self.settings.variants_max;
         let gone = state.change(|all| {
             all.take_pending(entry)?;
@@ -549,7 +566,7 @@ impl Cache {
     /// The stream of a stored body is over: from now on it may be evicted.
     fn admit(&self, entry: &Arc<Entry>) {
         if let Some(object) = self.index.find(entry.key().text()) {
-            let state = object.lock();
+            let state = object.write();
             if state.variants().iter().any(|variant| Arc::ptr_eq(variant, entry)) {
                 self.evict.lock().insert(Arc::clone(entry));
             }
@@ -570,7 +587,7 @@ impl Cache {
         }
         let Some(object) = self.index.find(entry.key().text()) else { return };
         let (was_stored, empty) = {
-            let mut state = object.lock();
+            let mut state = object.write();
             let was_stored = state.change(|all| {
                 all.pending.retain(|pending| !Arc::ptr_eq(&pending.entry, entry));
                 let before = all.variants.len();
@@ -618,11 +635,11 @@ impl Cache {
         self.with_object_of(&Key::from_text(key.to_vec()), with)
     }
 
-    /// The same with a key whose text is shared with the object, where that is made now.
+    /// [`Cache::with_object`] with a key whose text is shared with the object, where that is made now.
     fn with_object_of<T>(&self, key: &Key, mut with: impl FnMut(&Key, &mut ObjectState) -> T) -> T {
         loop {
-            let (object, _) = self.index.find_or_insert_with(key, Mutex::default);
-            let mut state = object.lock();
+            let (object, _) = self.index.find_or_insert_with(key, RwLock::default);
+            let mut state = object.write();
             if !state.dead {
                 return with(key, &mut state);
             }

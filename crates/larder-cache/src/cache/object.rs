@@ -2,11 +2,11 @@
 
 use crate::entry::Entry;
 use crate::index::Named;
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use std::sync::Arc;
 
 /// A key and what is under it.
-pub(super) type Object = Named<Mutex<ObjectState>>;
+pub(super) type Object = Named<RwLock<ObjectState>>;
 
 /// What is under a key. Most keys have one response and no fetch: these take no list.
 #[derive(Default)]

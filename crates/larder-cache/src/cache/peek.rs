@@ -71,7 +71,7 @@ impl Cache {
             ..Peek::default()
         };
         let Some(object) = self.index.find_hashed(hash, key) else { return peek };
-        let mut state = object.lock();
+        let mut state = object.write();
         self.judge(object.key(), &mut state, now);
         let chosen = choose(&state, request).map(|(entry, _)| entry);
         for entry in state.variants() {

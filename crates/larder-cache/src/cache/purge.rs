@@ -127,7 +127,7 @@ impl Cache {
             if !within {
                 return;
             }
-            let variants = object.lock().variants().to_vec();
+            let variants = object.read().variants().to_vec();
             let url = if sought.prefixes.is_empty() { Vec::new() } else { rules::subject(object.key().text()) };
             for entry in variants {
                 count += usize::from(sought.has(&url, &entry, &mut steps));

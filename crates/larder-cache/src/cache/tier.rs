@@ -220,7 +220,7 @@ mod tests {
         let key = Key::from_text(head.key.to_vec());
         cache.adopt(&key, vec![head], 0);
         let object = cache.index.find(key.text()).unwrap();
-        let entry = Arc::clone(&object.lock().variants()[0]);
+        let entry = Arc::clone(&object.read().variants()[0]);
         assert!(std::ptr::eq(object.key().text(), entry.key().text()));
         assert!(std::ptr::eq(object.key().text(), entry.on_disk().unwrap().key.text()));
     }

@@ -11,7 +11,7 @@ impl Cache {
     pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Entry, &Arc<StoredHead>)) {
         self.index.for_each(|object| {
             let variants = {
-                let mut state = object.lock();
+                let mut state = object.write();
                 self.judge(object.key(), &mut state, now);
                 state.variants().to_vec()
             };
@@ -25,7 +25,7 @@ impl Cache {
     /// The stored responses in memory under one key.
     pub fn stored_under(&self, key: &[u8], now: Stamp) -> Vec<(PinnedEntry, Arc<StoredHead>)> {
         let Some(object) = self.index.find(key) else { return Vec::new() };
-        let mut state = object.lock();
+        let mut state = object.write();
         self.judge(object.key(), &mut state, now);
         state
             .variants()

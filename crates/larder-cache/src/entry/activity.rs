@@ -82,7 +82,7 @@ impl Activity {
 impl super::Entry {
     /// It holds nothing that it needs only while it is written, waited for or read in part.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.state.lock().activity.is_none()
+        self.state.read().activity.is_none()
     }
 }
 

@@ -176,17 +176,17 @@ impl Entry {
     /// Writes the head of a response of which a part was stored. Not before the entry is in the index: a renewal of the
     /// entry that it replaces would write over it.
     pub(crate) fn write_head_of_part(&self) {
-        self.write_first_head(&mut self.state.lock());
+        self.write_first_head(&mut self.state.write());
     }
 
     /// Where it lies on disk.
     pub(crate) fn on_disk(&self) -> Option<Arc<DiskLocation>> {
-        self.state.lock().on_disk.location().cloned()
+        self.state.read().on_disk.location().cloned()
     }
 
     /// Gives the entry a place on disk and writes it there, if it is whole and short.
     pub(crate) fn keep_on_disk(&self, store: &Arc<Store>) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let short = state.length.is_some_and(|length| length <= INLINE_BYTES_MAX as u64);
         if state.on_disk.location().is_none() && state.is_whole() && short {
             let location = DiskLocation::new(store, state.key.clone());
@@ -197,7 +197,7 @@ impl Entry {
 
     /// It is on its way to the disk and not to be found there yet.
     pub(crate) fn is_being_written(&self) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.drop_finished_puts();
         state.on_disk.drop_refused();
         state.put_count() > 0
@@ -205,21 +205,21 @@ impl Entry {
 
     /// What is to become of bytes that are read from disk now.
     pub(super) fn stay(&self) -> Stay {
-        if self.state.lock().on_disk.is_alone() || !self.budget.takes_up() { Stay::Brief } else { Stay::Long }
+        if self.state.read().on_disk.is_alone() || !self.budget.takes_up() { Stay::Brief } else { Stay::Long }
     }
 
     /// Puts bytes that were read from disk into memory, unless the entry is too large to stay there, or clients hold so
     /// much of memory that nothing else can leave it.
     pub(super) fn promote(&self, pieces: &[(u64, Bytes)]) {
         let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if state.on_disk.is_alone() || !self.budget.lends(bytes) {
             return;
         }
         for (at, piece) in pieces {
             state.body.insert(*at, piece.clone());
         }
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
             entry.renew(head(), 0);
             store.sync().wait();
         }
-        let puts = entry.state.lock().put_count();
+        let puts = entry.state.read().put_count();
         assert!(puts <= 1, "one that is validated often would grow for ever: {puts}");
     }
 

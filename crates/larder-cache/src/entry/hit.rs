@@ -1,10 +1,11 @@
 //! What a hit takes of an entry.
 
-use super::{Entry, Leads, PinnedEntry, Reader};
+use super::{Entry, Leads, PinnedEntry, Reader, State};
 use crate::extents::Extents;
 use crate::head::StoredHead;
 use crate::policy::Terms;
 use bytes::Bytes;
+use parking_lot::RwLockReadGuard;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,17 +91,26 @@ pub(crate) enum Patience {
 impl Entry {
     /// Head and length in one look, and a reader.
     pub(crate) fn open(self: &Arc<Entry>) -> Option<Hit> {
-        let mut state = self.state.lock();
-        let stored = Arc::clone(state.life.head()?);
-        let (length, filling) = (state.length, state.life.is_arriving());
+        let opened = |state: &State, slot| {
+            let stored = Arc::clone(state.life.head()?);
+            let reader = Reader::new(PinnedEntry::new(Arc::clone(self)), slot, Leads::No);
+            Some(Hit { filling: state.life.is_arriving(), reader, stored, length: state.length })
+        };
+        {
+            let state = self.state.read();
+            if state.activity.is_none() && state.is_whole() {
+                return opened(&state, None);
+            }
+        }
+        let mut state = self.state.write();
+        state.life.head()?;
         state.drop_finished_puts();
         let slot = (!state.is_whole()).then(|| state.add_reader());
-        drop(state);
-        let reader = Reader::new(PinnedEntry::new(Arc::clone(self)), slot, Leads::No);
-        Some(Hit { filling, reader, stored, length })
+        opened(&state, slot)
     }
 
     /// Has a stored response answered with whose terms are as wanted and whose body is here and not longer than that.
+    /// `answer` runs while hits of the same response share its lock: they don't wait for one another, but changes do.
     pub(crate) fn whole<T>(
         &self,
         wanted: impl Fn(&Terms) -> bool,
@@ -108,16 +118,28 @@ impl Entry {
         patience: Patience,
         answer: &mut impl FnMut(&Whole<'_>) -> T,
     ) -> Looked<T> {
-        let state = match patience {
-            Patience::Waits => Some(self.state.lock()),
-            Patience::None => self.state.try_lock(),
-        };
-        let Some(mut state) = state else { return Looked::Busy };
-        state.drop_finished_puts();
+        let Some(mut state) = self.shared_state(patience) else { return Looked::Busy };
+        if state.put_count() > 0 {
+            drop(state);
+            if let Some(mut own) = self.state.try_write() {
+                own.drop_finished_puts();
+            }
+            match self.shared_state(patience) {
+                Some(again) => state = again,
+                None => return Looked::Busy,
+            }
+        }
         let whole = state.length.filter(|&length| length <= bytes_max && state.is_whole()).and_then(|length| {
             let stored = state.life.head().filter(|stored| stored.terms.as_ref().is_some_and(wanted))?;
             Some(Whole { stored, length, body: Body::Memory(&state.body) })
         });
         whole.map_or(Looked::Nothing, |whole| Looked::Answered(answer(&whole)))
+    }
+
+    fn shared_state(&self, patience: Patience) -> Option<RwLockReadGuard<'_, State>> {
+        match patience {
+            Patience::Waits => Some(self.state.read()),
+            Patience::None => self.state.try_read(),
+        }
     }
 }

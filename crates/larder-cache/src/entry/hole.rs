@@ -22,7 +22,7 @@ impl Entry {
     /// Takes on the filling of a hole: returns the number under which the entry knows it, and where the entry lies on disk.
     /// `None` when another fetch took it on meanwhile, or the entry is not one that can be put together from parts.
     pub(crate) fn begin_fill(&self, hole: &Range<u64>) -> Option<(u64, Option<Arc<DiskLocation>>)> {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let overlaps = |range: &Range<u64>| range.start < hole.end && hole.start < range.end;
         let taken = state.fills().iter().any(|fill| overlaps(&fill.range));
         if taken || hole.is_empty() || !state.is_mendable() || state.body.present_from(hole.start) > 0 {
@@ -34,7 +34,7 @@ impl Entry {
 
     /// The origin has the same representation still, and sends this hole up to `end`.
     pub(crate) fn confirm_fill(&self, number: u64, end: u64) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if let Some(own) = state.hole_fill(number) {
             own.confirmed = true;
             own.range.end = own.range.end.min(end);
@@ -51,7 +51,7 @@ impl Entry {
         limits: &Limits,
         memory_object_bytes_max: u64,
     ) -> Poll<Room> {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let (done, missing) = (fill.at - fill.hole.start, fill.hole.end.saturating_sub(fill.at));
         if missing == 0 {
             return Poll::Ready(Room::Gone);
@@ -79,7 +79,7 @@ impl Entry {
         spooled: bool,
     ) {
         let taken = piece.len() as u64;
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.body.insert(fill.at, piece);
         fill.at += taken;
         if let Some(own) = state.hole_fill(fill.number) {
@@ -88,24 +88,24 @@ impl Entry {
         if state.body.bytes() > memory_object_bytes_max {
             state.shed_of_hole(spooled);
         }
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
         state.wake_readers();
     }
 
     /// There is no room for more of its body: from here on its bytes leave memory as soon as they are on disk, or, where
     /// they do not go there, as soon as every reader has taken them.
     pub(crate) fn shrink_while_filled(&self, has_spool: bool, spooled: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if has_spool {
             state.on_disk.go_alone();
         }
         state.shed_of_hole(spooled);
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
     }
 
     /// A fill is over. Where it stopped before its end, readers that wait for the rest are told why.
     pub(crate) fn end_fill(&self, fill: &HoleProgress, puts: impl IntoIterator<Item = Putting>, failure: &Failure) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.add_puts(puts);
         state.activity().fills.retain(|each| each.number != fill.number);
         if fill.at < fill.hole.end {
@@ -118,7 +118,7 @@ impl Entry {
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not
     /// more than `bytes_max` are missing.
     pub fn worthwhile_hole(&self, bytes_max: u64) -> Option<Range<u64>> {
-        let state = self.state.lock();
+        let state = self.state.read();
         let length = state.length.filter(|_| state.is_mendable() && state.life.is_settled())?;
         // More than twice that can't be half here and lack no more; and the look at each block stays short.
         if !state.fills().is_empty() || length > bytes_max.saturating_mul(2) {

@@ -22,7 +22,7 @@ use crate::store::DiskHead;
 use activity::Activity;
 use disk::OnDisk;
 use life::{Audience, Life, Response};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -76,7 +76,8 @@ pub struct Entry {
     /// The number of the last rule that was applied to it.
     judged: AtomicU64,
     budget: Arc<Budget>,
-    state: Mutex<State>,
+    /// Hits of a whole response share it: the head is written under it.
+    state: RwLock<State>,
 }
 
 struct State {
@@ -112,7 +113,7 @@ impl Entry {
             epoch: AtomicU64::new(epoch),
             judged: AtomicU64::new(epoch),
             budget,
-            state: Mutex::new(State {
+            state: RwLock::new(State {
                 key,
                 life: Life::Waiting,
                 length: None,
@@ -135,7 +136,7 @@ impl Entry {
         stored.head.fields.shrink();
         let entry = Entry::new(location.key.clone(), id_hash, head.epoch, budget);
         {
-            let mut state = entry.state.lock();
+            let mut state = entry.state.write();
             state.life = Life::Settled(Response { head: Arc::new(stored), audience: Audience::Everybody });
             state.length = head.length;
             if head.length.is_none_or(|length| length > memory_object_bytes_max) {
@@ -153,7 +154,7 @@ impl Entry {
                     state.body.compact();
                 }
             }
-            entry.settle_charge(&mut state);
+            entry.settle_charge(&state);
         }
         entry.listed.store(true, Ordering::Relaxed);
         Some(entry)
@@ -161,16 +162,16 @@ impl Entry {
 
     /// The name under which it is found.
     pub fn key(&self) -> Key {
-        self.state.lock().key.clone()
+        self.state.read().key.clone()
     }
 
     pub(crate) fn set_key(&self, key: Key) {
-        self.state.lock().key = key;
+        self.state.write().key = key;
     }
 
     /// The head, when it is here.
     pub fn stored_head(&self) -> Option<Arc<StoredHead>> {
-        self.state.lock().life.head().cloned()
+        self.state.read().life.head().cloned()
     }
 
     /// Puts a refreshed head in the place of the old one (RFC 9111 section 4.3.4), after a validation at this epoch
@@ -188,10 +189,10 @@ impl Entry {
         drop(self.replace_head_in(stored));
     }
 
-    fn replace_head_in(&self, stored: StoredHead) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock();
+    fn replace_head_in(&self, stored: StoredHead) -> RwLockWriteGuard<'_, State> {
+        let mut state = self.state.write();
         state.life.replace_head(stored);
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
         state
     }
 
@@ -211,42 +212,42 @@ impl Entry {
 
     /// Parts of it can be asked for, and put to what is here.
     pub fn is_mendable(&self) -> bool {
-        self.state.lock().is_mendable()
+        self.state.read().is_mendable()
     }
 
     /// How many clients wait for some of it.
     pub fn readers(&self) -> usize {
-        self.state.lock().reader_count()
+        self.state.read().reader_count()
     }
 
     /// The length of the body, when it is known.
     pub fn length(&self) -> Option<u64> {
-        self.state.lock().length
+        self.state.read().length
     }
 
     /// How much of the body is in memory.
     pub fn bytes_in_memory(&self) -> u64 {
-        self.state.lock().body.bytes()
+        self.state.read().body.bytes()
     }
 
     /// True when these bytes of the body are here, in memory or on disk.
     pub(crate) fn has(&self, range: &Range<u64>) -> bool {
-        self.state.lock().first_missing(range).is_none()
+        self.state.read().first_missing(range).is_none()
     }
 
     /// True once the whole body is in memory.
     pub fn is_whole(&self) -> bool {
-        self.state.lock().is_whole()
+        self.state.read().is_whole()
     }
 
     /// True for a response whose stream from the start is over, whole or not: a validation may name it.
     pub(crate) fn is_settled(&self) -> bool {
-        self.state.lock().life.is_settled()
+        self.state.read().life.is_settled()
     }
 
     /// True while it may still become, or already is, a whole and shared response.
     pub(crate) fn is_useful(&self) -> bool {
-        self.state.lock().life.is_useful()
+        self.state.read().life.is_useful()
     }
 
     /// A reader for a request that follows the fetch of another.
@@ -274,7 +275,7 @@ impl Entry {
     }
 
     /// Brings the budget up to what the entry holds now.
-    fn settle_charge(&self, state: &mut MutexGuard<'_, State>) {
+    fn settle_charge(&self, state: &State) {
         let head = state.life.head().map_or(0, |stored| stored.heap_bytes() as u64);
         let taken = ENTRY_OVERHEAD_BYTES + state.key.heap_bytes() as u64 + head + state.body.heap_bytes();
         let now = taken + taken / UNUSED_PART;
@@ -297,7 +298,7 @@ impl Drop for Entry {
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.state.try_lock() {
+        match self.state.try_read() {
             Some(state) => write!(f, "Entry({})", state.key),
             None => f.write_str("Entry"),
         }

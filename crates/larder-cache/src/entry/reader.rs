@@ -6,7 +6,7 @@ use crate::head::StoredHead;
 use crate::store::{Fetching, Stay};
 use bytes::Bytes;
 use larder_wire::Fields;
-use parking_lot::MutexGuard;
+use parking_lot::RwLockWriteGuard;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
@@ -80,7 +80,7 @@ impl Reader {
 
     /// A reader of an entry that is not whole.
     pub(super) fn waiting(entry: &Arc<Entry>, leads: Leads) -> Reader {
-        let slot = Some(entry.state.lock().add_reader());
+        let slot = Some(entry.state.write().add_reader());
         Reader::new(PinnedEntry::new(Arc::clone(entry)), slot, leads)
     }
 
@@ -91,7 +91,7 @@ impl Reader {
 
     /// Looks for the head; wakes the task when there is news.
     pub fn poll_arrival(&mut self, cx: &Context<'_>) -> Poll<Arrival> {
-        let mut state = self.entry.state.lock();
+        let mut state = self.entry.state.write();
         if self.leads == Leads::No && !state.life.is_shared() {
             return Poll::Ready(Arrival::Alone);
         }
@@ -114,7 +114,7 @@ impl Reader {
 
     /// The origin was reached for this fetch, as far as is known.
     pub fn is_reached(&self) -> bool {
-        self.entry.state.lock().activity.as_ref().is_some_and(|activity| activity.is_reached)
+        self.entry.state.read().activity.as_ref().is_some_and(|activity| activity.is_reached)
     }
 
     /// Some client of this fetch was answered with a stored response because the origin was silent.
@@ -124,22 +124,22 @@ impl Reader {
 
     /// A stored response is sent instead of this one's: the fetch goes on without readers.
     pub fn leave_late(&self) {
-        self.entry.state.lock().activity().is_late = true;
+        self.entry.state.write().activity().is_late = true;
     }
 
     /// The length of the whole body, when it is known by now.
     pub fn length(&self) -> Option<u64> {
-        self.entry.state.lock().length
+        self.entry.state.read().length
     }
 
     /// The first byte of this range is here.
     pub fn is_ready(&self, range: &Range<u64>) -> bool {
-        self.entry.state.lock().first_missing(range) != Some(range.start)
+        self.entry.state.read().first_missing(range) != Some(range.start)
     }
 
     /// Why some of this range will not come, once that is certain.
     pub fn lost(&self, range: &Range<u64>) -> Option<Failure> {
-        let state = self.entry.state.lock();
+        let state = self.entry.state.read();
         let failure = self.failed(&state)?;
         state.first_missing(range).map(|_| failure)
     }
@@ -150,7 +150,7 @@ impl Reader {
     }
 
     fn poll_gap(&mut self, cx: &Context<'_>, range: &Range<u64>) -> Poll<Gap> {
-        let mut state = self.entry.state.lock();
+        let mut state = self.entry.state.write();
         let Some(first) = state.first_missing(range) else { return Poll::Ready(Gap::None) };
         if self.failed(&state).is_some() {
             return Poll::Ready(Gap::Void);
@@ -203,7 +203,14 @@ impl Reader {
     }
 
     fn look(&self, cx: &Context<'_>, range: &Range<u64>, out: &mut Vec<Bytes>) -> Look {
-        let mut state = self.entry.state.lock();
+        // Readers of a whole body share its lock.
+        if self.slot.is_none() {
+            let read = self.entry.state.read().body.slices(range.clone(), out);
+            if read > 0 {
+                return Look::Answer(Poll::Ready(Ok(read)));
+            }
+        }
+        let mut state = self.entry.state.write();
         self.take_up_to(&mut state, range.start);
         let read = state.body.slices(range.clone(), out);
         if read > 0 || range.is_empty() || state.length.is_some_and(|length| range.start >= length) {
@@ -242,7 +249,7 @@ impl Reader {
 
     /// The hole that begins with the first byte of this range, as far as it goes within it.
     pub fn hole(&self, range: Range<u64>) -> Range<u64> {
-        self.entry.state.lock().hole(range.start, range.end)
+        self.entry.state.read().hole(range.start, range.end)
     }
 
     /// It reads blocks from disk, and there are buffers for several: they may be sent together. Where there are none, a slow
@@ -258,7 +265,7 @@ impl Reader {
 
     /// The trailer fields, once the body has been read to its end.
     pub fn trailers(&self) -> Option<Fields> {
-        self.entry.state.lock().activity.as_ref()?.trailers.as_deref().cloned()
+        self.entry.state.read().activity.as_ref()?.trailers.as_deref().cloned()
     }
 
     /// The entry that this reader reads.
@@ -273,7 +280,7 @@ impl Reader {
         state.reader(self.slot)?.failed.clone()
     }
 
-    fn take_up_to(&self, state: &mut MutexGuard<'_, State>, position: u64) {
+    fn take_up_to(&self, state: &mut RwLockWriteGuard<'_, State>, position: u64) {
         let Some(own) = state.reader_mut(self.slot) else { return };
         if own.position == position {
             return;
@@ -289,10 +296,10 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let Some(slot) = self.slot else { return };
-        let mut state = self.entry.state.lock();
+        let mut state = self.entry.state.write();
         state.remove_reader(slot);
         if state.slide() {
-            self.entry.settle_charge(&mut state);
+            self.entry.settle_charge(&state);
         }
         state.wake_writers();
         state.rest();

@@ -40,23 +40,23 @@ pub(crate) struct Appended {
 impl Entry {
     /// A client of the fetch was answered with a stored response, because the origin was silent.
     pub(crate) fn is_late(&self) -> bool {
-        self.state.lock().is_late()
+        self.state.read().is_late()
     }
 
     /// Says whether there is a connection to the origin, as far as is known.
     pub(crate) fn set_reached(&self, is_reached: bool) {
-        self.state.lock().activity().is_reached = is_reached;
+        self.state.write().activity().is_reached = is_reached;
     }
 
     /// The head of a stored response is here; its body follows, and stays in memory or not.
     pub(crate) fn begin(&self, stored: StoredHead, length: Option<u64>, is_alone_on_disk: bool) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life.begin(stored, Audience::Everybody);
         state.length = length;
         if is_alone_on_disk {
             state.on_disk.go_alone();
         }
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
     }
 
     /// The head of a stored response is here, whose body comes in parts: there is no stream from its start.
@@ -67,7 +67,7 @@ impl Entry {
         location: Option<Arc<DiskLocation>>,
         is_alone_on_disk: bool,
     ) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life.begin(stored, Audience::Everybody);
         state.life.settle();
         state.length = Some(length);
@@ -77,28 +77,28 @@ impl Entry {
         if let Some(location) = location {
             state.on_disk.set_location(location);
         }
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
     }
 
     /// The head of an answer to the asking request alone is here; requests that followed are set free.
     pub(crate) fn pass(&self, stored: StoredHead, length: Option<u64>) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life.begin(stored, Audience::Asker);
         state.length = length;
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
         state.wake_readers();
     }
 
     /// Gives the entry its place on disk and writes its head there, with the body when that is whole and short.
     pub(crate) fn put_on_disk(&self, location: Arc<DiskLocation>) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.on_disk.set_location(location);
         self.write_first_head(&mut state);
     }
 
     /// Gives the entry its place on disk and writes its head there; returns the pieces of the body that are here.
     pub(crate) fn begin_on_disk(&self, location: Arc<DiskLocation>) -> Vec<Bytes> {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.on_disk.set_location(location);
         self.write_first_head(&mut state);
         let mut here = Vec::new();
@@ -108,12 +108,12 @@ impl Entry {
 
     /// Wakes all tasks that wait for a part of it.
     pub(crate) fn wake_readers(&self) {
-        self.state.lock().wake_readers();
+        self.state.write().wake_readers();
     }
 
     /// Says whether the next piece may be pushed; wakes the task when it may.
     pub(crate) fn poll_room(&self, cx: &Context<'_>, limits: &Limits) -> Poll<Room> {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if !state.life.passes() {
             let is_wanted = state.reader_count() > 0 || limits.unattended || state.is_late();
             let goes_on = is_wanted || state.is_worth_finishing(limits.abandoned_bytes_max);
@@ -131,56 +131,56 @@ impl Entry {
 
     /// Appends a piece of the body and wakes the readers.
     pub(crate) fn append(&self, piece: Bytes) -> Appended {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let at = state.received();
         let received = at + piece.len() as u64;
         state.activity().received = received;
         state.body.insert(at, piece);
         state.slide();
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
         state.wake_readers();
         Appended { received, is_stored: !state.life.passes() }
     }
 
     /// Lets go of what is written of a body that does not stay in memory; false for a body that does, or that passes.
     pub(crate) fn drop_written(&self, written: Vec<Range<u64>>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if !state.is_stored_on_disk_alone() {
             return false;
         }
         written.into_iter().for_each(|range| {
             state.body.remove(range);
         });
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
         true
     }
 
     /// It is stored, and its body does not stay in memory.
     pub(crate) fn is_stored_on_disk_alone(&self) -> bool {
-        self.state.lock().is_stored_on_disk_alone()
+        self.state.read().is_stored_on_disk_alone()
     }
 
     /// The body is to leave memory as soon as it is on disk.
     pub(crate) fn is_alone_on_disk(&self) -> bool {
-        self.state.lock().on_disk.is_alone()
+        self.state.read().on_disk.is_alone()
     }
 
     /// From here on the body leaves memory as soon as it is on disk.
     pub(crate) fn go_alone(&self) {
-        self.state.lock().on_disk.go_alone();
+        self.state.write().on_disk.go_alone();
     }
 
     /// Keeps the body no more: its readers get it through a window.
     pub(crate) fn let_pass(&self) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life.let_pass();
         state.slide();
-        self.settle_charge(&mut state);
+        self.settle_charge(&state);
     }
 
     /// The body is whole. Says whether it is stored.
     pub(crate) fn settle(&self, trailers: Option<Fields>) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         if !state.life.settle() {
             state.life.fail(Failure { status: 502, word: "abandoned", detail: "the fetch brought no head".into() });
         }
@@ -192,7 +192,7 @@ impl Entry {
         let is_stored = state.life.stored().is_some();
         if is_stored {
             state.body.compact();
-            self.settle_charge(&mut state);
+            self.settle_charge(&state);
         }
         state.wake_readers();
         state.rest();
@@ -202,21 +202,21 @@ impl Entry {
     /// Remembers the last blocks of its body while they are on their way to the disk, and writes the head again if its
     /// length was not known before.
     pub(crate) fn finish_on_disk(&self, puts: impl IntoIterator<Item = Putting>) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.add_puts(puts);
         self.write_head(&mut state);
     }
 
     /// Remembers writes while they are on their way to the disk.
     pub(crate) fn add_puts(&self, puts: impl IntoIterator<Item = Putting>) {
-        self.state.lock().add_puts(puts);
+        self.state.write().add_puts(puts);
     }
 
     /// A validation found another entry to be the answer: for the requests that followed too, or (not `shared`) for the
     /// asking request alone, and those that followed ask for themselves.
     pub(crate) fn redirect(&self, to: PinnedEntry, reason: ReuseReason, own: Option<Arc<StoredHead>>, shared: bool) {
         let audience = if shared { Audience::Everybody } else { Audience::Asker };
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life = Life::Redirected(Box::new(Redirection { entry: to, reason, own, audience }));
         state.wake_readers();
     }
@@ -224,7 +224,7 @@ impl Entry {
     /// The stream broke off. What came of a stored answer stays, if the rest of the same can be asked for; says whether it
     /// does.
     pub(crate) fn settle_in_part(&self, failure: &Failure) -> bool {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         let arriving = state.life.is_arriving();
         let otherwise = arriving && state.rest_comes_otherwise();
         let stays = arriving && state.is_mendable() && state.received() > 0 && state.life.settle();
@@ -238,7 +238,7 @@ impl Entry {
 
     /// There will be no answer, or no more of it.
     pub(crate) fn fail(&self, failure: Failure) {
-        let mut state = self.state.lock();
+        let mut state = self.state.write();
         state.life.fail(failure);
         state.wake_readers();
     }

@@ -32,12 +32,12 @@ impl Watch {
     /// Who wants it now; the task is woken when a reader leaves.
     pub fn wanted(&self, cx: &Context<'_>) -> Wanted {
         let hole = self.hole.as_ref().and_then(|(entry, number)| {
-            let mut state = entry.state.lock();
+            let mut state = entry.state.write();
             let confirmed = state.fills().iter().find(|fill| fill.number == *number)?.confirmed;
             state.watch(cx);
             Some((state.reader_count() > 0, confirmed))
         });
-        let mut state = self.entry.state.lock();
+        let mut state = self.entry.state.write();
         if state.reader_count() > 0 || hole.is_some_and(|(read, _)| read) {
             state.watch(cx);
             return Wanted::Read;
