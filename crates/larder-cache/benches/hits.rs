@@ -1,4 +1,4 @@
-//! What a hit in memory costs the cache, and what threads that hit the same object cost each other:
+//! The cost of a hit in memory, and the cost that threads which hit one object have of each other:
 //! `cargo bench -p larder-cache --bench hits`.
 //!
 //! A hit is [`Cache::fresh`] with an answer that copies the head and a body of 1 KB, as the server does. The best of several
@@ -16,8 +16,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 const NOW: Stamp = Stamp(1_800_000_000);
-const HITS: u32 = 400_000;
-const ROUNDS: usize = 9;
+const HITS: u32 = 10_000;
+const ROUNDS: usize = 300;
 const BODY_BYTES: usize = 1_024;
 const OBJECTS: usize = 64;
 

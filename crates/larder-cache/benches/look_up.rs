@@ -1,4 +1,4 @@
-//! What the rooms of the hit path cost, printed in nanoseconds: `cargo bench -p larder-cache`.
+//! The cost of each part of the hit path in nanoseconds: `cargo bench -p larder-cache`.
 //!
 //! Keys are drawn at random from all that are present, so large counts show cache misses of the
 //! processor, as a server under many different URLs would.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use larder_cache::evict::{Evict, S3Fifo, Seat, Weighed};
+use larder_cache::evict::{Evict, Evictable, EvictionMark, S3Fifo};
 use larder_cache::extents::Extents;
 use larder_cache::index::Index;
 use larder_cache::key::Key;
@@ -103,22 +103,22 @@ fn shuffled(count: usize) -> Vec<usize> {
 
 struct Item {
     id_hash: u64,
-    seat: Seat,
+    mark: EvictionMark,
 }
 
 impl Item {
     fn new(id_hash: u64) -> Item {
-        Item { id_hash, seat: Seat::new() }
+        Item { id_hash, mark: EvictionMark::new() }
     }
 }
 
-impl Weighed for Item {
+impl Evictable for Item {
     fn bytes(&self) -> u64 {
         1000
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {

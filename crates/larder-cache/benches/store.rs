@@ -1,4 +1,4 @@
-//! What the disk tier costs: `cargo bench -p larder-cache --bench store [-- recover N | -- FOLDER]`.
+//! The costs of the disk tier: `cargo bench -p larder-cache --bench store [-- recover N | -- FOLDER]`.
 //!
 //! Without arguments: appending, reading what the page cache has, index bytes an object, hits while a full store is
 //! filled on, recovery of a million objects. `recover N` measures recovery alone. The store of the recovery is sparse: heads, summaries and trailers of
@@ -22,13 +22,13 @@ use larder_cache::store::medium::{Files, Medium};
 use larder_cache::store::record::{self, Kind};
 use larder_cache::store::segment::{Geometry, HEAD_BYTES, SegmentHead, Trailer, file_name};
 use larder_cache::store::superblock::{Identity, Superblock};
-use larder_cache::store::{Admission, Fetching, Giving, HeadToStore, ObjectId, Put, Putting, Settings, Store};
+use larder_cache::store::{Admission, Fetching, HeadToStore, ObjectId, Promise, Put, Putting, Settings, Store};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const MIB: u64 = 1 << 20;
-/// What a head of a web answer takes about.
+/// About the bytes of a head of a web answer.
 const META_BYTES: usize = 250;
 
 fn main() -> Outcome<()> {
@@ -211,21 +211,21 @@ fn fill(store: &Arc<Store>, first: u64, stop: &AtomicBool) {
         }
         let putting = store.put_head(head(number, Some(body.clone()), 11 << 10));
         if number % 1000 == 0 {
-            // What is waited for is one of a while ago.
+            // The put that is waited for is one of a while ago.
             last.replace(putting).map(Putting::wait);
         }
     }
 }
 
-/// What a read pays for going through another thread and back, without the read.
+/// The cost of going through another thread and back, without the read.
 fn thread_hop() -> Outcome<()> {
-    let (sender, receiver) = mpsc::channel::<Giving<u64>>();
-    let thread = std::thread::spawn(move || receiver.iter().for_each(|giving| giving.give(7)));
+    let (sender, receiver) = mpsc::channel::<Promise<u64>>();
+    let thread = std::thread::spawn(move || receiver.iter().for_each(|promise| promise.give(7)));
     let hops = 50_000;
     let started = Instant::now();
     for _ in 0..hops {
-        let (fetching, giving) = Fetching::pair(0);
-        sender.send(giving)?;
+        let (fetching, promise) = Fetching::pair(0);
+        sender.send(promise)?;
         black_box(fetching.wait());
     }
     println!("there and back through a thread: {:.2} us", started.elapsed().as_secs_f64() / f64::from(hops) * 1e6);

@@ -67,13 +67,13 @@ impl<V> Index<V> {
         self.find_hashed(self.hash_of(key_text), key_text)
     }
 
-    /// The same for who knows the [hash](Index::hash_of) of the key's text.
+    /// The value under this key, where the caller knows the [hash](Index::hash_of) of the key's text.
     pub fn find_hashed(&self, hash: u64, key_text: &[u8]) -> Option<Arc<Named<V>>> {
         let table = self.shard(hash).table.read();
         table.find(hash, |slot| slot.is(hash, key_text)).map(|slot| slot.value.clone())
     }
 
-    /// What `look` makes of the value under this key. It runs under the shard's read lock: it must be short, must not call the
+    /// Calls `look` with the value under this key and returns its result. `look` runs under the shard's read lock: it must be short, must not call the
     /// index, and must not wait for a lock under which somebody else calls it.
     pub fn look<T>(&self, key_text: &[u8], look: impl FnOnce(&Arc<Named<V>>) -> T) -> Option<T> {
         let hash = self.hash_of(key_text);
@@ -153,7 +153,7 @@ impl<V> Index<V> {
         self.len() == 0
     }
 
-    /// What the index holds on the heap: shards, tables as they are allocated, and the keys' texts, but
+    /// Bytes that the index holds on the heap: shards, tables as they are allocated, and the keys' texts, but
     /// not the values. Takes no lock.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.shards)

@@ -1,4 +1,4 @@
-//! What an object is called: the text of its key, and how that text is hashed.
+//! The name of an object: the text of its key, and how that text is hashed.
 //!
 //! Two keys are equal when their texts are equal, byte by byte; a hash only finds the place to
 //! compare. So no collision, by chance or by design, answers one object's bytes for another
@@ -39,7 +39,7 @@ impl Key {
         &self.text
     }
 
-    /// What the text holds on the heap, once for all clones.
+    /// Bytes that the text holds on the heap, once for all clones.
     pub fn heap_bytes(&self) -> usize {
         (SHARED_HEADER_BYTES + self.text.len()).next_multiple_of(size_of::<usize>())
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Paths whose rule is remembered; more are not, and keep their full queries.
 const PATHS_MAX: usize = 4_096;
 
-/// What all remembered paths and rules may take, beside the budget: origins choose how long both are.
+/// Bytes that all remembered paths and rules may take, beside the budget: origins choose how long both are.
 const RULES_BYTES_MAX: usize = 1024 * 1024;
 
 /// The rules, by key text up to the query.

@@ -1,10 +1,10 @@
-//! What became of keys that are not here any more, so that a miss can say why.
+//! The fates of keys that are not here any more, so that a miss can say why.
 
 use crate::zeros::zeros;
 use larder_wire::date::Stamp;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What became of something that was stored.
+/// The reason why a stored response is not here any more, or not fresh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// It made room for others, and there is no disk below.
@@ -15,7 +15,7 @@ pub enum Fate {
     NotAdmitted,
     /// A person or a program purged it.
     Purged,
-    /// The same softly: it had to be validated.
+    /// A soft purge: it had to be validated.
     Expired,
     /// A request that changes things made it void (RFC 9111 section 4.4).
     Invalidated,

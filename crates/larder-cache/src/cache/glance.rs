@@ -8,13 +8,13 @@ use crate::policy::{self, Asked, Terms, Usable};
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 
-/// What is looked for, and when.
+/// A question to [`Cache::fresh`].
 pub struct Glance<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The request, which may choose among variants.
     pub request: &'a RequestHead,
-    /// What it asks of a cache.
+    /// The demands of the request on caches.
     pub asked: &'a Asked,
     /// The time of the look.
     pub now: Stamp,
@@ -78,7 +78,7 @@ impl Cache {
         looked
     }
 
-    /// The same as [`Cache::fresh`] of a key that memory knows nothing of and need not take up.
+    /// [`Cache::fresh`] of a key that memory knows nothing of and need not take up.
     fn fresh_on_disk<T>(
         &self,
         glance: &Glance<'_>,

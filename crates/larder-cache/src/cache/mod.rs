@@ -46,7 +46,7 @@ pub use purge::{Purged, Purging};
 pub use tier::Load;
 pub use writer::Writer;
 
-/// What a cache is made with. All sizes are in bytes.
+/// Settings of a cache. All sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Heads, bodies and bookkeeping together stay below this.
@@ -85,7 +85,7 @@ impl Default for Settings {
     }
 }
 
-/// What a request may have.
+/// The answer to a lookup.
 pub enum Found {
     /// A stored response that needs nobody's leave.
     Fresh(Hit),
@@ -107,12 +107,12 @@ pub enum Found {
     OnDisk(Load),
 }
 
-/// What exactly is not there.
+/// The part of an object that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// Nothing is stored under the key.
+    /// Anything under the key.
     Key,
-    /// What is stored is for other request fields (`Vary`).
+    /// A response to this request's fields: those that are stored are for others (`Vary`).
     Variant,
 }
 
@@ -210,7 +210,7 @@ impl Cache {
         self.disk.as_ref()
     }
 
-    /// What a stream is held to.
+    /// The limits of a stream.
     fn limits(&self, unattended: bool) -> Limits {
         let Settings { window_bytes, abandoned_bytes_max, .. } = self.settings;
         Limits { window_bytes, abandoned_bytes_max, unattended }
@@ -222,7 +222,7 @@ impl Cache {
         if on_disk { max } else { max.min(self.settings.memory_object_bytes_max) }
     }
 
-    /// What this cache was made with.
+    /// The settings that this cache was made with.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -236,7 +236,7 @@ impl Cache {
         }
     }
 
-    /// What a GET or HEAD for this key may have at `now`.
+    /// Looks up what a GET or HEAD for this key may have at `now`.
     pub fn find(
         self: &Arc<Cache>,
         key: &[u8],
@@ -247,18 +247,18 @@ impl Cache {
         disk: Disk,
     ) -> Found {
         let hash = self.index.hash_of(key);
-        let look = Look { key, hash, request, asked, now, joins, disk };
+        let lookup = Lookup { key, hash, request, asked, now, joins, disk };
         self.fates.tick(now);
         if let Some(object) = self.index.find_hashed(hash, key) {
-            if let Some(hit) = self.find_fresh(&object.read(), &look) {
+            if let Some(hit) = self.find_fresh(&object.read(), &lookup) {
                 return hit;
             }
             let mut state = object.write();
             if !state.dead {
-                return self.find_in(object.key(), &mut state, &look);
+                return self.find_in(object.key(), &mut state, &lookup);
             }
         }
-        if let Some(load) = self.load(&look) {
+        if let Some(load) = self.load(&lookup) {
             return Found::OnDisk(load);
         }
         if asked.only_if_cached() {
@@ -268,7 +268,7 @@ impl Cache {
             let (reader, writer) = self.alone(key);
             return Found::Pass(reader, writer);
         }
-        self.with_object(key, |key, state| self.find_in(key, state, &look))
+        self.with_object(key, |key, state| self.find_in(key, state, &lookup))
     }
 
     /// The key under which a URL is looked for: its own, less what `No-Vary-Search` said of its path. `written` is what
@@ -278,7 +278,7 @@ impl Cache {
         self.settle_key(key);
     }
 
-    /// The same for who has written the key up to what `No-Vary-Search` says.
+    /// [`Cache::key_of`] for a caller that has written the key up to what `No-Vary-Search` says.
     pub fn settle_key(&self, key: &mut Vec<u8>) {
         self.searches.apply(key);
     }
@@ -306,7 +306,7 @@ impl Cache {
         variants.len()
     }
 
-    /// Whoever also removes it from disk hides it there first: a look at the disk begins before and sees the count, or finds
+    /// A caller that also removes it from disk hides it there first: a look at the disk began before and sees the count, or finds
     /// nothing.
     fn forget_in_memory(&self, key: &[u8], fate: Fate) -> Vec<Arc<Entry>> {
         self.voided(key).fetch_add(1, Ordering::SeqCst);
@@ -330,7 +330,7 @@ impl Cache {
         variants
     }
 
-    /// What an entry says of a request that looks for it: a reader on it as it is now.
+    /// A reader on an entry as it is now; `None` while it has no head.
     pub fn open(&self, entry: &Arc<Entry>) -> Option<Hit> {
         entry.open()
     }
@@ -389,11 +389,11 @@ impl Cache {
     }
 
     /// The hit that most lookups are: hits of one key share its lock.
-    fn find_fresh(&self, state: &ObjectState, look: &Look<'_>) -> Option<Found> {
+    fn find_fresh(&self, state: &ObjectState, lookup: &Lookup<'_>) -> Option<Found> {
         let epoch = self.epoch();
         let judged = state.variants().iter().all(|entry| entry.is_judged(epoch));
-        let (entry, stored) = choose(state, look.request).filter(|_| judged && !state.dead)?;
-        let usable = policy::usable(stored.terms.as_ref()?, look.asked, look.now, &self.settings.policy);
+        let (entry, stored) = choose(state, lookup.request).filter(|_| judged && !state.dead)?;
+        let usable = policy::usable(stored.terms.as_ref()?, lookup.asked, lookup.now, &self.settings.policy);
         if usable != Usable::Fresh {
             return None;
         }
@@ -402,27 +402,27 @@ impl Cache {
         Some(Found::Fresh(hit))
     }
 
-    fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        self.judge(key, state, look.now);
-        let Some((entry, stored)) = choose(state, look.request) else {
-            if let Some(load) = self.load(look).filter(|_| !state.loaded) {
+    fn find_in(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, lookup: &Lookup<'_>) -> Found {
+        self.judge(key, state, lookup.now);
+        let Some((entry, stored)) = choose(state, lookup.request) else {
+            if let Some(load) = self.load(lookup).filter(|_| !state.loaded) {
                 return Found::OnDisk(load);
             }
-            return self.find_missing(key, state, look);
+            return self.find_missing(key, state, lookup);
         };
-        let Some(terms) = stored.terms.as_ref() else { return self.find_missing(key, state, look) };
-        let usable = policy::usable(terms, look.asked, look.now, &self.settings.policy);
+        let Some(terms) = stored.terms.as_ref() else { return self.find_missing(key, state, lookup) };
+        let usable = policy::usable(terms, lookup.asked, lookup.now, &self.settings.policy);
         if let Usable::Validate(why) = usable {
-            return self.find_invalid(key, state, look, &entry, why);
+            return self.find_invalid(key, state, lookup, &entry, why);
         }
-        let Some(hit) = self.open(&entry) else { return self.find_missing(key, state, look) };
+        let Some(hit) = self.open(&entry) else { return self.find_missing(key, state, lookup) };
         entry.used();
         match usable {
             Usable::Stale(why) => Found::Stale(hit, why),
             // A HEAD, or a request whose answer is not to be stored, refreshes nothing, and one that wants stored answers only
             // has no origin asked: the next one will.
             Usable::Revalidate
-                if state.pending().is_empty() && look.joins == Joins::Yes && !look.asked.only_if_cached() =>
+                if state.pending().is_empty() && lookup.joins == Joins::Yes && !lookup.asked.only_if_cached() =>
             {
                 let (_, writer) = self.begin(key, state, Followed::ByAll, true);
                 Found::Revalidate(hit, Some(writer))
@@ -432,49 +432,49 @@ impl Cache {
         }
     }
 
-    /// What there is for a request that the store can't answer and that does not begin a shared fetch.
-    fn without_asking(self: &Arc<Cache>, state: &ObjectState, look: &Look<'_>) -> Option<Found> {
-        if look.asked.only_if_cached() {
+    /// The answer to a lookup that the store can't answer and that does not begin a shared fetch.
+    fn without_asking(self: &Arc<Cache>, state: &ObjectState, lookup: &Lookup<'_>) -> Option<Found> {
+        if lookup.asked.only_if_cached() {
             return Some(Found::Unsatisfiable);
         }
-        if look.joins == Joins::No {
-            let (reader, writer) = self.alone(look.key);
+        if lookup.joins == Joins::No {
+            let (reader, writer) = self.alone(lookup.key);
             return Some(Found::Pass(reader, writer));
         }
-        follow(state, look.joins, self.epoch()).map(Found::InFlight)
+        follow(state, lookup.joins, self.epoch()).map(Found::InFlight)
     }
 
     fn find_invalid(
         self: &Arc<Cache>,
         key: &Key,
         state: &mut ObjectState,
-        look: &Look<'_>,
+        lookup: &Lookup<'_>,
         entry: &Arc<Entry>,
         why: ValidateWhy,
     ) -> Found {
-        // What says `no-cache` is not served without a validation by the very request (RFC 9111 section 5.2.2.4).
+        // A response with `no-cache` is not served without a validation by the very request (RFC 9111 section 5.2.2.4).
         // Where the last validation was for the one who asked, waiting for the next one is in vain.
-        let for_one = self.passes.holds(look.hash, look.now).is_some_and(|why| why != NotStored::Authorization);
-        let apart = (why == ValidateWhy::NoCache || for_one) && look.joins == Joins::Yes;
-        let look = &Look { joins: if apart { Joins::Apart } else { look.joins }, ..*look };
-        if let Some(found) = self.without_asking(state, look) {
+        let for_one = self.passes.holds(lookup.hash, lookup.now).is_some_and(|why| why != NotStored::Authorization);
+        let apart = (why == ValidateWhy::NoCache || for_one) && lookup.joins == Joins::Yes;
+        let lookup = &Lookup { joins: if apart { Joins::Apart } else { lookup.joins }, ..*lookup };
+        if let Some(found) = self.without_asking(state, lookup) {
             return found;
         }
-        let Some(hit) = self.open(entry) else { return self.find_missing(key, state, look) };
-        let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
+        let Some(hit) = self.open(entry) else { return self.find_missing(key, state, lookup) };
+        let (reader, writer) = self.begin(key, state, lookup.joins.followed(), false);
         Found::Validate(hit, why, reader, writer)
     }
 
-    fn find_missing(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, look: &Look<'_>) -> Found {
-        if let Some(found) = self.without_asking(state, look) {
+    fn find_missing(self: &Arc<Cache>, key: &Key, state: &mut ObjectState, lookup: &Lookup<'_>) -> Found {
+        if let Some(found) = self.without_asking(state, lookup) {
             return found;
         }
-        if self.passes.holds(look.hash, look.now).is_some() {
+        if self.passes.holds(lookup.hash, lookup.now).is_some() {
             let (reader, writer) = self.begin(key, state, Followed::ByNobody, false);
             return Found::Pass(reader, writer);
         }
         let absent = if state.variants().is_empty() { Absent::Key } else { Absent::Variant };
-        let (reader, writer) = self.begin(key, state, look.joins.followed(), false);
+        let (reader, writer) = self.begin(key, state, lookup.joins.followed(), false);
         Found::Missing(reader, writer, absent)
     }
 
@@ -499,7 +499,7 @@ impl Cache {
         (reader, Writer::new(Arc::clone(self), PinnedEntry::new(entry), candidates, unattended))
     }
 
-    /// What a response says of its query moves it to the key that all equal queries share.
+    /// Moves a fetch to the key that all equal queries share, where its response says which are equal.
     fn rename(&self, entry: &Arc<Entry>, rule: Option<NoVarySearch>) {
         let old = entry.key();
         let mut text = old.text().to_vec();
@@ -612,7 +612,7 @@ impl Cache {
         let mut busy = 0;
         while self.budget.is_exceeded() {
             let Some(victim) = self.evict.lock().evict() else { return false };
-            // What is in use frees its memory when its last user leaves, not now; what is not on disk yet would be fetched
+            // An entry in use frees its memory when its last user leaves, not now; one that is not on disk yet would be fetched
             // twice.
             if victim.is_pinned() || victim.is_being_written() {
                 busy += 1;
@@ -680,7 +680,7 @@ pub enum Disk {
     Seen,
 }
 
-struct Look<'a> {
+struct Lookup<'a> {
     key: &'a [u8],
     /// The hash of the key.
     hash: u64,
@@ -717,6 +717,6 @@ fn follow(state: &ObjectState, joins: Joins, epoch: u64) -> Option<Reader> {
         return None;
     }
     let pending = state.pending().iter().find(|pending| pending.followed == Followed::ByAll)?;
-    // What was asked for before something was made void may be that.
+    // A fetch that began before a rule may bring what the rule made void.
     (pending.entry.is_useful() && pending.entry.epoch() == epoch).then(|| pending.entry.follow())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A key and what is under it.
 pub(super) type Object = Named<RwLock<ObjectState>>;
 
-/// What is under a key. Most keys have one response and no fetch: these take no list.
+/// The responses and fetches under a key. Most keys have one response and no fetch: these take no list.
 #[derive(Default)]
 pub(super) struct ObjectState {
     /// The one variant; the list has none then.

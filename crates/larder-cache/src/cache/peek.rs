@@ -1,4 +1,4 @@
-//! What is known of a key, for those who explain: nothing is counted, begun or made void by looking.
+//! Facts about a key, for explanations: nothing is counted, begun or made void by looking.
 
 use super::{Cache, Fate, Followed, choose};
 use crate::entry::Entry;
@@ -9,7 +9,7 @@ use larder_wire::date::Stamp;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is known of a key at a moment.
+/// Facts about a key at a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Peek {
     /// The stored responses that are in memory or were taken up from disk, in the order in which they came.
@@ -20,7 +20,7 @@ pub struct Peek {
     pub fetching: usize,
     /// A request like this one would wait for one of them.
     pub followed: bool,
-    /// What became of what was stored here once.
+    /// The fate of what was stored under the key once.
     pub fate: Option<(Fate, Stamp)>,
     /// Why the last answer was not stored, while others are not made to wait because of that.
     pub not_stored: Option<NotStored>,
@@ -61,7 +61,7 @@ impl Peek {
 }
 
 impl Cache {
-    /// What is known of a key.
+    /// Collects the facts about a key.
     pub fn peek(&self, key: &[u8], request: &RequestHead, now: Stamp) -> Peek {
         let hash = self.index.hash_of(key);
         let mut peek = Peek {

@@ -27,7 +27,7 @@ enum By {
     Rule,
 }
 
-/// What became of an invalidation.
+/// The outcome of an invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purged {
     /// How many stored responses it was about, where they were looked up one by one.
@@ -48,7 +48,7 @@ impl Purging {
     }
 }
 
-/// What stored responses are compared with.
+/// All scopes of a question, in a form in which many responses are compared with them quickly.
 #[derive(Default)]
 struct Sought<'s> {
     all: bool,

@@ -1,6 +1,6 @@
 //! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
 
-use super::{Cache, Disk, Fate, Look, vary_of};
+use super::{Cache, Disk, Fate, Lookup, vary_of};
 use crate::entry::{DiskLocation, Entry, PinnedEntry};
 use crate::key::Key;
 use crate::store::rules::Verdict;
@@ -77,7 +77,7 @@ impl Cache {
         }
     }
 
-    /// What may lie on disk of a key and is older than what memory has or had.
+    /// Removes from disk what may lie there of a key: it is older than what memory has or had.
     pub(super) fn forget_unseen(&self, key: &[u8]) {
         if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_hold(key)) {
             self.voided(key).fetch_add(1, Ordering::SeqCst);
@@ -86,8 +86,8 @@ impl Cache {
     }
 
     /// The look at the disk that a request needs first.
-    pub(super) fn load(self: &Arc<Cache>, look: &Look<'_>) -> Option<Load> {
-        if look.disk == Disk::Ask { self.load_of(look.key) } else { None }
+    pub(super) fn load(self: &Arc<Cache>, lookup: &Lookup<'_>) -> Option<Load> {
+        if lookup.disk == Disk::Ask { self.load_of(lookup.key) } else { None }
     }
 
     pub(super) fn load_of(self: &Arc<Cache>, key: &[u8]) -> Option<Load> {
@@ -135,13 +135,13 @@ impl Cache {
             return;
         }
         self.with_object_of(key, |_, state| {
-            // What was made void meanwhile must not come back.
+            // A response that was made void meanwhile must not come back.
             if state.loaded || self.voided(key.text()).load(Ordering::SeqCst) != voided {
                 return;
             }
             state.loaded = true;
             for entry in &entries {
-                // What is in memory is newer.
+                // The one in memory is newer.
                 let vary = vary_of(entry);
                 if !state.variants().iter().any(|held| vary_of(held) == vary) {
                     state.change(|all| all.variants.push(Arc::clone(entry)));
@@ -155,7 +155,7 @@ impl Cache {
         self.make_room();
     }
 
-    /// What goes from memory stays on disk; what is not there goes there now if it was used.
+    /// An evicted entry that lies on disk stays there; another one is written there now if it was used.
     pub(super) fn leave_memory(&self, victim: &Arc<Entry>) {
         if let Some(disk) = &self.disk {
             match victim.on_disk() {

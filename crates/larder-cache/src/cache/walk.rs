@@ -1,4 +1,4 @@
-//! What is in memory, for people who look for it.
+//! A walk over the responses in memory, for lists that people look at.
 
 use super::Cache;
 use crate::entry::{Entry, PinnedEntry};
@@ -7,7 +7,7 @@ use larder_wire::date::Stamp;
 use std::sync::Arc;
 
 impl Cache {
-    /// Shows every stored response in memory with its head, in no order. What a purge has made void is not shown.
+    /// Shows every stored response in memory with its head, in no order. Responses that a purge has made void are not shown.
     pub fn for_each_stored(&self, now: Stamp, mut each: impl FnMut(&Entry, &Arc<StoredHead>)) {
         self.index.for_each(|object| {
             let variants = {

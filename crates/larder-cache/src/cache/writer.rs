@@ -170,7 +170,7 @@ impl Writer {
 
     /// A body that does not stay in memory waits for the disk.
     fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // What the queue before the disk refuses would be nowhere once it has left memory.
+        // A piece that the queue before the disk refuses would be nowhere once it has left memory.
         let waits = self.admitted == Some(true);
         if waits && self.cache.disk().is_some_and(|store| store.queue_room(cx).is_pending()) {
             return Poll::Pending;
@@ -271,7 +271,7 @@ impl Writer {
         self.entry.let_pass();
     }
 
-    /// What came of a stored answer stays, if the rest of the same can be asked for.
+    /// The part of a stored answer that came stays, if the rest of the same can be asked for.
     fn end_failed(&mut self, failure: Failure) {
         self.done = true;
         if self.entry.settle_in_part(&failure) {
@@ -311,7 +311,7 @@ mod tests {
         (folder, store, cache)
     }
 
-    /// What an entry needs while it is filled and written is larger than the entry itself.
+    /// The activity of an entry is larger than the entry itself.
     #[test]
     fn an_entry_that_nobody_asks_for_holds_nothing_more_once_it_is_on_disk() {
         let (_folder, store, cache) = lab();

@@ -1,5 +1,5 @@
-//! What an entry needs only while it is written, waited for or read in part. Most of what is stored is whole and nobody
-//! waits for it, so most entries do without an [`Activity`].
+//! The state of an entry that exists only while it is written, waited for or read in part. Most stored responses are whole and nobody
+//! waits for them, so most entries do without an [`Activity`].
 
 use super::{Failure, State};
 use crate::store::{Put, Putting};

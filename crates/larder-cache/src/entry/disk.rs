@@ -63,7 +63,7 @@ impl DiskLocation {
 /// The index is looked at block by block, and an origin may call any length its object's: a longer hole counts as several.
 const LOOK_BYTES_MAX: u64 = 1 << 30;
 
-/// What the disk has of a response.
+/// The part that the disk has of a response.
 pub(super) enum OnDisk {
     /// Nothing, and nothing is on its way there.
     No,
@@ -203,7 +203,7 @@ impl Entry {
         state.put_count() > 0
     }
 
-    /// What is to become of bytes that are read from disk now.
+    /// Whether bytes that are read from disk now are to stay in memory.
     pub(super) fn stay(&self) -> Stay {
         if self.state.read().on_disk.is_alone() || !self.budget.takes_up() { Stay::Brief } else { Stay::Long }
     }

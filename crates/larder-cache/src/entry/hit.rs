@@ -1,4 +1,4 @@
-//! What a hit takes of an entry.
+//! The views of an entry that answer a hit.
 
 use super::{Entry, Leads, PinnedEntry, Reader, State};
 use crate::extents::Extents;
@@ -72,7 +72,7 @@ impl Whole<'_> {
     }
 }
 
-/// What became of a look at a stored response.
+/// The outcome of a look at a stored response.
 pub(crate) enum Looked<T> {
     Answered(T),
     /// There is no answer at hand.

@@ -54,7 +54,7 @@ pub(super) struct Redirection {
 /// The end of a fetch that brought no complete response.
 pub(super) struct Failed {
     pub(super) failure: Failure,
-    /// What had come before.
+    /// The head, if one had come before.
     pub(super) response: Option<Response>,
 }
 
@@ -116,7 +116,7 @@ impl Life {
         }
     }
 
-    /// What turned out too long is stored no more: the readers that are here get it to its end.
+    /// A body that turned out too long is stored no more: the readers that are here get it to its end.
     pub(super) fn let_pass(&mut self) {
         if let Some(response) = self.response_mut()
             && response.audience == Audience::Everybody
@@ -135,7 +135,7 @@ impl Life {
         *self = Life::Failed(Box::new(Failed { failure, response }));
     }
 
-    /// Whom the answer is for, as far as is known: a fetch that has no head yet may be for everybody.
+    /// The audience, as far as is known: a fetch that has no head yet may be for everybody.
     fn audience(&self) -> Audience {
         match self {
             Life::Waiting => Audience::Everybody,

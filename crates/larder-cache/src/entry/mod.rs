@@ -13,7 +13,7 @@
 //! higher, in [`crate::cache`], because they make room there; an entry knows neither index nor eviction.
 
 use crate::budget::Budget;
-use crate::evict::{Seat, Weighed};
+use crate::evict::{Evictable, EvictionMark};
 use crate::extents::Extents;
 use crate::head::StoredHead;
 use crate::key::Key;
@@ -62,8 +62,8 @@ pub struct Failure {
 /// One response: head, body and the tasks that wait for more of it.
 pub struct Entry {
     pub(crate) id_hash: u64,
-    seat: Seat,
-    /// Asked for again since it is here; eviction uses the hits in the seat up.
+    mark: EvictionMark,
+    /// Asked for again since it is here; eviction uses up the hits in the mark.
     was_used: AtomicBool,
     /// The bytes that the budget is charged with for it.
     weight: AtomicU64,
@@ -90,7 +90,7 @@ struct State {
     activity: Option<Box<Activity>>,
 }
 
-/// What an entry weighs beyond head and body: itself and its place in index and eviction queue. `cargo xtask bench curves`
+/// Bytes that an entry weighs beyond head and body: itself and its place in index and eviction queue. `cargo xtask bench curves`
 /// measures what an object takes in all.
 const ENTRY_OVERHEAD_BYTES: u64 = 384;
 
@@ -105,7 +105,7 @@ impl Entry {
     pub(crate) fn new(key: Key, id_hash: u64, epoch: u64, budget: Arc<Budget>) -> Entry {
         Entry {
             id_hash,
-            seat: Seat::new(),
+            mark: EvictionMark::new(),
             was_used: AtomicBool::new(false),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
@@ -267,7 +267,7 @@ impl Entry {
 
     /// Counts a use, for eviction; takes no lock.
     pub(crate) fn used(&self) {
-        self.seat.hit();
+        self.mark.hit();
         // Written once, so that its cache line stays shared between cores.
         if !self.was_used() {
             self.was_used.store(true, Ordering::Relaxed);
@@ -305,13 +305,13 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-impl Weighed for Entry {
+impl Evictable for Entry {
     fn bytes(&self) -> u64 {
         self.weight.load(Ordering::Relaxed)
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {

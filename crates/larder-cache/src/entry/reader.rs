@@ -1,4 +1,4 @@
-//! What a client sees of an entry.
+//! A client's view of an entry.
 
 use super::life::Life;
 use super::{DiskLocation, Entry, Failure, Leads, PinnedEntry, ReuseReason, State};
@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// What a reader finds when it looks for the head.
+/// The outcome of waiting for the head.
 #[derive(Debug)]
 pub enum Arrival {
     /// The head of the answer.
@@ -35,7 +35,7 @@ pub enum Stop {
     Failed(Failure),
 }
 
-/// What is missing of a range, seen from its first byte on.
+/// The first part of a range that is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gap {
     /// Nothing that is not on its way.
@@ -55,9 +55,9 @@ pub struct Reader {
     disk: Option<Box<FromDisk>>,
 }
 
-/// What a reader has of the disk: the block that it reads now.
+/// The block that a reader reads from disk.
 struct FromDisk {
-    /// What becomes of what it reads, decided once for a body.
+    /// Whether the bytes stay in memory, decided once for a body.
     stay: Stay,
     /// There were buffers for more than one block when it was read.
     gathers: bool,
@@ -190,10 +190,10 @@ impl Reader {
                 (disk.reading, disk.held) = (None, pieces);
             }
             match self.look(cx, &range, out) {
-                Look::Answer(answer) => return answer,
-                Look::Disk(from) => {
+                NextBytes::Known(answer) => return answer,
+                NextBytes::OnDisk(from) => {
                     let disk = self.disk.get_or_insert_with(|| Box::new(FromDisk::new(self.entry.stay())));
-                    // What was taken is let go first: most often its buffer is the next one.
+                    // The last block is let go first: most often its buffer is the next one.
                     disk.held.clear();
                     disk.gathers = disk.stay == Stay::Brief && from.store.has_buffers();
                     disk.reading = Some(from.store.read_to(from.id, from.key.text(), range.clone(), disk.stay));
@@ -202,37 +202,37 @@ impl Reader {
         }
     }
 
-    fn look(&self, cx: &Context<'_>, range: &Range<u64>, out: &mut Vec<Bytes>) -> Look {
+    fn look(&self, cx: &Context<'_>, range: &Range<u64>, out: &mut Vec<Bytes>) -> NextBytes {
         // Readers of a whole body share its lock.
         if self.slot.is_none() {
             let read = self.entry.state.read().body.slices(range.clone(), out);
             if read > 0 {
-                return Look::Answer(Poll::Ready(Ok(read)));
+                return NextBytes::Known(Poll::Ready(Ok(read)));
             }
         }
         let mut state = self.entry.state.write();
         self.take_up_to(&mut state, range.start);
         let read = state.body.slices(range.clone(), out);
         if read > 0 || range.is_empty() || state.length.is_some_and(|length| range.start >= length) {
-            return Look::Answer(Poll::Ready(Ok(read)));
+            return NextBytes::Known(Poll::Ready(Ok(read)));
         }
         let mut missed = false;
         if let Some(disk) = &self.disk {
             if let Some(piece) = disk.held.iter().find_map(|piece| slice(piece, range)) {
                 let read = piece.len() as u64;
                 out.push(piece);
-                return Look::Answer(Poll::Ready(Ok(read)));
+                return NextBytes::Known(Poll::Ready(Ok(read)));
             }
             missed = disk.missed == Some(range.start);
         }
         let location = state.on_disk.location().filter(|_| !missed);
         if let Some(location) = location.filter(|location| location.here_from(range.start) > 0) {
-            return Look::Disk(Arc::clone(location));
+            return NextBytes::OnDisk(Arc::clone(location));
         }
         if let Some(failure) = self.failed(&state) {
-            return Look::Answer(Poll::Ready(Err(Stop::Failed(failure))));
+            return NextBytes::Known(Poll::Ready(Err(Stop::Failed(failure))));
         }
-        Look::Answer(match state.comes(range.start) {
+        NextBytes::Known(match state.comes(range.start) {
             Comes::Never => Poll::Ready(Err(Stop::Hole(self.up_to_held(state.hole(range.start, range.end))))),
             Comes::Certain | Comes::Perhaps => {
                 state.wait(self.slot, cx);
@@ -306,12 +306,15 @@ impl Drop for Reader {
     }
 }
 
-enum Look {
-    Answer(Poll<Result<u64, Stop>>),
-    Disk(Arc<DiskLocation>),
+/// The outcome of a look for the next bytes.
+enum NextBytes {
+    /// They are here, or the reader waits for them, or they don't come.
+    Known(Poll<Result<u64, Stop>>),
+    /// They are to be read from disk.
+    OnDisk(Arc<DiskLocation>),
 }
 
-/// What a piece has of a range, from its first byte on.
+/// The part of a piece that lies in a range, if it has the range's first byte.
 fn slice((at, bytes): &(u64, Bytes), range: &Range<u64>) -> Option<Bytes> {
     let skip = usize::try_from(range.start.checked_sub(*at)?).ok().filter(|&skip| skip < bytes.len())?;
     let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -355,7 +358,7 @@ impl State {
             Life::Arriving(_) => {
                 let received = self.received();
                 let far = at > received.saturating_add(AHEAD_BYTES_MAX);
-                // What passed and was let go does not come again.
+                // Bytes that passed and were let go do not come again.
                 if at >= received && !(far && self.is_mendable()) { Comes::Certain } else { Comes::Never }
             }
             Life::Settled(_) | Life::Redirected(_) | Life::Failed(_) => Comes::Never,

@@ -19,7 +19,7 @@ pub enum Room {
     Gone,
 }
 
-/// What a stream is held to.
+/// The limits of a stream.
 pub(crate) struct Limits {
     /// So much of a body that passes may wait for its slowest reader.
     pub(crate) window_bytes: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Limits {
     pub(crate) unattended: bool,
 }
 
-/// What a piece was added to.
+/// The state of a body after a piece was added.
 pub(crate) struct Appended {
     /// Body bytes that came so far.
     pub(crate) received: u64,
@@ -221,7 +221,7 @@ impl Entry {
         state.wake_readers();
     }
 
-    /// The stream broke off. What came of a stored answer stays, if the rest of the same can be asked for; says whether it
+    /// The stream broke off. The part of a stored answer that came stays, if the rest of the same can be asked for; says whether it
     /// does.
     pub(crate) fn settle_in_part(&self, failure: &Failure) -> bool {
         let mut state = self.state.write();
@@ -231,7 +231,7 @@ impl Entry {
         if stays && !otherwise {
             state.fail_readers(&(0..u64::MAX), failure);
         }
-        // What comes otherwise may end just before the byte that one of them waits for.
+        // Bytes that come by other fetches may end just before the byte that a reader waits for.
         state.wake_readers();
         stays
     }
@@ -262,7 +262,7 @@ impl State {
         }
     }
 
-    /// What the stream would bring next is here already, or other fetches are bringing it.
+    /// The next bytes of the stream are here already, or other fetches are bringing it.
     fn rest_comes_otherwise(&self) -> bool {
         let received = self.received();
         let Some(length) = self.length.filter(|&length| received < length) else { return false };

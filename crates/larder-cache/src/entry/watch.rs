@@ -29,7 +29,7 @@ impl Watch {
         Watch { entry, abandoned_bytes_max: limits.abandoned_bytes_max, unattended: limits.unattended, hole }
     }
 
-    /// Who wants it now; the task is woken when a reader leaves.
+    /// Whether anybody wants it now; the task is woken when a reader leaves.
     pub fn wanted(&self, cx: &Context<'_>) -> Wanted {
         let hole = self.hole.as_ref().and_then(|(entry, number)| {
             let mut state = entry.state.write();

@@ -1,4 +1,4 @@
-//! What was let go of late: fingerprints only, a first-in first-out list of bounded length.
+//! The names that were evicted last: fingerprints only, a first-in first-out list of bounded length.
 //!
 //! A fingerprint is 32 bits, so one name in some thousands of millions is taken for another; the price
 //! is an object that is kept a little longer than it deserves. An entry costs between 15 and 45 bytes,
@@ -111,7 +111,7 @@ mod tests {
         for id in [4, 5] {
             ghost.remember(id, 3);
         }
-        assert!(ghost.recall(1), "the place of the earlier arrival was forgotten, not the name");
+        assert!(ghost.recall(1), "the node of the earlier arrival was forgotten, not the name");
     }
 
     #[test]

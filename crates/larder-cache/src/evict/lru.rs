@@ -2,66 +2,66 @@
 
 use std::sync::Arc;
 
-use super::shelf::Shelf;
-use super::{Evict, Weighed};
+use super::queues::Queues;
+use super::{Evict, Evictable};
 
 /// Evicts the item whose last hit is the longest ago. A hit moves the item, under the policy's lock.
 pub struct Lru<T> {
-    shelf: Shelf<T, 1>,
+    queues: Queues<T, 1>,
 }
 
 const ALL: usize = 0;
 
-impl<T: Weighed> Lru<T> {
+impl<T: Evictable> Lru<T> {
     /// An empty order.
     pub fn new() -> Lru<T> {
-        Lru { shelf: Shelf::new() }
+        Lru { queues: Queues::new() }
     }
 }
 
-impl<T: Weighed> Default for Lru<T> {
+impl<T: Evictable> Default for Lru<T> {
     fn default() -> Lru<T> {
         Lru::new()
     }
 }
 
-impl<T: Weighed + Send + Sync> Evict<T> for Lru<T> {
+impl<T: Evictable + Send + Sync> Evict<T> for Lru<T> {
     fn insert(&mut self, item: Arc<T>) {
-        if self.shelf.place_of(&item).is_none() {
-            self.shelf.push(ALL, item);
+        if self.queues.node_of(&item).is_none() {
+            self.queues.push(ALL, item);
         }
     }
 
     fn hit(&mut self, item: &Arc<T>) {
-        if let Some(place) = self.shelf.place_of(item) {
-            self.shelf.move_to(ALL, place);
+        if let Some(node) = self.queues.node_of(item) {
+            self.queues.move_to(ALL, node);
         }
     }
 
     fn remove(&mut self, item: &Arc<T>) -> bool {
-        self.shelf.place_of(item).and_then(|place| self.shelf.take(place)).is_some()
+        self.queues.node_of(item).and_then(|node| self.queues.take(node)).is_some()
     }
 
     fn resized(&mut self, item: &Arc<T>) {
-        if let Some(place) = self.shelf.place_of(item) {
-            self.shelf.resize(place);
+        if let Some(node) = self.queues.node_of(item) {
+            self.queues.resize(node);
         }
     }
 
     fn evict(&mut self) -> Option<Arc<T>> {
-        let (place, _) = self.shelf.oldest(ALL)?;
-        self.shelf.take(place)
+        let (node, _) = self.queues.oldest(ALL)?;
+        self.queues.take(node)
     }
 
     fn bytes(&self) -> u64 {
-        self.shelf.bytes(ALL)
+        self.queues.bytes(ALL)
     }
 
     fn len(&self) -> usize {
-        self.shelf.len(ALL)
+        self.queues.len(ALL)
     }
 
     fn heap_bytes(&self) -> usize {
-        self.shelf.heap_bytes()
+        self.queues.heap_bytes()
     }
 }

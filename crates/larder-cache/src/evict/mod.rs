@@ -8,9 +8,9 @@
 
 mod ghost;
 mod lru;
+mod queues;
 mod replay;
 mod s3_fifo;
-mod shelf;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,14 +19,14 @@ pub use lru::Lru;
 pub use replay::{Hits, Request, Sample, replay};
 pub use s3_fifo::S3Fifo;
 
-/// What a policy must know of an item.
-pub trait Weighed {
-    /// What the item counts against the budget, overhead included. A policy reads it when the item is
+/// The facts of an item that a policy needs.
+pub trait Evictable {
+    /// Bytes that the item counts against the budget, overhead included. A policy reads it when the item is
     /// inserted and when it is [`Evict::resized`], and counts that figure until then.
     fn bytes(&self) -> u64;
 
     /// The field of the item in which policies keep their mark.
-    fn seat(&self) -> &Seat;
+    fn mark(&self) -> &EvictionMark;
 
     /// A hash of the item's name, the same when it comes back ([`crate::index::Index::hash_of`]): by it
     /// a policy remembers what it has let go.
@@ -34,18 +34,18 @@ pub trait Weighed {
 }
 
 /// An order of eviction. An item has a place in at most one policy at a time.
-pub trait Evict<T: Weighed>: Send {
+pub trait Evict<T: Evictable>: Send {
     /// Takes the item in. One that has its place here already stays there.
     fn insert(&mut self, item: Arc<T>);
 
-    /// The item was asked for. [`S3Fifo`] needs only [`Seat::hit`], which takes no lock: callers that
+    /// The item was asked for. [`S3Fifo`] needs only [`EvictionMark::hit`], which takes no lock: callers that
     /// know they use it call that and leave the policy's lock alone.
     fn hit(&mut self, item: &Arc<T>);
 
     /// Takes the item out, now and wholly; says whether it had a place here.
     fn remove(&mut self, item: &Arc<T>) -> bool;
 
-    /// The item's [`Weighed::bytes`] have changed: counts the new figure. Nothing happens when the item
+    /// The item's [`Evictable::bytes`] have changed: counts the new figure. Nothing happens when the item
     /// has no place here.
     fn resized(&mut self, item: &Arc<T>);
 
@@ -63,28 +63,28 @@ pub trait Evict<T: Weighed>: Send {
         self.len() == 0
     }
 
-    /// What the policy itself holds on the heap, without the items.
+    /// Bytes that the policy itself holds on the heap, without the items.
     fn heap_bytes(&self) -> usize;
 }
 
 /// A policy's mark in an item: how often it was hit of late, and where its place is. Eight bytes.
 #[derive(Debug)]
-pub struct Seat {
+pub struct EvictionMark {
     hits: AtomicU8,
-    /// A place on the policy's shelf, written under the policy's lock only; [`NOWHERE`] without one.
-    place: AtomicU32,
+    /// The number of a node in the policy's queues, written under the policy's lock only; [`NOWHERE`] without one.
+    node: AtomicU32,
 }
 
 /// More hits than this are not told apart: two bits.
 const HITS_MAX: u8 = 3;
 
-/// No place. A shelf never has so many.
+/// No node. A table never has so many.
 const NOWHERE: u32 = u32::MAX;
 
-impl Seat {
+impl EvictionMark {
     /// The mark of an item that is in no policy.
-    pub fn new() -> Seat {
-        Seat { hits: AtomicU8::new(0), place: AtomicU32::new(NOWHERE) }
+    pub fn new() -> EvictionMark {
+        EvictionMark { hits: AtomicU8::new(0), node: AtomicU32::new(NOWHERE) }
     }
 
     /// The item was asked for. No lock, and no write at all once the item counts as popular, so a hot
@@ -105,17 +105,17 @@ impl Seat {
         self.hits.store(hits, Ordering::Relaxed);
     }
 
-    fn place(&self) -> u32 {
-        self.place.load(Ordering::Relaxed)
+    fn node(&self) -> u32 {
+        self.node.load(Ordering::Relaxed)
     }
 
-    fn set_place(&self, place: u32) {
-        self.place.store(place, Ordering::Relaxed);
+    fn set_node(&self, node: u32) {
+        self.node.store(node, Ordering::Relaxed);
     }
 }
 
-impl Default for Seat {
-    fn default() -> Seat {
-        Seat::new()
+impl Default for EvictionMark {
+    fn default() -> EvictionMark {
+        EvictionMark::new()
     }
 }

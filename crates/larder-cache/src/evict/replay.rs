@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Evict, Seat, Weighed};
+use super::{Evict, Evictable, EvictionMark};
 
 /// One line of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Request {
     pub bytes: u64,
 }
 
-/// What a cache would have answered.
+/// The hits that a cache would have had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     /// Requests in the trace.
@@ -49,7 +49,7 @@ pub fn replay<P: Evict<Sample>>(policy: &mut P, trace: &[Request], capacity_byte
         if request.bytes > capacity_bytes {
             continue;
         }
-        let item = Arc::new(Sample { id: request.id, bytes: request.bytes, seat: Seat::new() });
+        let item = Arc::new(Sample { id: request.id, bytes: request.bytes, mark: EvictionMark::new() });
         present.insert(request.id, item.clone());
         policy.insert(item);
         while policy.bytes() > capacity_bytes {
@@ -65,16 +65,16 @@ pub fn replay<P: Evict<Sample>>(policy: &mut P, trace: &[Request], capacity_byte
 pub struct Sample {
     id: u64,
     bytes: u64,
-    seat: Seat,
+    mark: EvictionMark,
 }
 
-impl Weighed for Sample {
+impl Evictable for Sample {
     fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {

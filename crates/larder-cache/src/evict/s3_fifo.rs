@@ -20,12 +20,12 @@
 use std::sync::Arc;
 
 use super::ghost::Ghost;
-use super::shelf::Shelf;
-use super::{Evict, Weighed};
+use super::queues::Queues;
+use super::{Evict, Evictable};
 
-/// The policy. A hit is [`super::Seat::hit`] on the item, outside any lock.
+/// The policy. A hit is [`super::EvictionMark::hit`] on the item, outside any lock.
 pub struct S3Fifo<T> {
-    shelf: Shelf<T, 2>,
+    queues: Queues<T, 2>,
     ghost: Ghost,
 }
 
@@ -42,63 +42,63 @@ const TRIAL_HITS: u8 = 0;
 /// that was not hit must end. Then the next in line goes.
 const CHANCES_MAX: usize = 1000;
 
-impl<T: Weighed> S3Fifo<T> {
+impl<T: Evictable> S3Fifo<T> {
     /// An empty policy.
     pub fn new() -> S3Fifo<T> {
-        S3Fifo { shelf: Shelf::new(), ghost: Ghost::new() }
+        S3Fifo { queues: Queues::new(), ghost: Ghost::new() }
     }
 
     fn total_len(&self) -> usize {
-        self.shelf.len(SMALL) + self.shelf.len(MAIN)
+        self.queues.len(SMALL) + self.queues.len(MAIN)
     }
 
     /// The queue whose turn it is to lose an item.
     fn queue_in_turn(&self) -> usize {
-        let (small, main) = (self.shelf.bytes(SMALL), self.shelf.bytes(MAIN));
+        let (small, main) = (self.queues.bytes(SMALL), self.queues.bytes(MAIN));
         let small_is_full = small.saturating_mul(SMALL_SHARE) >= small.saturating_add(main);
-        if self.shelf.len(MAIN) == 0 || (small_is_full && self.shelf.len(SMALL) > 0) { SMALL } else { MAIN }
+        if self.queues.len(MAIN) == 0 || (small_is_full && self.queues.len(SMALL) > 0) { SMALL } else { MAIN }
     }
 
     /// Moves the item to the front of the main queue if its hits earn that.
-    fn another_chance(&mut self, queue: usize, place: u32, item: &Arc<T>) -> bool {
-        let hits = item.seat().hits();
+    fn another_chance(&mut self, queue: usize, node: u32, item: &Arc<T>) -> bool {
+        let hits = item.mark().hits();
         let (needed, left) = if queue == SMALL { (TRIAL_HITS, 0) } else { (0, hits.saturating_sub(1)) };
         if hits <= needed {
             return false;
         }
-        item.seat().set_hits(left);
-        self.shelf.move_to(MAIN, place);
+        item.mark().set_hits(left);
+        self.queues.move_to(MAIN, node);
         true
     }
 }
 
-impl<T: Weighed> Default for S3Fifo<T> {
+impl<T: Evictable> Default for S3Fifo<T> {
     fn default() -> S3Fifo<T> {
         S3Fifo::new()
     }
 }
 
-impl<T: Weighed + Send + Sync> Evict<T> for S3Fifo<T> {
+impl<T: Evictable + Send + Sync> Evict<T> for S3Fifo<T> {
     fn insert(&mut self, item: Arc<T>) {
-        if self.shelf.place_of(&item).is_some() {
+        if self.queues.node_of(&item).is_some() {
             return;
         }
-        item.seat().set_hits(0);
+        item.mark().set_hits(0);
         let queue = if self.ghost.recall(item.id_hash()) { MAIN } else { SMALL };
-        self.shelf.push(queue, item);
+        self.queues.push(queue, item);
     }
 
     fn hit(&mut self, item: &Arc<T>) {
-        item.seat().hit();
+        item.mark().hit();
     }
 
     fn remove(&mut self, item: &Arc<T>) -> bool {
-        self.shelf.place_of(item).and_then(|place| self.shelf.take(place)).is_some()
+        self.queues.node_of(item).and_then(|node| self.queues.take(node)).is_some()
     }
 
     fn resized(&mut self, item: &Arc<T>) {
-        if let Some(place) = self.shelf.place_of(item) {
-            self.shelf.resize(place);
+        if let Some(node) = self.queues.node_of(item) {
+            self.queues.resize(node);
         }
     }
 
@@ -106,21 +106,21 @@ impl<T: Weighed + Send + Sync> Evict<T> for S3Fifo<T> {
         let mut chances = 0;
         loop {
             let queue = self.queue_in_turn();
-            let (place, item) = self.shelf.oldest(queue)?;
+            let (node, item) = self.queues.oldest(queue)?;
             let item = item.clone();
-            if chances < CHANCES_MAX && self.another_chance(queue, place, &item) {
+            if chances < CHANCES_MAX && self.another_chance(queue, node, &item) {
                 chances += 1;
                 continue;
             }
             if queue == SMALL {
                 self.ghost.remember(item.id_hash(), self.total_len());
             }
-            return self.shelf.take(place);
+            return self.queues.take(node);
         }
     }
 
     fn bytes(&self) -> u64 {
-        self.shelf.bytes(SMALL) + self.shelf.bytes(MAIN)
+        self.queues.bytes(SMALL) + self.queues.bytes(MAIN)
     }
 
     fn len(&self) -> usize {
@@ -128,6 +128,6 @@ impl<T: Weighed + Send + Sync> Evict<T> for S3Fifo<T> {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.shelf.heap_bytes() + self.ghost.heap_bytes()
+        self.queues.heap_bytes() + self.ghost.heap_bytes()
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use pieces::Pieces;
 use std::ops::Range;
 
-/// What [`Extents::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
+/// The size of the pieces that [`Extents::compact`] makes of small ones, at most; an object up to this size becomes one piece. Most of the
 /// cache in allocations of one size leaves no room unused between them, which large ones of all sizes do.
 pub const CHUNK_BYTES: usize = pieces::CHUNK_BYTES;
 
@@ -77,7 +77,7 @@ impl Extents {
         self.each(range, |bytes, part| out.push(bytes.slice(part)))
     }
 
-    /// The same for who wants to see them only: each block of bytes, and which part of it.
+    /// Shows the bytes of a range without cloning them: each block of bytes, and which part of it.
     pub fn each(&self, range: Range<u64>, mut show: impl FnMut(&Bytes, Range<usize>)) -> u64 {
         match &self.0 {
             Form::Whole(bytes) => {
@@ -167,7 +167,7 @@ impl Extents {
         self.pieces() == 0
     }
 
-    /// What is held on the heap: the list, every piece and the reference count that a shared piece gets.
+    /// Bytes that are held on the heap: the list, every piece and the reference count that a shared piece gets.
     /// Exact for pieces that [`Extents::compact`] has built. Any other piece counts as if it were one,
     /// though it may keep a larger read buffer alive that it shares with its neighbours.
     pub fn heap_bytes(&self) -> u64 {

@@ -17,7 +17,7 @@ pub(super) struct Pieces {
     held: u64,
 }
 
-/// What [`Pieces::compact`] makes of small pieces, at most; an object up to this size becomes one piece. Most of the
+/// The size of the pieces that [`Pieces::compact`] makes of small ones, at most; an object up to this size becomes one piece. Most of the
 /// cache in allocations of one size leaves no room unused between them, which large ones of all sizes do.
 pub(super) const CHUNK_BYTES: usize = 32 * 1024;
 
@@ -32,7 +32,7 @@ impl Pieces {
         Pieces { pieces: VecDeque::from(vec![piece]), bytes, held }
     }
 
-    /// What is here, if that is one piece from the start on in an allocation of its own length.
+    /// Takes the body out, if it is one piece from the start on in an allocation of its own length.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         if self.pieces.len() != 1 || self.pieces[0].at != 0 || !self.pieces[0].exact {
             return None;
@@ -164,7 +164,7 @@ impl Pieces {
         self.pieces.len()
     }
 
-    /// What is held on the heap: the list, every piece and the reference count that a shared piece gets.
+    /// Bytes that are held on the heap: the list, every piece and the reference count that a shared piece gets.
     /// Exact for pieces that [`Pieces::compact`] has built. Any other piece counts as if it were one,
     /// though it may keep a larger read buffer alive that it shares with its neighbours.
     pub(super) fn heap_bytes(&self) -> u64 {
@@ -225,7 +225,7 @@ impl Pieces {
     }
 }
 
-/// What `Bytes` allocates beside the bytes when a piece gets its second reference.
+/// Bytes that `Bytes` allocates beside its content when a piece gets its second reference.
 pub(super) const SHARED_HEADER_BYTES: usize = 3 * size_of::<usize>();
 
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ struct Piece {
     buffer_bytes: u32,
 }
 
-/// What an allocator takes for so many bytes: the common ones know four sizes between a power of two and the next.
+/// Bytes that an allocator takes for so many bytes: the common ones know four sizes between a power of two and the next.
 pub(super) fn allocated_bytes(len: usize) -> u64 {
     let step = (len.saturating_sub(1).checked_ilog2().unwrap_or(0)).saturating_sub(2);
     len.next_multiple_of(1 << step) as u64

@@ -1,4 +1,4 @@
-//! Whom an answer is for: everybody whose request selects it, or the one who asked.
+//! The audience of an answer: everybody whose request selects it, or the one who asked.
 //!
 //! RFC 9111 draws this line at two places: what answers a request with `Authorization` (section 3.5), and the qualified
 //! directives. `Set-Cookie` is a third one by custom, not by the RFC (section 7.3): an answer that begins a session for one
@@ -7,10 +7,10 @@
 use larder_wire::directives::{CacheControl, Names};
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
-use super::freshness::Said;
+use super::freshness::Directives;
 use super::{Asked, Mode, NotStored, Settings};
 
-/// What becomes of an answer that sets a cookie and might be stored otherwise.
+/// The treatment of an answer that could be stored if it set no cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookie {
     /// It is for the one who asked, unless the origin says that others may have the rest of it: `public`, or
@@ -62,10 +62,10 @@ pub(super) fn is_for_authorized(request: &RequestHead, control: &CacheControl, s
 
 /// Whether the answer to a request may change what is stored for everybody: a 304, the answer to a HEAD, a part of it. An
 /// answer that would not be stored for others because of who asked or what cookie it sets does not reach them through
-/// the head of a stored one either. What answers an unsafe method is not asked this: RFC 9111 section 4.4 has it make void
-/// what is stored, whoever sent it.
+/// the head of a stored one either. The answer to an unsafe method is exempt: by RFC 9111 section 4.4 it makes void
+/// what is stored, whichever client sent the request.
 pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Settings) -> Result<(), NotStored> {
-    let control = Said::by(response, settings).control;
+    let control = Directives::of(response, settings).control;
     if is_for_authorized(request, &control, settings) {
         return Err(NotStored::Authorization);
     }
@@ -82,5 +82,5 @@ pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Set
 /// Whether the parts of a stored response may be fetched with the request of one who authenticates: what its origin said
 /// of it tells what it will say of the parts.
 pub fn shares_with_authorized(request: &RequestHead, stored: &ResponseHead, settings: &Settings) -> bool {
-    !is_for_authorized(request, &Said::by(stored, settings).control, settings)
+    !is_for_authorized(request, &Directives::of(stored, settings).control, settings)
 }

@@ -6,7 +6,9 @@ use larder_wire::range::ContentRange;
 use larder_wire::{RequestHead, ResponseHead};
 
 use super::validate::is_strong_date;
-use super::{NotStored, Settings, Storable, Terms, Times, dated, freshen, freshness, kept_head, may_update, storable};
+use super::{
+    NotStored, Settings, Storable, Terms, Times, dated, freshen, freshness, head_to_store, may_update, storable,
+};
 
 /// True when the bytes of a new response (200 or 206) and those stored are of one representation: both carry the
 /// same strong validator and no length says otherwise. `stored` is a head as [`whole_head`] makes it or a 206.
@@ -51,7 +53,7 @@ pub fn completed(
             // `Age` is in the part only: stored heads have none.
             let of_part = freshness::initial_age(part, renewed.date, times);
             renewed.initial_age = of_part.max(terms.age(times.received));
-            Ok((kept_head(&head, settings), renewed))
+            Ok((head_to_store(&head, settings), renewed))
         }
     }
 }

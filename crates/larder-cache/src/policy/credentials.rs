@@ -65,7 +65,7 @@ const HARMLESS: [&str; 52] = [
     "x-forwarded-proto",
 ];
 
-/// What browsers tell of a fetch and of the device.
+/// Beginnings of fields with which browsers describe a fetch and the device.
 const HARMLESS_STARTS: [&str; 2] = ["sec-fetch-", "sec-ch-"];
 
 /// The longest of the names above is shorter.

@@ -1,14 +1,14 @@
 //! Whether an answer is a file: something that is published once for all, and not what a program or a person is told.
 //!
-//! Looked at where an origin says nothing and `larder run` keeps the answer all the same. What is known to be a file by its
-//! media type, or by its name where the type says nothing, counts; so does an index of packages whose protocol is known by
+//! Looked at where an origin says nothing and `larder run` keeps the answer all the same. A response counts that is known to be a file by its
+//! media type, or by its name where the type says nothing; so does an index of packages whose protocol is known by
 //! the request, the type or the shape of the path. No host is known by its name. Text, JSON, HTML and XML of any other
 //! kind never count: a status that is polled, a page and an API look like that.
 
 use larder_wire::fields::trim;
 use larder_wire::{RequestHead, ResponseHead, Target};
 
-/// What kind of file.
+/// The kinds of files whose lifetimes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// Its name has a version or a digest: another content would have another name.
@@ -257,7 +257,7 @@ fn is_sparse_index(path: &str) -> bool {
     }
 }
 
-/// What is under `@v/` of a module: the list of its versions, or what one version is.
+/// The kind of a file under `@v/` of a module: the list of its versions, or what one version is.
 fn of_go_module(name: &str) -> Option<FileKind> {
     if name == "list" {
         return Some(FileKind::Changing);
@@ -320,7 +320,7 @@ mod tests {
             (&format!("/status/{digest}"), "", "application/json", None),
             (&format!("/status/{digest}"), "", "text/html", None),
             ("/x/1234567890123456789012345678901234567890", "", "", None),
-            // What a program is told.
+            // Answers of an API.
             ("/api/status", "", "application/json", None),
             ("/api/status.zip", "", "application/json", None),
             ("/", "", "text/html; charset=utf-8", None),

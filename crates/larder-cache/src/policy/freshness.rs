@@ -59,16 +59,16 @@ impl LifetimeSource {
 }
 
 /// The directives that count for a response, and whether a targeted field gave them (RFC 9213 section 2.2).
-pub(super) struct Said {
+pub(super) struct Directives {
     pub control: CacheControl,
     pub targeted: bool,
 }
 
-impl Said {
-    pub(super) fn by(response: &ResponseHead, settings: &Settings) -> Said {
+impl Directives {
+    pub(super) fn of(response: &ResponseHead, settings: &Settings) -> Directives {
         match structured::targeted(&response.fields, &settings.targeted) {
-            Some(control) => Said { control, targeted: true },
-            None => Said { control: CacheControl::of(&response.fields), targeted: false },
+            Some(control) => Directives { control, targeted: true },
+            None => Directives { control: CacheControl::of(&response.fields), targeted: false },
         }
     }
 }
@@ -78,24 +78,24 @@ impl Said {
 pub(super) fn lifetime(
     asked: Option<&RequestHead>,
     response: &ResponseHead,
-    said: &Said,
+    directives: &Directives,
     (date, received): (Stamp, Stamp),
     settings: &Settings,
 ) -> (u64, LifetimeSource) {
-    let source = |source| if said.targeted { LifetimeSource::Targeted } else { source };
-    if let Some(seconds) = said.control.s_maxage.filter(|_| settings.mode == Mode::Shared) {
+    let source = |source| if directives.targeted { LifetimeSource::Targeted } else { source };
+    if let Some(seconds) = directives.control.s_maxage.filter(|_| settings.mode == Mode::Shared) {
         return (seconds, source(LifetimeSource::SMaxAge));
     }
-    if let Some(seconds) = said.control.max_age {
+    if let Some(seconds) = directives.control.max_age {
         return (seconds, source(LifetimeSource::MaxAge));
     }
-    if let Some(expires) = response.fields.get("Expires").filter(|_| !said.targeted) {
-        // What is no date, `0` above all, is in the past (RFC 9111 section 5.3); of several lines the first counts. The
+    if let Some(expires) = response.fields.get("Expires").filter(|_| !directives.targeted) {
+        // A value that is no date, `0` above all, is in the past (RFC 9111 section 5.3); of several lines the first counts. The
         // century of a year with two digits is found by our clock (RFC 9110 section 5.6.7).
         let seconds = parse_date_at(expires, received).map_or(0, |expires| expires.since(date));
         return (seconds, LifetimeSource::Expires);
     }
-    if !(is_heuristic_status(response.status) || said.control.public) {
+    if !(is_heuristic_status(response.status) || directives.control.public) {
         return (0, LifetimeSource::None);
     }
     if is_negative(response.status) && settings.negative_seconds > 0 {

@@ -1,4 +1,4 @@
-//! What a change through an unsafe method makes void (RFC 9111 section 4.4).
+//! The URLs that a change through an unsafe method makes void (RFC 9111 section 4.4).
 
 use larder_wire::{Method, ResponseHead, Url, target};
 

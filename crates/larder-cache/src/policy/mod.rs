@@ -1,6 +1,6 @@
 //! RFC 9111 as pure functions of values and `now`.
 //!
-//! What may be kept, how long it is fresh, who may have it, what a validation says, what a change makes
+//! These functions decide what may be kept, how long it is fresh, who may have it, what a validation says, what a change makes
 //! void. No socket, no async, no clock: a request, a response and a time go in, a decision comes out that
 //! has a word for logs and pages. Nothing here keeps state; the prepared values ([`Terms`] per stored
 //! response, [`Asked`] per request) make the decision at a hit a handful of comparisons.
@@ -20,14 +20,14 @@ pub mod combine;
 mod credentials;
 mod file_kind;
 pub mod freshness;
+pub mod freshness_facts;
 pub mod invalidate;
-pub mod kept;
 pub mod precondition;
 pub mod request;
 pub mod storable;
+pub mod stored_head;
 pub mod validate;
 pub mod vary;
-pub mod weighed;
 
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
@@ -36,18 +36,18 @@ use larder_wire::etag::ETag;
 pub use audience::{SetCookie, may_update, shares_with_authorized};
 pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use freshness::LifetimeSource;
+pub use freshness_facts::FreshnessFacts;
 pub use invalidate::invalidated;
-pub use kept::{dated, kept_head};
 pub use precondition::{Precondition, precondition, range_applies};
 pub use request::{
     Asked, StaleWhy, StandIn, Usable, ValidateWhy, answerable, disconnected, stale_if_error, stands_in, usable,
 };
 pub use storable::{NotStored, Storable, storable};
+pub use stored_head::{dated, head_to_store};
 pub use validate::{HeadSays, answer_to_asker, conditional, freshen, freshened_by, head_says, named_by, renew};
 pub use vary::{Vary, choose};
-pub use weighed::Weighed;
 
-/// Whom the cache serves.
+/// One user or many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Many users: `private` is not kept, `s-maxage` counts.
@@ -56,10 +56,10 @@ pub enum Mode {
     Private,
 }
 
-/// What a person may decide; everything else is the RFC's.
+/// The choices that an administrator has; everything else is the RFC's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whom the cache serves.
+    /// One user or many.
     pub mode: Mode,
     /// Heuristic freshness: this part of the time since the last modification (RFC 9111 section 4.2.2).
     pub heuristic_percent: u32,
@@ -71,11 +71,11 @@ pub struct Settings {
     /// How long a 200 is fresh that says nothing at all of its freshness: no `Cache-Control`, `Expires`, `Pragma`,
     /// `Last-Modified` or `ETag`. 0 does not keep it. Never for a request that may say who asks.
     pub unlabelled_seconds: u64,
-    /// The same for those that are files: packages, archives, images, indexes of packages.
+    /// [`Settings::unlabelled_seconds`] for files: packages, archives, images, indexes of packages.
     pub unlabelled_file_seconds: u64,
-    /// The same for files whose name has a version or a digest.
+    /// [`Settings::unlabelled_seconds`] for files whose name has a version or a digest.
     pub unlabelled_named_seconds: u64,
-    /// What becomes of answers that set a cookie.
+    /// The treatment of answers that set a cookie.
     pub set_cookie: SetCookie,
     /// Targeted fields to obey, the most specific first, such as `CDN-Cache-Control` (RFC 9213); empty for a
     /// cache that does not act for the origin.
@@ -125,7 +125,7 @@ pub struct Terms {
     pub date: Stamp,
     /// Seconds of freshness from age 0 (RFC 9111 section 4.2.1).
     pub lifetime: u64,
-    /// What the lifetime comes from.
+    /// The source of the lifetime.
     pub source: LifetimeSource,
     /// Once stale, never served without validation, not even to a client that would take it.
     pub must_revalidate: bool,
@@ -151,7 +151,7 @@ pub struct Grace {
 }
 
 impl Grace {
-    /// What an origin says, if it says anything.
+    /// The grace that an origin grants; `None` where it grants none.
     pub fn of(stale_while_revalidate: Option<u64>, stale_if_error: Option<u64>) -> Option<Box<Grace>> {
         let grace = Grace { stale_while_revalidate, stale_if_error };
         (stale_while_revalidate.is_some() || stale_if_error.is_some()).then(|| Box::new(grace))

@@ -6,7 +6,7 @@ use larder_wire::{Fields, Method, RequestHead, ResponseHead};
 
 use super::validate::is_strong_date;
 
-/// What a request's conditions say of the response that would answer it.
+/// The outcome of a request's conditions for the response that would answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
     /// Send it.
@@ -76,7 +76,7 @@ pub fn range_applies(request: &RequestHead, stored: &ResponseHead) -> bool {
     }
 }
 
-/// What counts as the time of change of a response without `Last-Modified`.
+/// The time of change that counts for a response without `Last-Modified`.
 enum Otherwise {
     /// Nothing, so that it has changed.
     Unknown,

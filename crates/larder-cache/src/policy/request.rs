@@ -6,7 +6,7 @@ use larder_wire::{Method, RequestHead};
 
 use super::{Settings, Terms};
 
-/// What a request asks of a cache; read once per request.
+/// The demands of a request on caches; read once per request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// The greatest age wanted.
@@ -33,15 +33,15 @@ impl Asked {
         if !fields.contains("Cache-Control") {
             return Asked { no_cache: fields.has_member("Pragma", "no-cache"), ..Asked::default() };
         }
-        let said = CacheControl::of(fields);
+        let directives = CacheControl::of(fields);
         Asked {
-            max_age: said.max_age,
-            min_fresh: said.min_fresh,
-            max_stale: said.max_stale,
-            no_cache: said.no_cache.is_some(),
-            no_store: said.no_store,
-            only_if_cached: said.only_if_cached,
-            stale_if_error: said.stale_if_error,
+            max_age: directives.max_age,
+            min_fresh: directives.min_fresh,
+            max_stale: directives.max_stale,
+            no_cache: directives.no_cache.is_some(),
+            no_store: directives.no_store,
+            only_if_cached: directives.only_if_cached,
+            stale_if_error: directives.stale_if_error,
         }
     }
 
@@ -91,7 +91,7 @@ impl Usable {
     }
 }
 
-/// What permits serving a stale response.
+/// The permission to serve a stale response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StaleWhy {
     /// The client takes it (RFC 9111 section 5.2.1.2).
@@ -143,7 +143,7 @@ impl ValidateWhy {
 
 /// Decides whether a stored response may be served to a request now. Allocates nothing.
 ///
-/// What the client asks is obeyed even against `immutable`: RFC 8246 section 2 lets a client's own word count.
+/// The client's directives are obeyed even against `immutable`: RFC 8246 section 2 lets a client's own word count.
 pub fn usable(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> Usable {
     if terms.no_cache {
         return Usable::Validate(ValidateWhy::NoCache);
@@ -180,7 +180,7 @@ fn usable_stale(terms: &Terms, asked: &Asked, overdue: u64, settings: &Settings)
         Some(MaxStale::Seconds(most)) if overdue <= most => return Usable::Stale(StaleWhy::MaxStale),
         Some(MaxStale::Seconds(_)) | None => {}
     }
-    // Who names a greatest age takes nothing stale (RFC 9111 section 5.2.1.1).
+    // A client that names a greatest age takes nothing stale (RFC 9111 section 5.2.1.1).
     let window = terms.stale_while_revalidate().or(settings.stale_while_revalidate_seconds).unwrap_or(0);
     if asked.max_age.is_none() && overdue < window {
         return Usable::Revalidate;
@@ -211,7 +211,7 @@ pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
     may_go_unvalidated(terms, asked, now) && is_taken(terms, asked, now)
 }
 
-/// What lets a stored response stand in for an answer.
+/// The permission for a stored response to stand in for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StandIn {
     /// See [`stale_if_error`]: for any trouble of the origin.
@@ -249,7 +249,7 @@ fn is_taken(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
     match asked.max_stale {
         Some(MaxStale::Any) => true,
         Some(MaxStale::Seconds(most)) => age.saturating_sub(terms.lifetime) <= most,
-        // Who names a greatest age takes nothing stale.
+        // A client that names a greatest age takes nothing stale.
         None => asked.max_age.is_none() || terms.is_fresh(now),
     }
 }

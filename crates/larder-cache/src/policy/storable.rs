@@ -6,7 +6,7 @@ use larder_wire::range::ContentRange;
 use larder_wire::{Method, RequestHead, ResponseHead};
 
 use super::audience::{self, Cookie};
-use super::freshness::{self, LifetimeSource, Said};
+use super::freshness::{self, Directives, LifetimeSource};
 use super::request::has_body;
 use super::{Grace, Mode, Settings, Terms, Times, Vary};
 
@@ -102,15 +102,18 @@ impl NotStored {
 /// A shared cache leaves what sets a cookie to the one who asked, unless the origin or the settings say otherwise (see
 /// [`audience`]).
 pub fn storable(request: &RequestHead, response: &ResponseHead, times: Times, settings: &Settings) -> Storable {
-    let said = Said::by(response, settings);
-    if let Err(why) = may_store(request, response, &said.control, settings) {
+    let directives = Directives::of(response, settings);
+    if let Err(why) = may_store(request, response, &directives.control, settings) {
         return Storable::No(why);
     }
     match Vary::of(request, response) {
         None => Storable::No(NotStored::VaryAny),
-        Some(vary) => {
-            worth_keeping(response, &said, terms(Some(request), response, &said, vary, times, settings), settings)
-        }
+        Some(vary) => worth_keeping(
+            response,
+            &directives,
+            terms(Some(request), response, &directives, vary, times, settings),
+            settings,
+        ),
     }
 }
 
@@ -118,15 +121,15 @@ pub fn storable(request: &RequestHead, response: &ResponseHead, times: Times, se
 pub(super) fn terms(
     asked: Option<&RequestHead>,
     response: &ResponseHead,
-    said: &Said,
+    directives: &Directives,
     vary: Vary,
     times: Times,
     settings: &Settings,
 ) -> Terms {
-    let control = &said.control;
+    let control = &directives.control;
     let shared = settings.mode == Mode::Shared;
     let date = freshness::date(&response.fields, times.received);
-    let (lifetime, source) = freshness::lifetime(asked, response, said, (date, times.received), settings);
+    let (lifetime, source) = freshness::lifetime(asked, response, directives, (date, times.received), settings);
     Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),
@@ -145,12 +148,12 @@ pub(super) fn terms(
     }
 }
 
-/// What forbids keeping a response whatever its terms; also what a validated response must not have become.
+/// The reason that forbids keeping a response whatever its terms; a validated response must not have got one either.
 pub(super) fn forbidden(status: u16, control: &CacheControl, settings: &Settings) -> Option<NotStored> {
     if control.must_understand && !is_understood(status) {
         return Some(NotStored::MustUnderstand);
     }
-    // Who understands the status may overlook the `no-store` beside `must-understand` (RFC 9111 section 5.2.2.3).
+    // A cache that understands the status may overlook the `no-store` beside `must-understand` (RFC 9111 section 5.2.2.3).
     if control.no_store && !control.must_understand {
         return Some(NotStored::NoStore);
     }
@@ -189,14 +192,14 @@ fn may_store(
 }
 
 /// The last condition of RFC 9111 section 3, and whether keeping is of any use.
-fn worth_keeping(response: &ResponseHead, said: &Said, terms: Terms, settings: &Settings) -> Storable {
-    let private = settings.mode == Mode::Private && said.control.private.is_some();
-    let explicit = said.control.public || private || terms.source.is_explicit();
+fn worth_keeping(response: &ResponseHead, directives: &Directives, terms: Terms, settings: &Settings) -> Storable {
+    let private = settings.mode == Mode::Private && directives.control.private.is_some();
+    let explicit = directives.control.public || private || terms.source.is_explicit();
     if !explicit && !freshness::is_heuristic_status(response.status) {
         return Storable::No(NotStored::NotExplicit);
     }
     let unlabelled = settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie");
-    if unlabelled || audience::cookie(&response.fields, &said.control, settings) == Cookie::ForOne {
+    if unlabelled || audience::cookie(&response.fields, &directives.control, settings) == Cookie::ForOne {
         return Storable::No(NotStored::SetCookie);
     }
     if response.status == 206 && !terms.has_strong_validator() {

@@ -4,10 +4,10 @@ use larder_wire::date::{Stamp, format_date, parse_date};
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
-use super::freshness::{self, Said};
-use super::{NotStored, Settings, Terms, Times, Vary, kept, kept_head, may_update, storable};
+use super::freshness::{self, Directives};
+use super::{NotStored, Settings, Terms, Times, Vary, head_to_store, may_update, storable, stored_head};
 
-/// What a 304 or the like must not change: it describes the bytes that are stored, and a wrong word in a
+/// Fields that a 304 or the like must not change: each describes the bytes that are stored, and a wrong word in a
 /// message without a body would make them unreadable (RFC 9111 section 3.2).
 const NOT_FRESHENED: [&str; 6] =
     ["Content-Length", "Content-Encoding", "Content-Type", "Content-Range", "Content-Digest", "Content-MD5"];
@@ -108,7 +108,7 @@ pub(super) fn is_strong_date(modified: Stamp, date: Stamp) -> bool {
 /// make the response look as old as before; [`super::dated`] adds the time of arrival.
 pub fn freshen(stored: &ResponseHead, validation: &ResponseHead) -> ResponseHead {
     let mut update = validation.fields.clone();
-    kept::strip_update(&mut update);
+    stored_head::strip_update(&mut update);
     updated(stored, update)
 }
 
@@ -121,9 +121,9 @@ pub fn answer_to_asker(
     settings: &Settings,
 ) -> (ResponseHead, Terms) {
     let mut update = validation.fields.clone();
-    kept::strip_hop(&mut update);
+    stored_head::strip_hop(&mut update);
     let mut head = updated(stored, update);
-    let mut terms = storable::terms(None, &head, &Said::by(&head, settings), Vary::default(), times, settings);
+    let mut terms = storable::terms(None, &head, &Directives::of(&head, settings), Vary::default(), times, settings);
     terms.initial_age = freshness::initial_age(validation, terms.date, times);
     super::dated(&mut head, times.received);
     (head, terms)
@@ -154,21 +154,21 @@ pub fn renew(
 ) -> Result<(ResponseHead, Terms), NotStored> {
     may_update(request, validation, settings)?;
     let mut head = freshen(stored, validation);
-    let said = Said::by(&head, settings);
-    if let Some(why) = storable::forbidden(head.status, &said.control, settings) {
+    let directives = Directives::of(&head, settings);
+    if let Some(why) = storable::forbidden(head.status, &directives.control, settings) {
         return Err(why);
     }
     let asked = Vary::of(request, &head).ok_or(NotStored::VaryAny)?;
     let vary = if asked.names().eq(terms.vary.names()) { terms.vary.clone() } else { asked };
-    let mut renewed = storable::terms(Some(request), &head, &said, vary, times, settings);
+    let mut renewed = storable::terms(Some(request), &head, &directives, vary, times, settings);
     // `Age` is in the validation only: stored heads have none.
     renewed.initial_age = freshness::initial_age(validation, renewed.date, times);
-    head = kept_head(&head, settings);
+    head = head_to_store(&head, settings);
     super::dated(&mut head, times.received);
     Ok((head, renewed))
 }
 
-/// What the answer to a HEAD says of a stored response to GET (RFC 9111 section 4.3.5).
+/// The verdict of the answer to a HEAD on a stored response to GET (RFC 9111 section 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadSays {
     /// It still holds: [`renew`] it.

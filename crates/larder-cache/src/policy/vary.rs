@@ -25,7 +25,7 @@ pub struct Vary {
 pub const VARY_NAMES_MAX: usize = 32;
 
 impl Vary {
-    /// What the response varies by, with the request's values; `None` for `*`, which no request matches, for a member
+    /// The names that the response varies by, with the request's values; `None` for `*`, which no request matches, for a member
     /// that is no field name, and for more than [`VARY_NAMES_MAX`] names.
     pub fn of(request: &RequestHead, response: &ResponseHead) -> Option<Vary> {
         let mut names: Vec<Box<str>> = Vec::new();
@@ -75,7 +75,7 @@ impl Vary {
         &self.lines
     }
 
-    /// What [`Vary::as_bytes`] gave; `None` for bytes that it cannot have given.
+    /// The value of which [`Vary::as_bytes`] gave these bytes; `None` for bytes that it cannot have given.
     pub fn from_bytes(bytes: &[u8]) -> Option<Vary> {
         let whole = bytes.is_empty() || bytes.ends_with(b"\n");
         let named = bytes.split_inclusive(|&byte| byte == b'\n').all(|line| !name_of(line).is_empty());

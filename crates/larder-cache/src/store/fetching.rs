@@ -18,7 +18,7 @@ pub struct Fetching<T> {
 
 enum State<T> {
     Here(Option<T>),
-    Coming(Arc<Place<T>>),
+    Coming(Arc<Shared<T>>),
 }
 
 impl<T> Fetching<T> {
@@ -28,16 +28,16 @@ impl<T> Fetching<T> {
     }
 
     /// It will be given through the second value; if that is dropped first, `otherwise` is.
-    pub fn pair(otherwise: T) -> (Fetching<T>, Giving<T>) {
-        let place = Arc::new(Place { inner: Mutex::default(), given: Condvar::new() });
-        (Fetching { state: State::Coming(Arc::clone(&place)) }, Giving { place, otherwise: Some(otherwise) })
+    pub fn pair(otherwise: T) -> (Fetching<T>, Promise<T>) {
+        let shared = Arc::new(Shared { inner: Mutex::default(), given: Condvar::new() });
+        (Fetching { state: State::Coming(Arc::clone(&shared)) }, Promise { shared, otherwise: Some(otherwise) })
     }
 
     /// Waits on this thread: for commands and tests that have no runtime.
     pub fn wait(self) -> T {
         match self.state {
             State::Here(value) => value.expect("a future is not used after its end"),
-            State::Coming(place) => place.wait(),
+            State::Coming(shared) => shared.wait(),
         }
     }
 }
@@ -48,12 +48,12 @@ impl<T: Unpin> Future for Fetching<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         match &mut self.state {
             State::Here(value) => Poll::Ready(value.take().expect("a future is not polled after its end")),
-            State::Coming(place) => place.poll(cx),
+            State::Coming(shared) => shared.poll(cx),
         }
     }
 }
 
-struct Place<T> {
+struct Shared<T> {
     inner: Mutex<Inner<T>>,
     given: Condvar,
 }
@@ -69,7 +69,7 @@ impl<T> Default for Inner<T> {
     }
 }
 
-impl<T> Place<T> {
+impl<T> Shared<T> {
     fn poll(&self, cx: &Context<'_>) -> Poll<T> {
         let mut inner = self.inner.lock();
         if let Some(value) = inner.value.take() {
@@ -91,33 +91,33 @@ impl<T> Place<T> {
 }
 
 /// The side that gives the value: exactly once, whatever happens.
-pub struct Giving<T> {
-    place: Arc<Place<T>>,
+pub struct Promise<T> {
+    shared: Arc<Shared<T>>,
     otherwise: Option<T>,
 }
 
-impl<T> Giving<T> {
+impl<T> Promise<T> {
     /// Gives it.
     pub fn give(mut self, value: T) {
         self.otherwise = Some(value);
     }
 }
 
-impl<T> Drop for Giving<T> {
+impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let waker = {
-            let mut inner = self.place.inner.lock();
+            let mut inner = self.shared.inner.lock();
             inner.value = self.otherwise.take();
             inner.waker.take()
         };
-        self.place.given.notify_all();
+        self.shared.given.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
-/// What became of a put, when it is known. It may be dropped: the put goes on.
+/// The outcome of a put, once it is known. Dropping this does not stop the put.
 pub struct Putting {
     outcome: Fetching<Put>,
 }
@@ -129,9 +129,9 @@ impl Putting {
     }
 
     /// It will be told through the second value.
-    pub fn pair() -> (Putting, Giving<Put>) {
-        let (outcome, giving) = Fetching::pair(Put::Refused(Refusal::Closed));
-        (Putting { outcome }, giving)
+    pub fn pair() -> (Putting, Promise<Put>) {
+        let (outcome, promise) = Fetching::pair(Put::Refused(Refusal::Closed));
+        (Putting { outcome }, promise)
     }
 
     /// Waits on this thread: for commands and tests that have no runtime.
@@ -154,28 +154,28 @@ mod tests {
 
     #[test]
     fn a_value_comes_from_another_thread() {
-        let (fetching, giving) = Fetching::pair(0);
-        let thread = std::thread::spawn(move || giving.give(7));
+        let (fetching, promise) = Fetching::pair(0);
+        let thread = std::thread::spawn(move || promise.give(7));
         assert_eq!(fetching.wait(), 7);
         thread.join().unwrap();
     }
 
     #[test]
     fn who_awaits_is_woken_and_told() {
-        let (mut putting, giving) = Putting::pair();
+        let (mut putting, promise) = Putting::pair();
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(Pin::new(&mut putting).poll(&mut cx), Poll::Pending);
-        giving.give(Put::Stored);
+        promise.give(Put::Stored);
         assert_eq!(Pin::new(&mut putting).poll(&mut cx), Poll::Ready(Put::Stored));
     }
 
     #[test]
     fn a_giver_that_goes_away_gives_what_was_agreed() {
-        let (putting, giving) = Putting::pair();
-        drop(giving);
+        let (putting, promise) = Putting::pair();
+        drop(promise);
         assert_eq!(putting.wait(), Put::Refused(Refusal::Closed));
-        let (fetching, giving) = Fetching::pair(Vec::<u8>::new());
+        let (fetching, promise) = Fetching::pair(Vec::<u8>::new());
         drop(fetching);
-        giving.give(vec![1]);
+        promise.give(vec![1]);
     }
 }

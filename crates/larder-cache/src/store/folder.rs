@@ -1,4 +1,4 @@
-//! One folder at work: a writer thread that owns the pen, reader threads, and the queues before them.
+//! One folder at work: a writer thread that owns its [`SegmentWriter`], reader threads, and the queues before them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Settings;
-use super::pen::Pen;
 use super::purges::Purge;
 use super::queue::{Queue, Taken, Task};
 use super::readers::Reads;
 use super::recovery::Recovery;
 use super::removal::{NotDurable, Share};
-use super::shelf::Shelf;
+use super::segment_reader::SegmentReader;
+use super::segment_writer::SegmentWriter;
 
 /// One folder at work.
 pub(super) struct Folder {
-    pub(super) shelf: Arc<Shelf>,
+    pub(super) reader: Arc<SegmentReader>,
     pub(super) queue: Arc<Queue>,
     pub(super) reads: Arc<Reads>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -32,23 +32,23 @@ impl Folder {
     /// Starts the threads; the first thing that the writer does is to recover.
     pub(super) fn start(recovery: Recovery, number: usize, settings: &Settings) -> io::Result<Folder> {
         let folder = Folder {
-            shelf: Arc::clone(recovery.shelf()),
+            reader: Arc::clone(recovery.reader()),
             queue: Arc::new(Queue::new(settings.queue_bytes_max)),
             reads: Arc::default(),
             threads: Mutex::default(),
         };
-        for reader in 0..settings.readers.max(1) {
-            let (shelf, reads) = (Arc::clone(&folder.shelf), Arc::clone(&folder.reads));
-            folder.spawn(format!("read-{number}-{reader}"), move || reads.serve(&shelf))?;
+        for thread in 0..settings.readers.max(1) {
+            let (reader, reads) = (Arc::clone(&folder.reader), Arc::clone(&folder.reads));
+            folder.spawn(format!("read-{number}-{thread}"), move || reads.serve(&reader))?;
         }
         let (queue, reads) = (Arc::clone(&folder.queue), Arc::clone(&folder.reads));
-        let shelf = Arc::clone(&folder.shelf);
+        let reader = Arc::clone(&folder.reader);
         let sync_every = Duration::from_secs(settings.sync_seconds);
         folder.spawn(format!("write-{number}"), move || {
-            let closing = Closing { queue: &queue, reads: &reads, shelf: &shelf };
-            let pen = recovery.run(RECOVERY_THREADS, || reads.look_again());
-            Writer {
-                pen,
+            let closing = Closing { queue: &queue, reads: &reads, reader: &reader };
+            let writer = recovery.run(RECOVERY_THREADS, || reads.look_again());
+            WriterThread {
+                writer,
                 queue: &queue,
                 held_bytes: 0,
                 synced: Instant::now(),
@@ -88,15 +88,15 @@ impl Drop for Folder {
 struct Closing<'a> {
     queue: &'a Queue,
     reads: &'a Reads,
-    shelf: &'a Shelf,
+    reader: &'a SegmentReader,
 }
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shelf.lose_writer();
+            self.reader.lose_writer();
             // Nobody would read the rest of the index.
-            if self.shelf.recovering() {
+            if self.reader.recovering() {
                 self.reads.close();
             }
         }
@@ -104,10 +104,10 @@ impl Drop for Closing<'_> {
     }
 }
 
-struct Writer<'a> {
-    pen: Pen,
+struct WriterThread<'a> {
+    writer: SegmentWriter,
     queue: &'a Queue,
-    /// What the batch holds of the queue's bytes.
+    /// Bytes of the queue that the batch holds.
     held_bytes: u64,
     synced: Instant,
     /// Removals that wait for the purge log, and what is to be written there: one sync for all.
@@ -120,7 +120,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// Purges that share a sync.
 const PURGES_TOGETHER_MAX: usize = 4096;
 
-impl Writer<'_> {
+impl WriterThread<'_> {
     fn work(mut self, sync_every: Duration) {
         let mut tasks = VecDeque::new();
         while self.take(&mut tasks, sync_every) != Taken::Closed {
@@ -131,7 +131,7 @@ impl Writer<'_> {
             self.sync_if_due(sync_every);
         }
         self.settle();
-        self.pen.close();
+        self.writer.close();
     }
 
     /// When nothing waits, the batch is written before the next task is waited for.
@@ -141,7 +141,7 @@ impl Writer<'_> {
             taken => return taken,
         }
         self.settle();
-        if !self.pen.unsynced() {
+        if !self.writer.unsynced() {
             let taken = self.queue.take(tasks, None);
             self.synced = Instant::now();
             return taken;
@@ -150,7 +150,7 @@ impl Writer<'_> {
     }
 
     fn sync_if_due(&mut self, sync_every: Duration) {
-        if self.pen.unsynced() && self.synced.elapsed() >= sync_every {
+        if self.writer.unsynced() && self.synced.elapsed() >= sync_every {
             self.sync();
         }
     }
@@ -158,12 +158,12 @@ impl Writer<'_> {
     fn perform(&mut self, task: Task) {
         self.held_bytes += task.bytes();
         match task {
-            Task::Head(head, waiting) => self.pen.append_head(head, waiting),
+            Task::Head(head, waiting) => self.writer.append_head(head, waiting),
             Task::Extent { id, key_hash, at, bytes, waiting } => {
-                self.pen.append_extent(id, key_hash, at, bytes, waiting);
+                self.writer.append_extent(id, key_hash, at, bytes, waiting);
             }
             Task::Forget { key, id, share, hiding } => {
-                let killed = self.pen.kill(&key, id);
+                let killed = self.writer.kill(&key, id);
                 drop(hiding);
                 self.await_purge_log(killed.heads, killed.records, share);
             }
@@ -175,7 +175,7 @@ impl Writer<'_> {
                 drop(waiting);
             }
         }
-        if self.pen.batch_is_empty() {
+        if self.writer.batch_is_empty() {
             self.queue.done(std::mem::take(&mut self.held_bytes));
         }
     }
@@ -192,7 +192,7 @@ impl Writer<'_> {
         if self.forgotten.is_empty() {
             return;
         }
-        let outcome = self.pen.purge(&std::mem::take(&mut self.purges)).map_err(|_| NotDurable);
+        let outcome = self.writer.purge(&std::mem::take(&mut self.purges)).map_err(|_| NotDurable);
         for (heads, share) in self.forgotten.drain(..) {
             share.tell(outcome.map(|()| heads));
         }
@@ -200,7 +200,7 @@ impl Writer<'_> {
 
     fn settle(&mut self) {
         // Whose puts were in it is told.
-        let _ = self.pen.flush();
+        let _ = self.writer.flush();
         self.queue.done(std::mem::take(&mut self.held_bytes));
         self.commit_purges();
     }
@@ -208,7 +208,7 @@ impl Writer<'_> {
     fn sync(&mut self) {
         self.settle();
         // An error is counted, and takes the folder out of service when it comes again and again.
-        let _ = self.pen.sync();
+        let _ = self.writer.sync();
         self.synced = Instant::now();
     }
 }

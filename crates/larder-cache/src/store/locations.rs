@@ -81,7 +81,7 @@ impl Location {
         (self.place >> 12 & 0xfff) * SIZE_UNIT
     }
 
-    /// What the record is.
+    /// The kind of the record.
     pub fn kind(self) -> Kind {
         match self.place >> 10 & 3 {
             0 => Kind::Head,
@@ -142,7 +142,7 @@ fn id_hash(id: u64) -> u8 {
     (id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// What a record is called in the index.
+/// The name of a record in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name(pub u64);
 
@@ -193,7 +193,7 @@ pub struct Locations {
     table_bytes: AtomicU64,
 }
 
-/// What [`Locations::put`] found in its way.
+/// The record that [`Locations::put`] found in its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Nothing of this name.
@@ -211,7 +211,7 @@ impl Locations {
         Locations { shards: (0..shards).map(|_| RwLock::default()).collect(), table_bytes: AtomicU64::new(0) }
     }
 
-    /// What lies under the hash of a name, whatever the tag.
+    /// Shows the records under the hash of a name, whatever the tag.
     pub fn find(&self, name: Name, mut each: impl FnMut(Location)) {
         let table = self.shard(name).read();
         for slot in table.iter_hash(spread(name.hash())) {
@@ -340,7 +340,7 @@ impl Locations {
         self.len() == 0
     }
 
-    /// What the index holds on the heap.
+    /// Bytes that the index holds on the heap.
     pub fn heap_bytes(&self) -> u64 {
         let shards = self.shards.len() * size_of::<RwLock<HashTable<Slot>>>();
         self.table_bytes.load(Ordering::Relaxed) + shards as u64
@@ -351,7 +351,7 @@ impl Locations {
         self.many_would_pass(self.shard_of(name), 1, bytes_max)
     }
 
-    /// The same for many more in one shard.
+    /// Whether so many more records in one shard would pass this limit.
     pub fn many_would_pass(&self, shard: usize, records: usize, bytes_max: u64) -> bool {
         let used = self.heap_bytes();
         let table = self.shards[shard].read();

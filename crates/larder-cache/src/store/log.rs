@@ -1,5 +1,5 @@
 //! Opening one folder: what is there is judged, taken over, repaired or set aside, and cut to its budget; what comes
-//! out is a [`Recovery`], which reads the index and hands out the write side ([`super::pen::Pen`]).
+//! out is a [`Recovery`], which reads the index and hands out the write side ([`super::segment_writer::SegmentWriter`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use std::sync::Arc;
 
 use super::OpenFault;
 use super::medium::Medium;
-use super::pen::LogSettings;
 use super::purges::{self, Lost, Purge, PurgeLog, Tombstones, Wanted};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
-use super::shelf::{Shelf, count};
+use super::segment_reader::{SegmentReader, count};
+use super::segment_writer::LogSettings;
 use super::superblock::{FORMAT_VERSION, Identity, NUMBERS_NAME, Numbers, SUPERBLOCK_NAME, Superblock};
 
-/// What was done to a folder that was not as it should be; the caller tells it to people.
+/// A repair of a folder that was not as it should be; the caller tells people of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The superblock was damaged and has been written again.
     Repaired,
     /// The store was damaged; its files are in this folder within the store's, and a new store begins.
     SetAside(String),
-    /// What was set aside in this folder took more than its share of the budget and was removed.
+    /// Data that was set aside in this folder took more than its share of the budget and was removed.
     Removed(String),
     /// A part of the purge log is lost: everything stored before is validated before its next use.
     PurgesLost(Lost),
@@ -70,7 +70,7 @@ impl Notice {
 pub struct Opened {
     /// To be run.
     pub recovery: Recovery,
-    /// What people should know.
+    /// Repairs that people should know of.
     pub notices: Vec<Notice>,
 }
 
@@ -108,7 +108,7 @@ pub fn open(medium: Arc<dyn Medium>, mut settings: LogSettings, place: &Path) ->
         }
     };
     let (recovery, lost) = take_over(medium, settings, identity, geometry).map_err(wrong)?;
-    count(&recovery.shelf.counters.aside_bytes, aside_bytes);
+    count(&recovery.reader.counters.aside_bytes, aside_bytes);
     notices.extend(lost.map(Notice::PurgesLost));
     Ok(Opened { recovery, notices })
 }
@@ -223,42 +223,46 @@ fn take_over(
 ) -> io::Result<(Recovery, Option<Lost>)> {
     remove_data(&*medium, |file| file >= geometry.files())?;
     let names = medium.list()?;
-    let shelf =
-        Arc::new(Shelf::new(medium, identity, geometry, shards_for(settings.disk_bytes, settings.index_bytes_max)));
+    let reader = Arc::new(SegmentReader::new(
+        medium,
+        identity,
+        geometry,
+        shards_for(settings.disk_bytes, settings.index_bytes_max),
+    ));
     let mut file_segments = vec![0; geometry.files() as usize];
     for file in names.iter().filter_map(|name| file_number(name)).filter(|file| *file < geometry.files()) {
-        file_segments[file as usize] = cut_file(&shelf, file)?;
+        file_segments[file as usize] = cut_file(&reader, file)?;
     }
-    let numbers = match Numbers::take(&*shelf.medium, &names)? {
+    let numbers = match Numbers::take(&*reader.medium, &names)? {
         Some(numbers) => numbers,
         None => {
-            let lives = survey(&shelf, &file_segments, 1).lives;
+            let lives = survey(&reader, &file_segments, 1).lives;
             let highest = |of: fn(&Life) -> u64| lives.iter().map(of).max().unwrap_or(0);
             let given = Numbers {
                 id: highest(|life| life.ids_below),
                 sequence: highest(|life| life.sequence),
                 rule: highest(|life| life.rules_below),
             };
-            given.take_above(&*shelf.medium)?
+            given.take_above(&*reader.medium)?
         }
     };
     let mut tombstones = Tombstones::default();
     let wanted = if file_segments.iter().any(|segments| *segments > 0) { Wanted::Yes } else { Wanted::No };
-    let (purge_log, lost) = PurgeLog::open(Arc::clone(&shelf.medium), wanted, numbers.rule, |purge| match purge {
-        Purge::Rule(rule) => shelf.rules.add(&rule),
+    let (purge_log, lost) = PurgeLog::open(Arc::clone(&reader.medium), wanted, numbers.rule, |purge| match purge {
+        Purge::Rule(rule) => reader.rules.add(&rule),
         Purge::Tombstone(each) => tombstones.add(&each),
     })?;
-    let doubt_rule = numbers.rule.max(shelf.rules.current_epoch() + 1);
+    let doubt_rule = numbers.rule.max(reader.rules.current_epoch() + 1);
     let numbers = Numbers { rule: doubt_rule + 1, ..numbers };
-    Ok((Recovery { shelf, settings, numbers, file_segments, purge_log, tombstones, doubt_rule }, lost))
+    Ok((Recovery { reader, settings, numbers, file_segments, purge_log, tombstones, doubt_rule }, lost))
 }
 
 /// Cuts a data file to whole segments within the budget; says how many.
-fn cut_file(shelf: &Shelf, file: u32) -> io::Result<u32> {
-    let geometry = &shelf.geometry;
+fn cut_file(reader: &SegmentReader, file: u32) -> io::Result<u32> {
+    let geometry = &reader.geometry;
     let per_file = geometry.segments_per_file();
     let most = per_file.min(geometry.segments - file * per_file);
-    let open = shelf.open_file(file)?;
+    let open = reader.open_file(file)?;
     let length = open.len()?;
     let segments = (length / geometry.segment_bytes).min(u64::from(most));
     let kept = segments * geometry.segment_bytes;
@@ -266,7 +270,7 @@ fn cut_file(shelf: &Shelf, file: u32) -> io::Result<u32> {
         open.truncate(kept)?;
         open.sync()?;
     }
-    count(&shelf.counters.allocated_bytes, kept);
+    count(&reader.counters.allocated_bytes, kept);
     Ok(segments as u32)
 }
 

@@ -1,4 +1,4 @@
-//! What a store stands on: named files that are read and written at places, allocated, synced.
+//! The device below a store: named files that are read and written at places, allocated, synced.
 //!
 //! Two media exist: [`Files`], a real folder, and the simulated device of the crash tests, which loses
 //! and tears what was not synced. The store touches files through these two traits alone.
@@ -25,7 +25,7 @@ pub trait Medium: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Names made, changed and removed before are on disk when this returns.
     fn sync_names(&self) -> io::Result<()>;
-    /// What is free for us on the file system.
+    /// Bytes that are free for this program on the file system.
     fn free_bytes(&self) -> io::Result<u64>;
 }
 
@@ -33,7 +33,7 @@ pub trait Medium: Send + Sync {
 pub trait MediumFile: Send + Sync {
     /// Reads what is at a place: as much as there is, so fewer bytes than wanted mean the file's end.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// The same where it needs no wait for a device, into one piece after the other; `None` where it does.
+    /// Reads without waiting for a device, into one piece after the other; `None` where that is not possible.
     fn read_cached(&self, at: u64, into: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>>;
     /// Writes all pieces one behind the other.
     fn write_at(&self, at: u64, pieces: &[IoSlice<'_>]) -> io::Result<()>;
@@ -41,7 +41,7 @@ pub trait MediumFile: Send + Sync {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Sets the length.
     fn truncate(&self, len: u64) -> io::Result<()>;
-    /// What was written before is on disk when this returns.
+    /// All that was written before is on disk when this returns.
     fn sync(&self) -> io::Result<()>;
     /// The length.
     fn len(&self) -> io::Result<u64>;

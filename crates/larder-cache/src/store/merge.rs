@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::pen::Pen;
-use super::shelf::{Look, Patience, count};
+use super::segment_reader::{Patience, ReadOutcome, count};
+use super::segment_writer::SegmentWriter;
 use super::{BLOCK_BYTES, ObjectId, Refusal, record};
 
 /// Pieces of one block that are merged; with holes between them they stay apart, and the next eight are waited for.
@@ -13,10 +13,10 @@ const PIECES_MERGED_MIN: usize = 8;
 /// Pieces of one block beyond this: the shortest go.
 const PIECES_MAX: usize = 32;
 
-impl Pen {
+impl SegmentWriter {
     /// Whether one more piece of a block is one too many.
     pub(super) fn has_many_pieces(&mut self, id: ObjectId, block: u64) -> bool {
-        let pieces = self.shelf.piece_locations(id, block).len();
+        let pieces = self.reader.piece_locations(id, block).len();
         pieces >= PIECES_MERGED_MIN && (pieces.is_multiple_of(PIECES_MERGED_MIN) || pieces >= PIECES_MAX)
     }
 
@@ -30,10 +30,10 @@ impl Pen {
     ) -> Result<(), Refusal> {
         self.flush()?;
         let block = at / BLOCK_BYTES;
-        let old = self.shelf.piece_locations(id, block);
+        let old = self.reader.piece_locations(id, block);
         let mut sheet = Sheet::new(block * BLOCK_BYTES);
         for location in &old {
-            if let Look::Ended(Some(found)) = self.shelf.read(*location, Patience::Waits)
+            if let ReadOutcome::Ended(Some(found)) = self.reader.read(*location, Patience::Waits)
                 && found.header.id == id.0
             {
                 sheet.lay(found.header.offset, &found.body());
@@ -47,13 +47,13 @@ impl Pen {
         for (start, run) in sheet.into_runs() {
             let header = record::extent_header(id, key_hash, start, run.len()).ok_or(Refusal::TooLarge)?;
             self.append_body(header, None, &[run])?;
-            count(&self.shelf.counters.puts_extent, 1);
+            count(&self.reader.counters.puts_extent, 1);
         }
         self.flush()?;
         // Those of the same name were replaced; the others are covered by a longer one, or were the shortest.
-        let segments_now = self.shelf.piece_locations(id, block);
+        let segments_now = self.reader.piece_locations(id, block);
         for location in old.into_iter().filter(|each| segments_now.iter().any(|now| now.same_record(*each))) {
-            self.shelf.remove(location);
+            self.reader.remove(location);
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Pen {
 struct Sheet {
     start: u64,
     bytes: Vec<u8>,
-    /// What is laid: sorted, apart from each other.
+    /// The runs that are laid: sorted, apart from each other.
     runs: Vec<Range<usize>>,
 }
 

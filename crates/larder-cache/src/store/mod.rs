@@ -21,8 +21,6 @@ pub mod locations;
 #[doc(hidden)]
 pub mod log;
 mod merge;
-#[doc(hidden)]
-pub mod pen;
 mod queue;
 mod readers;
 #[doc(hidden)]
@@ -34,7 +32,9 @@ mod removal;
 #[doc(hidden)]
 pub mod segment;
 #[doc(hidden)]
-pub mod shelf;
+pub mod segment_reader;
+#[doc(hidden)]
+pub mod segment_writer;
 mod spare;
 #[doc(hidden)]
 pub mod superblock;
@@ -55,17 +55,17 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use folder::Folder;
 pub use log::Notice;
 use medium::{Files, Medium};
-use pen::LogSettings;
 use queue::Task;
 use readers::Wanted;
 use record::Kind;
 use removal::Share;
 use rules::{Force, Rule, Scope, Verdict};
-use shelf::{Hiding, Look, Patience, Shelf};
+use segment_reader::{Hiding, Patience, ReadOutcome, SegmentReader};
+use segment_writer::LogSettings;
 use sketch::Sketch;
 use spare::{Room, SPARE_BYTES, Spares};
 
-pub use fetching::{Fetching, Giving, Putting};
+pub use fetching::{Fetching, Promise, Putting};
 pub use removal::NotDurable;
 
 /// A body of at most this many bytes that is whole lies in the record of its head.
@@ -73,20 +73,20 @@ pub const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// Bodies are cut at multiples of this; an extent record never reaches over one.
 pub const BLOCK_BYTES: u64 = 64 * 1024;
 
-/// What a store may use. Everything is per folder.
+/// The limits of a store. All of them are per folder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The sum of the store's files in one folder.
     pub disk_bytes: u64,
-    /// What stays free for others on the file system: the store's files stop growing there.
+    /// Bytes that stay free for others on the file system: the store's files stop growing there.
     pub free_bytes_min: u64,
     /// The index in memory; beyond it the oldest segments are recycled.
     pub index_bytes_max: u64,
     /// How much is gathered for one write.
     pub write_block_bytes: usize,
-    /// What may wait for being written; puts beyond it are refused.
+    /// Bytes that may wait for being written; puts beyond it are refused.
     pub queue_bytes_max: u64,
-    /// What a power cut may lose, in time.
+    /// A power cut loses at most the writes of so many seconds.
     pub sync_seconds: u64,
     /// Threads for reads that must wait for a device.
     pub readers: usize,
@@ -201,11 +201,11 @@ pub struct DiskHead {
     pub meta: Bytes,
     /// The whole body, where it was stored with the head.
     pub body: Option<Bytes>,
-    /// What the invalidation rules say of it: valid, or stale.
+    /// The verdict of the invalidation rules: valid, or stale.
     pub verdict: Verdict,
 }
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is written and found from now on; on disk after the next sync.
@@ -312,7 +312,7 @@ pub struct Store {
     reads_cached: AtomicU64,
 }
 
-/// What is meant to become of bytes that are read.
+/// The use that is meant for bytes that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
     /// They stay in memory: they have an allocation of their own length.
@@ -353,7 +353,7 @@ impl Store {
             recoveries.push(opened.recovery);
         }
         let numbers = recoveries.iter().map(|each| each.numbers()).fold(Default::default(), superblock::Numbers::max);
-        let next_rules = recoveries.iter().map(|each| each.shelf().rules.next_number());
+        let next_rules = recoveries.iter().map(|each| each.reader().rules.next_number());
         let next_rule = next_rules.fold(numbers.rule, u64::max);
         let mut started = Vec::new();
         for (number, (mut recovery, place)) in recoveries.into_iter().zip(folders).enumerate() {
@@ -375,7 +375,7 @@ impl Store {
         }))
     }
 
-    /// What was done to folders that were not as they should be.
+    /// Repairs of folders that were not as they should be.
     pub fn notices(&self) -> &[(PathBuf, Notice)] {
         &self.notices
     }
@@ -387,15 +387,15 @@ impl Store {
 
     /// Whether heads of a key may be here: a probe of the index, tens of nanoseconds. Yes while it is still being read.
     pub fn may_have(&self, key: &[u8]) -> bool {
-        self.folder(key).is_some_and(|folder| folder.shelf.may_have(key))
+        self.folder(key).is_some_and(|folder| folder.reader.may_have(key))
     }
 
     /// Whether heads of a key may be here, be it that they are being removed.
     pub fn may_hold(&self, key: &[u8]) -> bool {
-        self.folder(key).is_some_and(|folder| folder.shelf.may_hold(key))
+        self.folder(key).is_some_and(|folder| folder.reader.may_hold(key))
     }
 
-    /// The same, or on their way here: yes for each while something waits for being written.
+    /// Whether heads of a key may be here or on their way here: yes for each key while something waits for being written.
     pub fn may_get(&self, key: &[u8]) -> bool {
         self.folders.iter().any(|folder| folder.queue.bytes() > 0) || self.may_hold(key)
     }
@@ -403,7 +403,7 @@ impl Store {
     /// The heads of all variants of a key that no rule has removed.
     pub fn heads(self: &Arc<Self>, key: &[u8]) -> Fetching<Vec<DiskHead>> {
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
-        if let Look::Ended(heads) = folder.shelf.heads(key, Patience::Cached) {
+        if let ReadOutcome::Ended(heads) = folder.reader.heads(key, Patience::Cached) {
             self.reads_cached.fetch_add(1, Ordering::Relaxed);
             return Fetching::ready(heads);
         }
@@ -415,7 +415,7 @@ impl Store {
     /// The one response of a key with its whole body, where it is valid, cached and short: a look that waits for nothing.
     /// The bytes are for an answer that is sent now.
     pub fn glance(&self, key: &[u8]) -> Option<DiskHead> {
-        let head = self.folder(key)?.shelf.only(key, Room::Spare(&self.spares))?;
+        let head = self.folder(key)?.reader.only(key, Room::Spare(&self.spares))?;
         self.reads_cached.fetch_add(1, Ordering::Relaxed);
         Some(head)
     }
@@ -427,12 +427,12 @@ impl Store {
 
     /// Whether some of a block of a body is here: a probe of the index.
     pub fn has_block(&self, id: ObjectId, key: &[u8], block: u64) -> bool {
-        self.folder(key).is_some_and(|folder| folder.shelf.has_block(id, block))
+        self.folder(key).is_some_and(|folder| folder.reader.has_block(id, block))
     }
 
     /// Where the pieces of a block lie, sorted: a probe of the index.
     pub fn extents(&self, id: ObjectId, key: &[u8], block: u64) -> Vec<Range<u64>> {
-        self.folder(key).map_or_else(Vec::new, |folder| folder.shelf.extents(id, block))
+        self.folder(key).map_or_else(Vec::new, |folder| folder.reader.extents(id, block))
     }
 
     /// The pieces that overlap a range within its first block, each with its place in the body; none: a hole.
@@ -440,7 +440,7 @@ impl Store {
         self.read_to(id, key, range, Stay::Long)
     }
 
-    /// The same for bytes of which it is known what becomes of them.
+    /// [`Store::read`] for bytes whose use is known.
     pub fn read_to(
         self: &Arc<Self>,
         id: ObjectId,
@@ -450,7 +450,7 @@ impl Store {
     ) -> Fetching<Vec<(u64, Bytes)>> {
         let room = if stay == Stay::Brief { Room::Spare(&self.spares) } else { Room::Own };
         let Some(folder) = self.folder(key) else { return Fetching::ready(Vec::new()) };
-        if let Look::Ended(pieces) = folder.shelf.pieces_into(id, &range, Patience::Cached, room) {
+        if let ReadOutcome::Ended(pieces) = folder.reader.pieces_into(id, &range, Patience::Cached, room) {
             self.reads_cached.fetch_add(1, Ordering::Relaxed);
             return Fetching::ready(pieces);
         }
@@ -475,7 +475,7 @@ impl Store {
     pub fn put_extent(&self, id: ObjectId, key: &[u8], at: u64, bytes: Vec<Bytes>) -> Putting {
         let Some(folder) = self.folder(key) else { return Putting::refused(Refusal::Bypass) };
         let (putting, waiting) = Putting::pair();
-        let key_hash = folder.shelf.key_hash(key);
+        let key_hash = folder.reader.key_hash(key);
         folder.queue.push(Task::Extent { id, key_hash, at, bytes, waiting });
         putting
     }
@@ -494,7 +494,7 @@ impl Store {
 
     /// While what this gives back lives, the heads of a key are not found.
     pub(crate) fn hide(&self, key: &[u8]) -> Vec<Hiding> {
-        self.folders.iter().map(|folder| folder.shelf.hide(key)).collect()
+        self.folders.iter().map(|folder| folder.reader.hide(key)).collect()
     }
 
     /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of
@@ -503,7 +503,7 @@ impl Store {
     pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
         // While a folder was out of service its objects went to others: all are told.
         self.in_all_folders(|folder, share| {
-            let hiding = folder.shelf.hide(key);
+            let hiding = folder.reader.hide(key);
             Task::Forget { key: Bytes::copy_from_slice(key), id, share, hiding }
         })
     }
@@ -517,7 +517,7 @@ impl Store {
         let mut next = self.next_rule.lock();
         let rules: Arc<[Rule]> = (*next..).zip(scopes).map(|(number, scope)| Rule { number, scope, force }).collect();
         *next += rules.len() as u64;
-        self.folders.iter().for_each(|folder| folder.shelf.rules.add_all(&rules));
+        self.folders.iter().for_each(|folder| folder.reader.rules.add_all(&rules));
         drop(next);
         self.in_all_folders(|_, share| Task::Rules(Arc::clone(&rules), share))
     }
@@ -527,7 +527,7 @@ impl Store {
         let (fetching, first) = Share::first();
         for folder in &self.folders {
             let share = first.another();
-            if folder.shelf.healthy() {
+            if folder.reader.healthy() {
                 folder.queue.push(task(folder, share));
             }
         }
@@ -537,19 +537,19 @@ impl Store {
 
     /// The number of the newest rule: the epoch of a fetch that begins now.
     pub fn current_epoch(&self) -> u64 {
-        self.folders.iter().map(|folder| folder.shelf.rules.current_epoch()).max().unwrap_or(0)
+        self.folders.iter().map(|folder| folder.reader.rules.current_epoch()).max().unwrap_or(0)
     }
 
-    /// What the rules say of a response with this key and these tags that was fetched at this epoch.
+    /// The verdict of the rules on a response with this key and these tags that was fetched at this epoch.
     pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
-        let verdicts = self.folders.iter().map(|folder| folder.shelf.rules.verdict(key, tags, epoch));
+        let verdicts = self.folders.iter().map(|folder| folder.reader.rules.verdict(key, tags, epoch));
         verdicts.max().unwrap_or(Verdict::Valid)
     }
 
     /// Counts a use of an object that was answered from memory and lies here too.
     pub fn used(&self, key: &[u8]) {
         if let Some(folder) = self.folder(key) {
-            folder.shelf.used(key);
+            folder.reader.used(key);
         }
     }
 
@@ -560,7 +560,7 @@ impl Store {
             Admission::SeenTwice => self.sketch.seen(key_hash) > 0,
             Admission::Auto => {
                 let seen = self.sketch.seen(key_hash) > 0;
-                seen || self.healthy().any(|folder| folder.shelf.has_room())
+                seen || self.healthy().any(|folder| folder.reader.has_room())
             }
         }
     }
@@ -580,7 +580,7 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let mut stats = Stats { reads_cached: self.reads_cached.load(Ordering::Relaxed), ..Stats::default() };
         for folder in &self.folders {
-            folder.shelf.add_to(&mut stats);
+            folder.reader.add_to(&mut stats);
             stats.reads_waited += folder.reads.waited();
             stats.queue_bytes += folder.queue.bytes();
             stats.refused_queue += folder.queue.refused();
@@ -616,24 +616,24 @@ impl Store {
     /// Reads all heads, in no order, until told to stop. It waits for the index and for the disk.
     pub fn for_each_head(&self, mut each: impl FnMut(&DiskHead) -> ControlFlow<()>) {
         for folder in &self.folders {
-            folder.reads.await_recovery(&folder.shelf);
-            if walk(&folder.shelf, &mut each).is_break() {
+            folder.reads.await_recovery(&folder.reader);
+            if walk(&folder.reader, &mut each).is_break() {
                 return;
             }
         }
     }
 
     fn healthy(&self) -> impl Iterator<Item = &Folder> {
-        self.folders.iter().filter(|folder| folder.shelf.healthy())
+        self.folders.iter().filter(|folder| folder.reader.healthy())
     }
 
     /// Where an object lies: of the folders in service the one whose hash with the key is the highest, so that one that
     /// fails takes only its own objects along.
     fn folder(&self, key: &[u8]) -> Option<&Folder> {
         if let [only] = &self.folders[..] {
-            return Some(only).filter(|folder| folder.shelf.healthy());
+            return Some(only).filter(|folder| folder.reader.healthy());
         }
-        self.healthy().max_by_key(|folder| xxh3_64_with_seed(key, folder.shelf.identity.uuid as u64))
+        self.healthy().max_by_key(|folder| xxh3_64_with_seed(key, folder.reader.identity.uuid as u64))
     }
 }
 
@@ -662,15 +662,15 @@ impl Settings {
     }
 }
 
-fn walk(shelf: &Shelf, each: &mut impl FnMut(&DiskHead) -> ControlFlow<()>) -> ControlFlow<()> {
-    for shard in 0..shelf.locations.shards() {
-        for location in shelf.locations.shard_content(shard) {
+fn walk(reader: &SegmentReader, each: &mut impl FnMut(&DiskHead) -> ControlFlow<()>) -> ControlFlow<()> {
+    for shard in 0..reader.locations.shards() {
+        for location in reader.locations.shard_content(shard) {
             if location.kind() == Kind::Extent {
                 continue;
             }
-            if let Look::Ended(Some(record)) = shelf.read(location, Patience::Waits) {
+            if let ReadOutcome::Ended(Some(record)) = reader.read(location, Patience::Waits) {
                 let mut head = record.into_head();
-                head.verdict = shelf.rules.verdict(&head.key, &head.tags, head.epoch);
+                head.verdict = reader.rules.verdict(&head.key, &head.tags, head.epoch);
                 if head.verdict != Verdict::Gone {
                     each(&head)?;
                 }

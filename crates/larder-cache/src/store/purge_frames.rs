@@ -17,7 +17,7 @@ pub(super) const PREFIX_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: usize = BODY_BYTES_WANTED + PREFIX_BYTES_MAX + 64;
 const ALIGN_BYTES: usize = 8;
 
-/// What of the log a start could not read.
+/// The part of the log that a start could not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Where the first of it stands.
@@ -29,7 +29,7 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// What lies between two places is not sound.
+    /// Notes that the bytes between two places are not sound.
     pub(super) fn note(&mut self, from: u64, to: u64) {
         if to > from {
             self.at = if self.bytes == 0 { from } else { self.at.min(from) };
@@ -72,7 +72,7 @@ pub(super) struct Frames<'a> {
 /// A sound frame.
 pub(super) struct Frame {
     pub(super) body: Vec<u8>,
-    /// Where it begins. What stands between the frame before and here is not sound.
+    /// Where it begins. The bytes between the frame before and here are not sound.
     pub(super) at: u64,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Frames<'a> {
         None
     }
 
-    /// What the file has from a place on, as far as one frame may reach; nothing where the device fails.
+    /// The bytes of the file from a place on, as far as one frame may reach; nothing where the device fails.
     fn rest(&mut self, at: u64) -> &[u8] {
         let window_end = self.window_at + self.window.len() as u64;
         let inside = at >= self.window_at && (at + FRAME_BYTES_MAX as u64).min(self.length) <= window_end;

@@ -35,11 +35,11 @@ pub struct Tombstone {
     pub offset: u32,
     /// The name in the index.
     pub name: u64,
-    /// What of the name counts.
+    /// The part of the name that counts.
     pub reach: Reach,
 }
 
-/// What a tombstone covers.
+/// The records that a tombstone covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// One variant.
@@ -85,7 +85,7 @@ pub enum Purge {
     Tombstone(Tombstone),
 }
 
-/// What an entry is still good for.
+/// The worth of an entry of the log, today.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Worth {
     /// Something stored may be in its scope.
@@ -99,7 +99,7 @@ pub enum Worth {
 /// Whether a folder has to hold a log of purges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// What is stored there was stored after its log was begun.
+    /// Everything that is stored there was stored after its log was begun.
     Yes,
     /// Nothing is stored there yet.
     No,
@@ -113,7 +113,7 @@ pub struct PurgeLog {
     end: Mutex<End>,
 }
 
-/// What waits for the next sync.
+/// Purges that wait for the next sync.
 #[derive(Default)]
 struct Gathering {
     bytes: Vec<u8>,
@@ -324,7 +324,7 @@ impl End {
         self.file.sync()
     }
 
-    /// What was acknowledged.
+    /// The frames that were acknowledged.
     fn frames(&self) -> io::Result<Frames<'_>> {
         let mut frames = Frames::of(&*self.file)?;
         frames.length = frames.length.min(self.at);
@@ -353,7 +353,7 @@ impl End {
         let start = self.at;
         let written = self.put_frame(body, entries).and_then(|()| self.file.sync());
         if written.is_err() {
-            // What reached the file of it must not count after a restart.
+            // The part of it that reached the file must not count after a restart.
             let _ = self.file.truncate(start);
             self.at = start;
             self.entries -= u64::from(entries).min(self.entries);

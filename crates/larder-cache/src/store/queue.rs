@@ -1,4 +1,4 @@
-//! What waits for the writer of a folder, in order, and bounded in bytes; and those who wait for room in it.
+//! The queue before the writer of a folder, in order, and bounded in bytes; and the tasks that wait for room in it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-use super::fetching::Giving;
+use super::fetching::Promise;
 use super::removal::Share;
 use super::rules::Rule;
-use super::shelf::Hiding;
+use super::segment_reader::Hiding;
 use super::{HeadToStore, ObjectId, Put, Refusal};
 
-/// What a writer is to do.
+/// A task for the writer of a folder.
 pub(super) enum Task {
     /// Write a head.
-    Head(HeadToStore, Giving<Put>),
+    Head(HeadToStore, Promise<Put>),
     /// Write a piece of a body.
-    Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Giving<Put> },
+    Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Promise<Put> },
     /// Remove heads of a key.
     Forget { key: Bytes, id: Option<ObjectId>, share: Share, hiding: Hiding },
     /// Bring rules to disk.
     Rules(Arc<[Rule]>, Share),
     /// Bring everything to disk, and let go of this.
-    Sync(Arc<Giving<()>>),
+    Sync(Arc<Promise<()>>),
 }
 
 /// Memory of a task beside the bytes that it carries.
@@ -75,7 +75,7 @@ struct Inner {
     seen: Option<(u64, Instant)>,
 }
 
-/// What the writer gets.
+/// The result of waiting for tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     /// Tasks.

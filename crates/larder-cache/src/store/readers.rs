@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
-use super::fetching::Giving;
-use super::shelf::{Look, Patience, Shelf};
+use super::fetching::Promise;
+use super::segment_reader::{Patience, ReadOutcome, SegmentReader};
 use super::{DiskHead, ObjectId};
 
 /// A read that waits.
 pub(super) enum Wanted {
     /// The heads of a key.
-    Heads { key: Bytes, waiting: Giving<Vec<DiskHead>> },
+    Heads { key: Bytes, waiting: Promise<Vec<DiskHead>> },
     /// Pieces of a body.
-    Pieces { id: ObjectId, range: Range<u64>, waiting: Giving<Vec<(u64, Bytes)>> },
+    Pieces { id: ObjectId, range: Range<u64>, waiting: Promise<Vec<(u64, Bytes)>> },
 }
 
 /// The reads of one folder.
@@ -65,9 +65,9 @@ impl Reads {
     }
 
     /// Waits on this thread until the index is read, or the store closed.
-    pub(super) fn await_recovery(&self, shelf: &Shelf) {
+    pub(super) fn await_recovery(&self, reader: &SegmentReader) {
         let mut inner = self.inner.lock();
-        while shelf.recovering() && !inner.closed {
+        while reader.recovering() && !inner.closed {
             self.index_grown.wait(&mut inner);
         }
     }
@@ -87,15 +87,15 @@ impl Reads {
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// What a reader thread does until the store closes.
-    pub(super) fn serve(&self, shelf: &Shelf) {
+    /// The work of a reader thread until the store closes.
+    pub(super) fn serve(&self, reader: &SegmentReader) {
         while let Some(wanted) = self.take() {
             // One that meets a broken invariant finds nothing, and the next ones go on.
-            match catch_unwind(AssertUnwindSafe(|| perform(shelf, wanted))) {
-                Ok(Some(again)) => self.park(shelf, again),
+            match catch_unwind(AssertUnwindSafe(|| perform(reader, wanted))) {
+                Ok(Some(again)) => self.park(reader, again),
                 Ok(None) => {}
                 Err(_) => {
-                    shelf.counters.reader_restarts.fetch_add(1, Ordering::Relaxed);
+                    reader.counters.reader_restarts.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -114,9 +114,9 @@ impl Reads {
         }
     }
 
-    fn park(&self, shelf: &Shelf, wanted: Wanted) {
+    fn park(&self, reader: &SegmentReader, wanted: Wanted) {
         let mut inner = self.inner.lock();
-        match (inner.closed, shelf.recovering()) {
+        match (inner.closed, reader.recovering()) {
             (true, _) => {
                 drop(inner);
                 drop(wanted);
@@ -128,17 +128,17 @@ impl Reads {
     }
 }
 
-fn perform(shelf: &Shelf, wanted: Wanted) -> Option<Wanted> {
+fn perform(reader: &SegmentReader, wanted: Wanted) -> Option<Wanted> {
     match wanted {
-        Wanted::Heads { key, waiting } => match shelf.heads(&key, Patience::Waits) {
-            Look::Recovering => return Some(Wanted::Heads { key, waiting }),
-            Look::Ended(heads) => waiting.give(heads),
-            Look::WouldWait => {}
+        Wanted::Heads { key, waiting } => match reader.heads(&key, Patience::Waits) {
+            ReadOutcome::Recovering => return Some(Wanted::Heads { key, waiting }),
+            ReadOutcome::Ended(heads) => waiting.give(heads),
+            ReadOutcome::WouldWait => {}
         },
-        Wanted::Pieces { id, range, waiting } => match shelf.pieces(id, &range, Patience::Waits) {
-            Look::Recovering => return Some(Wanted::Pieces { id, range, waiting }),
-            Look::Ended(pieces) => waiting.give(pieces),
-            Look::WouldWait => {}
+        Wanted::Pieces { id, range, waiting } => match reader.pieces(id, &range, Patience::Waits) {
+            ReadOutcome::Recovering => return Some(Wanted::Pieces { id, range, waiting }),
+            ReadOutcome::Ended(pieces) => waiting.give(pieces),
+            ReadOutcome::WouldWait => {}
         },
     }
     None

@@ -29,7 +29,7 @@ const KIND_EXTENT: u8 = 2;
 const HAS_LENGTH: u8 = 1;
 const HAS_BODY: u8 = 2;
 
-/// What a record is.
+/// The kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A head without its body.
@@ -43,7 +43,7 @@ pub enum Kind {
 /// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// The kind of the record.
     pub kind: Kind,
     /// The life of the segment that it belongs to.
     pub sequence: u64,
@@ -98,7 +98,7 @@ impl Header {
         })
     }
 
-    /// The same for a header in which one bit was changed: what it said. `None` where that is not all that is wrong.
+    /// The header as it was before one bit of it was changed. `None` where that is not all that is wrong.
     pub fn decode_with_one_bit_wrong(bytes: &[u8]) -> Option<Header> {
         let mut bytes: [u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
         let (magic_bits, crc_bits) = (u32_at(&bytes, 0) ^ MAGIC, u32_at(&bytes, 72) ^ crc32c(&bytes[..72]));
@@ -157,7 +157,7 @@ impl Header {
         HEADER_BYTES as u64 + payload
     }
 
-    /// What the record takes in its segment.
+    /// Bytes that the record takes in its segment.
     pub fn record_bytes(&self) -> u64 {
         self.exact_bytes().next_multiple_of(ALIGN_BYTES)
     }

@@ -1,7 +1,7 @@
-//! What a start reads: the head of each segment, then the summaries, the newest first, by several threads. A segment
-//! without a summary is read record by record. Look-ups are served meanwhile.
+//! The reading of a store at its start: the head of each segment, then the summaries, the newest first, by several threads. A segment
+//! without a summary is read record by record. Lookups are served meanwhile.
 //!
-//! What cannot be read must bring nothing back that it had replaced (decision 029). A record whose header tells its name
+//! A record that cannot be read must not bring back what it had replaced (decision 029). A record whose header tells its name
 //! takes its older copies along. The head of a segment is told by its first record; where that is damaged too, nobody
 //! knows what was there, and a rule has everything older validated before its next use.
 
@@ -15,30 +15,30 @@ use parking_lot::Mutex;
 
 use super::ObjectId;
 use super::locations::{Location, Name};
-use super::pen::{LogSettings, Pen};
 use super::purges::{Purge, PurgeLog, Reach, Tombstone, Tombstones};
 use super::record::{ALIGN_BYTES, HEADER_BYTES, Header, Kind, Record};
 use super::rules::{Force, Rule, Scope};
 use super::segment::{HEAD_BYTES, SegmentHead, TRAILER_BYTES, Trailer};
-use super::shelf::{Shelf, count};
+use super::segment_reader::{SegmentReader, count};
+use super::segment_writer::{LogSettings, SegmentWriter};
 use super::superblock::Numbers;
 
 /// A folder whose index is to be read.
 pub struct Recovery {
-    pub(super) shelf: Arc<Shelf>,
+    pub(super) reader: Arc<SegmentReader>,
     pub(super) settings: LogSettings,
-    /// What this opening may give.
+    /// The first numbers that this opening may give.
     pub(super) numbers: Numbers,
     /// Segments that each data file has room for.
     pub(super) file_segments: Vec<u32>,
     pub(super) purge_log: PurgeLog,
-    /// What must not come back.
+    /// Removals whose records must not come back.
     pub(super) tombstones: Tombstones,
     /// The number of the rule that has everything validated, if one is needed.
     pub(super) doubt_rule: u64,
 }
 
-/// What a segment says of itself.
+/// The description of a segment in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
     pub(super) sequence: u64,
@@ -47,7 +47,7 @@ pub(super) struct Life {
     pub(super) rules_below: u64,
 }
 
-/// What was read of a segment.
+/// The records that were read of a segment.
 struct Content {
     records: Vec<Location>,
     /// Heads of which the header alone is sound: what they replaced goes with them.
@@ -62,8 +62,8 @@ const TAIL_BYTES: u64 = 128 << 10;
 
 impl Recovery {
     /// The read side; it can be asked already.
-    pub fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub fn reader(&self) -> &Arc<SegmentReader> {
+        &self.reader
     }
 
     /// The first id and the first rule that this opening may give.
@@ -75,35 +75,35 @@ impl Recovery {
     pub fn raise_numbers(&mut self, other: Numbers) -> io::Result<()> {
         let raised = self.numbers.max(other);
         if raised != self.numbers {
-            raised.write(&*self.shelf.medium)?;
+            raised.write(&*self.reader.medium)?;
             self.numbers = raised;
         }
         Ok(())
     }
 
     /// Reads it all, by so many threads, and hands out the write side. `progress` is called now and then, and at the end.
-    pub fn run(self, threads: usize, progress: impl Fn() + Sync) -> Pen {
-        let survey = survey(&self.shelf, &self.file_segments, threads.max(1));
+    pub fn run(self, threads: usize, progress: impl Fn() + Sync) -> SegmentWriter {
+        let survey = survey(&self.reader, &self.file_segments, threads.max(1));
         for life in &survey.lives {
-            self.shelf.set_sequence(life.segment, life.sequence);
+            self.reader.set_sequence(life.segment, life.sequence);
         }
         if survey.damaged > 0 || !survey.unreadable.is_empty() {
             self.doubt_everything();
         }
         let contents = self.read_all(&survey.lives, threads.max(1), &progress);
         self.bury(&survey.lives, &contents);
-        self.shelf.set_recovered_from(0);
+        self.reader.set_recovered_from(0);
         progress();
-        self.into_pen(&survey, contents)
+        self.into_writer(&survey, contents)
     }
 
     /// Nobody knows what a segment held: what it had replaced may come back, and is not used before it is validated. The
     /// rule is in force even where it cannot be written; then the next start finds the same damage.
     fn doubt_everything(&self) {
         let rule = Rule { number: self.doubt_rule, scope: Scope::All, force: Force::Validate };
-        self.shelf.rules.add(&rule);
+        self.reader.rules.add(&rule);
         if self.purge_log.append(&[Purge::Rule(rule)]).is_err() {
-            count(&self.shelf.counters.write_errors, 1);
+            count(&self.reader.counters.write_errors, 1);
         }
     }
 
@@ -112,13 +112,13 @@ impl Recovery {
         let mut tombstones = Vec::new();
         for (life, content) in lives.iter().zip(contents) {
             for lost in content.iter().flat_map(|content| &content.lost) {
-                self.shelf.remove(*lost);
+                self.reader.remove(*lost);
                 let (sequence, offset, name) = (life.sequence, lost.offset() as u32, lost.name().0);
                 tombstones.push(Purge::Tombstone(Tombstone { sequence, offset, name, reach: Reach::Variant }));
             }
         }
         if self.purge_log.append(&tombstones).is_err() {
-            count(&self.shelf.counters.write_errors, 1);
+            count(&self.reader.counters.write_errors, 1);
         }
     }
 
@@ -129,11 +129,11 @@ impl Recovery {
             cut: AtomicU64::new(0),
             progress: Mutex::new(Progress { done: 0, contents: lives.iter().map(|_| None).collect() }),
         };
-        let mut sheet = Sheet::new(self.shelf.locations.shards());
+        let mut sheet = Sheet::new(self.reader.locations.shards());
         self.reserve_after_first(&reading, &mut sheet);
         progress();
         let work = || {
-            let mut sheet = Sheet::new(self.shelf.locations.shards());
+            let mut sheet = Sheet::new(self.reader.locations.shards());
             while self.read_batch(&reading, &mut sheet).is_some() {
                 progress();
             }
@@ -159,7 +159,7 @@ impl Recovery {
             records += found;
         }
         let expected = records as u64 * reading.lives.len() as u64 / segments as u64;
-        self.shelf.locations.reserve(expected / 10 * 9, self.settings.index_bytes_max);
+        self.reader.locations.reserve(expected / 10 * 9, self.settings.index_bytes_max);
     }
 
     /// Reads the next segments and enters their records; says how many of both.
@@ -177,13 +177,13 @@ impl Recovery {
                 }
             }
         }
-        reading.progress.lock().note(reading.lives, batch, contents, &self.shelf);
+        reading.progress.lock().note(reading.lives, batch, contents, &self.reader);
         Some((batch.len(), records))
     }
 
     /// `false`: the index has no room for them.
     fn enter(&self, lives: &[Life], contents: &[Content], reading: &Reading<'_>, sheet: &mut Sheet) -> bool {
-        let index = &self.shelf.locations;
+        let index = &self.reader.locations;
         sheet.shards.iter_mut().for_each(Vec::clear);
         for (life, content) in lives.iter().zip(contents) {
             for location in content.records.iter().chain(&content.lost).filter(|each| self.is_alive(life, **each)) {
@@ -198,7 +198,7 @@ impl Recovery {
             if index.many_would_pass(shard, locations.len(), self.settings.index_bytes_max) {
                 return false;
             }
-            self.shelf.insert_many(shard, locations);
+            self.reader.insert_many(shard, locations);
         }
         true
     }
@@ -208,14 +208,14 @@ impl Recovery {
         location.kind() == Kind::Extent || !self.tombstones.cover(name, life.sequence, offset)
     }
 
-    /// What does not fit into the index goes as if it had been recycled.
+    /// Segments that do not fit into the index go as if they had been recycled.
     fn leave_out(&self, lives: &[Life], cut: u64) {
         if cut == 0 {
             return;
         }
-        self.shelf.remove_segments(|segment| self.shelf.sequence(segment) <= cut);
+        self.reader.remove_segments(|segment| self.reader.sequence(segment) <= cut);
         for life in lives.iter().filter(|life| life.sequence <= cut) {
-            self.shelf.set_sequence(life.segment, 0);
+            self.reader.set_sequence(life.segment, 0);
         }
     }
 
@@ -224,9 +224,9 @@ impl Recovery {
     }
 
     fn read_sealed(&self, life: Life) -> Option<Content> {
-        let geometry = &self.shelf.geometry;
+        let geometry = &self.reader.geometry;
         let (file, start) = geometry.place(life.segment);
-        let file = self.shelf.file(file)?;
+        let file = self.reader.file(file)?;
         let mut tail = vec![0; TAIL_BYTES.min(geometry.segment_bytes) as usize];
         let end = start + geometry.segment_bytes;
         file.read_at(end - tail.len() as u64, &mut tail).ok()?;
@@ -246,14 +246,14 @@ impl Recovery {
     }
 
     fn read_unsealed(&self, life: Life) -> Content {
-        let geometry = &self.shelf.geometry;
+        let geometry = &self.reader.geometry;
         let (file, start) = geometry.place(life.segment);
         let mut content =
             Content { records: Vec::new(), lost: Vec::new(), epoch_min: u64::MAX, id_max: 0, sealed: false };
         let mut bytes = vec![0; geometry.segment_bytes as usize];
-        let count = self.shelf.file(file).map(|file| file.read_at(start, &mut bytes));
+        let count = self.reader.file(file).map(|file| file.read_at(start, &mut bytes));
         let Some(Ok(count)) = count else {
-            count_bad(&self.shelf);
+            count_bad(&self.reader);
             self.doubt_everything();
             return content;
         };
@@ -268,7 +268,7 @@ impl Recovery {
             if is_sound {
                 content.add(&header, location);
             } else {
-                count_bad(&self.shelf);
+                count_bad(&self.reader);
                 content.lost.extend(Some(location).filter(|each| each.kind() != Kind::Extent));
             }
             at = place + header.record_bytes();
@@ -278,39 +278,39 @@ impl Recovery {
 
     fn location(&self, header: &Header, segment: u32, at: u64) -> Location {
         let name = match header.kind {
-            Kind::Extent => Name::of_extent(self.shelf.identity.hash_seed, ObjectId(header.id), header.offset),
+            Kind::Extent => Name::of_extent(self.reader.identity.hash_seed, ObjectId(header.id), header.offset),
             Kind::Head | Kind::WholeHead => Name::of_head(header.key_hash, header.variant),
         };
         Location::new(name, header.kind, header.id, segment, at, header.exact_bytes())
     }
 
-    fn into_pen(self, survey: &Survey, contents: Vec<Option<Content>>) -> Pen {
-        let mut pen = Pen::new(Arc::clone(&self.shelf), self.settings);
-        pen.sequence_next = self.numbers.sequence;
-        pen.numbers_below = self.numbers.of_next_opening();
-        pen.purge_log = Some(self.purge_log);
+    fn into_writer(self, survey: &Survey, contents: Vec<Option<Content>>) -> SegmentWriter {
+        let mut writer = SegmentWriter::new(Arc::clone(&self.reader), self.settings);
+        writer.sequence_next = self.numbers.sequence;
+        writer.numbers_below = self.numbers.of_next_opening();
+        writer.purge_log = Some(self.purge_log);
         let taken = survey.lives.iter().map(|life| life.segment).chain(survey.unreadable.iter().copied());
         let taken: HashSet<u32> = taken.collect();
-        pen.free.extend(all_segments(&self.shelf, &self.file_segments).filter(|segment| !taken.contains(segment)));
-        pen.file_segments = self.file_segments;
+        writer.free.extend(all_segments(&self.reader, &self.file_segments).filter(|segment| !taken.contains(segment)));
+        writer.file_segments = self.file_segments;
         for segment in &survey.unreadable {
             // Nobody knows what it would bring back. Writing often mends what cannot be read.
-            pen.on_disk.insert(0, 0);
-            pen.leave_behind(*segment, 0);
+            writer.on_disk.insert(0, 0);
+            writer.leave_behind(*segment, 0);
         }
         for (life, content) in survey.lives.iter().zip(contents).rev() {
-            pen.on_disk.insert(life.sequence, content.as_ref().map_or(0, |content| content.epoch_min));
+            writer.on_disk.insert(life.sequence, content.as_ref().map_or(0, |content| content.epoch_min));
             match content {
-                Some(content) if pen.shelf.sequence(life.segment) > 0 => pen.take_over(life, &content),
-                _ => pen.free_left_out(life),
+                Some(content) if writer.reader.sequence(life.segment) > 0 => writer.take_over(life, &content),
+                _ => writer.free_left_out(life),
             }
         }
-        pen.note_free();
-        pen
+        writer.note_free();
+        writer
     }
 }
 
-impl Pen {
+impl SegmentWriter {
     fn take_over(&mut self, life: &Life, content: &Content) {
         self.sealed.push_back(life.segment);
         if !content.sealed {
@@ -329,7 +329,7 @@ const SEGMENTS_SAMPLED: usize = 4;
 /// Segments whose records are entered together.
 const BATCH_SEGMENTS_MAX: usize = 32;
 
-/// What the threads of a recovery share.
+/// The state that the threads of a recovery share.
 struct Reading<'a> {
     lives: &'a [Life],
     next: Mutex<usize>,
@@ -377,7 +377,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn note(&mut self, lives: &[Life], batch: &[Life], contents: Vec<Content>, shelf: &Shelf) {
+    fn note(&mut self, lives: &[Life], batch: &[Life], contents: Vec<Content>, reader: &SegmentReader) {
         let newest = batch.first().map_or(0, |life| life.sequence);
         let start = lives.partition_point(|life| life.sequence > newest);
         for (place, content) in self.contents[start..].iter_mut().zip(contents) {
@@ -386,7 +386,7 @@ impl Progress {
             *place = Some(Content { records, ..content });
         }
         while self.contents.get(self.done).is_some_and(Option::is_some) {
-            shelf.set_recovered_from(lives[self.done].sequence);
+            reader.set_recovered_from(lives[self.done].sequence);
             self.done += 1;
         }
     }
@@ -399,7 +399,7 @@ fn sound_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Record> {
     Record::verify(&rest, payload, sequence)
 }
 
-/// The header of a record of which not everything is sound: of one bit of the header or of anything behind it. What was
+/// The header of a record of which not everything is sound: of one bit of the header or of anything behind it. A record that was
 /// being written when the power went looks the same.
 fn damaged_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<Header> {
     let rest = bytes.get(usize::try_from(at).ok()?..)?;
@@ -424,11 +424,11 @@ fn next_record(bytes: &Bytes, at: u64, sequence: u64) -> Option<(u64, Header, bo
     })
 }
 
-fn count_bad(shelf: &Shelf) {
-    count(&shelf.counters.bad_records, 1);
+fn count_bad(reader: &SegmentReader) {
+    count(&reader.counters.bad_records, 1);
 }
 
-/// What the heads of all segments say.
+/// The facts in the heads of all segments.
 pub(super) struct Survey {
     /// The newest first.
     pub(super) lives: Vec<Life>,
@@ -438,23 +438,23 @@ pub(super) struct Survey {
     damaged: u32,
 }
 
-fn all_segments(shelf: &Shelf, file_segments: &[u32]) -> impl Iterator<Item = u32> {
-    let per_file = shelf.geometry.segments_per_file();
+fn all_segments(reader: &SegmentReader, file_segments: &[u32]) -> impl Iterator<Item = u32> {
+    let per_file = reader.geometry.segments_per_file();
     (0u32..).zip(file_segments).flat_map(move |(file, segments)| file * per_file..file * per_file + segments)
 }
 
 /// Reads the heads of all segments, by so many threads.
-pub(super) fn survey(shelf: &Shelf, file_segments: &[u32], threads: usize) -> Survey {
-    let all: Vec<u32> = all_segments(shelf, file_segments).collect();
+pub(super) fn survey(reader: &SegmentReader, file_segments: &[u32], threads: usize) -> Survey {
+    let all: Vec<u32> = all_segments(reader, file_segments).collect();
     let found = Mutex::new(Survey { lives: Vec::new(), unreadable: Vec::new(), damaged: 0 });
     let read = |part: &[u32]| {
         for segment in part {
-            match read_head(shelf, *segment) {
+            match read_head(reader, *segment) {
                 Ok(Head::Free) => {}
                 Ok(Head::Life(life)) => found.lock().lives.push(life),
                 Ok(Head::Damaged) => found.lock().damaged += 1,
                 Err(_) => {
-                    count(&shelf.counters.read_errors, 1);
+                    count(&reader.counters.read_errors, 1);
                     found.lock().unreadable.push(*segment);
                 }
             }
@@ -472,7 +472,7 @@ pub(super) fn survey(shelf: &Shelf, file_segments: &[u32], threads: usize) -> Su
     survey
 }
 
-/// What the beginning of a segment says.
+/// The outcome of reading the beginning of a segment.
 enum Head {
     /// Nothing was written there, or by another store.
     Free,
@@ -481,15 +481,15 @@ enum Head {
     Damaged,
 }
 
-fn read_head(shelf: &Shelf, segment: u32) -> io::Result<Head> {
-    let (file, start) = shelf.geometry.place(segment);
-    let Some(file) = shelf.file(file) else { return Ok(Head::Free) };
+fn read_head(reader: &SegmentReader, segment: u32) -> io::Result<Head> {
+    let (file, start) = reader.geometry.place(segment);
+    let Some(file) = reader.file(file) else { return Ok(Head::Free) };
     // The first record's header is in the same sector: they were written together.
     let mut bytes = [0; HEAD_BYTES as usize + HEADER_BYTES];
     file.read_at(start, &mut bytes)?;
     let (head, first) = bytes.split_at(HEAD_BYTES as usize);
     if let Some(head) = SegmentHead::decode(head) {
-        let ours = head.identity == shelf.identity && head.sequence > 0;
+        let ours = head.identity == reader.identity && head.sequence > 0;
         let (ids_below, rules_below) = (head.ids_below, head.rules_below);
         let life = Life { sequence: head.sequence, segment, ids_below, rules_below };
         return Ok(if ours { Head::Life(life) } else { Head::Free });
@@ -497,7 +497,7 @@ fn read_head(shelf: &Shelf, segment: u32) -> io::Result<Head> {
     if head.iter().all(|&byte| byte == 0) && Header::decode(first).is_none() {
         return Ok(Head::Free);
     }
-    count_bad(shelf);
+    count_bad(reader);
     let Some(first) = Header::decode(first).filter(|first| first.sequence > 0) else { return Ok(Head::Damaged) };
     let below = Numbers { id: first.id, sequence: first.sequence, rule: first.epoch }.of_next_opening();
     Ok(Head::Life(Life { sequence: first.sequence, segment, ids_below: below.id, rules_below: below.rule }))

@@ -6,17 +6,17 @@
 //! place to move to.
 
 use super::locations::Location;
-use super::pen::Pen;
 use super::record::{Kind, Record};
 use super::rules::Verdict;
 use super::segment::{TRAILER_BYTES, Trailer};
-use super::shelf::{Look, Patience, count};
+use super::segment_reader::{Patience, ReadOutcome, count};
+use super::segment_writer::SegmentWriter;
 use super::{ObjectId, record};
 
 /// Room is taken from the file system in steps of about this.
 const GROW_BYTES: u64 = 64 << 20;
 
-impl Pen {
+impl SegmentWriter {
     /// Begins the next segment, and sees that one more is free.
     pub(super) fn open_next(&mut self) -> bool {
         if self.free.is_empty() && !self.grow() && !self.recycle_oldest() {
@@ -33,12 +33,12 @@ impl Pen {
 
     pub(super) fn note_free(&self) {
         let free = self.free.len() as u64;
-        self.shelf.counters.segments_free.store(free, std::sync::atomic::Ordering::Relaxed);
+        self.reader.counters.segments_free.store(free, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// Takes room for more segments; `false` if the budget or the file system has none.
     fn grow(&mut self) -> bool {
-        let geometry = self.shelf.geometry;
+        let geometry = self.reader.geometry;
         let per_file = geometry.segments_per_file();
         let Some(file) = (0..geometry.files()).find(|file| {
             let most = per_file.min(geometry.segments - file * per_file);
@@ -53,16 +53,16 @@ impl Pen {
     }
 
     fn grow_file(&mut self, file: u32, present: u32, step: u32) -> bool {
-        let geometry = self.shelf.geometry;
+        let geometry = self.reader.geometry;
         let more = u64::from(step) * geometry.segment_bytes;
-        let free = self.shelf.medium.free_bytes().unwrap_or(0);
+        let free = self.reader.medium.free_bytes().unwrap_or(0);
         if free.saturating_sub(more) < self.settings.free_bytes_min {
             return false;
         }
         let before = u64::from(present) * geometry.segment_bytes;
-        let outcome = self.shelf.open_file(file).and_then(|open| {
+        let outcome = self.reader.open_file(file).and_then(|open| {
             open.allocate(before + more).inspect_err(|_| drop(open.truncate(before)))?;
-            self.shelf.medium.sync_names()
+            self.reader.medium.sync_names()
         });
         if let Err(error) = outcome {
             // Without more room the segments that exist are recycled; that is no failure of the device.
@@ -72,7 +72,7 @@ impl Pen {
             return false;
         }
         self.file_segments[file as usize] += step;
-        count(&self.shelf.counters.allocated_bytes, more);
+        count(&self.reader.counters.allocated_bytes, more);
         let first = file * geometry.segments_per_file() + present;
         self.free.extend(first..first + step);
         true
@@ -90,7 +90,7 @@ impl Pen {
     fn recycle_keeping(&mut self) {
         let Some(victim) = self.sealed.pop_front() else { return };
         let records = self.records_of(victim);
-        let mut room = self.shelf.geometry.segment_bytes / 2;
+        let mut room = self.reader.geometry.segment_bytes / 2;
         for location in self.worth_keeping(&records) {
             if let Some(kept) = self.move_record(location, room) {
                 room -= kept;
@@ -103,7 +103,7 @@ impl Pen {
 
     /// Heads whose blocks are elsewhere first, for without them these are lost; then what was used, small before large.
     fn worth_keeping(&self, records: &[Location]) -> Vec<Location> {
-        let present = records.iter().filter_map(|each| self.shelf.locations.present(*each));
+        let present = records.iter().filter_map(|each| self.reader.locations.present(*each));
         let mut kept: Vec<_> = present.filter(|each| each.kind() == Kind::Head || each.uses() > 0).collect();
         kept.sort_by_key(|each| (each.kind() != Kind::Head, each.bytes()));
         kept
@@ -111,12 +111,12 @@ impl Pen {
 
     /// Adds a record to the batch again; says what it took.
     fn move_record(&mut self, location: Location, room: u64) -> Option<u64> {
-        let Look::Ended(Some(found)) = self.shelf.read(location, Patience::Waits) else { return None };
+        let ReadOutcome::Ended(Some(found)) = self.reader.read(location, Patience::Waits) else { return None };
         let bytes = found.header.record_bytes();
         if bytes > room || !self.fits(bytes) || !self.has_purpose(&found) {
             return None;
         }
-        count(&self.shelf.counters.rewritten_bytes, bytes);
+        count(&self.reader.counters.rewritten_bytes, bytes);
         let header = found.header;
         if header.kind == Kind::Extent {
             self.push(header, None, &[found.body()]);
@@ -131,12 +131,12 @@ impl Pen {
     /// A head has one while any of its body is here, and a block while its head is.
     fn has_purpose(&self, found: &Record) -> bool {
         let id = ObjectId(found.header.id);
-        let gone = || self.shelf.rules.verdict(found.key(), &found.tags(), found.header.epoch) == Verdict::Gone;
+        let gone = || self.reader.rules.verdict(found.key(), &found.tags(), found.header.epoch) == Verdict::Gone;
         match found.header.kind {
             Kind::WholeHead => !gone(),
             Kind::Head => !gone() && self.has_blocks(id, found.header.length),
             Kind::Extent => {
-                let heads = self.shelf.head_locations(found.header.key_hash);
+                let heads = self.reader.head_locations(found.header.key_hash);
                 heads.into_iter().any(|head| head.kind() == Kind::Head && head.may_be_of(id))
             }
         }
@@ -145,24 +145,24 @@ impl Pen {
     /// First its slots go, then its life ends, then it may be written over.
     fn release(&mut self, segment: u32, records: &[Location]) {
         for location in records {
-            self.shelf.remove(*location);
+            self.reader.remove(*location);
         }
-        let sequence = self.shelf.sequence(segment);
-        self.shelf.set_sequence(segment, 0);
+        let sequence = self.reader.sequence(segment);
+        self.reader.set_sequence(segment, 0);
         self.leave_behind(segment, sequence);
         self.note_free();
-        count(&self.shelf.counters.segments_recycled, 1);
+        count(&self.reader.counters.segments_recycled, 1);
     }
 
-    /// A segment is free. What is in it may still come back after a power cut, until it is written over: what was moved
-    /// from there is perhaps not on disk yet. What is removed meanwhile is covered by its tombstone or rule.
+    /// A segment is free. Its records may still come back after a power cut, until it is written over: a record that was moved
+    /// from there is perhaps not on disk yet. A record that is removed meanwhile is covered by its tombstone or rule.
     pub(super) fn leave_behind(&mut self, segment: u32, sequence: u64) {
         self.left_behind.entry(segment).or_default().push(sequence);
         self.free.push_back(segment);
     }
 
     fn records_of(&self, segment: u32) -> Vec<Location> {
-        let index = &self.shelf.locations;
+        let index = &self.reader.locations;
         self.read_summary(segment).unwrap_or_else(|| {
             let all = (0..index.shards()).flat_map(|shard| index.shard_content(shard));
             all.filter(|each| each.segment() == segment).collect()
@@ -170,13 +170,13 @@ impl Pen {
     }
 
     fn read_summary(&self, segment: u32) -> Option<Vec<Location>> {
-        let geometry = &self.shelf.geometry;
+        let geometry = &self.reader.geometry;
         let (file, start) = geometry.place(segment);
-        let file = self.shelf.file(file)?;
+        let file = self.reader.file(file)?;
         let mut end = [0; TRAILER_BYTES as usize];
         let trailer_at = start + geometry.segment_bytes - TRAILER_BYTES;
         file.read_at(trailer_at, &mut end).ok()?;
-        let trailer = Trailer::decode(&end).filter(|trailer| trailer.sequence == self.shelf.sequence(segment))?;
+        let trailer = Trailer::decode(&end).filter(|trailer| trailer.sequence == self.reader.sequence(segment))?;
         let summary_bytes = trailer.summary_bytes();
         if summary_bytes > geometry.segment_bytes - TRAILER_BYTES {
             return None;

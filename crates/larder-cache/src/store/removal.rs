@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::fetching::{Fetching, Giving};
+use super::fetching::{Fetching, Promise};
 
 /// A removal that is in force and may be undone by the next start: a folder does not have it on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl std::error::Error for NotDurable {}
 struct Removal {
     heads: AtomicUsize,
     failed: AtomicBool,
-    waiting: Option<Giving<Result<usize, NotDurable>>>,
+    waiting: Option<Promise<Result<usize, NotDurable>>>,
 }
 
 impl Drop for Removal {

@@ -19,7 +19,7 @@ use larder_wire::target::common_spelling;
 use parking_lot::RwLock;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a rule is about.
+/// The responses that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// Everything.
@@ -30,12 +30,12 @@ pub enum Scope {
     Tag(u64),
 }
 
-/// What becomes of what a rule matches.
+/// The effect of a rule on the responses that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Force {
     /// It is stale: validated before it is used again, or served stale where that is permitted.
     Soft,
-    /// What became of it is not known, since a part of the purge log is lost: never used before its origin has validated
+    /// Its fate is not known, since a part of the purge log is lost: never used before its origin has validated
     /// it. Only for [`Scope::All`]; of any other scope it is taken for hard.
     Validate,
     /// It is gone.
@@ -58,13 +58,13 @@ impl Force {
 pub struct Rule {
     /// Its number; the first is 1.
     pub number: u64,
-    /// What it is about.
+    /// The responses that it matches.
     pub scope: Scope,
-    /// What becomes of that.
+    /// Its effect on them.
     pub force: Force,
 }
 
-/// What the rules say of a stored response.
+/// The verdict of the rules on a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Nothing.
@@ -109,7 +109,7 @@ impl Rules {
         self.add_all(std::slice::from_ref(rule));
     }
 
-    /// The same for several, which are in force together.
+    /// Puts several rules in force, all at once.
     pub fn add_all(&self, rules: &[Rule]) {
         let mut inner = self.inner.write();
         for rule in rules {
@@ -125,12 +125,12 @@ impl Rules {
             }
             inner.fold(self.rules_max);
         }
-        // Whoever sees the number sees the rules.
+        // A thread that sees the number sees the rules.
         let newest = rules.iter().map(|rule| rule.number).max().unwrap_or(0);
         self.newest.fetch_max(newest, Ordering::AcqRel);
     }
 
-    /// What the rules say of a response with this key and these tags that was fetched at `epoch`.
+    /// The verdict on a response with this key and these tags that was fetched at `epoch`.
     pub fn verdict(&self, key: &[u8], tags: &[u64], epoch: u64) -> Verdict {
         if epoch >= self.current_epoch() {
             return Verdict::Valid;
@@ -193,7 +193,7 @@ impl Rules {
     }
 }
 
-/// What prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space) in the spelling
+/// The text that prefixes are compared with: the URL of a key (what stands behind the origin of a site and a space) in the spelling
 /// of [`beginning`], with the mark of [`whole`] behind it.
 pub fn subject(key: &[u8]) -> Vec<u8> {
     let url = key.iter().rposition(|&byte| byte == b' ').map_or(key, |at| &key[at + 1..]);
@@ -253,7 +253,7 @@ struct Inner {
     all: Mark,
     /// The newest rule that wants everything older validated.
     validate: u64,
-    /// What folded and retired rules do to everything: no rule says so.
+    /// The effect of folded and retired rules on everything: no single rule has it.
     widened: Mark,
     tags: HashMap<u64, Mark>,
     prefixes: HashTable<(Box<[u8]>, Mark)>,

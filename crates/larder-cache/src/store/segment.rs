@@ -90,7 +90,7 @@ pub fn file_number(name: &str) -> Option<u32> {
     name.strip_prefix("data-").filter(|digits| digits.len() >= 3)?.parse().ok()
 }
 
-/// What a segment says of itself at its start.
+/// The description of a segment at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHead {
     /// The store that it belongs to.
@@ -133,7 +133,7 @@ impl SegmentHead {
     }
 }
 
-/// What a sealed segment says of itself at its end.
+/// The description of a sealed segment at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
     /// The life that was sealed.

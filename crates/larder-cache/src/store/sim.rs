@@ -3,7 +3,7 @@
 //! Each file has what is on the platter and a list of writes that were not synced. [`SimDevice::crash`] keeps any part
 //! of that list: each write whole, not at all, or torn at sectors of 512 bytes; names that were made, changed or removed
 //! since the last [`Medium::sync_names`] may be lost, the later ones first. Operations that change something are counted,
-//! so that the moment of a crash or of an error is a parameter. The same seed gives the same device.
+//! so that the moment of a crash or of an error is a parameter. One seed gives one device.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,7 +24,7 @@ struct State {
     files: Vec<Disk>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    /// What was done to names since they were synced.
+    /// Changes of names since they were synced.
     name_changes: Vec<NameChange>,
     room: u64,
     operations: u64,
@@ -39,7 +39,7 @@ struct State {
 
 #[derive(Clone, Default)]
 struct Disk {
-    /// What a reader sees.
+    /// The bytes that a reader sees.
     content: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
@@ -66,7 +66,7 @@ struct Fault {
     kind: io::ErrorKind,
 }
 
-/// What a device writes whole or not at all.
+/// The unit that a device writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
 impl SimDevice {
@@ -144,7 +144,7 @@ impl SimDevice {
         state.fault = Some(Fault { from: state.operations + operations, times, kind });
     }
 
-    /// The same for reads.
+    /// [`SimDevice::fail_after`] for reads.
     pub fn fail_reads_after(&self, reads: u64, kind: io::ErrorKind, times: u64) {
         let mut state = self.state.lock();
         state.read_fault = Some(Fault { from: state.reads + reads, times, kind });
@@ -175,7 +175,7 @@ impl SimDevice {
         self.state.lock().bytes_max
     }
 
-    /// What a file has; nothing if there is none.
+    /// The bytes of a file; none if there is no such file.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let state = self.state.lock();
         state.names.get(name).map(|index| state.files[*index].content.clone()).unwrap_or_default()

@@ -51,7 +51,7 @@ impl Sketch {
         counts.min().unwrap_or(0)
     }
 
-    /// What the sketch holds on the heap.
+    /// Bytes that the sketch holds on the heap.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.words)
     }

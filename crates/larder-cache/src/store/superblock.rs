@@ -1,4 +1,4 @@
-//! What makes a folder a store: the superblock (`larder.store`), and the numbers that are never given twice
+//! The files that make a folder a store: the superblock (`larder.store`), and the numbers that are never given twice
 //! (`larder.numbers`). How a folder is judged when it is opened stands in [`super::log`].
 
 use std::hash::{BuildHasher, RandomState};
@@ -19,7 +19,7 @@ pub const FORMAT_VERSION: u32 = 1;
 const SUPERBLOCK_BYTES: usize = 64;
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"larder\x01\n";
 
-/// What is fixed for the life of a store.
+/// The facts that are fixed for the life of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Tells one store from another.
@@ -55,7 +55,7 @@ impl Identity {
     }
 }
 
-/// What a superblock turned out to be.
+/// The outcome of reading a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Superblock {
     /// There is none.

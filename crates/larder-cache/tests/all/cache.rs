@@ -27,7 +27,9 @@ fn head_of(cache: &Cache, request: &RequestHead, fields: &str) -> StoredHead {
     policy::dated(&mut head, NOW);
     let times = Times { requested: NOW, received: NOW };
     match policy::storable(request, &head, times, &cache.settings().policy) {
-        Storable::Yes(terms) => StoredHead::new(policy::kept_head(&head, &cache.settings().policy), Some(terms), NOW),
+        Storable::Yes(terms) => {
+            StoredHead::new(policy::head_to_store(&head, &cache.settings().policy), Some(terms), NOW)
+        }
         Storable::No(_) => StoredHead::new(head, None, NOW),
     }
 }
@@ -674,7 +676,7 @@ fn what_was_used_goes_to_the_disk_when_memory_lets_it_go() {
 fn what_is_on_its_way_to_the_disk_is_made_void_too() {
     for round in 0..5 {
         let (_folder, disk, cache) = small_over_disk(Admission::SeenTwice);
-        // What is asked for a second time is here already: it goes to disk when memory lets it go.
+        // An object that is asked for a second time is here already: it goes to disk when memory lets it go.
         store(&cache, KEY, STRONG, vec![1; 1000]);
         assert!(matches!(find(&cache, KEY, &request(""), NOW), Found::Fresh(_)));
         crowd_out(&cache, || keep_busy(&disk));

@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use crash_model::{Attempt, Draw, KEYS, Model, VARIANTS, body, body_bytes, is_inline, key_text, prefix, tags};
 use larder_cache::store::log::{self, Notice};
-use larder_cache::store::pen::{LogSettings, Pen};
 use larder_cache::store::purges::Purge;
 use larder_cache::store::rules::{Force, Rule, Scope};
-use larder_cache::store::shelf::{Look, Patience};
+use larder_cache::store::segment_reader::{Patience, ReadOutcome};
+use larder_cache::store::segment_writer::{LogSettings, SegmentWriter};
 use larder_cache::store::sim::SimDevice;
 use larder_cache::store::superblock::{Identity, Superblock};
 use larder_cache::store::{BLOCK_BYTES, ObjectId, Put, Putting, Stats};
@@ -126,14 +126,14 @@ fn flip(seed: u64) {
     play.run(&mut draw);
     if draw.one_in(2) {
         play.flush();
-        play.pen.close();
+        play.writer.close();
         play.tell_all();
     }
     drop(play);
     let crash = draw.next();
     let sound = device.crash(crash);
     model.restarted();
-    // What a start finds without a changed bit: nothing older may come back with one.
+    // The records that a start finds without a changed bit: nothing older may come back with one.
     let mut play = Play::begin(device.crash(crash), habits, &mut model).expect("it opens after a power cut");
     play.model.torn = play.stats().bad_records > 0;
     play.read_all(true);
@@ -179,7 +179,7 @@ impl Drop for Flipped<'_> {
 /// A store at work, as the threads of a folder use it.
 struct Play<'a> {
     device: SimDevice,
-    pen: Pen,
+    writer: SegmentWriter,
     model: &'a mut Model,
     habits: Habits,
     next_id: u64,
@@ -187,7 +187,7 @@ struct Play<'a> {
     waiting: Vec<(Putting, Given)>,
 }
 
-/// What was put and not yet told of.
+/// A put whose outcome is not told yet.
 enum Given {
     Head(Attempt),
     Piece(ObjectId, Range<u64>),
@@ -212,9 +212,9 @@ impl<'a> Play<'a> {
         let expected = |notice: &Notice| matches!(notice, Notice::Repaired | Notice::PurgesLost(_));
         assert!(opened.notices.iter().all(expected) || device.is_off(), "{:?}", opened.notices);
         let numbers = opened.recovery.numbers();
-        let pen = opened.recovery.run(1, || ());
+        let writer = opened.recovery.run(1, || ());
         let play =
-            Play { device, pen, model, habits, next_id: numbers.id, next_rule: numbers.rule, waiting: Vec::new() };
+            Play { device, writer, model, habits, next_id: numbers.id, next_rule: numbers.rule, waiting: Vec::new() };
         play.check_size();
         Some(play)
     }
@@ -235,7 +235,7 @@ impl<'a> Play<'a> {
         }
         if draw.one_in(4) {
             self.flush();
-            self.pen.close();
+            self.writer.close();
             self.tell_all();
         }
     }
@@ -249,7 +249,7 @@ impl<'a> Play<'a> {
             78..83 => self.sync(),
             83..87 => self.kill(draw),
             87..91 => self.rule(draw),
-            91..95 => self.pen.shelf().used(&key_text(draw.below(KEYS))),
+            91..95 => self.writer.reader().used(&key_text(draw.below(KEYS))),
             95..99 => self.read(draw.below(KEYS), false),
             _ if draw.one_in(2) => self.storm(draw),
             _ => self.read_all(false),
@@ -258,7 +258,7 @@ impl<'a> Play<'a> {
 
     /// The epoch of a fetch that ends now: it may have begun a while ago.
     fn epoch(&self, draw: &mut Draw) -> u64 {
-        let now = self.pen.shelf().rules.current_epoch();
+        let now = self.writer.reader().rules.current_epoch();
         if draw.one_in(5) { now.saturating_sub(draw.below(3)) } else { now }
     }
 
@@ -274,8 +274,8 @@ impl<'a> Play<'a> {
     }
 
     fn put(&mut self, attempt: Attempt) {
-        let (putting, giving) = Putting::pair();
-        self.pen.append_head(attempt.head(), giving);
+        let (putting, promise) = Putting::pair();
+        self.writer.append_head(attempt.head(), promise);
         self.waiting.push((putting, Given::Head(attempt)));
     }
 
@@ -301,17 +301,17 @@ impl<'a> Play<'a> {
     }
 
     fn put_range(&mut self, attempt: &Attempt, range: Range<u64>) {
-        let (putting, giving) = Putting::pair();
-        let hash = self.pen.shelf().key_hash(&key_text(attempt.key));
+        let (putting, promise) = Putting::pair();
+        let hash = self.writer.reader().key_hash(&key_text(attempt.key));
         let middle = (range.start + range.end) / 2;
         let parts = vec![body(attempt.id, range.start..middle), body(attempt.id, middle..range.end)];
         self.model.asked_piece(attempt.id, &range);
-        self.pen.append_extent(attempt.id, hash, range.start, parts, giving);
+        self.writer.append_extent(attempt.id, hash, range.start, parts, promise);
         self.waiting.push((putting, Given::Piece(attempt.id, range)));
     }
 
     fn flush(&mut self) {
-        let _ = self.pen.flush();
+        let _ = self.writer.flush();
         self.tell_all();
     }
 
@@ -328,7 +328,7 @@ impl<'a> Play<'a> {
 
     fn sync(&mut self) {
         self.flush();
-        if self.pen.sync().is_ok() {
+        if self.writer.sync().is_ok() {
             self.model.synced();
         }
     }
@@ -338,8 +338,8 @@ impl<'a> Play<'a> {
         let present = self.model.some_latest(draw, false).filter(|_| draw.one_in(2));
         let key = present.map_or_else(|| draw.below(KEYS), |present| present.key);
         let id = present.map(|present| present.id).filter(|_| draw.one_in(2));
-        let killed = self.pen.kill(&key_text(key), id);
-        let outcome = self.pen.purge(&killed.records);
+        let killed = self.writer.kill(&key_text(key), id);
+        let outcome = self.writer.purge(&killed.records);
         self.model.killed(key, id, outcome.is_ok(), killed.heads > 0);
     }
 
@@ -353,8 +353,8 @@ impl<'a> Play<'a> {
         let force = if draw.one_in(2) { Force::Soft } else { Force::Hard };
         let rule = Rule { number: self.next_rule, scope, force };
         self.next_rule += 1;
-        self.pen.shelf().rules.add(&rule);
-        let outcome = self.pen.purge(&[Purge::Rule(rule.clone())]);
+        self.writer.reader().rules.add(&rule);
+        let outcome = self.writer.purge(&[Purge::Rule(rule.clone())]);
         self.model.ruled(rule, outcome.is_ok());
     }
 
@@ -381,8 +381,10 @@ impl<'a> Play<'a> {
         if self.device.is_off() {
             return;
         }
-        let shelf = Arc::clone(self.pen.shelf());
-        let Look::Ended(found) = shelf.heads(&key_text(key), Patience::Waits) else { panic!("it still recovers") };
+        let reader = Arc::clone(self.writer.reader());
+        let ReadOutcome::Ended(found) = reader.heads(&key_text(key), Patience::Waits) else {
+            panic!("it still recovers")
+        };
         for attempt in self.model.judge(key, &found, started) {
             if is_inline(attempt.id) {
                 continue;
@@ -390,7 +392,7 @@ impl<'a> Play<'a> {
             let mut pieces = Vec::new();
             for block in 0..body_bytes(attempt.id).div_ceil(BLOCK_BYTES) {
                 let range = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
-                let Look::Ended(found) = shelf.pieces(attempt.id, &range, Patience::Waits) else {
+                let ReadOutcome::Ended(found) = reader.pieces(attempt.id, &range, Patience::Waits) else {
                     panic!("it recovers")
                 };
                 pieces.extend(found);
@@ -405,7 +407,7 @@ impl<'a> Play<'a> {
 
     fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        self.pen.shelf().add_to(&mut stats);
+        self.writer.reader().add_to(&mut stats);
         stats
     }
 }

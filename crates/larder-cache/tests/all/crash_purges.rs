@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_cache::store::log;
-use larder_cache::store::pen::{LogSettings, Pen};
 use larder_cache::store::purges::{self, Purge};
 use larder_cache::store::rules::{Force, RULES_MAX, Rule, Scope};
-use larder_cache::store::shelf::{Look, Patience};
+use larder_cache::store::segment_reader::{Patience, ReadOutcome};
+use larder_cache::store::segment_writer::{LogSettings, SegmentWriter};
 use larder_cache::store::sim::SimDevice;
 use larder_cache::store::{HeadToStore, ObjectId, Put, Putting};
 
@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const KEY: &[u8] = b"http://a.example/x";
 const TAG: u64 = 7;
 
-fn open(device: &SimDevice) -> Pen {
+fn open(device: &SimDevice) -> SegmentWriter {
     let settings =
         LogSettings { disk_bytes: 2 * MIB, free_bytes_min: 0, index_bytes_max: MIB, write_block_bytes: 64 << 10 };
     let opened = log::open(Arc::new(device.clone()), settings, Path::new("device")).expect("it opens");
@@ -26,8 +26,8 @@ fn open(device: &SimDevice) -> Pen {
 }
 
 /// A head that is older than any rule, on disk.
-fn put_old_head(pen: &mut Pen) {
-    let (putting, giving) = Putting::pair();
+fn put_old_head(writer: &mut SegmentWriter) {
+    let (putting, promise) = Putting::pair();
     let head = HeadToStore {
         key: Bytes::from_static(KEY),
         variant: 0,
@@ -38,8 +38,8 @@ fn put_old_head(pen: &mut Pen) {
         meta: Bytes::new(),
         body: Some(vec![Bytes::from_static(b"abc")]),
     };
-    pen.append_head(head, giving);
-    pen.sync().expect("the device is sound");
+    writer.append_head(head, promise);
+    writer.sync().expect("the device is sound");
     assert_eq!(putting.wait(), Put::Stored);
 }
 
@@ -48,24 +48,24 @@ fn rule(number: u64, scope: Scope) -> Rule {
 }
 
 /// As a store does it: in force first, then on disk.
-fn invalidate(pen: &mut Pen, rules: &[Rule]) -> io::Result<()> {
-    rules.iter().for_each(|rule| pen.shelf().rules.add(rule));
-    pen.purge(&rules.iter().cloned().map(Purge::Rule).collect::<Vec<_>>())
+fn invalidate(writer: &mut SegmentWriter, rules: &[Rule]) -> io::Result<()> {
+    rules.iter().for_each(|rule| writer.reader().rules.add(rule));
+    writer.purge(&rules.iter().cloned().map(Purge::Rule).collect::<Vec<_>>())
 }
 
 /// So many rules of one other scope that the log is written anew.
-fn have_log_written_anew(pen: &mut Pen, device: &SimDevice, first: u64) {
+fn have_log_written_anew(writer: &mut SegmentWriter, device: &SimDevice, first: u64) {
     let before = device.bytes(purges::NAME).len();
     for number in first..first + 400 {
-        invalidate(pen, &[rule(number, Scope::Tag(1000))]).expect("the device is sound");
+        invalidate(writer, &[rule(number, Scope::Tag(1000))]).expect("the device is sound");
     }
     let grown = device.bytes(purges::NAME).len() - before.min(device.bytes(purges::NAME).len());
     assert!(grown < 400 * 40, "it was not written anew");
 }
 
 fn is_there_after_a_power_cut(device: &SimDevice, seed: u64) -> bool {
-    let pen = open(&device.crash(seed));
-    let Look::Ended(heads) = pen.shelf().heads(KEY, Patience::Waits) else { panic!("it recovered") };
+    let writer = open(&device.crash(seed));
+    let ReadOutcome::Ended(heads) = writer.reader().heads(KEY, Patience::Waits) else { panic!("it recovered") };
     !heads.is_empty()
 }
 
@@ -73,19 +73,19 @@ fn is_there_after_a_power_cut(device: &SimDevice, seed: u64) -> bool {
 fn a_rule_that_never_reached_the_disk_takes_no_other_from_it() {
     for errors in 0..4 {
         let device = SimDevice::new(64 * MIB);
-        let mut pen = open(&device);
-        put_old_head(&mut pen);
-        invalidate(&mut pen, &[rule(1, Scope::Tag(TAG))]).expect("this one is acknowledged");
+        let mut writer = open(&device);
+        put_old_head(&mut writer);
+        invalidate(&mut writer, &[rule(1, Scope::Tag(TAG))]).expect("this one is acknowledged");
         match errors {
             // In force, and still in the queue of the writer.
-            0 => pen.shelf().rules.add(&rule(2, Scope::Tag(TAG))),
+            0 => writer.reader().rules.add(&rule(2, Scope::Tag(TAG))),
             _ => {
                 device.fail_after(0, io::ErrorKind::Other, errors);
-                invalidate(&mut pen, &[rule(2, Scope::Tag(TAG))]).expect_err("the device fails");
+                invalidate(&mut writer, &[rule(2, Scope::Tag(TAG))]).expect_err("the device fails");
                 device.fail_after(0, io::ErrorKind::Other, 0);
             }
         }
-        have_log_written_anew(&mut pen, &device, 3);
+        have_log_written_anew(&mut writer, &device, 3);
         for seed in 0..4 {
             assert!(!is_there_after_a_power_cut(&device, seed), "{errors} errors, seed {seed}");
         }
@@ -95,9 +95,9 @@ fn a_rule_that_never_reached_the_disk_takes_no_other_from_it() {
 #[test]
 fn what_is_folded_in_memory_takes_nothing_from_the_disk() {
     let device = SimDevice::new(64 * MIB);
-    let mut pen = open(&device);
-    put_old_head(&mut pen);
-    invalidate(&mut pen, &[rule(1, Scope::Tag(TAG))]).expect("the device is sound");
+    let mut writer = open(&device);
+    put_old_head(&mut writer);
+    invalidate(&mut writer, &[rule(1, Scope::Tag(TAG))]).expect("the device is sound");
     let half = RULES_MAX as u64 / 2;
     let prefix = |number: u64| match number {
         // Shorter than an origin: in memory it becomes a rule for everything when it is folded.
@@ -106,7 +106,7 @@ fn what_is_folded_in_memory_takes_nothing_from_the_disk() {
     };
     let prefixes: Vec<Rule> = (2..RULES_MAX as u64 + 100).map(prefix).collect();
     // Of this size the last of them has the log written anew.
-    prefixes.chunks(10_000).for_each(|some| invalidate(&mut pen, some).expect("the device is sound"));
-    assert!(pen.shelf().rules.len() < RULES_MAX, "they were folded");
+    prefixes.chunks(10_000).for_each(|some| invalidate(&mut writer, some).expect("the device is sound"));
+    assert!(writer.reader().rules.len() < RULES_MAX, "they were folded");
     assert!(!is_there_after_a_power_cut(&device, 1));
 }

@@ -1,25 +1,25 @@
-//! What every policy promises under any order of calls, and what distinguishes S3-FIFO from LRU.
+//! The promises of every policy under any order of calls, and the differences between S3-FIFO and LRU.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_cache::evict::{Evict, Lru, S3Fifo, Seat, Weighed};
+use larder_cache::evict::{Evict, Evictable, EvictionMark, Lru, S3Fifo};
 use proptest::prelude::*;
 
 #[derive(Debug)]
 struct Item {
     id: u64,
     bytes: AtomicU64,
-    seat: Seat,
+    mark: EvictionMark,
 }
 
-impl Weighed for Item {
+impl Evictable for Item {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {
@@ -28,7 +28,7 @@ impl Weighed for Item {
 }
 
 fn item(id: u64, bytes: u64) -> Arc<Item> {
-    Arc::new(Item { id, bytes: AtomicU64::new(bytes), seat: Seat::new() })
+    Arc::new(Item { id, bytes: AtomicU64::new(bytes), mark: EvictionMark::new() })
 }
 
 #[derive(Clone, Debug)]
@@ -152,7 +152,7 @@ fn s3_fifo_evicts_what_was_never_hit_before_what_was() {
     let items: Vec<_> = (0..6).map(|id| item(id, 10)).collect();
     items.iter().for_each(|item| fifo.insert(item.clone()));
     for which in [0, 0, 0, 2, 2] {
-        items[which].seat().hit();
+        items[which].mark().hit();
     }
     assert_eq!(order(&mut fifo)[..4], [1, 3, 4, 5]);
 }
@@ -174,13 +174,13 @@ fn a_scan_does_not_drive_out_what_is_popular() {
     let popular: Vec<_> = (0..90).map(|id| item(id, 10)).collect();
     for item in &popular {
         fifo.insert(item.clone());
-        item.seat().hit();
-        item.seat().hit();
+        item.mark().hit();
+        item.mark().hit();
     }
     for id in 1000..11_000 {
         fifo.insert(item(id, 10));
         if id % 10 == 0 {
-            popular[(id / 10 % 90) as usize].seat().hit();
+            popular[(id / 10 % 90) as usize].mark().hit();
         }
         while fifo.bytes() > 1000 {
             fifo.evict();
@@ -196,10 +196,10 @@ fn a_flood_of_hits_cannot_keep_an_eviction_busy() {
     let items: Vec<_> = (0..10_000).map(|id| item(id, 10)).collect();
     for item in &items {
         fifo.insert(item.clone());
-        (0..5).for_each(|_| item.seat().hit());
+        (0..5).for_each(|_| item.mark().hit());
     }
     assert!(fifo.evict().is_some());
-    let untouched = items.iter().filter(|item| item.seat().hits() == 3).count();
+    let untouched = items.iter().filter(|item| item.mark().hits() == 3).count();
     assert!(untouched >= 8_000, "one eviction looked at {} items", 10_000 - untouched);
 }
 
@@ -210,7 +210,7 @@ fn a_budget_that_shrinks_while_running_is_kept() {
         for id in 0..2000 {
             let new = item(id, id % 300);
             fifo.insert(new.clone());
-            (0..id % 4).for_each(|_| new.seat().hit());
+            (0..id % 4).for_each(|_| new.mark().hit());
             while fifo.bytes() > budget_bytes {
                 assert!(fifo.evict().is_some());
             }

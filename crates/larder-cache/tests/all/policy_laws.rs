@@ -1,4 +1,4 @@
-//! What holds of policy whatever the messages are.
+//! Laws of policy that hold whatever the messages are.
 
 use super::policy_words;
 
@@ -155,8 +155,8 @@ proptest! {
 
     #[test]
     fn what_is_kept_is_kept_as_it_is(answered in responses(), settings in either_mode()) {
-        let once = policy::kept_head(&response(&answered), &settings);
-        prop_assert_eq!(policy::kept_head(&once, &settings), once);
+        let once = policy::head_to_store(&response(&answered), &settings);
+        prop_assert_eq!(policy::head_to_store(&once, &settings), once);
     }
 
     #[test]

@@ -379,7 +379,7 @@ fn kept_heads() {
     ];
     let mut rows = Rows::default();
     for (line, in_shared, in_private) in table {
-        let kept = |settings: &Settings| policy_words::text(&policy::kept_head(&response(line), settings).fields);
+        let kept = |settings: &Settings| policy_words::text(&policy::head_to_store(&response(line), settings).fields);
         rows.check(line, kept(&shared()), in_shared);
         rows.check(line, kept(&private()), in_private);
     }

@@ -187,7 +187,7 @@ fn stale_in_place_of_an_error() {
         ("200 | Cache-Control: s-maxage=60, stale-if-error=30", "", 60, set.clone(), false, false),
         ("200 | Cache-Control: no-cache, stale-if-error=30 | ETag: \"a\"", "", 0, set.clone(), false, false),
         (by_origin, "GET | Cache-Control: no-cache", 0, set.clone(), false, false),
-        // Whoever names an age takes nothing that is past it, unless it names this case.
+        // A client that names an age takes nothing that is past it, unless it names this case.
         (by_origin, "GET | Cache-Control: max-age=0", 0, set.clone(), false, false),
         (by_origin, "GET | Cache-Control: max-age=100", 59, set.clone(), true, true),
         (by_origin, "GET | Cache-Control: max-age=100", 60, set.clone(), false, false),

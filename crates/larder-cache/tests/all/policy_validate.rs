@@ -116,14 +116,14 @@ fn fields_are_brought_up_to_date() {
         ("200 | Date: {-60} | A: 1", "304 | Date: {0}", "A: 1 | Date: Tue, 14 Nov 2023 22:13:20 GMT"),
         ("200 | Date: {-60} | A: 1", "304", "A: 1"),
         ("200 | ETag: \"a\"", "304 | ETag: W/\"a\"", "ETag: W/\"a\""),
-        // What describes the stored bytes stays.
+        // Fields that describe the stored bytes stay.
         ("200 | Content-Length: 9", "304 | Content-Length: 0", "Content-Length: 9"),
         ("200 | Content-Encoding: gzip", "304 | Content-Encoding: br", "Content-Encoding: gzip"),
         ("200 | X: 1", "304 | Content-Encoding: br", "X: 1"),
         ("200 | Content-Type: a/b", "304 | Content-Type: text/html", "Content-Type: a/b"),
         ("200 | Content-Language: de", "304 | Content-Language: en", "Content-Language: en"),
         ("200 | X: 1", "304 | Content-Range: bytes 0-1/2", "X: 1"),
-        // What section 3.1 keeps out stays out.
+        // Fields that section 3.1 keeps out stay out.
         ("200 | A: 1", "304 | Connection: B | B: 1 | Age: 5 | Warning: x | Transfer-Encoding: chunked", "A: 1"),
         ("200 | A: 1", "304 | Cache-Control: no-cache=\"B\" | B: 1", "A: 1 | Cache-Control: no-cache=\"B\""),
     ];
@@ -160,7 +160,7 @@ fn a_validation_renews_the_terms() {
         ("", held, "304 | Cache-Control: no-store", "no no-store"),
         ("", held, "304 | Cache-Control: private", "no private"),
         ("", held, "304 | Vary: *", "no vary-any"),
-        // What answers one who authenticates changes nothing that others have, unless it says so (section 3.5).
+        // The answer to a client that authenticates changes nothing that others have, unless it says so (section 3.5).
         ("GET | Authorization: x", held, "304", "no authorization"),
         ("GET | Authorization: x", held, "304 | Cache-Control: max-age=9", "no authorization"),
         ("GET | Authorization: x", held, "304 | Cache-Control: private", "no authorization"),

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use larder_cache::store::log;
-use larder_cache::store::pen::{LogSettings, Pen};
-use larder_cache::store::shelf::{Look, Patience, VARIANTS_READ_MAX};
+use larder_cache::store::segment_reader::{Patience, ReadOutcome, VARIANTS_READ_MAX};
+use larder_cache::store::segment_writer::{LogSettings, SegmentWriter};
 use larder_cache::store::sim::SimDevice;
 use larder_cache::store::{HeadToStore, ObjectId, Put, Putting, Refusal, Stats};
 
 const MIB: u64 = 1 << 20;
 
-fn open(device: &SimDevice, disk_bytes: u64, free_bytes_min: u64) -> Pen {
+fn open(device: &SimDevice, disk_bytes: u64, free_bytes_min: u64) -> SegmentWriter {
     let settings = LogSettings { disk_bytes, free_bytes_min, index_bytes_max: MIB, write_block_bytes: 64 << 10 };
     let opened = log::open(Arc::new(device.clone()), settings, Path::new("device")).expect("it opens");
     opened.recovery.run(1, || ())
 }
 
-fn put_variant(pen: &mut Pen, key: &str, variant: u64, id: u64, bytes: usize) -> Put {
-    let (putting, giving) = Putting::pair();
+fn put_variant(writer: &mut SegmentWriter, key: &str, variant: u64, id: u64, bytes: usize) -> Put {
+    let (putting, promise) = Putting::pair();
     let head = HeadToStore {
         key: Bytes::copy_from_slice(key.as_bytes()),
         variant,
@@ -31,104 +31,105 @@ fn put_variant(pen: &mut Pen, key: &str, variant: u64, id: u64, bytes: usize) ->
         meta: Bytes::new(),
         body: Some(vec![vec![id as u8; bytes].into()]),
     };
-    pen.append_head(head, giving);
-    let _ = pen.flush();
+    writer.append_head(head, promise);
+    let _ = writer.flush();
     putting.wait()
 }
 
-fn put(pen: &mut Pen, id: u64) -> Put {
-    put_variant(pen, &format!("key {id}"), 0, id, 10_000)
+fn put(writer: &mut SegmentWriter, id: u64) -> Put {
+    put_variant(writer, &format!("key {id}"), 0, id, 10_000)
 }
 
-fn is_there(pen: &Pen, id: u64) -> bool {
-    let found = pen.shelf().heads(format!("key {id}").as_bytes(), Patience::Waits);
-    matches!(found, Look::Ended(heads) if heads.len() == 1)
+fn is_there(writer: &SegmentWriter, id: u64) -> bool {
+    let found = writer.reader().heads(format!("key {id}").as_bytes(), Patience::Waits);
+    matches!(found, ReadOutcome::Ended(heads) if heads.len() == 1)
 }
 
-fn stats(pen: &Pen) -> Stats {
+fn stats(writer: &SegmentWriter) -> Stats {
     let mut stats = Stats::default();
-    pen.shelf().add_to(&mut stats);
+    writer.reader().add_to(&mut stats);
     stats
 }
 
 #[test]
 fn a_full_disk_is_bypassed_until_it_has_room() {
     let device = SimDevice::new(64 * MIB);
-    let mut pen = open(&device, 8 * MIB, 0);
-    assert_eq!(put(&mut pen, 1), Put::Stored);
+    let mut writer = open(&device, 8 * MIB, 0);
+    assert_eq!(put(&mut writer, 1), Put::Stored);
     device.fail_after(0, io::ErrorKind::StorageFull, 1);
-    assert_eq!(put(&mut pen, 2), Put::Refused(Refusal::Bypass));
+    assert_eq!(put(&mut writer, 2), Put::Refused(Refusal::Bypass));
     let mut refused = 1;
-    while put(&mut pen, 3) == Put::Refused(Refusal::Bypass) {
+    while put(&mut writer, 3) == Put::Refused(Refusal::Bypass) {
         refused += 1;
         assert!(refused < 1000, "it never tried again");
     }
-    assert!(is_there(&pen, 1) && !is_there(&pen, 2) && is_there(&pen, 3));
-    let now = stats(&pen);
+    assert!(is_there(&writer, 1) && !is_there(&writer, 2) && is_there(&writer, 3));
+    let now = stats(&writer);
     assert_eq!((now.refused_bypass, now.write_errors, now.folders_healthy), (refused, 1, 1));
 }
 
 #[test]
 fn a_disk_that_fails_is_taken_out_of_service() {
     let device = SimDevice::new(64 * MIB);
-    let mut pen = open(&device, 8 * MIB, 0);
-    assert_eq!(put(&mut pen, 1), Put::Stored);
+    let mut writer = open(&device, 8 * MIB, 0);
+    assert_eq!(put(&mut writer, 1), Put::Stored);
     device.fail_after(0, io::ErrorKind::Other, 1_000_000);
-    let tries = (2..100).take_while(|id| put(&mut pen, *id) == Put::Refused(Refusal::Bypass) && pen.shelf().healthy());
+    let tries =
+        (2..100).take_while(|id| put(&mut writer, *id) == Put::Refused(Refusal::Bypass) && writer.reader().healthy());
     assert!(tries.count() <= 8);
-    assert!(!pen.shelf().healthy());
-    let errors = stats(&pen).write_errors;
-    assert_eq!(put(&mut pen, 200), Put::Refused(Refusal::Bypass));
-    assert_eq!(stats(&pen).write_errors, errors, "it is not tried any more");
-    assert_eq!(stats(&pen).folders_failed, 1);
-    assert!(is_there(&pen, 1), "reading has no part in this");
+    assert!(!writer.reader().healthy());
+    let errors = stats(&writer).write_errors;
+    assert_eq!(put(&mut writer, 200), Put::Refused(Refusal::Bypass));
+    assert_eq!(stats(&writer).write_errors, errors, "it is not tried any more");
+    assert_eq!(stats(&writer).folders_failed, 1);
+    assert!(is_there(&writer, 1), "reading has no part in this");
 }
 
 #[test]
 fn reads_that_fail_find_nothing_and_are_counted() {
     let device = SimDevice::new(64 * MIB);
-    let mut pen = open(&device, 8 * MIB, 0);
-    assert_eq!(put(&mut pen, 1), Put::Stored);
+    let mut writer = open(&device, 8 * MIB, 0);
+    assert_eq!(put(&mut writer, 1), Put::Stored);
     device.fail_reads_after(0, io::ErrorKind::Other, 2);
-    assert!(!is_there(&pen, 1) && !is_there(&pen, 1));
-    assert!(is_there(&pen, 1), "an error is not a damaged record");
-    let now = stats(&pen);
+    assert!(!is_there(&writer, 1) && !is_there(&writer, 1));
+    assert!(is_there(&writer, 1), "an error is not a damaged record");
+    let now = stats(&writer);
     assert_eq!((now.read_errors, now.bad_records, now.folders_healthy), (2, 0, 1));
     device.fail_reads_after(0, io::ErrorKind::Other, 8);
-    (0..8).for_each(|_| assert!(!is_there(&pen, 1)));
-    assert!(!pen.shelf().healthy());
+    (0..8).for_each(|_| assert!(!is_there(&writer, 1)));
+    assert!(!writer.reader().healthy());
 }
 
 #[test]
 fn what_is_to_stay_free_stays_free() {
     let device = SimDevice::new(8 * MIB);
-    let mut pen = open(&device, 64 * MIB, 3 * MIB);
+    let mut writer = open(&device, 64 * MIB, 3 * MIB);
     for id in 1..=2000 {
-        assert_eq!(put(&mut pen, id), Put::Stored, "what there is of segments is recycled");
+        assert_eq!(put(&mut writer, id), Put::Stored, "what there is of segments is recycled");
     }
     assert!(device.bytes_max() <= 5 * MIB, "{}", device.bytes_max());
-    assert!(is_there(&pen, 2000) && stats(&pen).segments_recycled > 0);
+    assert!(is_there(&writer, 2000) && stats(&writer).segments_recycled > 0);
 }
 
 #[test]
 fn without_any_room_everything_is_refused() {
     let device = SimDevice::new(8 * MIB);
-    let mut pen = open(&device, 64 * MIB, 100 * MIB);
-    assert_eq!(put(&mut pen, 1), Put::Refused(Refusal::Bypass));
-    assert!(!is_there(&pen, 1) && pen.shelf().healthy());
-    assert_eq!(stats(&pen).refused_bypass, 1);
+    let mut writer = open(&device, 64 * MIB, 100 * MIB);
+    assert_eq!(put(&mut writer, 1), Put::Refused(Refusal::Bypass));
+    assert!(!is_there(&writer, 1) && writer.reader().healthy());
+    assert_eq!(stats(&writer).refused_bypass, 1);
 }
 
 #[test]
 fn many_variants_make_a_look_up_no_slower() {
     let device = SimDevice::new(64 * MIB);
-    let mut pen = open(&device, 32 * MIB, 0);
+    let mut writer = open(&device, 32 * MIB, 0);
     let many = VARIANTS_READ_MAX as u64 * 3;
     for variant in 1..=many {
-        assert_eq!(put_variant(&mut pen, "key", variant, variant, 10), Put::Stored);
+        assert_eq!(put_variant(&mut writer, "key", variant, variant, 10), Put::Stored);
     }
-    let Look::Ended(heads) = pen.shelf().heads(b"key", Patience::Waits) else { panic!("it recovers") };
+    let ReadOutcome::Ended(heads) = writer.reader().heads(b"key", Patience::Waits) else { panic!("it recovers") };
     assert_eq!(heads.len(), VARIANTS_READ_MAX);
     assert!(heads.iter().all(|head| head.variant > many - VARIANTS_READ_MAX as u64), "the newest");
-    assert_eq!(pen.kill(b"key", None).heads as u64, many, "a removal is one of all");
+    assert_eq!(writer.kill(b"key", None).heads as u64, many, "a removal is one of all");
 }

@@ -12,10 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use larder_cache::evict::{Evict, Lru, Request, S3Fifo, Seat, Weighed, replay};
+use larder_cache::evict::{Evict, Evictable, EvictionMark, Lru, Request, S3Fifo, replay};
 use larder_cache::store::log;
-use larder_cache::store::pen::{LogSettings, Pen};
-use larder_cache::store::shelf::{Look, Patience};
+use larder_cache::store::segment_reader::{Patience, ReadOutcome};
+use larder_cache::store::segment_writer::{LogSettings, SegmentWriter};
 use larder_cache::store::sim::SimDevice;
 use larder_cache::store::sketch::Sketch;
 use larder_cache::store::{HeadToStore, ObjectId, Putting};
@@ -87,7 +87,7 @@ struct Tiers {
     memory: S3Fifo<Item>,
     memory_bytes: u64,
     present: HashMap<u64, Arc<Item>>,
-    pen: Pen,
+    writer: SegmentWriter,
     sketch: Sketch,
     admits: Admits,
     next_id: u64,
@@ -96,16 +96,16 @@ struct Tiers {
 struct Item {
     id: u64,
     bytes: u64,
-    seat: Seat,
+    mark: EvictionMark,
 }
 
-impl Weighed for Item {
+impl Evictable for Item {
     fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {
@@ -131,7 +131,7 @@ impl Tiers {
             memory: S3Fifo::new(),
             memory_bytes: disk_bytes / 10,
             present: HashMap::new(),
-            pen: opened.recovery.run(1, || ()),
+            writer: opened.recovery.run(1, || ()),
             sketch: Sketch::new(20_000),
             admits,
             next_id: 1,
@@ -159,29 +159,29 @@ impl Tiers {
             self.remember(request);
         }
         let mut stats = larder_cache::store::Stats::default();
-        self.pen.shelf().add_to(&mut stats);
+        self.writer.reader().add_to(&mut stats);
         (hits, stats.written_bytes as f64 / missed as f64)
     }
 
     fn is_on_disk(&self, id: u64) -> bool {
-        match self.pen.shelf().heads(&key(id), Patience::Waits) {
-            Look::Ended(heads) => !heads.is_empty(),
-            Look::WouldWait | Look::Recovering => panic!("a read that waits ends"),
+        match self.writer.reader().heads(&key(id), Patience::Waits) {
+            ReadOutcome::Ended(heads) => !heads.is_empty(),
+            ReadOutcome::WouldWait | ReadOutcome::Recovering => panic!("a read that waits ends"),
         }
     }
 
     fn remember(&mut self, request: &Request) {
-        let item = Arc::new(Item { id: request.id, bytes: request.bytes, seat: Seat::new() });
+        let item = Arc::new(Item { id: request.id, bytes: request.bytes, mark: EvictionMark::new() });
         self.present.insert(request.id, Arc::clone(&item));
         self.memory.insert(item);
         while self.memory.bytes() > self.memory_bytes {
             let Some(gone) = self.memory.evict() else { break };
             self.present.remove(&gone.id);
-            if gone.seat.hits() == 0 {
+            if gone.mark.hits() == 0 {
                 continue;
             }
             if self.is_on_disk(gone.id) {
-                self.pen.shelf().used(&key(gone.id));
+                self.writer.reader().used(&key(gone.id));
             } else {
                 self.write(gone.id, gone.bytes);
             }
@@ -201,8 +201,8 @@ impl Tiers {
         };
         self.next_id += 1;
         let (putting, waiting) = Putting::pair();
-        self.pen.append_head(head, waiting);
-        self.pen.flush().expect("the device takes it");
+        self.writer.append_head(head, waiting);
+        self.writer.flush().expect("the device takes it");
         drop(putting);
     }
 }

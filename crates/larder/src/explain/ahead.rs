@@ -16,7 +16,7 @@ use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
 use crate::rules::{Ask, Route, Scene, Verdict};
 use larder_cache::cache::{Cache, Joins, Peek};
-use larder_cache::policy::{self, Asked, NotStored, Storable, Times, Usable, ValidateWhy, Weighed};
+use larder_cache::policy::{self, Asked, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
 use larder_wire::{Host, RequestHead, ResponseHead, Scheme, Url};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -220,7 +220,7 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Co
         Storable::Yes(terms) => Decision::Stored {
             stored: true,
             why: None,
-            numbers: Some(Weighed::of(&terms, now).into()),
+            numbers: Some(FreshnessFacts::of(&terms, now).into()),
             on_disk: None,
             vary: terms.vary.names().map(str::to_owned).collect(),
         },
@@ -260,7 +260,7 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     let terms = peek.selected().and_then(|stored| stored.head.terms.as_ref());
     let usable = terms.map(|terms| policy::usable(terms, &asked, now, settings));
     if let (Some(terms), Some(usable)) = (terms, usable) {
-        let numbers = Weighed::of(terms, now).into();
+        let numbers = FreshnessFacts::of(terms, now).into();
         steps.push(Decision::Freshness { numbers, usable: usable.as_str().to_owned() });
     } else {
         steps.push(absent(&peek));

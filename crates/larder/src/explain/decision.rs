@@ -1,6 +1,6 @@
 //! The decisions, as values with a word and a sentence each.
 
-use larder_cache::policy::{Asked, Grace, Weighed};
+use larder_cache::policy::{Asked, FreshnessFacts, Grace};
 use larder_wire::date::{Stamp, format_date};
 use larder_wire::directives::MaxStale;
 use serde::{Deserialize, Serialize};
@@ -225,8 +225,8 @@ pub struct Numbers {
     pub stale_if_error: Option<u64>,
 }
 
-impl From<Weighed> for Numbers {
-    fn from(weighed: Weighed) -> Numbers {
+impl From<FreshnessFacts> for Numbers {
+    fn from(weighed: FreshnessFacts) -> Numbers {
         Numbers {
             now: weighed.now.0,
             received: weighed.received.0,
@@ -246,8 +246,8 @@ impl From<Weighed> for Numbers {
 
 impl Numbers {
     /// The same as the policy takes it, so that a decision can be made again.
-    pub fn weighed(&self) -> Option<Weighed> {
-        Some(Weighed {
+    pub fn weighed(&self) -> Option<FreshnessFacts> {
+        Some(FreshnessFacts {
             now: Stamp(self.now),
             received: Stamp(self.received),
             initial_age: self.initial_age,

@@ -16,7 +16,7 @@ use ask::OriginAnswer;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Asked, HeadSays, NotStored, Storable, Terms, Times, Weighed};
+use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::framing::Framing;
@@ -474,7 +474,7 @@ fn publish(
         Storable::Yes(terms) if head.status == 206 => match part::whole_of(&head) {
             Some((range, length)) => {
                 let head = policy::whole_head(&head);
-                let weighed = Weighed::of(&terms, times.received);
+                let weighed = FreshnessFacts::of(&terms, times.received);
                 fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
                 let kept = kept(head, terms, settings, times);
                 let fill = fetch.writer.store_part(kept, &range, length);
@@ -483,7 +483,7 @@ fn publish(
             None => pass(&mut fetch, head, declared, NotStored::Partial, times),
         },
         Storable::Yes(terms) => {
-            let weighed = Weighed::of(&terms, times.received);
+            let weighed = FreshnessFacts::of(&terms, times.received);
             let kept = kept(head, terms, settings, times);
             fetch.writer.store(kept, declared);
             let on_disk = fetch.writer.is_admitted();
@@ -496,7 +496,7 @@ fn publish(
 
 /// The head as it is stored, with a second one for the client that asked where that one gets more fields.
 fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> StoredHead {
-    let mut kept = policy::kept_head(&head, settings);
+    let mut kept = policy::head_to_store(&head, settings);
     hop::strip(&mut head.fields);
     for name in ["Content-Length", "Age"] {
         kept.fields.remove(name);

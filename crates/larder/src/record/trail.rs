@@ -8,7 +8,7 @@ use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
 use larder_cache::key::Key;
 use larder_cache::policy::vary::VARY_NAMES_MAX;
-use larder_cache::policy::{Asked, Grace, NotStored, Terms, Usable, Weighed};
+use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
 use larder_wire::date::Stamp;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub struct Trail {
     /// What it asked of a cache, once that was looked at.
     asked: Option<Wishes>,
     /// The freshness of the stored response, and what was made of it.
-    pub weighed: Option<(Weighed, Usable)>,
+    pub weighed: Option<(FreshnessFacts, Usable)>,
 }
 
 /// By which rule a request is served.
@@ -71,7 +71,7 @@ impl Trail {
 
     /// Notes how a stored response was judged.
     pub fn weigh(&mut self, terms: Option<&Terms>, now: Stamp, usable: Usable) {
-        self.weighed = terms.map(|terms| (Weighed::of(terms, now), usable));
+        self.weighed = terms.map(|terms| (FreshnessFacts::of(terms, now), usable));
     }
 }
 
@@ -309,7 +309,7 @@ pub enum Keeping {
     /// It is stored.
     Stored {
         /// On these terms.
-        terms: Weighed,
+        terms: FreshnessFacts,
         /// On disk too; `None` without a disk, or where that was not asked yet.
         on_disk: Option<bool>,
     },

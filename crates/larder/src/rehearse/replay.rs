@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::lines::{self, NextLine};
 use crate::reach::{Asker, OwnAddresses};
 use crate::rules::{Scene, Verdict};
-use larder_cache::evict::{Evict, S3Fifo, Seat, Weighed};
+use larder_cache::evict::{Evict, Evictable, EvictionMark, S3Fifo};
 use larder_cache::key::KeySeed;
 use larder_wire::parse::{self, Parsed};
 use larder_wire::{Method, RequestHead, Scheme, Target, Url};
@@ -49,16 +49,16 @@ pub struct Side<'a> {
 struct Item {
     id: u64,
     bytes: u64,
-    seat: Seat,
+    mark: EvictionMark,
 }
 
-impl Weighed for Item {
+impl Evictable for Item {
     fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn seat(&self) -> &Seat {
-        &self.seat
+    fn mark(&self) -> &EvictionMark {
+        &self.mark
     }
 
     fn id_hash(&self) -> u64 {
@@ -144,7 +144,7 @@ impl<'a> Side<'a> {
         }
         self.lookups += 1;
         if let Some(item) = self.items.get(&id) {
-            item.seat.hit();
+            item.mark.hit();
             self.hits += 1;
             self.hit_bytes += line.bytes;
             return true;
@@ -157,7 +157,7 @@ impl<'a> Side<'a> {
     }
 
     fn keep(&mut self, id: u64, bytes: u64) {
-        let item = Arc::new(Item { id, bytes, seat: Seat::new() });
+        let item = Arc::new(Item { id, bytes, mark: EvictionMark::new() });
         self.items.insert(id, Arc::clone(&item));
         self.evict.insert(item);
         while self.evict.bytes() > self.memory_bytes {

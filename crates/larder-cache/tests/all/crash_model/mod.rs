@@ -1,4 +1,4 @@
-//! What a store may give, told from what was asked of it: the law of its bytes, and a model of what was put,
+//! The answers that a store may give after what was asked of it: the law of its bytes, and a model of what was put,
 //! replaced, synced and purged.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -123,7 +123,7 @@ impl Attempt {
         }
     }
 
-    /// What rules say of it.
+    /// The verdict of rules on it.
     fn verdict(&self, rules: &[Rule]) -> Verdict {
         let matching = rules.iter().filter(|rule| rule.number > self.epoch && self.is_in(&rule.scope));
         let verdict = |rule: &Rule| if rule.force == Force::Hard { Verdict::Gone } else { Verdict::Stale };
@@ -132,19 +132,19 @@ impl Attempt {
 }
 
 type Slot = (u64, u64);
-/// What is there of the blocks of bodies.
+/// The ranges that are there of the blocks of bodies.
 type Pieces = HashMap<(ObjectId, u64), Vec<Range<u64>>>;
 
-/// What the store was asked to do, and what it said.
+/// The requests to the store, and its replies.
 #[derive(Clone, Default)]
 pub struct Model {
     /// By order.
     attempts: BTreeMap<u64, Attempt>,
-    /// What a look-up may find without a start in between.
+    /// The records that a look-up may find without a start in between.
     latest: BTreeMap<Slot, Attempt>,
     /// Nothing older may ever be found.
     floor: HashMap<Slot, u64>,
-    /// What is on disk and goes only by eviction, replacement or purge.
+    /// Records that are on disk and go only by eviction, replacement or purge.
     synced: BTreeMap<Slot, u64>,
     pieces: Pieces,
     synced_pieces: Pieces,
@@ -300,7 +300,7 @@ impl Model {
         *attempt
     }
 
-    /// What is on disk is there after a start; what is stored is there until then.
+    /// A record on disk is there after a start; one that is stored is there until then.
     fn judge_presence(&self, slot: Slot, seen: Option<&Attempt>, started: bool) {
         if self.faults || self.damaged || !self.roomy {
             return;

@@ -79,7 +79,7 @@ fn looping(count: u64, objects: u64) -> Vec<Request> {
 }
 
 /// Sizes with a median of 8 KiB and a long tail: two to the power of a nearly normal number (twelve
-/// uniform draws added up, centred), times two. The same object always has the same size.
+/// uniform draws added up, centred), times two. An object always has one size.
 fn log_normal_bytes(id: u64) -> u64 {
     let mut draw = Draw(id ^ 0x5EED);
     let centred = (0..12).map(|_| draw.next() >> 48).sum::<u64>() as i64 - 6 * 65_536; // one is 65,536

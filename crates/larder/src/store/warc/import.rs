@@ -154,7 +154,7 @@ impl<'a> Import<'a> {
         let Storable::Yes(terms) = policy::storable(&asked, &response.head, times, self.settings) else {
             return Ok(Err(LeftOut::Unfit));
         };
-        let mut head = policy::kept_head(&response.head, self.settings);
+        let mut head = policy::head_to_store(&response.head, self.settings);
         hop::strip(&mut head.fields);
         head.fields.remove("Content-Length");
         let kept = StoredHead::new(head, Some(terms), now);

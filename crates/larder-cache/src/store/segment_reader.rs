@@ -23,18 +23,18 @@ use super::superblock::Identity;
 use super::{BLOCK_BYTES, DiskHead, ObjectId, Stats};
 
 /// The read side of one folder.
-pub struct Shelf {
+pub struct SegmentReader {
     /// Where the files are.
     pub medium: Arc<dyn Medium>,
-    /// What is fixed for the life of this store.
+    /// The facts that are fixed for the life of this store.
     pub identity: Identity,
     /// How its budget is cut.
     pub geometry: Geometry,
     /// The index.
     pub locations: Locations,
-    /// What was invalidated otherwise than one by one.
+    /// Invalidations of other scopes than single keys.
     pub rules: Rules,
-    /// What is counted.
+    /// Counters and gauges.
     pub counters: Counters,
     files: Box<[OnceLock<Arc<dyn MediumFile>>]>,
     segments: Box<[Segment]>,
@@ -47,7 +47,7 @@ pub struct Shelf {
     hidden_count: AtomicUsize,
 }
 
-/// What is known of a segment in memory.
+/// The facts about a segment that memory holds.
 #[derive(Default)]
 struct Segment {
     /// 0: nothing in it counts.
@@ -67,26 +67,26 @@ pub enum Patience {
 
 /// While it lives, the heads of a key are not found.
 pub struct Hiding {
-    shelf: Arc<Shelf>,
+    reader: Arc<SegmentReader>,
     key_hash: u64,
 }
 
 impl Drop for Hiding {
     fn drop(&mut self) {
-        let mut hidden = self.shelf.hidden.lock();
+        let mut hidden = self.reader.hidden.lock();
         if let Some(count) = hidden.get_mut(&self.key_hash) {
             *count -= 1;
             if *count == 0 {
                 hidden.remove(&self.key_hash);
             }
         }
-        self.shelf.hidden_count.fetch_sub(1, Ordering::SeqCst);
+        self.reader.hidden_count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What became of a look.
+/// The outcome of a look.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Look<T> {
+pub enum ReadOutcome<T> {
     /// It ended.
     Ended(T),
     /// It would wait for the device.
@@ -124,7 +124,7 @@ pub struct Counters {
     pub aside_bytes: AtomicU64,
 }
 
-/// What lies behind the header of a record; of a head's, up to 63 bytes more.
+/// Bytes behind the header of a record; for a head, up to 63 bytes more.
 fn payload_bytes_max(location: Location) -> usize {
     let bytes = if location.kind() == Kind::Extent { location.extent_bytes() } else { location.bytes() };
     bytes.saturating_sub(HEADER_BYTES as u64) as usize
@@ -140,10 +140,10 @@ pub fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-impl Shelf {
+impl SegmentReader {
     /// An empty one; recovery fills it.
-    pub fn new(medium: Arc<dyn Medium>, identity: Identity, geometry: Geometry, shards: usize) -> Shelf {
-        Shelf {
+    pub fn new(medium: Arc<dyn Medium>, identity: Identity, geometry: Geometry, shards: usize) -> SegmentReader {
+        SegmentReader {
             medium,
             identity,
             geometry,
@@ -161,11 +161,11 @@ impl Shelf {
     }
 
     /// Hides the heads of a key until the guard is dropped: they are being removed.
-    pub fn hide(self: &Arc<Shelf>, key: &[u8]) -> Hiding {
+    pub fn hide(self: &Arc<SegmentReader>, key: &[u8]) -> Hiding {
         let key_hash = self.key_hash(key);
         *self.hidden.lock().entry(key_hash).or_default() += 1;
         self.hidden_count.fetch_add(1, Ordering::SeqCst);
-        Hiding { shelf: Arc::clone(self), key_hash }
+        Hiding { reader: Arc::clone(self), key_hash }
     }
 
     fn is_hidden(&self, key_hash: u64) -> bool {
@@ -189,10 +189,10 @@ impl Shelf {
     }
 
     /// The heads of all variants of a key.
-    pub fn heads(&self, key: &[u8], patience: Patience) -> Look<Vec<DiskHead>> {
+    pub fn heads(&self, key: &[u8], patience: Patience) -> ReadOutcome<Vec<DiskHead>> {
         let key_hash = self.key_hash(key);
         if self.is_hidden(key_hash) {
-            return Look::Ended(Vec::new());
+            return ReadOutcome::Ended(Vec::new());
         }
         let recovered_from = self.recovered_from.load(Ordering::Acquire);
         let mut found = Vec::new();
@@ -207,12 +207,12 @@ impl Shelf {
                 continue;
             }
             match self.read(location, patience) {
-                Look::Ended(Some(record)) if record.key() == key => found.extend(self.judge(location, record)),
-                Look::Ended(_) => {}
+                ReadOutcome::Ended(Some(record)) if record.key() == key => found.extend(self.judge(location, record)),
+                ReadOutcome::Ended(_) => {}
                 wait => return wait.map_none(),
             }
         }
-        if found.is_empty() && recovered_from > 0 { Look::Recovering } else { Look::Ended(found) }
+        if found.is_empty() && recovered_from > 0 { ReadOutcome::Recovering } else { ReadOutcome::Ended(found) }
     }
 
     /// The head of a key with its whole body, where that is all there is to say of the key: one head, cached, valid and
@@ -230,14 +230,14 @@ impl Shelf {
         });
         let location = last.filter(|each| heads == 1 && each.kind() == Kind::WholeHead)?;
         match self.read_into(location, Patience::Cached, room) {
-            Look::Ended(Some(record)) if record.key() == key => {
+            ReadOutcome::Ended(Some(record)) if record.key() == key => {
                 self.judge(location, record).filter(|head| head.verdict == Verdict::Valid)
             }
             _ => None,
         }
     }
 
-    /// What the rules leave of a head that was read.
+    /// The head that was read, unless a rule has removed it.
     fn judge(&self, location: Location, record: Record) -> Option<DiskHead> {
         let mut head = record.into_head();
         head.verdict = self.rules.verdict(&head.key, &head.tags, head.epoch);
@@ -267,18 +267,18 @@ impl Shelf {
     }
 
     /// The pieces of a representation that overlap a range within its first block.
-    pub fn pieces(&self, id: ObjectId, range: &Range<u64>, patience: Patience) -> Look<Vec<(u64, Bytes)>> {
+    pub fn pieces(&self, id: ObjectId, range: &Range<u64>, patience: Patience) -> ReadOutcome<Vec<(u64, Bytes)>> {
         self.pieces_into(id, range, patience, Room::Own)
     }
 
-    /// The same, read into such room.
+    /// [`SegmentReader::pieces`], read into such room.
     pub(super) fn pieces_into(
         &self,
         id: ObjectId,
         range: &Range<u64>,
         patience: Patience,
         room: Room<'_>,
-    ) -> Look<Vec<(u64, Bytes)>> {
+    ) -> ReadOutcome<Vec<(u64, Bytes)>> {
         let block = range.start / BLOCK_BYTES;
         let recovering = self.recovering();
         let mut found = Vec::new();
@@ -289,21 +289,21 @@ impl Shelf {
                 continue;
             }
             match self.read_into(location, patience, room) {
-                Look::Ended(Some(record)) if record.header.id == id.0 && record.header.offset == start => {
+                ReadOutcome::Ended(Some(record)) if record.header.id == id.0 && record.header.offset == start => {
                     if record.header.body_range().end > range.start {
                         self.count_use(location);
                         found.push((start, record.body()));
                     }
                 }
-                Look::Ended(_) => {}
+                ReadOutcome::Ended(_) => {}
                 wait => return wait.map_none(),
             }
         }
         if found.is_empty() && recovering {
-            return Look::Recovering;
+            return ReadOutcome::Recovering;
         }
         found.sort_by_key(|(start, _)| *start);
-        Look::Ended(found)
+        ReadOutcome::Ended(found)
     }
 
     /// Where heads of a key may lie.
@@ -328,15 +328,15 @@ impl Shelf {
         locations
     }
 
-    /// Reads and verifies what lies at a place. What is not sound goes out of the index.
-    pub fn read(&self, location: Location, patience: Patience) -> Look<Option<Record>> {
+    /// Reads and verifies the record at a location. A record that is not sound goes out of the index.
+    pub fn read(&self, location: Location, patience: Patience) -> ReadOutcome<Option<Record>> {
         self.read_into(location, patience, Room::Own)
     }
 
-    fn read_into(&self, location: Location, patience: Patience, room: Room<'_>) -> Look<Option<Record>> {
+    fn read_into(&self, location: Location, patience: Patience, room: Room<'_>) -> ReadOutcome<Option<Record>> {
         let sequence = self.sequence(location.segment());
         let (file, start) = self.geometry.place(location.segment());
-        let (Some(file), true) = (self.file(file), sequence > 0) else { return Look::Ended(None) };
+        let (Some(file), true) = (self.file(file), sequence > 0) else { return ReadOutcome::Ended(None) };
         // Apart, so that a whole block takes an allocation of exactly its length.
         let (mut header, mut payload) = ([0; HEADER_BYTES], room.buffer(payload_bytes_max(location)));
         let at = start + location.offset();
@@ -355,13 +355,13 @@ impl Shelf {
                 if record.is_none() && self.remove(location).is_some() {
                     count_one(&self.counters.bad_records);
                 }
-                Look::Ended(record)
+                ReadOutcome::Ended(record)
             }
-            Ok(None) => Look::WouldWait,
+            Ok(None) => ReadOutcome::WouldWait,
             Err(_) => {
                 count_one(&self.counters.read_errors);
                 self.note_error();
-                Look::Ended(None)
+                ReadOutcome::Ended(None)
             }
         }
     }
@@ -553,11 +553,11 @@ impl Shelf {
     }
 }
 
-impl<T> Look<T> {
-    fn map_none<U>(self) -> Look<U> {
+impl<T> ReadOutcome<T> {
+    fn map_none<U>(self) -> ReadOutcome<U> {
         match self {
-            Look::Recovering => Look::Recovering,
-            _ => Look::WouldWait,
+            ReadOutcome::Recovering => ReadOutcome::Recovering,
+            _ => ReadOutcome::WouldWait,
         }
     }
 }

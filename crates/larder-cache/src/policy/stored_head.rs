@@ -5,7 +5,7 @@ use larder_wire::directives::{CacheControl, Names};
 use larder_wire::names::NameSet;
 use larder_wire::{Fields, ResponseHead};
 
-use super::freshness::Said;
+use super::freshness::Directives;
 use super::{Mode, SetCookie, Settings};
 
 /// Fields of one connection or one hop (RFC 9110 section 7.6.1), of the proxy that was asked (RFC 9111
@@ -26,11 +26,11 @@ const NEVER_KEPT: [&str; 12] = [
     "Warning",
 ];
 
-/// What is kept of a response's head. Fields that `no-cache="…"` names are left out, for without validation
+/// The part of a response's head that is stored. Fields that `no-cache="…"` names are left out, for without validation
 /// nobody may have them; in a shared cache also those that `private="…"` names; and `Set-Cookie`, unless the settings say
 /// that all may have it.
-pub fn kept_head(response: &ResponseHead, settings: &Settings) -> ResponseHead {
-    let control = Said::by(response, settings).control;
+pub fn head_to_store(response: &ResponseHead, settings: &Settings) -> ResponseHead {
+    let control = Directives::of(response, settings).control;
     let mut kept = response.clone();
     let shared = settings.mode == Mode::Shared;
     if settings.set_cookie != SetCookie::Keep {
@@ -52,7 +52,7 @@ fn strip(fields: &mut Fields, named: [Option<&Names>; 2]) {
         .retain(|name, _| !NEVER_KEPT.iter().any(|other| other.eq_ignore_ascii_case(name)) && !dropped.contains(name));
 }
 
-/// Takes from a 304 what must not reach a stored head: the same as [`kept_head`], for either mode, and a cookie whatever
+/// Takes from a 304 what must not reach a stored head: the same as [`head_to_store`], for either mode, and a cookie whatever
 /// the settings say, for it was set for the one who asked.
 pub(super) fn strip_update(fields: &mut Fields) {
     let control = CacheControl::of(fields);

@@ -6,7 +6,7 @@ use super::{Asked, Grace, LifetimeSource, Settings, Terms, Usable, Vary, usable}
 
 /// All that [`usable`](fn@usable) looked at in a stored response, and when. The decision can be made again from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weighed {
+pub struct FreshnessFacts {
     /// When the decision was made.
     pub now: Stamp,
     /// See [`Terms::received`].
@@ -27,10 +27,10 @@ pub struct Weighed {
     pub grace: Option<Box<Grace>>,
 }
 
-impl Weighed {
-    /// What counts of a stored response at `now`.
-    pub fn of(terms: &Terms, now: Stamp) -> Weighed {
-        Weighed {
+impl FreshnessFacts {
+    /// The facts of a stored response that count at `now`.
+    pub fn of(terms: &Terms, now: Stamp) -> FreshnessFacts {
+        FreshnessFacts {
             now,
             received: terms.received,
             initial_age: terms.initial_age,

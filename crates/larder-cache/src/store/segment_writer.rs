@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::fetching::Giving;
+use super::fetching::Promise;
 use super::locations::{Before, Location, Name};
 use super::purges::{Purge, PurgeLog, Reach, Tombstone, Worth};
 use super::record::{self, HEADER_BYTES, Header, Kind};
 use super::segment::{HEAD_BYTES, SegmentHead, Trailer};
-use super::shelf::{Look, Patience, Shelf, count};
+use super::segment_reader::{Patience, ReadOutcome, SegmentReader, count};
 use super::superblock::Numbers;
 use super::{BLOCK_BYTES, HeadToStore, ObjectId, Put, Refusal};
 
-/// What the log of one folder may use.
+/// The limits of the log of one folder.
 #[derive(Clone, Copy, Debug)]
 pub struct LogSettings {
     /// The sum of the files.
     pub disk_bytes: u64,
-    /// What stays free for others on the file system.
+    /// Bytes that stay free for others on the file system.
     pub free_bytes_min: u64,
     /// The index in memory.
     pub index_bytes_max: u64,
@@ -33,8 +33,8 @@ pub struct LogSettings {
 }
 
 /// The write side of one folder.
-pub struct Pen {
-    pub(super) shelf: Arc<Shelf>,
+pub struct SegmentWriter {
+    pub(super) reader: Arc<SegmentReader>,
     pub(super) settings: LogSettings,
     pub(super) active: Option<Active>,
     pub(super) batch: Batch,
@@ -44,7 +44,7 @@ pub struct Pen {
     /// Segments that each data file has room for today.
     pub(super) file_segments: Vec<u32>,
     pub(super) sequence_next: u64,
-    /// What this opening gives is below.
+    /// All numbers that this opening gives are below these.
     pub(super) numbers_below: Numbers,
     pub(super) purge_log: Option<PurgeLog>,
     /// Entries of the purge log at which the void ones are taken out.
@@ -73,7 +73,7 @@ pub(super) struct Active {
     pub(super) sequence: u64,
     /// Where the next record goes, the batch included.
     pub(super) filled: u64,
-    /// What is written and in the index.
+    /// Records that are written and in the index.
     pub(super) records: Vec<Location>,
     epoch_min: u64,
     id_max: u64,
@@ -90,7 +90,7 @@ pub(super) struct Batch {
     fronts: Vec<u8>,
     pieces: Vec<Piece>,
     records: Vec<Written>,
-    waiting: Vec<Giving<Put>>,
+    waiting: Vec<Promise<Put>>,
     bytes: u64,
 }
 
@@ -117,11 +117,11 @@ const BLOCKS_PROBED_MAX: u64 = 1 << 20;
 /// Where the length is not known, a body is taken to end after so many absent blocks.
 const BLOCKS_ABSENT_MAX: u64 = 64;
 
-impl Pen {
+impl SegmentWriter {
     /// Takes the write side up where recovery found it.
-    pub(super) fn new(shelf: Arc<Shelf>, settings: LogSettings) -> Pen {
-        Pen {
-            shelf,
+    pub(super) fn new(reader: Arc<SegmentReader>, settings: LogSettings) -> SegmentWriter {
+        SegmentWriter {
+            reader,
             settings,
             active: None,
             batch: Batch::default(),
@@ -144,26 +144,33 @@ impl Pen {
     }
 
     /// The read side.
-    pub fn shelf(&self) -> &Arc<Shelf> {
-        &self.shelf
+    pub fn reader(&self) -> &Arc<SegmentReader> {
+        &self.reader
     }
 
     /// Adds a head to the batch. It is told what became of it when the batch is written.
-    pub fn append_head(&mut self, head: HeadToStore, waiting: Giving<Put>) {
+    pub fn append_head(&mut self, head: HeadToStore, waiting: Promise<Put>) {
         if head.epoch < self.retired {
             return self.refuse(Refusal::Outdated, waiting);
         }
-        let key_hash = self.shelf.key_hash(&head.key);
+        let key_hash = self.reader.key_hash(&head.key);
         let Some(header) = record::head_header(&head, key_hash) else {
             return self.refuse(Refusal::TooLarge, waiting);
         };
         let outcome = self.append(header, Some(&head));
-        count(&self.shelf.counters.puts_head, u64::from(outcome.is_ok()));
+        count(&self.reader.counters.puts_head, u64::from(outcome.is_ok()));
         self.await_batch(outcome, waiting);
     }
 
     /// Adds a piece of a body to the batch, cut at the borders of blocks.
-    pub fn append_extent(&mut self, id: ObjectId, key_hash: u64, mut at: u64, bytes: Vec<Bytes>, waiting: Giving<Put>) {
+    pub fn append_extent(
+        &mut self,
+        id: ObjectId,
+        key_hash: u64,
+        mut at: u64,
+        bytes: Vec<Bytes>,
+        waiting: Promise<Put>,
+    ) {
         let mut outcome = Ok(());
         for part in cut_at_blocks(at, bytes) {
             let part_bytes = part.iter().map(Bytes::len).sum::<usize>();
@@ -186,25 +193,25 @@ impl Pen {
         }
         let header = record::extent_header(id, key_hash, at, length).ok_or(Refusal::TooLarge)?;
         self.append_body(header, None, bytes)?;
-        count(&self.shelf.counters.puts_extent, 1);
+        count(&self.reader.counters.puts_extent, 1);
         Ok(())
     }
 
-    fn await_batch(&mut self, outcome: Result<(), Refusal>, waiting: Giving<Put>) {
+    fn await_batch(&mut self, outcome: Result<(), Refusal>, waiting: Promise<Put>) {
         match outcome {
             Ok(()) => self.batch.waiting.push(waiting),
             Err(why) => return self.refuse(why, waiting),
         }
         if self.batch.bytes >= self.settings.write_block_bytes as u64 {
-            // Who waits is told.
+            // The flush tells everybody who waits.
             let _ = self.flush();
         }
     }
 
-    fn refuse(&self, why: Refusal, waiting: Giving<Put>) {
+    fn refuse(&self, why: Refusal, waiting: Promise<Put>) {
         let counter = match why {
-            Refusal::TooLarge => &self.shelf.counters.refused_large,
-            _ => &self.shelf.counters.refused_bypass,
+            Refusal::TooLarge => &self.reader.counters.refused_large,
+            _ => &self.reader.counters.refused_bypass,
         };
         count(counter, 1);
         waiting.give(Put::Refused(why));
@@ -221,7 +228,7 @@ impl Pen {
         head: Option<&HeadToStore>,
         body: &[Bytes],
     ) -> Result<(), Refusal> {
-        if header.record_bytes() > self.shelf.geometry.record_bytes_max() {
+        if header.record_bytes() > self.reader.geometry.record_bytes_max() {
             return Err(Refusal::TooLarge);
         }
         if !self.make_room(header.record_bytes()) {
@@ -235,7 +242,7 @@ impl Pen {
     pub(super) fn push(&mut self, header: Header, head: Option<&HeadToStore>, body: &[Bytes]) {
         let Some(active) = &mut self.active else { return };
         let name = match header.kind {
-            Kind::Extent => Name::of_extent(self.shelf.identity.hash_seed, ObjectId(header.id), header.offset),
+            Kind::Extent => Name::of_extent(self.reader.identity.hash_seed, ObjectId(header.id), header.offset),
             Kind::Head | Kind::WholeHead => {
                 active.epoch_min = active.epoch_min.min(header.epoch);
                 Name::of_head(header.key_hash, header.variant)
@@ -257,12 +264,12 @@ impl Pen {
     pub(super) fn fits(&self, record_bytes: u64) -> bool {
         self.active.as_ref().is_some_and(|active| {
             let records = active.records.len() + self.batch.records.len() + 1;
-            !active.closing && self.shelf.geometry.fits(active.filled, records, record_bytes)
+            !active.closing && self.reader.geometry.fits(active.filled, records, record_bytes)
         })
     }
 
     fn make_room(&mut self, record_bytes: u64) -> bool {
-        if !self.shelf.healthy() || self.resting > 0 {
+        if !self.reader.healthy() || self.resting > 0 {
             self.resting = self.resting.saturating_sub(1);
             return false;
         }
@@ -286,7 +293,7 @@ impl Pen {
 
     fn segment_head(&self, sequence: u64) -> SegmentHead {
         SegmentHead {
-            identity: self.shelf.identity,
+            identity: self.reader.identity,
             sequence,
             ids_below: self.numbers_below.id,
             rules_below: self.numbers_below.rule,
@@ -311,7 +318,7 @@ impl Pen {
             closing: false,
         });
         self.on_disk.insert(sequence, u64::MAX);
-        self.shelf.set_sequence(segment, sequence);
+        self.reader.set_sequence(segment, sequence);
     }
 
     /// Writes the batch; what is in it is found from then on.
@@ -329,7 +336,7 @@ impl Pen {
             Ok(()) => self.adopt(segment, &batch),
             Err(_) => self.give_up(&batch),
         }
-        count(&self.shelf.counters.refused_bypass, if outcome.is_err() { batch.waiting.len() as u64 } else { 0 });
+        count(&self.reader.counters.refused_bypass, if outcome.is_err() { batch.waiting.len() as u64 } else { 0 });
         let put = outcome.map_or_else(Put::Refused, |()| Put::Stored);
         batch.waiting.drain(..).for_each(|waiting| waiting.give(put));
         self.batch.reuse(batch, self.active.as_ref().map_or(0, |active| active.filled));
@@ -339,7 +346,7 @@ impl Pen {
     /// The batch is written: its records enter the index.
     fn adopt(&mut self, segment: u32, batch: &Batch) {
         if batch.start == 0 {
-            self.begun.push((segment, self.shelf.sequence(segment)));
+            self.begun.push((segment, self.reader.sequence(segment)));
             self.note_overwritten(segment);
         }
         for written in &batch.records {
@@ -352,14 +359,14 @@ impl Pen {
 
     fn enter(&mut self, written: Written) {
         let location = written.location;
-        while self.shelf.locations.would_pass(location.name(), self.settings.index_bytes_max) {
+        while self.reader.locations.would_pass(location.name(), self.settings.index_bytes_max) {
             if !self.recycle_oldest() {
                 // The active segment alone is too much for the index: the next one makes it the oldest.
                 self.active.iter_mut().for_each(|active| active.closing = true);
                 break;
             }
         }
-        let before = self.shelf.insert(location);
+        let before = self.reader.insert(location);
         match (before, location.kind()) {
             (_, Kind::Extent) => self.drop_covered(written),
             (Before::Replaced(old), _) if old.kind() == Kind::Head && !old.may_be_of_same_id(location) => {
@@ -374,7 +381,7 @@ impl Pen {
     fn give_up(&mut self, batch: &Batch) {
         let Some(active) = self.active.take() else { return };
         if batch.start == 0 {
-            self.shelf.set_sequence(active.segment, 0);
+            self.reader.set_sequence(active.segment, 0);
             return self.leave_behind(active.segment, active.sequence);
         }
         self.active = Some(active);
@@ -387,16 +394,16 @@ impl Pen {
     }
 
     pub(super) fn write(&mut self, segment: u32, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        let (file, start) = self.shelf.geometry.place(segment);
-        let outcome = match self.shelf.file(file) {
+        let (file, start) = self.reader.geometry.place(segment);
+        let outcome = match self.reader.file(file) {
             Some(open) => open.write_at(start + offset, pieces),
             None => Err(io::ErrorKind::NotFound.into()),
         };
         self.dirty.insert(file);
         match &outcome {
             Ok(()) => {
-                count(&self.shelf.counters.written_bytes, pieces.iter().map(|piece| piece.len() as u64).sum());
-                self.shelf.note_success();
+                count(&self.reader.counters.written_bytes, pieces.iter().map(|piece| piece.len() as u64).sum());
+                self.reader.note_success();
             }
             Err(error) => self.note_write_error(error),
         }
@@ -404,11 +411,11 @@ impl Pen {
     }
 
     pub(super) fn note_write_error(&mut self, error: &io::Error) {
-        count(&self.shelf.counters.write_errors, 1);
+        count(&self.reader.counters.write_errors, 1);
         match error.kind() {
             // A full disk is no failing one.
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => self.resting = PUTS_RESTED,
-            _ => self.shelf.note_error(),
+            _ => self.reader.note_error(),
         }
     }
 
@@ -427,22 +434,22 @@ impl Pen {
         id_max: u64,
         records: &[Location],
     ) -> io::Result<()> {
-        let (file, _) = self.shelf.geometry.place(segment);
+        let (file, _) = self.reader.geometry.place(segment);
         if self.dirty.contains(&file) {
             self.sync_file(file)?;
         }
-        let (start, bytes) = Trailer::write(sequence, epoch_min, id_max, records, self.shelf.geometry.segment_bytes);
+        let (start, bytes) = Trailer::write(sequence, epoch_min, id_max, records, self.reader.geometry.segment_bytes);
         self.write(segment, start, &[IoSlice::new(&bytes)])
     }
 
     fn sync_file(&mut self, file: u32) -> io::Result<()> {
         let outcome =
-            self.begin_lives_again(file).and_then(|()| self.shelf.file(file).map_or(Ok(()), |open| open.sync()));
+            self.begin_lives_again(file).and_then(|()| self.reader.file(file).map_or(Ok(()), |open| open.sync()));
         match &outcome {
             Ok(()) => {
-                self.shelf.note_success();
+                self.reader.note_success();
                 self.doubted.remove(&file);
-                let geometry = self.shelf.geometry;
+                let geometry = self.reader.geometry;
                 self.begun.retain(|(segment, _)| geometry.place(*segment).0 != file);
             }
             Err(error) => {
@@ -460,7 +467,7 @@ impl Pen {
             return Ok(());
         }
         for (segment, sequence) in self.begun.clone() {
-            if self.shelf.geometry.place(segment).0 == file {
+            if self.reader.geometry.place(segment).0 == file {
                 self.write(segment, 0, &[IoSlice::new(&self.segment_head(sequence).encode())])?;
             }
         }
@@ -496,7 +503,7 @@ impl Pen {
         let Some(log) = self.purge_log.as_mut().filter(|_| !purges.is_empty()) else { return Ok(()) };
         let outcome = log.append(purges);
         match &outcome {
-            Ok(()) => self.shelf.note_success(),
+            Ok(()) => self.reader.note_success(),
             Err(error) => self.note_write_error(error),
         }
         self.compact_purges();
@@ -507,8 +514,8 @@ impl Pen {
     fn compact_purges(&mut self) {
         let (oldest, epoch_min) = (self.oldest_on_disk(), self.epoch_min_on_disk());
         let Some(log) = self.purge_log.as_mut().filter(|log| log.entries() >= self.compact_at) else { return };
-        self.shelf.rules.retire(epoch_min);
-        self.retired = self.retired.max(epoch_min.min(self.shelf.rules.current_epoch()));
+        self.reader.rules.retire(epoch_min);
+        self.retired = self.retired.max(epoch_min.min(self.reader.rules.current_epoch()));
         let outcome = log.compact(|purge, logged| match purge {
             Purge::Rule(rule) if rule.number <= epoch_min => Worth::Void,
             Purge::Rule(rule) if logged.supersede(rule) => Worth::Superseded,
@@ -539,28 +546,28 @@ impl Pen {
     }
 
     /// Takes heads of a key out of the index, one representation's or all; says how many were this key's, and what has to
-    /// be remembered. What was written of them lies before the end of the log, be it in the index, recycled and not yet
+    /// be remembered. Every earlier record of them lies before the end of the log, be it in the index, recycled and not yet
     /// written over, or lost with a write that failed: whatever a start finds there is covered.
     pub fn kill(&mut self, key: &[u8], id: Option<ObjectId>) -> Killed {
         let _ = self.flush();
-        let key_hash = self.shelf.key_hash(key);
+        let key_hash = self.reader.key_hash(key);
         let mut killed = Killed::default();
-        for location in self.shelf.head_locations(key_hash) {
+        for location in self.reader.head_locations(key_hash) {
             if id.is_some_and(|id| !location.may_be_of(id)) {
                 continue;
             }
-            match self.shelf.read(location, Patience::Waits) {
-                Look::Ended(Some(record)) if record.key() != key => continue,
-                Look::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
-                Look::Ended(Some(record)) => {
+            match self.reader.read(location, Patience::Waits) {
+                ReadOutcome::Ended(Some(record)) if record.key() != key => continue,
+                ReadOutcome::Ended(Some(record)) if id.is_some_and(|id| record.header.id != id.0) => continue,
+                ReadOutcome::Ended(Some(record)) => {
                     killed.heads += 1;
                     self.drop_blocks(ObjectId(record.header.id), record.header.length);
                     killed.records.extend(id.map(|_| self.tombstone(location.name(), Reach::Variant)));
                 }
-                // What cannot be read today may be readable tomorrow.
+                // A record that cannot be read today may be readable tomorrow.
                 _ => killed.records.push(self.tombstone(location.name(), Reach::Key)),
             }
-            self.shelf.remove(location);
+            self.reader.remove(location);
         }
         let name = Name::of_head(key_hash, 0);
         if killed.heads > 0 && id.is_none() {
@@ -589,7 +596,7 @@ impl Pen {
     /// How far what is on disk is perhaps not in the index: lives in free segments; after an error of the device, all. So
     /// a purge of what was never here costs an entry that is soon void, or none.
     fn hidden_until(&self) -> Option<(u64, u32)> {
-        let counters = &self.shelf.counters;
+        let counters = &self.reader.counters;
         let troubles = [&counters.bad_records, &counters.read_errors, &counters.write_errors];
         if troubles.into_iter().any(|count| count.load(std::sync::atomic::Ordering::Relaxed) > 0) {
             return Some(self.end_of_log());
@@ -604,14 +611,14 @@ impl Pen {
 
     fn drop_blocks_of(&self, head: Location) {
         // Its slot has gone, but its segment has not: nobody writes there before this writer does.
-        if let Look::Ended(Some(record)) = self.shelf.read(head, Patience::Waits) {
+        if let ReadOutcome::Ended(Some(record)) = self.reader.read(head, Patience::Waits) {
             self.drop_blocks(ObjectId(record.header.id), record.header.length);
         }
     }
 
     fn drop_blocks(&self, id: ObjectId, length: Option<u64>) {
         self.each_block(id, length, |pieces| {
-            pieces.into_iter().for_each(|piece| _ = self.shelf.remove(piece));
+            pieces.into_iter().for_each(|piece| _ = self.reader.remove(piece));
             true
         });
     }
@@ -631,7 +638,7 @@ impl Pen {
         let blocks = length.map_or(BLOCKS_PROBED_MAX, |length| length.div_ceil(BLOCK_BYTES).min(BLOCKS_PROBED_MAX));
         let mut absent = 0;
         for block in 0..blocks {
-            let pieces = self.shelf.piece_locations(id, block);
+            let pieces = self.reader.piece_locations(id, block);
             if pieces.is_empty() {
                 absent += 1;
                 if length.is_none() && absent > BLOCKS_ABSENT_MAX {
@@ -651,7 +658,7 @@ impl Pen {
         let start = cover.location.name().offset_in_block();
         let end = start + cover.body_bytes;
         let mut covered = Vec::new();
-        self.shelf.locations.find(cover.location.name(), |each| {
+        self.reader.locations.find(cover.location.name(), |each| {
             let each_start = each.name().offset_in_block();
             let each_end_at_most = (each_start + each.bytes() - HEADER_BYTES as u64).min(BLOCK_BYTES);
             let inside = each_start > start && each_end_at_most <= end;
@@ -659,7 +666,7 @@ impl Pen {
                 covered.push(each);
             }
         });
-        covered.into_iter().for_each(|each| _ = self.shelf.remove(each));
+        covered.into_iter().for_each(|each| _ = self.reader.remove(each));
     }
 }
 
@@ -668,15 +675,15 @@ fn purges_compacted_min(settings: &LogSettings) -> u64 {
     (settings.disk_bytes / 64 / 4 / PURGE_BYTES).clamp(64, 4096)
 }
 
-/// What a purge takes in the log, frame included.
+/// Bytes that a purge takes in the log, frame included.
 const PURGE_BYTES: u64 = 40;
 
-/// What [`Pen::kill`] did.
+/// The effect of [`SegmentWriter::kill`].
 #[derive(Debug, Default)]
 pub struct Killed {
     /// Heads of the key that went.
     pub heads: usize,
-    /// Everything that must not come back: for [`Pen::purge`].
+    /// Everything that must not come back: for [`SegmentWriter::purge`].
     pub records: Vec<Purge>,
 }
 
