@@ -146,7 +146,7 @@ impl Crc {
     }
 }
 
-/// What a gzip stream may refer back to.
+/// Bytes that a gzip stream may refer back to.
 const WINDOW: usize = 32 * 1024;
 /// Bytes that are given out at once.
 const FLUSH: usize = 4096;
@@ -209,7 +209,7 @@ impl Reader {
                 let made = self.window.len();
                 let stop = loop {
                     match self.step() {
-                        // What the checksum at the end is of is given out before that is read.
+                        // All content is given out before the checksum at the end is read.
                         Ok(()) if self.window.len() < made + FLUSH && !matches!(self.state, State::Tail) => {}
                         other => break other,
                     }
@@ -467,7 +467,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What gzip 1.12 and zlib 1.2.13 made of `abc` eight times, with the fixed codes, and of some lines, with their own.
+    /// Made by gzip 1.12 and zlib 1.2.13 of `abc` eight times, with the fixed codes, and of some lines, with their own.
     const FIXED: &[u8] = &[
         0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03, 0x4b, 0x4c, 0x4a, 0x4e, 0xc4, 0x86, 0x00, 0x37,
         0x0f, 0x20, 0x01, 0x18, 0x00, 0x00, 0x00,

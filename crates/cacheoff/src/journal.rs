@@ -19,7 +19,7 @@ const NUMBER_BITS: u32 = 48;
 /// Bits of a transaction's number that are its worker's.
 const WORKER_SHIFT: u32 = 48;
 
-/// What origins did for the transactions of a run.
+/// The answers of the origins, by the transactions of a run.
 #[derive(Debug)]
 pub struct Journal {
     /// The secret of the run.
@@ -39,7 +39,7 @@ struct Slot {
     ended_us: AtomicU64,
 }
 
-/// What origins did for one transaction.
+/// The answers of the origins to one transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deeds(u16);
 
@@ -137,7 +137,7 @@ impl Journal {
         whole && before.has(Deeds::WHOLE_TWICE)
     }
 
-    /// What origins did for it; `None` if that is not known any more.
+    /// The origins' answers to it; `None` if that is not known any more.
     pub fn deeds(&self, number: u64) -> Option<Deeds> {
         let state = self.slot(number)?.state.load(Ordering::Acquire);
         is_of(state, number).then_some(Deeds(state as u16))

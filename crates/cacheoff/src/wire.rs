@@ -1,4 +1,4 @@
-//! What both roles need of messages: dates once a second, the signed echo by which a reply says which transaction of an
+//! Parts of messages that both roles need: dates once a second, the signed echo by which a reply says which transaction of an
 //! origin it comes from, entity tags.
 
 use crate::object::{hex, unhex};
@@ -85,7 +85,7 @@ impl Xact {
     }
 }
 
-/// What a request carries that must reach the origin as it is.
+/// The credentials and the body of a request, which must reach the origin as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
     /// Digest of `Cookie`; 0 for none.
@@ -108,7 +108,7 @@ impl Burden {
     }
 }
 
-/// What an origin does wrong on purpose.
+/// A way in which an origin spoils its answer on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Half of the body, then the end of the connection.

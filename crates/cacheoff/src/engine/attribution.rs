@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(super) struct Moment<'a> {
     /// The run.
     pub settings: &'a Settings,
-    /// What origins did.
+    /// The journal of the origins.
     pub journal: &'a Journal,
     /// Since the run began.
     pub now: Duration,

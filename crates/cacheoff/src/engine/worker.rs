@@ -665,7 +665,7 @@ impl Worker {
     }
 }
 
-/// What a wish asks for.
+/// The URL that a wish asks for.
 fn url(settings: &Settings, wish: &Wish) -> String {
     let mut path = Vec::new();
     settings.law.path(&wish.name, &wish.facts, &mut path);

@@ -497,7 +497,7 @@ impl Errors {
         self.counts.iter().filter(|(trouble, _)| trouble.is_lie()).map(|(_, count)| count).sum()
     }
 
-    /// What is told and is no error.
+    /// Remarks: they are told, and are no errors.
     pub fn remarks(&self) -> u64 {
         self.counts.iter().filter(|(trouble, _)| trouble.is_remark()).map(|(_, count)| count).sum()
     }

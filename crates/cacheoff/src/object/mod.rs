@@ -132,7 +132,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// What the robot sends with a POST.
+    /// The body that a robot sends with a POST.
     pub fn of_upload(number: u64, size: u64) -> Self {
         Self { seed: number, generation: UPLOAD, size }
     }

@@ -22,13 +22,13 @@ pub struct Answer {
     pub keeps_alive: bool,
     /// Whether the body goes in chunks.
     pub chunked: bool,
-    /// What goes wrong with it.
+    /// The fault that spoils it.
     pub fault: Option<Fault>,
     /// The object that it is of; `None` for none.
     pub object: Option<Name>,
 }
 
-/// What a variant sends.
+/// The bytes that a variant sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Payload {
     /// The body.

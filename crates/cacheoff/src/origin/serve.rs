@@ -24,7 +24,7 @@ pub struct Site<'a> {
     pub law: &'a Law,
     /// The origins.
     pub settings: &'a OriginSettings,
-    /// What origins did, for the robots to read.
+    /// The journal in which the robots read what origins answered.
     pub journal: &'a Journal,
     /// Counts.
     pub recorder: &'a mut Recorder,
@@ -73,7 +73,7 @@ pub struct Serve {
 struct Upload {
     head: RequestHead,
     decoder: Decoder,
-    /// What the body should be, if the robot said it.
+    /// The body that the robot said it sends.
     expected: Option<Body>,
     /// How much of it came, and whether it was right.
     bytes: u64,
@@ -99,7 +99,7 @@ enum State {
     Shaking,
 }
 
-/// What the journal is told of a reply.
+/// A reply as the journal is told of it.
 #[derive(Clone, Copy, Debug)]
 struct Deed {
     /// The number of the transaction that it answers.
@@ -385,7 +385,7 @@ impl Serve {
     }
 }
 
-/// What the journal will be told of an answer, if a robot's transaction is what it answers.
+/// An answer as the journal will be told of it, if it answers a robot's transaction.
 fn deed(request: &RequestHead, answer: &Answer, law: &Law) -> Option<Deed> {
     let (xact, _) = request.fields.get(ECHO).and_then(Xact::parse).filter(|(xact, _)| xact.tag == law.tag)?;
     let kind = match answer.status {
@@ -479,7 +479,7 @@ impl Upload {
         self.bytes += bytes.len() as u64;
     }
 
-    /// What is wrong with the body, now that it is over.
+    /// Says how the body differs from the one that was sent, now that it is over.
     fn wrong(&self) -> Option<String> {
         let expected = self.expected?;
         let same = self.right && self.bytes == expected.size;

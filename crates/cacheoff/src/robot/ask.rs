@@ -36,7 +36,7 @@ pub struct Desk<'a> {
     pub settings: &'a RobotSettings,
     /// Whom they speak to.
     pub route: &'a Route,
-    /// What origins did.
+    /// The journal of the origins.
     pub journal: &'a Journal,
     /// The wall clock.
     pub clock: &'a Clock,

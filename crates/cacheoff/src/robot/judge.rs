@@ -14,14 +14,14 @@ use larder_wire::range::ContentRange;
 /// Seconds by which clocks and roundings may differ.
 pub(super) const TOLERANCE_S: u64 = 2;
 
-/// What is wrong, with what was expected and what came.
+/// A kind of trouble, with a word on what was expected and what came.
 pub type Wrong = (Trouble, String);
 
 /// Judges one reply.
 #[derive(Debug)]
 pub struct Judge {
     expected: Body,
-    /// What undoes the coding of the body, if it has one.
+    /// Undoes the coding of the body, if it has one.
     reader: Option<Box<Reader>>,
     at: u64,
     end: u64,
@@ -49,7 +49,7 @@ pub struct Findings {
     pub served: Served,
     /// The first thing that was wrong, with what was expected and what came.
     pub wrong: Option<(Trouble, String)>,
-    /// What breaks a rule although nothing that came is wrong.
+    /// A rule that is broken although nothing that came is wrong.
     pub remark: Option<Remark>,
     /// The signed echo of the origin.
     pub echo: Option<Echo>,
@@ -72,7 +72,7 @@ impl Remark {
         }
     }
 
-    /// What was found.
+    /// Says how the rule is broken.
     pub fn detail(self) -> String {
         match self {
             Self::MissingAge(age) => format!("a hit that is {age} s old says no Age (RFC 9111 section 4)"),
@@ -100,13 +100,13 @@ pub struct Case<'a> {
     pub law: &'a Law,
     /// What was asked.
     pub wish: &'a Wish,
-    /// What origins did.
+    /// The journal of the origins.
     pub journal: &'a Journal,
     /// Whether the cache is a gateway: the origin of what it sends (RFC 9110 section 3.7).
     pub gateway: bool,
     /// The name of the transaction.
     pub xact: Xact,
-    /// What origins did for it, as far as that is known.
+    /// The origins' answers to it, as far as they are known.
     pub deeds: Option<Deeds>,
     /// Whether nobody else can have brought the object into the cache.
     pub first: bool,

@@ -1,4 +1,4 @@
-//! What the fields of a reply must say: the law knows what the origin wrote, and the echo says when. A field may differ
+//! The fields of a reply, and what they must say: the law knows what the origin wrote, and the echo says when. A field may differ
 //! only where an RFC lets a cache, or a gateway as the origin of what it sends (RFC 9110 section 3.7), change it.
 
 use super::Kindred;
@@ -28,7 +28,7 @@ impl Labels<'_> {
         self.object().or_else(|| self.coding()).or_else(|| self.described()).or_else(|| self.time())
     }
 
-    /// What breaks a rule and makes nothing wrong.
+    /// A rule that is broken and makes nothing wrong.
     pub fn remark(&self) -> Option<Remark> {
         if self.served == Served::Miss || self.head.fields.contains("Age") {
             return None;

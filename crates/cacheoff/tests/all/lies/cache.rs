@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the cache does wrong.
+/// A thing that the cache does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// Nothing.
@@ -100,7 +100,7 @@ pub enum Lie {
     ValidatesAlways,
 }
 
-/// What it does that others do not, and may do.
+/// A thing that it does, that others do not, and that it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
     /// Nothing.
@@ -238,7 +238,7 @@ fn serve(mut client: TcpStream, manner: Manner, store: &Mutex<Store>, asked: &At
     client.write_all(&written(&request, reply, manner))
 }
 
-/// What is wrong with every reply.
+/// Makes every reply wrong, if the lie does.
 fn spoil_reply(mut reply: Message, lie: Lie) -> Message {
     match lie {
         Lie::InventsTotals if reply.get("Content-Range").is_some() => {
@@ -370,7 +370,7 @@ fn answer(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result
     Ok(cut_part(request, compress(request, fresh, habit), habit))
 }
 
-/// What a stored answer is found by: the URL and the fields that it varies by.
+/// The key that a stored answer is found by: the URL and the fields that it varies by.
 fn key_of(request: &Message, lie: Lie, store: &Store) -> String {
     let by_cookie = store.by_cookie.contains(request.url()) || lie == Lie::KeepsPrivate;
     let field = |name: &str, counts: bool| request.get(name).filter(|_| counts).unwrap_or_default();
@@ -469,7 +469,7 @@ fn cut_part(request: &Message, mut whole: Message, habit: Habit) -> Message {
     whole
 }
 
-/// What lives for less than a day is not worth a place in this store, but where its origin says for how long.
+/// Whether an answer lives for less than a day: it is not worth a place in this store, but where its origin says for how long.
 fn expires_soon(reply: &Message) -> bool {
     if reply.get("Cache-Control").is_some_and(|value| value.contains("max-age")) {
         return false;

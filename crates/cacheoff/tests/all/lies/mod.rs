@@ -123,7 +123,7 @@ fn caught_with(lie: Lie, content: Content, length: Duration, expected: Trouble, 
     assert!(seen.errors.exhibits.iter().all(|exhibit| !exhibit.detail.is_empty()));
 }
 
-/// What is said of the cache: that a machine is too slow for the rate is not.
+/// Troubles that say something of the cache; that a machine is too slow for the rate says nothing.
 fn held_against(seen: &Interval) -> u64 {
     let slow = [Trouble::GaveUp, Trouble::Timeout];
     seen.errors.counts.iter().filter(|(trouble, _)| !slow.contains(trouble)).map(|(_, count)| count).sum()
