@@ -75,20 +75,23 @@ struct Open {
     text: String,
 }
 
+/// A port that is free, below those that the kernel gives to others meanwhile.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let is_free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    (first..32_000).find(is_free).unwrap()
 }
 
 impl Open {
     fn start(folder: &std::path::Path, more: &str) -> Open {
-        let (port, admin) = (free_port(), free_port());
         let store = folder.join("store").display().to_string();
         let text = format!(
-            "store = \"{store}\"\nadmin = \"127.0.0.1:{admin}\"\nadmin_token = \"correct horse\"\nworkers = 2\n\
-             [[listen]]\naddress = \"0.0.0.0:{port}\"\n{more}"
+            "store = \"{store}\"\nadmin = \"127.0.0.1:0\"\nadmin_token = \"correct horse\"\nworkers = 2\n\
+             [[listen]]\naddress = \"0.0.0.0:0\"\n{more}"
         );
         let steered = Steered::start(folder, &text);
-        let (proxy, admin) = (([127, 0, 0, 1], port).into(), ([127, 0, 0, 1], admin).into());
+        let proxy = ([127, 0, 0, 1], steered.server.addresses()[0].port()).into();
+        let admin = steered.server.admin().unwrap();
         Open { steered, proxy, admin, text }
     }
 }
