@@ -1,4 +1,4 @@
-//! Rules: what is done with a request, decided before anything is looked up. A rule reads [`Facts`] and nothing else; the facts
+//! Rules: what is done with a request, decided before anything is looked up. A rule reads `Facts` and nothing else; the facts
 //! note which of them were read, and a [`JudgeMemo`] holds for a later request only where all of these are the same.
 
 mod ask;
