@@ -1,5 +1,5 @@
-//! What goes on after a broken invariant. A request that meets one is answered 500 (`exchange`); what lasts as long as the
-//! server (its clock, its listeners, its threads) begins anew and is counted: `larder_thread_restarts_total`.
+//! Panics are caught here. A request that panics is answered 500 (`exchange`); the tasks and threads that last as long as the
+//! server (its clock, its listeners) are restarted, and `larder_thread_restarts_total` counts that.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -88,7 +88,7 @@ pub enum Ended {
     Open,
 }
 
-/// What was seen of a step on both sides of the proxy.
+/// The messages of a step on both sides of the proxy.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Which step it is, from 1.

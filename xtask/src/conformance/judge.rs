@@ -20,7 +20,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What was seen, where that needs a word.
+    /// A word about the observation, where it needs one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Outcome::Passed | Outcome::Yes => None,

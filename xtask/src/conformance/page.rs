@@ -106,9 +106,9 @@ fn of_set(page: &mut String, set: &Set, all: &[Results]) {
     }
 }
 
-/// What was seen where something failed.
+/// The observations of failed cases, cache by cache.
 fn reasons(page: &mut String, sets: &[Set], all: &[Results]) {
-    line(page, "## What was seen\n");
+    line(page, "## Observations of failed cases\n");
     for results in all {
         line(page, &format!("### {}\n", results.version));
         let mut is_clean = true;

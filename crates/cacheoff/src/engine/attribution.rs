@@ -23,7 +23,7 @@ pub(super) struct Moment<'a> {
 pub(super) struct Attributed<'a> {
     /// Its figures; `None` if it was never whole, so that neither its time nor its size says anything.
     pub reply: Option<Reply>,
-    /// What is held against the cache, if anything.
+    /// The lie or fault that the reply shows, if any.
     pub wrong: Option<&'a Wrong>,
     /// Bytes that the origin sent again although a cache could have kept them.
     pub bytes_again: u64,
