@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,12 +10,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Settings;
+use super::log;
 use super::purges::Purge;
 use super::queue::{Queue, Taken, Task};
 use super::readers::Reads;
 use super::recovery::Recovery;
 use super::removal::{NotDurable, Share};
-use super::segment_reader::SegmentReader;
+use super::segment_reader::{SegmentReader, count};
 use super::segment_writer::SegmentWriter;
 
 /// One folder at work.
@@ -30,7 +32,13 @@ const RECOVERY_THREADS: usize = 2;
 
 impl Folder {
     /// Starts the threads; the first thing that the writer does is to recover.
-    pub(super) fn start(recovery: Recovery, number: usize, settings: &Settings) -> io::Result<Folder> {
+    /// `next_rule` is the number that the next invalidation rule of the store is to have.
+    pub(super) fn start(
+        recovery: Recovery,
+        number: usize,
+        settings: &Settings,
+        next_rule: &Arc<Mutex<u64>>,
+    ) -> io::Result<Folder> {
         let folder = Folder {
             reader: Arc::clone(recovery.reader()),
             queue: Arc::new(Queue::new(settings.queue_bytes_max)),
@@ -42,21 +50,11 @@ impl Folder {
             folder.spawn(format!("read-{number}-{thread}"), move || reads.serve(&reader))?;
         }
         let (queue, reads) = (Arc::clone(&folder.queue), Arc::clone(&folder.reads));
-        let reader = Arc::clone(&folder.reader);
+        let next_rule = Arc::clone(next_rule);
         let sync_every = Duration::from_secs(settings.sync_seconds);
         folder.spawn(format!("write-{number}"), move || {
-            let closing = Closing { queue: &queue, reads: &reads, reader: &reader };
-            let writer = recovery.run(RECOVERY_THREADS, || reads.look_again());
-            WriterThread {
-                writer,
-                queue: &queue,
-                held_bytes: 0,
-                synced: Instant::now(),
-                forgotten: Vec::new(),
-                purges: Vec::new(),
-            }
-            .work(sync_every);
-            drop(closing);
+            write(recovery, &queue, &reads, &next_rule, sync_every);
+            queue.abandon();
         })?;
         Ok(folder)
     }
@@ -83,24 +81,53 @@ impl Drop for Folder {
     }
 }
 
-/// However the writer ends, nobody waits for it after that. One that met a broken invariant is not begun anew: what it
-/// would write behind it could be wrong. Its folder counts as failed until the next start reads it anew.
-struct Closing<'a> {
-    queue: &'a Queue,
-    reads: &'a Reads,
-    reader: &'a SegmentReader,
-}
+/// How often a writer that met a broken invariant is begun anew before its folder is taken out of service.
+const WRITER_RESTARTS_MAX: u64 = 8;
 
-impl Drop for Closing<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.reader.lose_writer();
-            // Nobody would read the rest of the index.
-            if self.reader.recovering() {
-                self.reads.close();
+/// The work of the writer thread until the store closes.
+///
+/// A writer that meets a broken invariant is not trusted any more. What it had taken from the queue is refused, and the folder is
+/// read anew from its files, as at a start of the program: index and segments come from the same recovery that a power cut leaves
+/// to do. After [`WRITER_RESTARTS_MAX`] times, or when the files can't be opened, the folder is out of service until the next start.
+fn write(recovery: Recovery, queue: &Queue, reads: &Reads, next_rule: &Mutex<u64>, sync_every: Duration) {
+    let (reader, settings) = (Arc::clone(recovery.reader()), recovery.settings);
+    let mut recovery = Some(recovery);
+    for _ in 0..=WRITER_RESTARTS_MAX {
+        let attempt = AssertUnwindSafe(|| {
+            let recovery = match recovery.take() {
+                Some(recovery) => recovery,
+                None => {
+                    let mut next_rule = next_rule.lock();
+                    let recovery = log::reopen(&reader, settings, *next_rule)?;
+                    *next_rule = recovery.numbers().rule;
+                    recovery
+                }
+            };
+            let writer = recovery.run(RECOVERY_THREADS, || reads.look_again());
+            WriterThread {
+                writer,
+                queue,
+                held_bytes: 0,
+                synced: Instant::now(),
+                forgotten: Vec::new(),
+                purges: Vec::new(),
+            }
+            .work(sync_every);
+            io::Result::Ok(())
+        });
+        match catch_unwind(attempt) {
+            Ok(Ok(())) => return,
+            Ok(Err(_)) => break,
+            Err(_) => {
+                count(&reader.counters.writer_restarts, 1);
+                queue.forget_taken();
             }
         }
-        self.queue.abandon();
+    }
+    reader.lose_writer();
+    // Nobody would read the rest of the index.
+    if reader.recovering() {
+        reads.close();
     }
 }
 

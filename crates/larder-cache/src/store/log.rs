@@ -233,7 +233,33 @@ fn take_over(
     for file in names.iter().filter_map(|name| file_number(name)).filter(|file| *file < geometry.files()) {
         file_segments[file as usize] = cut_file(&reader, file)?;
     }
-    let numbers = match Numbers::take(&*reader.medium, &names)? {
+    prepare(reader, settings, &names, file_segments, 0)
+}
+
+/// Prepares the recovery of a folder whose writer met a broken invariant, as a start of the program does: the files are
+/// believed, and nothing that the writer held in memory. `next_rule` is the number that the next invalidation rule is to have;
+/// it must not be given to anybody meanwhile. The numbers of the recovery say which one is next afterwards.
+pub(super) fn reopen(reader: &Arc<SegmentReader>, settings: LogSettings, next_rule: u64) -> io::Result<Recovery> {
+    reader.forget_index();
+    let names = reader.medium.list()?;
+    let mut file_segments = Vec::new();
+    for file in 0..reader.geometry.files() {
+        let bytes = reader.file(file).map_or(Ok(0), |open| open.len())?;
+        file_segments.push((bytes / reader.geometry.segment_bytes) as u32);
+    }
+    // A part of the purge log that is lost voids everything by a rule, which is in force when this returns.
+    prepare(Arc::clone(reader), settings, &names, file_segments, next_rule).map(|(recovery, _)| recovery)
+}
+
+/// Takes numbers for what will be written, and reads the purge log.
+fn prepare(
+    reader: Arc<SegmentReader>,
+    settings: LogSettings,
+    names: &[String],
+    file_segments: Vec<u32>,
+    next_rule: u64,
+) -> io::Result<(Recovery, Option<Lost>)> {
+    let numbers = match Numbers::take(&*reader.medium, names)? {
         Some(numbers) => numbers,
         None => {
             let lives = survey(&reader, &file_segments, 1).lives;
@@ -246,13 +272,14 @@ fn take_over(
             given.take_above(&*reader.medium)?
         }
     };
+    let first_rule = numbers.rule.max(next_rule);
     let mut tombstones = Tombstones::default();
     let wanted = if file_segments.iter().any(|segments| *segments > 0) { Wanted::Yes } else { Wanted::No };
-    let (purge_log, lost) = PurgeLog::open(Arc::clone(&reader.medium), wanted, numbers.rule, |purge| match purge {
+    let (purge_log, lost) = PurgeLog::open(Arc::clone(&reader.medium), wanted, first_rule, |purge| match purge {
         Purge::Rule(rule) => reader.rules.add(&rule),
         Purge::Tombstone(each) => tombstones.add(&each),
     })?;
-    let doubt_rule = numbers.rule.max(reader.rules.current_epoch() + 1);
+    let doubt_rule = first_rule.max(reader.rules.current_epoch() + 1);
     let numbers = Numbers { rule: doubt_rule + 1, ..numbers };
     Ok((Recovery { reader, settings, numbers, file_segments, purge_log, tombstones, doubt_rule }, lost))
 }

@@ -287,6 +287,8 @@ pub struct Stats {
     pub read_errors: u64,
     /// How often a reader thread met a broken invariant and went on.
     pub reader_restarts: u64,
+    /// How often a writer thread met a broken invariant and read its folder anew.
+    pub writer_restarts: u64,
     /// Writes that failed.
     pub write_errors: u64,
     /// Bytes of damaged stores that were set aside; they count in the budget.
@@ -306,7 +308,7 @@ pub struct Store {
     notices: Vec<(PathBuf, Notice)>,
     next_id: AtomicU64,
     /// The number of the next rule; held while one is put in force, so that they are so in order.
-    next_rule: Mutex<u64>,
+    next_rule: Arc<Mutex<u64>>,
     sketch: Sketch,
     spares: Arc<Spares>,
     reads_cached: AtomicU64,
@@ -341,25 +343,31 @@ impl Store {
         if folders.is_empty() {
             return Err(OpenFault::Settings("the disk store has no folder: name one with --store"));
         }
+        let take = |place: &PathBuf| match Files::take(place) {
+            Ok(files) => Ok((place.clone(), Arc::new(files) as Arc<dyn Medium>)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(OpenFault::Busy(place.clone())),
+            Err(error) => Err(OpenFault::Io(place.clone(), error)),
+        };
+        Store::open_media(&folders.iter().map(take).collect::<Result<Vec<_>, _>>()?, settings)
+    }
+
+    /// [`Store::open`] for folders of any kind, each with the name for messages.
+    #[doc(hidden)]
+    pub fn open_media(media: &[(PathBuf, Arc<dyn Medium>)], settings: &Settings) -> Result<Arc<Store>, OpenFault> {
         let (mut recoveries, mut notices) = (Vec::new(), Vec::new());
-        for place in folders {
-            let files = Files::take(place).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => OpenFault::Busy(place.clone()),
-                _ => OpenFault::Io(place.clone(), error),
-            })?;
-            let medium: Arc<dyn Medium> = Arc::new(files);
-            let opened = log::open(medium, settings.log_settings(), place)?;
+        for (place, medium) in media {
+            let opened = log::open(Arc::clone(medium), settings.log_settings(), place)?;
             notices.extend(opened.notices.into_iter().map(|notice| (place.clone(), notice)));
             recoveries.push(opened.recovery);
         }
         let numbers = recoveries.iter().map(|each| each.numbers()).fold(Default::default(), superblock::Numbers::max);
         let next_rules = recoveries.iter().map(|each| each.reader().rules.next_number());
-        let next_rule = next_rules.fold(numbers.rule, u64::max);
+        let next_rule = Arc::new(Mutex::new(next_rules.fold(numbers.rule, u64::max)));
         let mut started = Vec::new();
-        for (number, (mut recovery, place)) in recoveries.into_iter().zip(folders).enumerate() {
+        for (number, (mut recovery, (place, _))) in recoveries.into_iter().zip(media).enumerate() {
             let wrong = |error| OpenFault::Io(place.clone(), error);
             recovery.raise_numbers(numbers).map_err(wrong)?;
-            started.push(Folder::start(recovery, number, settings).map_err(wrong)?);
+            started.push(Folder::start(recovery, number, settings, &next_rule).map_err(wrong)?);
         }
         let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).clamp(SPARES_MIN, SPARES_MAX);
         let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;
@@ -367,7 +375,7 @@ impl Store {
             folders: started,
             notices,
             next_id: AtomicU64::new(numbers.id),
-            next_rule: Mutex::new(next_rule),
+            next_rule,
             sketch: Sketch::new(sketched as usize),
             spares: Spares::new(spares as usize),
             reads_cached: AtomicU64::new(0),

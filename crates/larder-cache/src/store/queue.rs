@@ -196,6 +196,15 @@ impl Queue {
         }
     }
 
+    /// The writer lost the tasks that it had taken: the bytes are those of the tasks that still wait.
+    pub(super) fn forget_taken(&self) {
+        let mut inner = self.inner.lock();
+        self.bytes.store(inner.tasks.iter().map(Task::bytes).sum(), Ordering::Relaxed);
+        let wakers = std::mem::take(&mut inner.wakers);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
     /// Lets nothing in any more; what is in stays to be done.
     pub(super) fn close(&self) {
         let mut inner = self.inner.lock();

@@ -120,6 +120,7 @@ pub struct Counters {
     pub bad_records: AtomicU64,
     pub read_errors: AtomicU64,
     pub reader_restarts: AtomicU64,
+    pub writer_restarts: AtomicU64,
     pub write_errors: AtomicU64,
     pub aside_bytes: AtomicU64,
 }
@@ -513,7 +514,16 @@ impl SegmentReader {
         }
     }
 
-    /// Its writer is gone: nothing more is kept here.
+    /// Empties the index for a recovery that follows: until that has read a record again, look-ups wait for it.
+    pub(super) fn forget_index(&self) {
+        self.set_recovered_from(u64::MAX);
+        for segment in 0..self.geometry.segments {
+            self.set_sequence(segment, 0);
+        }
+        self.remove_segments(|_| true);
+    }
+
+    /// The folder has no writer any more: nothing is written to it until the next start.
     pub(super) fn lose_writer(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
@@ -544,6 +554,7 @@ impl SegmentReader {
         stats.bad_records += of(&counters.bad_records);
         stats.read_errors += of(&counters.read_errors);
         stats.reader_restarts += of(&counters.reader_restarts);
+        stats.writer_restarts += of(&counters.writer_restarts);
         stats.write_errors += of(&counters.write_errors);
         stats.aside_bytes += of(&counters.aside_bytes);
         let healthy = u64::from(self.healthy());

@@ -32,6 +32,8 @@ struct State {
     bytes_max: u64,
     power_off_at: Option<u64>,
     fault: Option<Fault>,
+    /// From this operation on so many panic.
+    panics: (u64, u64),
     read_fault: Option<Fault>,
     reads: u64,
     sync_takes: Duration,
@@ -83,6 +85,7 @@ impl SimDevice {
             bytes_max: 0,
             power_off_at: None,
             fault: None,
+            panics: (0, 0),
             read_fault: None,
             reads: 0,
             sync_takes: Duration::ZERO,
@@ -119,6 +122,7 @@ impl SimDevice {
             bytes_max,
             power_off_at: None,
             fault: None,
+            panics: (0, 0),
             read_fault: None,
             reads: 0,
             sync_takes: Duration::ZERO,
@@ -142,6 +146,12 @@ impl SimDevice {
     pub fn fail_after(&self, operations: u64, kind: io::ErrorKind, times: u64) {
         let mut state = self.state.lock();
         state.fault = Some(Fault { from: state.operations + operations, times, kind });
+    }
+
+    /// So many more operations are done, then some panic with nothing done, as a broken invariant of the caller would.
+    pub fn panic_after(&self, operations: u64, times: u64) {
+        let mut state = self.state.lock();
+        state.panics = (state.operations + operations, times);
     }
 
     /// [`SimDevice::fail_after`] for reads.
@@ -209,6 +219,11 @@ impl State {
         self.operations += 1;
         if self.is_off() {
             return (Done::Begun, Err(io::Error::other("the power is off")));
+        }
+        let (from, times) = self.panics;
+        if self.operations > from && times > 0 {
+            self.panics = (from, times - 1);
+            panic!("a broken invariant, on purpose");
         }
         match fault_now(&mut self.fault, self.operations) {
             Some(kind) => (Done::Part, Err(kind.into())),

@@ -217,7 +217,10 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled(
                 "thread",
                 "disk",
-                admin.common.cache.disk().map_or(0, |disk| disk.stats().reader_restarts),
+                admin.common.cache.disk().map_or(0, |disk| {
+                    let stats = disk.stats();
+                    stats.reader_restarts + stats.writer_restarts
+                }),
             );
         },
     ),
