@@ -258,6 +258,11 @@ impl Reader {
         self.disk.as_ref().is_some_and(|disk| disk.gathers)
     }
 
+    /// The bytes that it gave last came from disk.
+    pub fn reads_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
     /// The body was still on its way, or not whole, when this reader was made.
     pub fn began_incomplete(&self) -> bool {
         self.slot.is_some()

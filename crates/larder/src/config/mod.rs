@@ -408,7 +408,7 @@ pub struct Limits {
     pub connections_per_client_max: Option<usize>,
     /// What all heads that are not whole hold together.
     pub heads_bytes_max: usize,
-    /// What the kernel may hold of a long answer beyond what is on its way.
+    /// The bytes of a long answer from disk that may wait in the kernel to be sent; half of that for others.
     pub unsent_bytes_max: u32,
     /// Requests that wait for a connection to one origin; further ones are answered 503.
     pub waiting_per_origin_max: usize,
@@ -430,7 +430,7 @@ impl Default for Limits {
             connections_max: 10_000,
             connections_per_client_max: Some(2_500),
             heads_bytes_max: 8_000_000,
-            unsent_bytes_max: 512 << 10,
+            unsent_bytes_max: 1 << 20,
             waiting_per_origin_max: 1_024,
             origin_share_percent: 50,
             upload_bytes_per_second_min: 100,

@@ -144,10 +144,10 @@ pub static SETTINGS: &[Setting<Config>] = &[
         write: |c, text| {
             let bytes = units::parse_size(text).and_then(|bytes| u32::try_from(bytes).ok());
             c.limits.unsent_bytes_max = bytes.unwrap_or(c.limits.unsent_bytes_max);
-            bytes.is_some_and(|bytes| bytes >= 16 * 1024)
+            bytes.is_some_and(|bytes| bytes >= 32 * 1024)
         },
     })
-    .about("How much of an answer longer than 256 KiB may wait in the kernel for its turn on one connection, beyond what is on its way to the client (`TCP_NOTSENT_LOWAT`): what a client that reads nothing pins. At least 16 KiB."),
+    .about("How much of an answer from disk longer than 256 KiB may wait in the kernel for its turn on one connection, beyond what is on its way to the client (`TCP_NOTSENT_LOWAT`): what a client that reads nothing pins. Half of it for an answer from memory or from an origin. At least 32 KiB."),
     Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
         .between(0, 10_000_000)
         .at_restart()

@@ -349,9 +349,7 @@ async fn send_range<S: ClientStream>(
     record: &mut Record,
 ) -> Result<(), Broke> {
     let (mut at, mut step) = (range.start, READ_BYTES);
-    if range.end - range.start > WHOLE_BYTES_MAX {
-        stream.expect_long_body();
-    }
+    let mut is_announced = range.end - range.start <= WHOLE_BYTES_MAX;
     let mut pieces = stream.env().pieces.take();
     while at < range.end {
         let wanted = at..range.end.min(at.saturating_add(step));
@@ -361,6 +359,10 @@ async fn send_range<S: ClientStream>(
             Ok(read) => read,
             Err(broke) => return Err(broke),
         };
+        if !is_announced {
+            stream.expect_long_body(if source.reader.reads_disk() { Tier::Disk } else { Tier::Memory });
+            is_announced = true;
+        }
         stream.send(pieces.drain(..));
         stream.env().common.cache.make_room();
         at += read;

@@ -7,6 +7,7 @@ use crate::record::{Id, Outcome};
 use crate::request_body::Piece;
 use crate::socket::OtherSide;
 use bytes::Bytes;
+use larder_cache::cache::Tier;
 use larder_cache::head::StoredHead;
 use larder_wire::{Fault, Fields, Host, ResponseHead};
 use std::io;
@@ -58,8 +59,9 @@ pub trait ClientStream {
     /// Ends an answer that can't be completed, so that the client sees that it is incomplete (RFC 9112 section 8).
     fn break_off(&mut self);
 
-    /// Announces a body that the client may take slowly: the kernel then holds at most `limits.unsent_bytes_max` of it.
-    fn expect_long_body(&mut self);
+    /// Announces a body that the client may take slowly: the kernel then holds at most `limits.unsent_bytes_max` of it that are
+    /// not sent yet, and half of that where the body comes from memory.
+    fn expect_long_body(&mut self, tier: Tier);
 
     /// The number of bytes that wait to be written.
     fn unwritten_bytes(&self) -> usize;
