@@ -9,8 +9,42 @@ pub fn now() -> Stamp {
     Stamp(wall().as_secs())
 }
 
+/// The monotonic clock.
+#[cfg(not(test))]
+#[inline]
+pub fn instant() -> Instant {
+    Instant::now()
+}
+
+/// The monotonic clock. In a simulation it is that of the runtime, which stands still while there is something to do.
+#[cfg(test)]
+pub fn instant() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+#[cfg(test)]
+thread_local! {
+    static SIMULATED: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+}
+
+/// From now on this thread's wall clock follows the monotonic one, beginning with this time; with `None` it is the real one again.
+#[cfg(test)]
+pub fn simulate(wall: Option<Duration>) {
+    SIMULATED.set(wall.map(|wall| (instant(), wall)));
+}
+
+/// Has the wall clock of a simulation jump forward.
+#[cfg(test)]
+pub fn jump(by: Duration) {
+    SIMULATED.set(SIMULATED.get().map(|(since, wall)| (since, wall + by)));
+}
+
 /// The wall clock as time since 1970, for log lines.
 pub fn wall() -> Duration {
+    #[cfg(test)]
+    if let Some((since, wall)) = SIMULATED.get() {
+        return wall + instant().saturating_duration_since(since);
+    }
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -50,13 +84,13 @@ impl Carried {
     pub fn begins(&self) -> Instant {
         match self.row.get() {
             Row::Since(Some(end)) => end,
-            Row::Since(None) | Row::None => Instant::now(),
+            Row::Since(None) | Row::None => instant(),
         }
     }
 
     /// The moment when one ends.
     pub fn ends(&self) -> Instant {
-        let now = Instant::now();
+        let now = instant();
         if let Row::Since(_) = self.row.get() {
             self.row.set(Row::Since(Some(now)));
         }

@@ -52,7 +52,8 @@ pub async fn accept(space: Rc<Workspace>, socket: TcpListener, mut listener: Arc
     }
 }
 
-fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, address: SocketAddr) {
+/// Begins to serve a connection that was accepted, or refuses it.
+pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, address: SocketAddr) {
     let env = &space.env;
     env.tally.connections.add(1);
     let (permit, full) = ConnectionPermit::take(&space.connections, env, address.ip());

@@ -198,7 +198,8 @@ fn open_log(config: &Config) -> Result<(AccessLog, JoinHandle<()>), StartError> 
     AccessLog::open(config.log.as_ref()).map_err(|error| StartError::File(path, error))
 }
 
-fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {
+/// The settings of connections to origins, of one worker.
+pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {
     let (limits, timeouts, settings) = (&config.limits, &config.timeouts, &config.upstream);
     upstream::Settings {
         connect_timeout: timeouts.connect,

@@ -1,6 +1,8 @@
 //! A client's TCP socket that joins the runtime's poll only when it has to wait. A client whose one request is here by
 //! the time its connection is accepted is read from, answered and closed without ever being registered.
 
+#[cfg(test)]
+use crate::in_memory::{MemoryStream, Readiness};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, acceptfrom_with, recv, send, sendmsg};
 use socket2::SockRef;
@@ -75,12 +77,39 @@ enum State {
     Polled(TcpStream),
     /// Could not join the poll, which closed it.
     Lost,
+    /// A stream of the simulation.
+    #[cfg(test)]
+    Memory(MemoryStream),
 }
 
 impl Socket {
     /// A socket that was just accepted and does not block.
     pub fn accepted(stream: std::net::TcpStream) -> Socket {
         Socket(State::Free(stream, 0))
+    }
+
+    /// A simulated client.
+    #[cfg(test)]
+    pub fn simulated(stream: MemoryStream) -> Socket {
+        Socket(State::Memory(stream))
+    }
+
+    /// Reports a simulated client to `readiness` when it becomes readable; false for a real one.
+    #[cfg(test)]
+    pub fn watch(&self, readiness: &Readiness, number: usize) -> bool {
+        match &self.0 {
+            State::Memory(stream) => stream.watch(readiness, number),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Ends [`Socket::watch`].
+    #[cfg(test)]
+    pub fn unwatch(&self) {
+        if let State::Memory(stream) = &self.0 {
+            stream.unwatch();
+        }
     }
 
     /// Small writes leave at once (`TCP_NODELAY`).
@@ -90,6 +119,8 @@ impl Socket {
             State::Free(stream, _) => stream.set_nodelay(true),
             State::Polled(stream) => stream.set_nodelay(true),
             State::Lost => Ok(()),
+            #[cfg(test)]
+            State::Memory(_) => Ok(()),
         };
     }
 
@@ -101,11 +132,17 @@ impl Socket {
             State::Free(stream, _) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
             State::Polled(stream) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
             State::Lost => Ok(()),
+            #[cfg(test)]
+            State::Memory(_) => Ok(()),
         };
     }
 
     /// It has not joined the poll, and can be read from and written to without it.
     pub fn is_free(&self) -> bool {
+        #[cfg(test)]
+        if let State::Memory(stream) = &self.0 {
+            return !stream.has_waited();
+        }
         matches!(self.0, State::Free(..))
     }
 
@@ -121,6 +158,8 @@ impl Socket {
         match &self.0 {
             State::Free(stream, _) => Ok(stream.as_fd()),
             State::Polled(_) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
+            #[cfg(test)]
+            State::Memory(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -130,11 +169,21 @@ impl Socket {
             State::Free(stream, _) => Ok(stream.as_fd()),
             State::Polled(stream) => Ok(stream.as_fd()),
             State::Lost => Err(io::ErrorKind::NotConnected.into()),
+            #[cfg(test)]
+            State::Memory(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// What the other side did, whether what it sent before was read or not.
     pub fn other_side(&self) -> OtherSide {
+        #[cfg(test)]
+        if let State::Memory(stream) = &self.0 {
+            return match stream.other_side() {
+                (_, true) => OtherSide::Closed,
+                (true, false) => OtherSide::HalfClosed,
+                (false, false) => OtherSide::Open,
+            };
+        }
         let Ok(socket) = self.descriptor() else { return OtherSide::Closed };
         let mut asked = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
         match poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
@@ -150,11 +199,19 @@ impl Socket {
 
     /// Reads what is here without a wait: `WouldBlock` where there is nothing.
     pub fn read_now(&self, room: &mut [u8]) -> io::Result<usize> {
+        #[cfg(test)]
+        if let State::Memory(stream) = &self.0 {
+            return stream.read_now(room);
+        }
         Ok(recv(self.free()?, room, RecvFlags::empty())?.1)
     }
 
     /// Writes as much as there is room for.
     pub fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[cfg(test)]
+        if let State::Memory(stream) = &self.0 {
+            return stream.write_now(slices);
+        }
         match slices {
             [one] => send_one(self.free()?, one),
             _ => send_all(self.free()?, slices),
@@ -168,6 +225,11 @@ impl Socket {
             State::Free(stream, _) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
             State::Polled(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
             State::Lost => Ok(()),
+            #[cfg(test)]
+            State::Memory(stream) => {
+                stream.end_by_reset();
+                Ok(())
+            }
         };
     }
 
@@ -181,6 +243,8 @@ impl Socket {
         match &mut self.0 {
             State::Polled(stream) => Ok(stream),
             State::Free(..) | State::Lost => Err(io::ErrorKind::NotConnected.into()),
+            #[cfg(test)]
+            State::Memory(_) => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
@@ -248,6 +312,10 @@ fn send_all(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
 
 impl AsyncRead for Socket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        #[cfg(test)]
+        if let State::Memory(stream) = &mut self.0 {
+            return Pin::new(stream).poll_read(cx, buf);
+        }
         // A second read is for another request, which most often is not here yet.
         if let Some(read) = freely(&mut self.0, 1, |stream| receive(stream, buf)) {
             return Poll::Ready(read.map(drop));
@@ -264,6 +332,10 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        #[cfg(test)]
+        if let State::Memory(stream) = &mut self.0 {
+            return Pin::new(stream).poll_write(cx, bytes);
+        }
         if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| send_one(stream, bytes)) {
             return Poll::Ready(written);
         }
@@ -275,6 +347,10 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        #[cfg(test)]
+        if let State::Memory(stream) = &mut self.0 {
+            return Pin::new(stream).poll_write_vectored(cx, slices);
+        }
         if let Some(written) = freely(&mut self.0, FREE_CALLS_MAX, |stream| send_all(stream, slices)) {
             return Poll::Ready(written);
         }
@@ -295,6 +371,8 @@ impl AsyncWrite for Socket {
             State::Free(stream, _) => Poll::Ready(stream.shutdown(Shutdown::Write)),
             State::Polled(stream) => Pin::new(stream).poll_shutdown(cx),
             State::Lost => Poll::Ready(Ok(())),
+            #[cfg(test)]
+            State::Memory(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

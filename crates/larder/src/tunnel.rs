@@ -128,7 +128,7 @@ impl Opening<'_> {
         let reach = self.env.reach(Some(peer.listener.asker));
         match self.env.upstreams.tunnel(&host, port, &reach).await {
             Ok(origin) => {
-                let (client, origin) = ((Wire::Client(stream), first), (Wire::Tcp(origin), BytesMut::new()));
+                let (client, origin) = ((Wire::Client(stream), first), (origin, BytesMut::new()));
                 splice(self.env, client, origin, record).await;
             }
             Err(fault) => {
@@ -175,6 +175,7 @@ pub async fn splice(
         }
     };
     let whole = tokio::select! {
+        biased;
         whole = both(env, up, back) => whole,
         _ = watch => false,
     };
@@ -191,6 +192,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 async fn both(env: &Env, up: impl Future<Output = io::Result<()>>, back: impl Future<Output = io::Result<()>>) -> bool {
     let (mut up, mut back) = (pin!(up), pin!(back));
     tokio::select! {
+        biased;
         done = &mut up => other(env, &done, back).await,
         done = &mut back => other(env, &done, up).await,
     }

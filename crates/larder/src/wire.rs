@@ -1,5 +1,7 @@
 //! A byte stream to a peer, whatever carries it: TCP, a Unix socket, or TLS over TCP.
 
+#[cfg(test)]
+use crate::in_memory::MemoryStream;
 use crate::socket::Socket;
 use std::io;
 use std::pin::Pin;
@@ -19,6 +21,9 @@ pub enum Wire {
     TlsServer(Box<tokio_rustls::server::TlsStream<Rewound>>),
     /// TLS, we are the client.
     TlsClient(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+    /// Clear text to a simulated origin.
+    #[cfg(test)]
+    Memory(MemoryStream),
 }
 
 /// A TCP stream of which some bytes were read already (a ClientHello that was looked at, or what came
@@ -87,6 +92,8 @@ macro_rules! each {
             Wire::Unix($stream) => $call,
             Wire::TlsServer($stream) => $call,
             Wire::TlsClient($stream) => $call,
+            #[cfg(test)]
+            Wire::Memory($stream) => $call,
         }
     };
 }
@@ -134,6 +141,14 @@ impl Wire {
 
     /// Closing needs no farewell of its own.
     pub fn tls_is_off(&self) -> bool {
-        matches!(self, Wire::Tcp(_) | Wire::Client(_) | Wire::Unix(_))
+        !matches!(self, Wire::TlsServer(_) | Wire::TlsClient(_))
+    }
+
+    /// The connection that TLS to an origin begins on.
+    pub fn into_tcp(self) -> io::Result<TcpStream> {
+        match self {
+            Wire::Tcp(stream) => Ok(stream),
+            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "TLS to an origin runs on TCP")),
+        }
     }
 }

@@ -59,7 +59,24 @@ impl Worker {
         self.env.common.gather(&self.env.tally);
     }
 
-    async fn serve(self: Rc<Worker>, listeners: Vec<(TcpListener, Arc<Listener>)>, mut commands: Receiver<Command>) {
+    /// The context of the worker.
+    #[cfg(test)]
+    pub fn env(&self) -> &Rc<Env> {
+        &self.env
+    }
+
+    /// The state of the worker's connections.
+    #[cfg(test)]
+    pub fn space(&self) -> &Rc<Workspace> {
+        &self.space
+    }
+
+    /// Serves on the runtime of this thread until told to stop.
+    pub async fn serve(
+        self: Rc<Worker>,
+        listeners: Vec<(TcpListener, Arc<Listener>)>,
+        mut commands: Receiver<Command>,
+    ) {
         let restarts = &self.env.common.worker_restarts;
         let worker = Rc::clone(&self);
         tokio::task::spawn_local(async move {

@@ -5,6 +5,7 @@ use super::Ended;
 use super::deliver::{self, AnswerSource};
 use super::stream::ClientStream;
 use crate::client::Client;
+use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
@@ -16,7 +17,6 @@ use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
 use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
-use std::time::Instant;
 
 /// The result of a request that wanted to leave HTTP.
 pub enum Left {
@@ -68,7 +68,7 @@ pub async fn connect<S: ClientStream>(
         Ok(origin) => {
             record.status = 200;
             stream.open_tunnel();
-            Left::Passes { origin: Wire::Tcp(origin), read: BytesMut::new(), held: None }
+            Left::Passes { origin, read: BytesMut::new(), held: None }
         }
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
     }
@@ -151,7 +151,7 @@ async fn ask_upgrade(
         if head.is_interim() {
             continue;
         }
-        notes.answered(Instant::now(), head.status);
+        notes.answered(clock::instant(), head.status);
         if head.status != 101 {
             return Ok((Switch::No, head, connection));
         }

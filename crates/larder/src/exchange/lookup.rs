@@ -5,6 +5,7 @@ use super::presence::{Gone, Presence};
 use super::stream::{BodyEnd, ClientStream};
 use super::upload::Upload;
 use super::why;
+use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::fetch::{self, AttachedFetch, Fetch, FetchKind, Interim, Refill};
 use crate::page::Page;
@@ -21,7 +22,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Finds the answer to a request that the rules allow. `key` is given where the key was made already. Futures of the rarer
 /// cases are boxed: they would make this future larger, which is copied once when it begins.
@@ -49,12 +50,12 @@ pub async fn look_up<S: ClientStream>(
     let mut now = record.stamp();
     for turn in 0..TURNS_MAX {
         if turn > 0 {
-            now = stream.env().stamp_at(Instant::now()); // it may have waited for long
+            now = stream.env().stamp_at(clock::instant()); // it may have waited for long
         }
         let mut found = cache.find(&key, request, &asked, now, joins, disk);
         if let Found::OnDisk(load) = found {
             load.finish().await;
-            (disk, now) = (Disk::Seen, stream.env().stamp_at(Instant::now()));
+            (disk, now) = (Disk::Seen, stream.env().stamp_at(clock::instant()));
             found = cache.find(&key, request, &asked, now, joins, disk);
         }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
@@ -242,7 +243,7 @@ impl<S: ClientStream> Visit<'_, S> {
     fn stand_in(&self) -> Option<StandIn> {
         let env = self.stream.env();
         let policy = fetch::policy_of(&env.common, &self.ask.route, self.stream.peer().listener.run.is_some());
-        let now = env.stamp_at(Instant::now());
+        let now = env.stamp_at(clock::instant());
         let (entry, why) = self.cache.stand_in(self.key, self.request, self.asked, now, policy)?;
         Some(StandIn { entry, why })
     }

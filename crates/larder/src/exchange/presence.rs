@@ -5,6 +5,7 @@
 //! instead, and an answer that comes sooner costs a timer only.
 
 use super::stream::ClientStream;
+use crate::clock;
 use crate::env::Env;
 use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait};
@@ -72,8 +73,8 @@ impl Presence {
             OtherSide::Open => false,
             OtherSide::Closed => true,
             OtherSide::HalfClosed => {
-                let since = *self.ended.get_or_insert_with(Instant::now);
-                since.elapsed() >= stream.env().config().timeouts.half_closed
+                let since = *self.ended.get_or_insert_with(clock::instant);
+                clock::instant().saturating_duration_since(since) >= stream.env().config().timeouts.half_closed
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Fetch;
 use crate::client::Client;
+use crate::clock;
 use crate::record::Reuse;
 use crate::request_body::{Piece, RequestBody};
 use crate::upstream::{Connection, Fresh, Retry, Sender, UpstreamFault, UpstreamFaultKind};
@@ -128,7 +129,7 @@ impl Fetch {
     }
 
     fn answered(&self, head: &ResponseHead, requested: Stamp) -> Times {
-        let now = Instant::now();
+        let now = clock::instant();
         self.notes.answered(now, head.status);
         Times { requested, received: self.env.stamp_at(now) }
     }

@@ -5,6 +5,7 @@ use super::head_cache::Request;
 use super::idle::Slot;
 use super::render::{self, Framed, Next};
 use crate::body_pieces;
+use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::exchange::stream::{AnswerBody, AnswerHead, BodyEnd, ClientStream};
 use crate::manager;
@@ -340,8 +341,8 @@ impl Connection {
             (false, true) => (head, Wait::Idle),
             // For the head as a whole: a client that sends a byte now and then gains nothing.
             (false, false) => {
-                let began = *self.head_began.get_or_insert_with(Instant::now);
-                (head.saturating_sub(began.elapsed()), Wait::Busy)
+                let began = *self.head_began.get_or_insert_with(clock::instant);
+                (head.saturating_sub(clock::instant().saturating_duration_since(began)), Wait::Busy)
             }
         };
         if self.inbox.is_empty() {
@@ -417,7 +418,7 @@ impl Connection {
             }
             let limit = self.silence_left();
             // `Silence` counts the wait of a call that is dropped too.
-            let waiting = Silence { began: Instant::now(), millis: &mut self.silent_millis };
+            let waiting = Silence { began: clock::instant(), millis: &mut self.silent_millis };
             let read = read_some(&self.space, &mut self.wire, &mut self.inbox, usize::MAX);
             let read = self.timer.limit(limit, Wait::Busy, read).await;
             drop(waiting);
@@ -459,7 +460,7 @@ impl Connection {
         match &self.wire {
             Wire::Client(socket) => socket.other_side(),
             Wire::TlsServer(stream) => stream.get_ref().0.socket().other_side(),
-            Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => OtherSide::Open,
+            _ => OtherSide::Open,
         }
     }
 
@@ -509,7 +510,7 @@ impl Connection {
             match &self.wire {
                 Wire::Client(socket) => socket.limit_unsent(bytes_max),
                 Wire::TlsServer(stream) => stream.get_ref().0.socket().limit_unsent(bytes_max),
-                Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => {}
+                _ => {}
             }
         }
     }
@@ -547,7 +548,7 @@ impl Connection {
         match &self.wire {
             Wire::Client(socket) => socket.end_by_reset(),
             Wire::TlsServer(stream) => stream.get_ref().0.socket().end_by_reset(),
-            Wire::Tcp(_) | Wire::Unix(_) | Wire::TlsClient(_) => {}
+            _ => {}
         }
     }
 
@@ -741,7 +742,7 @@ struct Silence<'a> {
 
 impl Drop for Silence<'_> {
     fn drop(&mut self) {
-        *self.millis = self.millis.saturating_add(millis(self.began.elapsed()));
+        *self.millis = self.millis.saturating_add(millis(clock::instant().saturating_duration_since(self.began)));
     }
 }
 

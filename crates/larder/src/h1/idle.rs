@@ -13,6 +13,11 @@ use super::Workspace;
 use super::connection::{Connection, HEAD_READ_BYTES_MAX};
 use super::serve::{self, NextState, Start};
 use crate::caught;
+use crate::clock::Carried;
+#[cfg(test)]
+use crate::in_memory::Readiness;
+#[cfg(test)]
+use crate::planted::{self, Planted};
 use crate::socket::Socket;
 use crate::ticker::{TICK, Wait, WaitEnd};
 use mio::unix::SourceFd;
@@ -44,6 +49,9 @@ pub struct IdleConnections {
     batch: RefCell<Batch>,
     /// Set when the worker drains: no connection is parked any more.
     closed: Cell<bool>,
+    /// Simulated connections that became readable.
+    #[cfg(test)]
+    simulated: Readiness,
 }
 
 enum SlotState {
@@ -80,6 +88,8 @@ pub struct Slot {
 impl Slot {
     /// Removes the socket from the descriptor: the connection will not be parked any more.
     pub fn give_up(self, socket: &Socket) {
+        #[cfg(test)]
+        socket.unwatch();
         if self.registered
             && let Ok(socket) = socket.descriptor()
         {
@@ -108,6 +118,8 @@ impl IdleConnections {
             free: RefCell::default(),
             batch: RefCell::new(Batch { descriptor, events, served }),
             closed: Cell::new(false),
+            #[cfg(test)]
+            simulated: Readiness::default(),
         }))
     }
 
@@ -146,14 +158,23 @@ impl IdleConnections {
         if slot.registered {
             return true;
         }
-        let number = Token(slot.number);
-        let added = connection.free().and_then(|socket| socket.descriptor().ok()).is_some_and(|socket| {
-            self.registry.register(&mut SourceFd(&socket.as_raw_fd()), number, Interest::READABLE).is_ok()
-        });
+        let number = slot.number;
+        let added = connection.free().is_some_and(|socket| self.register(socket, number));
         if let Some(slot) = &mut connection.slot {
             slot.registered = added;
         }
         added
+    }
+
+    /// Has the descriptor report this socket by the number of its slot.
+    fn register(&self, socket: &Socket, number: usize) -> bool {
+        #[cfg(test)]
+        if socket.watch(&self.simulated, number) {
+            return true;
+        }
+        socket.descriptor().is_ok_and(|socket| {
+            self.registry.register(&mut SourceFd(&socket.as_raw_fd()), Token(number), Interest::READABLE).is_ok()
+        })
     }
 
     /// Serves a connection outside of a batch, because more may have come than one read takes.
@@ -195,14 +216,14 @@ impl IdleConnections {
         clock.begin_batch();
         for event in events.iter() {
             many += 1;
-            let Some(connection) = self.take(event.token().0) else { continue };
-            let Some(one) = read_ready(connection, event.is_read_closed() || event.is_error()) else { continue };
-            if one.connection.flush_now {
-                self.write(one, READS_MAX);
-                clock.begin_batch();
-            } else {
-                served.push(one);
-            }
+            self.serve_ready(event.token().0, event.is_read_closed() || event.is_error(), clock, served);
+        }
+        #[cfg(test)]
+        while many < BATCH_CONNECTIONS
+            && let Some(number) = self.simulated.next()
+        {
+            many += 1;
+            self.serve_ready(number, true, clock, served);
         }
         clock.end_batch();
         for one in served.drain(..) {
@@ -211,10 +232,30 @@ impl IdleConnections {
         Ok(many)
     }
 
+    /// Serves a connection of a batch that is readable; its answers are written with those of the others.
+    #[inline]
+    fn serve_ready(&self, number: usize, is_ended: bool, clock: &Carried, served: &mut Vec<Served>) {
+        let Some(connection) = self.take(number) else { return };
+        let Some(one) = read_ready(connection, is_ended) else { return };
+        if one.connection.flush_now {
+            self.write(one, READS_MAX);
+            clock.begin_batch();
+        } else {
+            served.push(one);
+        }
+    }
+
     /// Serves batches, until so many connections had a turn that other tasks should have one first.
     async fn batches(&self, space: &Workspace, poll: &TcpStream) -> io::Result<()> {
         poll_fn(|cx| {
             loop {
+                #[cfg(test)]
+                if self.simulated.poll(cx).is_ready() {
+                    match self.turn(space) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                        done => return Poll::Ready(done),
+                    }
+                }
                 ready!(poll.poll_read_ready(cx))?;
                 match poll.try_io(tokio::io::Interest::READABLE, || self.turn(space)) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -252,6 +293,10 @@ impl IdleConnections {
             },
             SlotState::Served { is_readable } => {
                 *is_readable = true;
+                #[cfg(test)]
+                if planted::is(Planted::LostWakeup) {
+                    *is_readable = false;
+                }
                 None
             }
             SlotState::Free => None,

@@ -11,6 +11,8 @@ use crate::exchange::broken;
 use crate::exchange::deliver;
 use crate::exchange::{is_plain_get, note};
 use crate::page::Page;
+#[cfg(test)]
+use crate::planted::{self, Planted};
 use crate::record::Record;
 use crate::rules::{self, JudgeMemo, Verdict};
 use larder_cache::cache::{Glance, Tier};
@@ -50,8 +52,14 @@ pub fn answer(connection: &mut Connection, request: &mut Request) -> Quick {
             memo.write_url(path, &mut record.url);
         }
         let mut key = space.keys.borrow_mut();
+        #[cfg(test)]
+        let before = planted::is(Planted::SwappedBody).then(|| key.clone()).filter(|key| !key.is_empty());
         key.clear();
         memo.write_key(path, &mut key);
+        #[cfg(test)]
+        if let Some(before) = before {
+            *key = before;
+        }
         space.env.common.cache.settle_key(&mut key);
         return match look(connection, request, asked, &key, record) {
             Ok(next) => {

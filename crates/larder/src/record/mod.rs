@@ -239,7 +239,7 @@ impl Record {
             sampled: None,
             blank: None,
             readers: Readers { logged: None, kept: true },
-            time: Time::Since(Instant::now()),
+            time: Time::Since(clock::instant()),
         }
     }
 
@@ -267,7 +267,7 @@ impl Record {
     /// Microseconds since its head was read, or that all of it took.
     pub fn micros(&self) -> u64 {
         match self.time {
-            Time::Since(started) => micros(started.elapsed()),
+            Time::Since(started) => micros(clock::instant().saturating_duration_since(started)),
             Time::Took(micros) => micros,
         }
     }

@@ -3,6 +3,7 @@
 
 use super::Cause;
 use super::ring::beginning;
+use crate::clock;
 use crate::prefetch::prefetch;
 use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
@@ -355,7 +356,7 @@ pub enum Reuse {
 impl Default for Notes {
     fn default() -> Notes {
         Notes {
-            began: Instant::now(),
+            began: clock::instant(),
             attempts: Cell::new(0),
             peer: Cell::new(None),
             connected_micros: Cell::new(None),
@@ -379,7 +380,7 @@ impl Notes {
 
     /// Microseconds since the fetch began.
     pub fn micros(&self) -> u64 {
-        self.micros_at(Instant::now())
+        self.micros_at(clock::instant())
     }
 
     fn micros_at(&self, now: Instant) -> u64 {
@@ -390,7 +391,7 @@ impl Notes {
     pub fn attempt(&self) -> Instant {
         let before = self.attempts.get();
         self.attempts.set(before.saturating_add(1));
-        if before == 0 { self.began } else { Instant::now() }
+        if before == 0 { self.began } else { clock::instant() }
     }
 
     /// There is a connection, since this moment.
@@ -414,7 +415,7 @@ mod tests {
         let notes = Rc::new(Notes::default());
         notes.broke_off("reset");
         notes.attempt();
-        notes.answered(Instant::now(), 200);
+        notes.answered(clock::instant(), 200);
         notes.conditional.set(true);
         notes.kind.set("part");
         let mut fetches = Fetches::default();

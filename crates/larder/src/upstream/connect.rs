@@ -5,6 +5,8 @@ use super::dns::{Answer, Answers, Dns};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::unreachable::{Attempt, Target, Unreachable};
 use super::{Origin, Settings};
+#[cfg(test)]
+use crate::in_memory::network;
 use crate::reach::Reach;
 use crate::wire::Wire;
 use larder_wire::{Host, Scheme};
@@ -49,16 +51,16 @@ pub(super) async fn open(
     let unreachable = &settings.memory.unreachable;
     within(limit, &origin.host, async |phase| {
         let race = Race::new(origin.port, favourite, unreachable, limit, reach);
-        let (stream, peer) = dial(dns, &origin.host, race, phase).await?;
+        let (wire, peer) = dial(dns, &origin.host, race, phase).await?;
         let wire = match origin.scheme {
-            Scheme::Http => Wire::Tcp(stream),
+            Scheme::Http => wire,
             Scheme::Https => {
                 phase.set(Phase::Tls);
                 let attempt = unreachable.attempt(Target::Tls(peer), limit, Instant::now()).map_err(|avoided| {
                     let detail = format!("no tls handshake with {} at {peer}: {avoided}", origin.host);
                     UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
                 })?;
-                let session = handshake(tls, stream, &origin.host).await;
+                let session = handshake(tls, wire, &origin.host).await;
                 attempt.answered();
                 Wire::TlsClient(Box::new(session?))
             }
@@ -75,7 +77,7 @@ pub(super) async fn open_plain(
     host: &Host,
     port: u16,
     reach: &Reach,
-) -> Result<TcpStream, UpstreamFault> {
+) -> Result<Wire, UpstreamFault> {
     let limit = settings.connect_timeout;
     let race = Race::new(port, None, &settings.memory.unreachable, limit, reach);
     within(limit, host, async |phase| Ok(dial(dns, host, race, phase).await?.0)).await
@@ -116,12 +118,13 @@ async fn within<T>(
 
 async fn handshake(
     tls: &TlsConnector,
-    stream: TcpStream,
+    wire: Wire,
     host: &Host,
 ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, UpstreamFault> {
     let name = server_name(host)
         .ok_or_else(|| UpstreamFault::tls(&io::Error::other("no certificate can be for such a name"), host.as_str()))?;
-    tls.connect(name, stream).await.map_err(|error| UpstreamFault::tls(&error, host.as_str()))
+    let of_tls = |error| UpstreamFault::tls(&error, host.as_str());
+    tls.connect(name, wire.into_tcp().map_err(of_tls)?).await.map_err(of_tls)
 }
 
 /// What goes into SNI and is looked for in the certificate: never with a final dot (RFC 6066 section 3).
@@ -137,7 +140,7 @@ async fn dial(
     host: &Host,
     mut race: Race<'_>,
     phase: &Cell<Phase>,
-) -> Result<(TcpStream, SocketAddr), UpstreamFault> {
+) -> Result<(Wire, SocketAddr), UpstreamFault> {
     let mut answers = dns.ask(host);
     loop {
         if race.may_start() {
@@ -157,7 +160,7 @@ async fn dial(
     }
 }
 
-type Connecting = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<TcpStream>)>>>;
+type Connecting = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<Wire>)>>>;
 
 /// Attempts to connect that run side by side; the first to succeed wins, dropping the race ends the others.
 struct Race<'a> {
@@ -278,7 +281,7 @@ impl<'a> Race<'a> {
     }
 
     /// Waits for one attempt to end. A failure lets the next one start at once.
-    async fn ended(&mut self) -> Option<(TcpStream, SocketAddr)> {
+    async fn ended(&mut self) -> Option<(Wire, SocketAddr)> {
         let (to, result) = poll_fn(|cx| {
             for at in 0..self.attempts.len() {
                 if let Poll::Ready(ended) = self.attempts[at].as_mut().poll(cx) {
@@ -290,7 +293,7 @@ impl<'a> Race<'a> {
         })
         .await;
         match result {
-            Ok(stream) => Some((stream, to)),
+            Ok(wire) => Some((wire, to)),
             Err(error) => {
                 self.faults.push(UpstreamFault::dial(&error, to));
                 self.start_at = Instant::now();
@@ -324,8 +327,8 @@ impl<'a> Race<'a> {
     }
 }
 
-async fn connect(to: SocketAddr, attempt: Attempt) -> io::Result<TcpStream> {
-    let result = TcpStream::connect(to).await;
+async fn connect(to: SocketAddr, attempt: Attempt) -> io::Result<Wire> {
+    let result = stream_to(to).await;
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, TimedOut};
     match result.as_ref().map_err(io::Error::kind) {
         Ok(_) | Err(ConnectionRefused | ConnectionReset | ConnectionAborted) => attempt.answered(),
@@ -333,13 +336,21 @@ async fn connect(to: SocketAddr, attempt: Attempt) -> io::Result<TcpStream> {
         // No route, no port left: what the system says at once costs nobody time, so only its delay is remembered.
         Err(_) => drop(attempt),
     }
-    let stream = result?;
+    result
+}
+
+async fn stream_to(to: SocketAddr) -> io::Result<Wire> {
+    #[cfg(test)]
+    if let Some(network) = network::current() {
+        return network.connect(to).await.map(Wire::Memory);
+    }
+    let stream = TcpStream::connect(to).await?;
     // On loopback a free port can be given to ourselves as the source: the socket then talks to itself.
     if stream.local_addr()? == to {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
     stream.set_nodelay(true)?;
-    Ok(stream)
+    Ok(Wire::Tcp(stream))
 }
 
 #[cfg(test)]

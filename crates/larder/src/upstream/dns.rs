@@ -7,6 +7,8 @@ use super::answers::{ADDRESSES_PER_ANSWER_MAX, Told};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::memory::Memory;
 use super::unreachable::{Addresses, Target};
+#[cfg(test)]
+use crate::in_memory::network;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError, NoRecords};
@@ -69,6 +71,9 @@ pub(super) struct Dns {
 enum Asker {
     Direct(Box<TokioResolver>, Rc<Semaphore>),
     System(Rc<Semaphore>),
+    /// The simulated network.
+    #[cfg(test)]
+    Simulated(Rc<dyn network::Network>),
 }
 
 /// Addresses, or why there are none.
@@ -86,6 +91,8 @@ impl Dns {
     /// A resolver of that kind. When `resolv.conf` can't be used, the system's resolver takes its place.
     pub fn new(choice: &ResolverChoice, hosts_file: &Path, memory: &Arc<Memory>, limit: Duration) -> Dns {
         let asker = match choice {
+            #[cfg(test)]
+            ResolverChoice::Servers(_) if let Some(network) = network::current() => Asker::Simulated(network),
             ResolverChoice::Dns => direct_or_system(),
             ResolverChoice::Servers(servers) => with_servers(servers),
             ResolverChoice::System => system(),
@@ -125,6 +132,8 @@ impl Dns {
         let asker = self.asker.borrow();
         let questions: &[Addresses] = match &*asker {
             Asker::Direct(..) => &[Addresses::V6, Addresses::V4],
+            #[cfg(test)]
+            Asker::Simulated(_) => &[Addresses::V6, Addresses::V4],
             Asker::System(_) => &[Addresses::All],
         };
         let (mut answers, now) = (Answers::default(), Instant::now());
@@ -147,6 +156,8 @@ impl Dns {
                 let found = match asker {
                     Asker::Direct(resolver, lookups) => ask_servers(&resolver, &lookups, name, which).await,
                     Asker::System(calls) => ask_system(&calls, &memory, &text).await,
+                    #[cfg(test)]
+                    Asker::Simulated(network) => ask_simulated(&*network, &text, which).await,
                 };
                 match &found.told {
                     Err(DnsTrouble::Failed | DnsTrouble::Timeout) => attempt.failed(Instant::now()),
@@ -264,6 +275,15 @@ async fn ask_servers(resolver: &TokioResolver, lookups: &Semaphore, name: Name, 
         Err(error) if error.is_nx_domain() => Found::not_found(NEGATIVE_TTL.0),
         Err(error @ NetError::Timeout) => Found::trouble(DnsTrouble::Timeout, error.to_string()),
         Err(error) => Found::trouble(DnsTrouble::Failed, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+async fn ask_simulated(network: &dyn network::Network, name: &str, which: Addresses) -> Found {
+    match network.resolve(name, which == Addresses::V6).await {
+        network::NameAnswer::Addresses(addresses) => Found::addresses(addresses, POSITIVE_TTL.0),
+        network::NameAnswer::NotFound => Found::not_found(NEGATIVE_TTL.0),
+        network::NameAnswer::Failed => Found::trouble(DnsTrouble::Failed, "the name server says so".to_owned()),
     }
 }
 

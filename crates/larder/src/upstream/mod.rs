@@ -25,6 +25,7 @@ pub use receive::Receiver;
 use crate::client::Client;
 use crate::reach::Reach;
 use crate::ticker::Ticker;
+use crate::wire::Wire;
 use bytes::BytesMut;
 use dns::Dns;
 use larder_wire::parse::HeadLimits;
@@ -37,7 +38,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
@@ -323,8 +323,14 @@ impl Upstreams {
     }
 
     /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.
-    pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<TcpStream, UpstreamFault> {
+    pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<Wire, UpstreamFault> {
         connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await
+    }
+
+    /// Fetches that go on although nobody reads them.
+    #[cfg(test)]
+    pub fn unread(&self) -> usize {
+        self.shared.pool.unread()
     }
 
     /// Counts of connections and events.

@@ -7,6 +7,9 @@
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
 use crate::client::Client;
+use crate::hashing::HashState;
+#[cfg(test)]
+use crate::planted::{self, Planted};
 use crate::reach::Reach;
 use crate::wire::Wire;
 use larder_wire::Url;
@@ -32,7 +35,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// All origins of a worker.
 pub(super) struct Pool {
     limits: Limits,
-    slots: RefCell<HashMap<Origin, Rc<Slot>>>,
+    slots: RefCell<HashMap<Origin, Rc<Slot>, HashState>>,
     /// The slot that was asked for last: most workers talk to few origins.
     recent: RefCell<Option<Rc<Slot>>>,
     idle_total: Rc<Cell<usize>>,
@@ -155,6 +158,12 @@ impl Pool {
         if let Some(slot) = slots.remove(&origin) {
             self.forgotten.set(self.forgotten.get().plus(slot.counts.get()));
         }
+    }
+
+    /// Fetches that go on although nobody reads them.
+    #[cfg(test)]
+    pub fn unread(&self) -> usize {
+        self.unread_total.get()
     }
 
     pub fn stats(&self) -> Stats {
@@ -424,6 +433,10 @@ impl Slot {
         while let Some((mut kept, permit)) = self.take_idle(last) {
             if now < kept.until && is_quiet(&mut kept.idle.wire) {
                 return Some(Grant::Reuse(kept.idle, permit));
+            }
+            #[cfg(test)]
+            if planted::is(Planted::LeakedPermit) {
+                Box::leak(Box::new(permit));
             }
         }
         None

@@ -169,6 +169,7 @@ async fn a_tunnel_is_a_plain_stream() {
     let stream = patiently(upstreams.tunnel(&Host::parse("far.example").unwrap(), address.port(), &Reach::Configured))
         .await
         .unwrap();
+    let stream = stream.into_tcp().unwrap();
     assert_eq!(stream.peer_addr().unwrap(), address);
     assert!(stream.nodelay().unwrap());
 }
