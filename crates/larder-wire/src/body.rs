@@ -25,16 +25,16 @@ pub struct Decoder {
     trailer_lines: usize,
 }
 
-/// What one call achieved.
+/// The result of one call: how far it came, and what it found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Bytes of the input that are dealt with, also when more are needed: do not give them again.
     pub consumed: usize,
-    /// What they were.
+    /// The event that those bytes amount to.
     pub event: Event,
 }
 
-/// What came out of a piece of a body.
+/// A piece of a decoded body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Nothing yet; call again with the bytes that come next.

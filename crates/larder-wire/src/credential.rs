@@ -27,7 +27,7 @@ const WORDS: [&str; 22] = [
     "sess",
 ];
 
-/// What says it anywhere in a name.
+/// Parts of a name that mark a credential wherever in the name they stand.
 const PARTS: [&str; 16] = [
     "authoriz",
     "authentic",

@@ -1,9 +1,9 @@
 //! Cache-Control as a value (RFC 9111 section 5.2).
 //!
-//! One reading serves requests and responses. What is doubtful is read so that nothing is kept longer or
-//! given to more people than was meant (RFC 9111 section 4.2.1): of a repeated directive the first counts;
-//! a lifetime that is no number is 0, so the response is stale at once; names that cannot be read mean
-//! all fields. Quoted and unquoted arguments are both taken (section 5.2).
+//! One reading serves requests and responses. Doubtful directives are read so that nothing is kept longer or
+//! given to more people than was meant (RFC 9111 section 4.2.1): of a repeated directive the first counts; a
+//! lifetime that is no number is 0, so the response is stale at once; names that cannot be read mean all
+//! fields. Quoted and unquoted arguments are both taken (section 5.2).
 
 use memchr::memchr;
 use std::borrow::Cow;
@@ -51,7 +51,7 @@ pub struct CacheControl {
     pub unknown: u16,
 }
 
-/// What `no-cache` or `private` speaks of.
+/// The part of a message that `no-cache` or `private` applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
     /// The whole message.
@@ -144,7 +144,7 @@ impl CacheControl {
             b"no-transform" => self.no_transform = true,
             b"immutable" => self.immutable = true,
             b"only-if-cached" => self.only_if_cached = true,
-            // What a client wishes and nobody can read is no wish.
+            // A request directive whose value cannot be read is ignored.
             b"min-fresh" => argument.seconds().into_iter().for_each(|seconds| first(&mut self.min_fresh, seconds)),
             b"max-stale" => argument.staleness().into_iter().for_each(|stale| first(&mut self.max_stale, stale)),
             _ => self.unknown = self.unknown.saturating_add(1),
@@ -155,7 +155,7 @@ impl CacheControl {
 /// No directive that is known has a longer name.
 const NAME_BYTES_MAX: usize = 24;
 
-/// What stands behind the `=` of a directive.
+/// The argument of a directive: the part behind the `=`.
 pub(crate) enum Argument<'a> {
     /// There is no `=`.
     None,

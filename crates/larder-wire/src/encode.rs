@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 pub use crate::decimal::{Decimal, decimal};
 
-/// What stands after the content of each chunk.
+/// The line end after the content of each chunk.
 pub const CHUNK_END: &[u8] = b"\r\n";
 
 /// A request head. `target` is written as it is given: origin form to an origin, absolute form to a proxy.

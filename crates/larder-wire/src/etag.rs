@@ -7,7 +7,7 @@ use crate::Fields;
 pub struct ETag {
     /// Marked `W/`: equal tags promise equal meaning, not equal bytes.
     pub weak: bool,
-    /// What stands between the quotes.
+    /// The characters between the quotes.
     pub opaque: Box<[u8]>,
 }
 
@@ -65,7 +65,7 @@ impl ETag {
 pub enum ETagList {
     /// `*`: whatever there is.
     Any,
-    /// These tags. What could not be read is left out and so matches nothing.
+    /// These tags. Tags that could not be read are left out and so match nothing.
     Tags(Vec<ETag>),
 }
 

@@ -1,4 +1,4 @@
-//! What a peer did wrong, as a value: which side, what kind, and what to answer.
+//! Faults of a peer, as values: the side that made it, its kind, and the status to answer with.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ impl Side {
     }
 }
 
-/// What is wrong with a message. Each kind has one word for logs and one status for the client.
+/// The kinds of fault in a message. Each kind has one word for logs and one status for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// A line does not end in CR LF, or a CR or LF stands where none may (RFC 9112 section 2.2).
@@ -96,9 +96,9 @@ impl FaultKind {
 /// A broken message: who broke it, how, and a sentence for the person who reads the error page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Whose message it was.
+    /// The side that sent the message.
     pub side: Side,
-    /// What was wrong.
+    /// The kind of fault.
     pub kind: FaultKind,
     /// One fact in lower case without a full stop, such as `two Host fields`.
     pub detail: &'static str,

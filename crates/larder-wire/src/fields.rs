@@ -324,7 +324,8 @@ impl Fields {
         self.marks & mark(name.as_bytes()) == 0
     }
 
-    /// The first line of that name. What most messages lack costs the caller no call.
+    /// The first line of that name. Inlined, so that asking for a name that is absent, as most are, costs the caller no
+    /// call.
     #[inline]
     fn first(&self, name: &str) -> Option<Line> {
         if self.lacks(name) { None } else { self.seek(name) }
@@ -370,7 +371,7 @@ impl Fields {
     }
 }
 
-/// What was found where one line is expected.
+/// The lines of a name of which one is expected.
 pub(crate) enum Only<'a> {
     None,
     One(&'a [u8]),
@@ -514,7 +515,8 @@ pub(crate) const fn byte_set(others: &[u8]) -> [bool; 256] {
     set
 }
 
-/// What stands between a name and its value, and behind the value, where a line lies as it is sent.
+/// The bytes between a name and its value, and those behind the value, in a stored line; they are the bytes that are
+/// sent.
 const NAME_END: &[u8; 2] = b": ";
 const LINE_END: &[u8; 2] = b"\r\n";
 

@@ -73,7 +73,7 @@ pub fn begins_tunnel(head: &ResponseHead, asked: &Method) -> bool {
 /// True when the connection may serve another exchange once this response has been read whole. False also
 /// for a 1xx or 204 that declares a body: its sender may have sent one, and the bytes of it would be
 /// taken for the next response. (An interim head is judged by that alone; what decides about keeping
-/// the connection is the final one.) Whoever forwards such a head removes the two fields (RFC 9110
+/// the connection is the final one.) A proxy that forwards such a head removes the two fields (RFC 9110
 /// section 8.6, RFC 9112 section 6.1).
 ///
 /// A head cannot tell everything: bytes that come after the end of a response and before the next request
@@ -82,12 +82,12 @@ pub fn reusable(head: &ResponseHead, asked: &Method) -> bool {
     reusable_after(head, asked, &of_response(head, asked))
 }
 
-/// The same for those who know the framing of the response already.
+/// Like [`reusable`], for a caller that has the framing of the response already.
 pub fn reusable_after(head: &ResponseHead, asked: &Method, framing: &Result<Framing, Fault>) -> bool {
     if begins_tunnel(head, asked) || (forbids_body(head.status) && declares_body(&head.fields)) {
         return false;
     }
-    // Whoever names a coding in a way that nobody reads may send a body after all.
+    // Where there must be no body, but the fields of framing are at fault, the peer may send one after all.
     if *framing == Ok(Framing::None) && declared(head.version, &head.fields, Side::Origin).is_err() {
         return false;
     }
@@ -106,7 +106,7 @@ fn declares_body(fields: &Fields) -> bool {
     fields.contains("Transfer-Encoding") || fields.get("Content-Length").is_some_and(|value| value != b"0")
 }
 
-/// What the fields say, once they are found to say one thing.
+/// The framing that the fields declare. Fields that contradict one another are a fault.
 fn declared(version: Version, fields: &Fields, side: Side) -> Result<Option<Framing>, Fault> {
     let length = fields.get("Content-Length");
     let Some(coding) = fields.get("Transfer-Encoding") else {

@@ -27,7 +27,7 @@ impl Version {
 /// A request without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
-    /// What to do.
+    /// The method.
     pub method: Method,
     /// To what, in the form it was asked.
     pub target: Target,
@@ -35,7 +35,7 @@ pub struct RequestHead {
     pub version: Version,
     /// The field lines in their order. Those of a head that was read are not changed any more.
     pub fields: Fields,
-    /// What the parser found in `Host`.
+    /// The host that the parser found in `Host`.
     pub(crate) said_host: SaidHost,
 }
 
@@ -76,17 +76,17 @@ enum Phrase {
 }
 
 impl Reason {
-    /// What is usually said of this status.
+    /// The phrase that RFC 9110 section 15 gives this status.
     pub fn usual(status: u16) -> Reason {
         Reason(Phrase::Usual(status))
     }
 
-    /// What was said of this status.
+    /// The phrase `said`, which takes no memory of its own where it is the usual one of this status.
     pub fn of(status: u16, said: &str) -> Reason {
         Reason::of_bytes(status, said.as_bytes())
     }
 
-    /// The same for what was received; what is no UTF-8 of it is replaced.
+    /// Like [`Reason::of`], for received bytes; bytes that are not UTF-8 are replaced.
     pub(crate) fn of_bytes(status: u16, said: &[u8]) -> Reason {
         Reason(match said == reason(status).as_bytes() {
             true => Phrase::Usual(status),

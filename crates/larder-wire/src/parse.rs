@@ -36,7 +36,7 @@ impl Default for HeadLimits {
     }
 }
 
-/// What the bytes so far amount to.
+/// The state of a parse after the bytes so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
     /// A whole head.
@@ -95,9 +95,9 @@ impl HeadScan {
         })
     }
 
-    /// The same for who has an earlier head at hand as it was read: a client's next request most often differs in
-    /// its target only, and fields that are the same byte for byte need not be read again. A head that serves is taken, and
-    /// comes back with the new target.
+    /// Like [`HeadScan::request`], for a caller that still has an earlier head of the same connection as it was read: a
+    /// client's next request most often differs in its target only, and fields that are the same byte for byte need not
+    /// be read again. A head that serves is taken, and comes back with the new target.
     pub fn request_after(
         &mut self,
         before: &mut Option<Box<RequestHead>>,
@@ -254,7 +254,7 @@ impl HeadScan {
     }
 
     /// The fields where all of them are here, as in nearly every head: the tokeniser finds their ends itself. Tried
-    /// once for each head. What is not here as a whole, or not as it must be, is looked at line by line.
+    /// once for each head. Where they are not all here, or not as they must be, the caller looks at them line by line.
     fn fields_at_once(&mut self, buf: &[u8], limits: &HeadLimits) -> Option<Fields> {
         let rest = buf.get(self.fields_at..buf.len().min(limits.head_bytes_max))?;
         let mut slots = [httparse::EMPTY_HEADER; FEW_FIELDS];

@@ -142,7 +142,7 @@ impl fmt::Display for ContentRange {
     }
 }
 
-/// What stands before and after the `/` of a value in bytes.
+/// The parts before and after the `/` of a value in bytes.
 fn split(value: &[u8]) -> Option<(&[u8], &[u8])> {
     let (unit, rest) = value.split_at_checked(6)?;
     let slash = memchr::memchr(b'/', rest)?;

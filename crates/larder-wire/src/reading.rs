@@ -1,7 +1,7 @@
 //! How the path of a request target can be read. RFC 3986 section 6.2.2 lets everybody decode unreserved characters and
 //! remove dot segments; servers and frameworks go further: they decode once more, take `%2F` and `\` for `/`, join empty
-//! segments, cut parameters (`;v=1`) off, drop dots and spaces at the end of a name. Whoever chooses an origin by the path
-//! must not choose by one reading what that origin reads in another.
+//! segments, cut parameters (`;v=1`) off, drop dots and spaces at the end of a name. A proxy that chooses an origin by
+//! the path must not choose by one reading where that origin acts by another.
 
 use std::borrow::Cow;
 
@@ -61,7 +61,7 @@ fn decoded(path: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(path.len());
     for &byte in path {
         out.push(byte);
-        // What was decoded may end another encoding.
+        // The decoded byte may be the last digit of another encoding.
         while let [.., b'%', high, low] = out[..]
             && let Some((high, low)) = hex(high).zip(hex(low))
         {
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What one careful or careless reader makes of a path: some of what [`Reading::of`] undoes, in some order.
+    /// The path as one reader sees it, careful or careless: some of what [`Reading::of`] undoes, in some order.
     fn read(path: &[u8], steps: &[u8]) -> Vec<u8> {
         steps.iter().fold(path.to_vec(), |path, step| match step % 7 {
             0 => decode_once(&path, |_| true),

@@ -34,7 +34,7 @@ impl Scheme {
         }
     }
 
-    /// What stands before the authority of a URL.
+    /// The scheme and `://`, as a URL begins with them.
     fn before_authority(self) -> &'static str {
         match self {
             Scheme::Http => "http://",
@@ -63,7 +63,7 @@ impl Host {
         is_host(text).then(|| Host::lower(text))
     }
 
-    /// The same for what was found to be a host.
+    /// Like [`Host::parse`], for a text that is known to be a host.
     fn lower(text: &str) -> Host {
         match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             false => Host(text.into()),
@@ -167,9 +167,9 @@ impl Url {
     }
 
     /// Writes the spelling under which the URL is kept: that in which an origin is asked for it. Scheme and host are in
-    /// lower case and the default port is left out, there as here; path and query stay as they were received. What
-    /// an origin says of one spelling of a path is never the answer for another, although RFC 3986 section 6.2.2.2 calls
-    /// some of them equivalent: origins exist that tell them apart.
+    /// lower case and the default port is left out, there as here; path and query stay as they were received. A
+    /// response to one spelling of a path is never used for another, although RFC 3986 section 6.2.2.2 calls some of
+    /// them equivalent: origins exist that tell them apart.
     pub fn key_text(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.scheme.before_authority().as_bytes());
         out.extend_from_slice(self.host.as_str().as_bytes());
@@ -232,7 +232,7 @@ impl fmt::Display for Target {
 
 impl Target {
     /// The path of another target of a GET that is in the same form and has the same scheme, host and port, each written as
-    /// usual. What is not found here need not be wrong.
+    /// usual. A target that this function does not recognise need not be wrong.
     pub(crate) fn path_in<'a>(&self, other: &'a [u8]) -> Option<&'a str> {
         let rest = match self {
             Target::Origin(_) => other,

@@ -1,10 +1,10 @@
 //! Makes room: which object goes when the budget is full.
 //!
-//! A policy orders items and adds up their bytes; it holds no budget and starts nothing. Whoever owns
-//! it calls [`Evict::evict`] until [`Evict::bytes`] (and whatever else the budget counts) fits, so a
-//! budget can change while the cache runs. An item that must not go (it is being written) is simply not
-//! inserted yet. Two policies: [`S3Fifo`], where a hit takes no lock, and [`Lru`], the yardstick.
-//! [`replay`] plays a trace through either.
+//! A policy orders items and adds up their bytes; it holds no budget and starts nothing. Its owner calls
+//! [`Evict::evict`] until [`Evict::bytes`] (and whatever else the budget counts) fits, so a budget can
+//! change while the cache runs. An item that must not go (it is being written) is simply not inserted yet.
+//! Two policies: [`S3Fifo`], where a hit takes no lock, and [`Lru`], the yardstick. [`replay`] plays a
+//! trace through either.
 
 mod ghost;
 mod lru;

@@ -114,7 +114,7 @@ fn decode_parts(bytes: &[u8]) -> Result<(ResponseHead, Option<Terms>, Stamp), Fo
     Ok((ResponseHead { status, reason, version, fields }, terms, received))
 }
 
-/// What so many lines take as they are sent.
+/// The bytes that so many field lines take as they are sent.
 fn wire_bytes(bytes: &[u8], lines: u64) -> Result<usize, FormatFault> {
     let (mut rest, mut wire_bytes) = (Rest(bytes), 0);
     for _ in 0..lines {

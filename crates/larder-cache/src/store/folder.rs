@@ -226,7 +226,7 @@ impl WriterThread<'_> {
     }
 
     fn settle(&mut self) {
-        // Whose puts were in it is told.
+        // The flush reports `Put::Stored` to the callers whose records it wrote.
         let _ = self.writer.flush();
         self.queue.done(std::mem::take(&mut self.held_bytes));
         self.commit_purges();

@@ -319,7 +319,7 @@ pub struct Store {
 pub enum Stay {
     /// They stay in memory: they have an allocation of their own length.
     Long,
-    /// They are sent and let go. Whoever holds them longer keeps a buffer from being used again.
+    /// They are sent and let go. A caller that holds them longer keeps a buffer from being used again.
     Brief,
 }
 
@@ -331,7 +331,7 @@ const SPARES_MAX: u64 = 64;
 /// From so many records on their mean length is taken for that of those to come.
 const RECORDS_TELLING_MIN: u64 = 1_000;
 
-/// What the index takes for a record, between 19 when its tables are full and 39 when they have just grown.
+/// Bytes that the index takes per record, between 19 when its tables are full and 39 when they have just grown.
 const INDEX_BYTES_PER_RECORD: u64 = 28;
 
 /// Bytes of the index for one object that the frequency sketch is made for.
@@ -596,7 +596,7 @@ impl Store {
         stats
     }
 
-    /// What the index takes in memory: now, and when the disk is full, if records stay as long as they are.
+    /// Memory of the index: now, and when the disk is full, if records stay as long as they are.
     pub fn index_bytes(&self) -> (u64, u64) {
         let stats = self.stats();
         let (now, records) = (stats.index_bytes, stats.heads + stats.extents);
@@ -611,7 +611,7 @@ impl Store {
         (taken(now), taken(expected.min(self.settings.index_bytes_max * folders).max(now)))
     }
 
-    /// What it takes in memory to know which keys were asked for of late.
+    /// Memory of the sketch that knows how often keys were asked for of late.
     pub fn sketch_bytes(&self) -> u64 {
         self.sketch.heap_bytes() as u64
     }

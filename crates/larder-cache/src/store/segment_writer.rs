@@ -324,7 +324,7 @@ impl SegmentWriter {
     /// Writes the batch; what is in it is found from then on.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         let Some(active) = self.active.as_ref().filter(|_| self.batch.bytes > 0) else {
-            // Whose records were all written by an earlier flush.
+            // An earlier flush wrote all the records of these callers.
             self.batch.waiting.drain(..).for_each(|waiting| waiting.give(Put::Stored));
             return Ok(());
         };

@@ -90,7 +90,7 @@ fn answered() -> impl Strategy<Value = (Message<ResponseHead>, Vec<u8>)> {
     })
 }
 
-/// What the two kinds of head differ in, for [`Connection`].
+/// The operations of [`Connection`] that differ between the two kinds of head.
 trait Head: Sized {
     fn parse(scan: &mut HeadScan, buf: &[u8]) -> Parsed<Self>;
     fn framing(&self) -> Framing;

@@ -1,4 +1,4 @@
-//! What must hold for any bytes, one function per parser. The fuzz targets in `fuzz/` run them without end, the test
+//! Laws that hold for any bytes, one function per parser. The fuzz targets in `fuzz/` run them without end, the test
 //! `seeds.rs` runs them over a few thousand mutated messages on each build.
 //!
 //! The recurring law is a differential one: the one-shot parse, the incremental parse and a parse of every
@@ -180,7 +180,7 @@ fn request_head(head: &RequestHead, rest: &[u8]) {
         Ok(Parsed::Complete { head: reread, len }) => assert_eq!((&reread, len), (head, again.len())),
         other => panic!("{other:?} from {}", String::from_utf8_lossy(&again)),
     }
-    // What the parser noted of the host says what the fields say.
+    // The host that the parser noted is the one that the fields name.
     let unread = RequestHead::new(head.method.clone(), head.target.clone(), head.version, head.fields.clone());
     assert_eq!(head.url(Scheme::Https).ok(), unread.url(Scheme::Https).ok());
     if let Ok(url) = head.url(Scheme::Https) {
@@ -298,7 +298,7 @@ fn decode_both_ways(framing: Framing, input: &[u8], piece: usize) -> Read {
     whole
 }
 
-/// What was decoded comes back from our own chunks.
+/// Decoded content comes back when it was encoded as our own chunks.
 fn re_encoded(framing: Framing, content: &[u8], trailers: &Fields) {
     let mut wire = Vec::new();
     for chunk in content.chunks(100) {
