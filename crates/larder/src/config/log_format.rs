@@ -1,4 +1,4 @@
-//! What a line of the access log looks like: one of the known formats, or a text with fields in braces.
+//! The format of a line of the access log: one of the known formats, or a text with fields in braces.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ macro_rules! fields {
                 match self { $(LogField::$variant => $name,)* }
             }
 
-            /// What it says.
+            /// Its description in the reference.
             pub fn about(self) -> &'static str {
                 match self { $(LogField::$variant => $about,)* }
             }
@@ -33,7 +33,7 @@ fields! {
     Date "date": "The same as `21/Nov/2026:04:05:06 +0000`, as web servers write it; not in JSON lines.",
     Client "client": "The address of the client.",
     Method "method": "The method.",
-    Url "url": "What was asked for; never with credentials.",
+    Url "url": "The requested URL; never with credentials.",
     Host "host": "The host in `url`; not in JSON lines.",
     Version "version": "The client's version, as `HTTP/1.1`.",
     Status "status": "The status of the answer.",
@@ -51,7 +51,7 @@ fields! {
     SquidFrom "squid_from": "Squid's words for where the answer came from, as `HIER_DIRECT/www.example.org`; not in JSON lines.",
 }
 
-/// What a line of the access log looks like.
+/// The format of a line of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// The format that web servers share, with outcome and microseconds behind it.

@@ -1,4 +1,4 @@
-//! What people read about settings: the reference, one setting, and what holds now.
+//! Texts for people about settings: the reference, one setting, and the values that hold now.
 
 use super::parse::{Loaded, Said, any_site};
 use super::setting::Setting;
@@ -144,7 +144,7 @@ pub fn differences(old: &Config, new: &Config) -> Vec<&'static Setting<Config>> 
     SETTINGS.iter().filter(|setting| !setting.is_equal(old, new)).collect()
 }
 
-/// What holds, as a TOML file that says the same, each line with the place where it was said.
+/// The values that hold, as a TOML file that says the same, each line with the place that set it.
 pub fn dump(loaded: &Loaded) -> String {
     let mut out = String::new();
     let mut section = "";
@@ -179,7 +179,7 @@ pub fn dump(loaded: &Loaded) -> String {
 /// How the largest size is shown, which a computed setting has where nothing limits it.
 const NO_LIMIT: &str = "\"1024TiB\"";
 
-/// What has no value to write, as an unnamed store, stands as a comment.
+/// A setting without a value to write, such as an unnamed store, stands as a comment.
 fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let value = setting.show(&loaded.config);
     let place = place(loaded.said.get(setting.name));

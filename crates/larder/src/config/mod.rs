@@ -1,4 +1,4 @@
-//! What a Larder is told to do, as plain values that are right by construction.
+//! The settings of a server, as plain values that are right by construction.
 //!
 //! [`Config::default`] is useful as it is. [`Loaded::read`] puts a file and flags over it, [`table`] lists every
 //! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
@@ -44,7 +44,7 @@ pub struct Config {
     pub listens: Vec<Listen>,
     /// Where the page and the metrics are; `None` switches them off.
     pub admin: Option<SocketAddr>,
-    /// What a client of the page must know; required unless `admin` is of this machine alone.
+    /// The token that a client of the page must present; required unless `admin` is of this machine alone.
     pub admin_token: Option<Secret>,
     /// Patterns of further files.
     pub include: Vec<String>,
@@ -62,36 +62,36 @@ pub struct Config {
     pub object_bytes_max: u64,
     /// Worker threads; at least 1.
     pub workers: usize,
-    /// What is served as a reverse proxy, the longest prefix first among equal hosts.
+    /// Origins served as a reverse proxy, the longest prefix first among equal hosts.
     pub sites: Sites,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
     pub timeouts: Timeouts,
-    /// Who may do what.
+    /// Networks that may use the proxy, and the ones it may reach.
     pub access: Access,
     /// The access log, if any.
     pub log: Option<Log>,
-    /// What an intercepting listener leaves closed.
+    /// Hosts that an intercepting listener tunnels without opening TLS.
     pub intercept: Intercept,
     /// The way to origins.
     pub upstream: UpstreamSettings,
-    /// What may be kept, and how long.
+    /// Lifetimes of responses that give none, and the kind of cache.
     pub policy: PolicySettings,
-    /// What is kept of requests.
+    /// Records of the last requests.
     pub records: Records,
-    /// Who is told of requests as spans of traces.
+    /// The export of requests as spans of traces.
     pub tracing: Tracing,
 }
 
-/// Who is told of requests as spans of traces.
+/// The export of requests as spans of traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracing {
     /// The base URL of a collector; `None`: nobody.
     pub otlp: Option<Url>,
     /// The share of requests that are told, where their sender does not say.
     pub sample: f64,
-    /// What the collector calls this server.
+    /// The name of this server at the collector.
     pub service: String,
     /// Spans that wait for a slow collector; further ones are dropped and counted.
     pub queue_spans_max: usize,
@@ -103,10 +103,10 @@ impl Default for Tracing {
     }
 }
 
-/// What is kept of the last requests takes a small part of the memory, however long they are.
+/// Records of the last requests take a small part of the memory, however long they are.
 const MEMORY_BYTES_PER_REQUEST: u64 = 20_000;
 
-/// What is kept of requests, to be explained.
+/// Records of the last requests, from which they can be explained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
     /// So many requests, over all workers.
@@ -131,7 +131,7 @@ const PETABYTE: u64 = 1 << 50;
 pub struct DiskSettings {
     /// Folders; empty: `disk` below the store's folder.
     pub folders: Vec<PathBuf>,
-    /// What stays free on the file system.
+    /// Bytes that stay free on the file system.
     pub free_bytes_min: u64,
     /// How much of what was stored last a power cut may lose.
     pub sync: Duration,
@@ -221,7 +221,7 @@ impl Config {
         self.records.requests_max.min(fitting)
     }
 
-    /// What the heads that are not whole on one worker hold together.
+    /// Bytes that all partial heads on one worker may hold together.
     pub fn heads_under_way_bytes_max(&self) -> usize {
         self.limits.heads_bytes_max.div_ceil(self.workers.max(1))
     }
@@ -231,7 +231,7 @@ impl Config {
         memory_bytes / 4
     }
 
-    /// The same for the disk.
+    /// The default limit of one object on disk: a quarter of the disk, so that one download cannot sweep out the rest.
     pub fn object_bytes_max_for(disk_bytes: Option<u64>) -> u64 {
         disk_bytes.filter(|&bytes| bytes > 0).map_or(PETABYTE, |bytes| bytes / 4)
     }
@@ -391,7 +391,7 @@ impl HostHeader {
     }
 }
 
-/// How much is accepted of anything. What goes over is answered 4xx or 503, or waits; the settings say which.
+/// How much is accepted of anything. A request beyond a limit is answered 4xx or 503, or waits; each limit says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Start line and fields of a message, and trailers; more is 431 to a client, 502 from an origin.
@@ -406,7 +406,7 @@ pub struct Limits {
     pub connections_max: usize,
     /// Open connections of one client.
     pub connections_per_client_max: Option<usize>,
-    /// What all heads that are not whole hold together.
+    /// Bytes that all partial heads hold together.
     pub heads_bytes_max: usize,
     /// The bytes of a long answer from disk that may wait in the kernel to be sent; half of that for others.
     pub unsent_bytes_max: u32,
@@ -493,7 +493,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Who may do what.
+/// Networks that may use the proxy, and the ones it may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Addresses that may use the forward proxy; sites are open to everybody.
@@ -543,7 +543,7 @@ impl Access {
 pub struct Log {
     /// Where to.
     pub to: LogTo,
-    /// What a line looks like.
+    /// The format of a line.
     pub format: LogFormat,
     /// Bytes of lines that wait for a slow sink; further lines are dropped and counted.
     pub queue_bytes_max: usize,
@@ -568,7 +568,7 @@ pub enum LogTo {
     Syslog(PathBuf),
 }
 
-/// What an intercepting listener leaves closed.
+/// Exceptions of intercepting listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intercept {
     /// Hosts that are tunnelled unopened.
@@ -584,11 +584,11 @@ pub struct UpstreamSettings {
     pub idle_per_origin_max: usize,
     /// Fetches from one origin that go on although their clients have left.
     pub unread_fetches_per_origin_max: usize,
-    /// The same for all origins together.
+    /// As `unread_fetches_per_origin_max`, over all origins together.
     pub unread_fetches_max: usize,
     /// How long an unused connection is kept.
     pub idle: Duration,
-    /// Who resolves names.
+    /// The resolver of host names.
     pub resolver: ResolverKind,
     /// Memory for what name servers said.
     pub dns_bytes_max: usize,
@@ -611,7 +611,7 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// Who resolves names.
+/// The resolver of host names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolverKind {
     /// Asked directly: the hosts file, then the servers of resolv.conf; the TTL is honoured.
@@ -630,12 +630,12 @@ impl ResolverKind {
     }
 }
 
-/// What may be kept, and how long where the origin says nothing.
+/// The kind of cache, and lifetimes where the origin gives none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// Whom the cache serves.
+    /// Whether the cache is shared or private (RFC 9111 section 1).
     pub mode: CacheMode,
-    /// What becomes of answers that set a cookie.
+    /// The handling of answers that set a cookie.
     pub set_cookie: SetCookie,
     /// Share of the time since Last-Modified that an answer without a lifetime stays fresh (RFC 9111 section 4.2.2).
     pub heuristic_percent: u32,
@@ -643,9 +643,9 @@ pub struct PolicySettings {
     pub heuristic_max: Duration,
     /// How long an answer that says nothing at all of its freshness stays fresh.
     pub unlabelled: Duration,
-    /// The same for files that a `larder run` fetches.
+    /// As `unlabelled`, for files that a `larder run` fetches.
     pub unlabelled_run: Duration,
-    /// The same for those whose name has a version or a digest.
+    /// As `unlabelled_run`, for files whose name has a version or a digest.
     pub unlabelled_run_named: Duration,
 }
 

@@ -51,7 +51,7 @@ impl FromIterator<IpNet> for Networks {
     }
 }
 
-/// What was said counts; what it covers follows from that.
+/// Networks are equal when they were written alike; the ranges follow from that.
 impl PartialEq for Networks {
     fn eq(&self, other: &Networks) -> bool {
         self.said == other.said

@@ -367,7 +367,7 @@ impl Parser {
         }
     }
 
-    /// What follows from several values, and what does not go together.
+    /// Sets the values that follow from others, and reports those that do not go together.
     fn finish(&mut self) {
         let config = &mut self.loaded.config;
         if !self.loaded.said.contains_key("memory_object_bytes_max") {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A file of the configuration, or a text that stands for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
-    /// What people call it.
+    /// Its name in messages.
     pub(super) name: Arc<str>,
     pub(super) text: String,
 }
@@ -26,9 +26,9 @@ pub struct Problem {
     pub source: usize,
     /// Bytes of the file that it is about; `None` for a flag.
     pub at: Option<Range<usize>>,
-    /// What is wrong.
+    /// The fault, in a sentence.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 

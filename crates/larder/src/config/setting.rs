@@ -46,7 +46,7 @@ impl ChangesAt {
     }
 }
 
-/// What kind of value it is, and where in `T` it is kept.
+/// The kind of value, and where in `T` it is stored.
 pub enum Field<T> {
     /// Bytes.
     Size(fn(&mut T) -> &mut u64),
@@ -145,7 +145,7 @@ impl<T: Clone> Setting<T> {
         self.name.rsplit('.').next().unwrap_or(self.name)
     }
 
-    /// What it takes, in a few words.
+    /// The form of its values, in a word or two.
     pub fn form(&self) -> &'static str {
         match &self.field {
             Field::Size(_) | Field::SizeIfAny(_) | Field::Buffer(_) => "size",
@@ -467,7 +467,7 @@ fn quoted(text: impl Display) -> String {
     toml::Value::String(text.to_string()).to_string()
 }
 
-/// What a TOML value is, for people.
+/// The type of a TOML value, in words for people.
 pub(super) fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",

@@ -112,7 +112,8 @@ pub fn is_prefix(text: &str) -> bool {
         && common_spelling(text.as_bytes()).eq_ignore_ascii_case(text.as_bytes())
 }
 
-/// What all readers make of a prefix. One that they disagree on is refused where the settings are read.
+/// The path that all readers agree on for a prefix. A prefix that they disagree on is refused where the settings are
+/// read.
 pub fn resolved(prefix: &str) -> Box<[u8]> {
     match Reading::of(prefix) {
         Reading::Path(path) => path.into(),

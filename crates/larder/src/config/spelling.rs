@@ -1,4 +1,4 @@
-//! What was probably meant by a word that is not known.
+//! Suggestions for misspelt words.
 
 /// The candidate that takes the fewest changes, when these are few for the word's length.
 pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {

@@ -55,7 +55,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, PB)
         .default_words("`1GB`, at most a quarter of what is free or held by the store")
         .at_restart()
-        .about("What stays free on the file system of the disk store: its files stop growing there."),
+        .about("The space that stays free on the file system of the disk store: its files stop growing there."),
     Whole::new("disk_sync", Field::Time(|c| &mut c.disk.sync))
         .between(SECOND, 3_600 * SECOND)
         .at_restart()
@@ -101,7 +101,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     .at_restart()
     .about("Where the page, the metrics and the API are served."),
     Whole::new("admin_token", Field::Secret(|c| &mut c.admin_token))
-        .about("What those who use `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` and all listeners are of this machine alone; where `admin` is its default the page then answers nobody but probes. Write `${ENV:NAME}` or `${FILE:PATH}`."),
+        .about("The token that clients of `admin` must send (`Authorization: Bearer …`, or as the password of a browser's question); required unless `admin` and all listeners are of this machine alone; where `admin` is its default the page then answers nobody but probes. Write `${ENV:NAME}` or `${FILE:PATH}`."),
     Whole::new("include", Field::Texts {
         form: "file patterns",
         read: |c| c.include.clone(),
@@ -137,7 +137,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.heads_bytes_max", Field::Buffer(|c| &mut c.limits.heads_bytes_max))
         .between(64 * KB, PB)
         .at_restart()
-    .about("What the heads of requests that are not whole hold together; it is taken out of `memory`. From half of it on only heads of up to 8 KiB may still come in pieces, from three quarters on of 4 KiB, then none: 503. A head that comes in one piece holds nothing."),
+    .about("Bytes that the partial heads of requests hold together, taken out of `memory`. From half of it on only heads of up to 8 KiB may still come in pieces, from three quarters on of 4 KiB, then none: 503. A head that comes in one piece holds nothing."),
     Whole::new("limits.unsent_bytes_max", Field::Text {
         form: "size",
         read: |c| units::show_size(c.limits.unsent_bytes_max.into()),
@@ -259,7 +259,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
             format.map(|format| c.log.get_or_insert_with(Log::to_stdout).format = format).is_some()
         },
     })
-    .about("What a line of the access log looks like: a known format, or a text like `{client} {method} {url} {status}` ([docs/logs.md](logs.md) has the fields). Given alone it logs to standard output."),
+    .about("The format of a line of the access log: a known format, or a text like `{client} {method} {url} {status}` ([docs/logs.md](logs.md) has the fields). Given alone it logs to standard output."),
     Whole::new("log.queue_bytes_max", Field::Text {
         form: "size",
         read: |c| units::show_size(c.log.as_ref().map_or(Log::to_stdout().queue_bytes_max, |log| log.queue_bytes_max) as u64),
@@ -331,7 +331,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("upstream.unread_fetches_max", Field::Count(|c| &mut c.upstream.unread_fetches_max))
         .between(0, 1_000_000)
         .at_restart()
-    .about("The same for all origins together."),
+    .about("As `unread_fetches_per_origin_max`, for all origins together."),
     Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
         .between(0, DAY)
         .at_restart()
@@ -345,7 +345,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .at_restart()
-    .about("Who resolves names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
+    .about("The resolver of host names: `dns` asks the servers of resolv.conf and honours the TTL, `system` asks the C library."),
     Whole::new("upstream.dns_bytes_max", Field::Buffer(|c| &mut c.upstream.dns_bytes_max))
         .between(4 * KB, 1024 * MB)
         .at_restart()
@@ -381,7 +381,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     })
         .at_restart()
     .about(
-        "What becomes of an answer with Set-Cookie that may be stored otherwise. `pass`: it is for the one who asked, unless \
+        "The handling of an answer with Set-Cookie that may be stored otherwise. `pass`: it is for the one who asked, unless \
          its Cache-Control says `public` or `no-cache=\"Set-Cookie\"`; then the rest is stored. `strip`: the rest is always \
          stored. `keep`: all is stored, and everybody gets that cookie. A private cache stores the rest.",
     ),
@@ -404,14 +404,14 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 365 * DAY)
         .at_restart()
     .about(
-        "The same for files that a `larder run` fetches: packages, archives, images, indexes of packages; never for JSON, text or \
+        "As `unlabelled`, for files that a `larder run` fetches: packages, archives, images, indexes of packages; never for JSON, text or \
          pages of any other kind, nor for answers to a query. Package mirrors often leave these fields out, and public indexes \
          name ten minutes.",
     ),
     Whole::new("policy.unlabelled_run_named", Field::Time(|c| &mut c.policy.unlabelled_run_named))
         .between(0, 365 * DAY)
         .at_restart()
-    .about("The same for those of them whose name has a version or a digest: other content would have another name."),
+    .about("As `unlabelled_run`, for files whose name has a version or a digest: other content would have another name."),
 ];
 
 /// Settings of one `[[listen]]`.

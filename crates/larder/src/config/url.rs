@@ -20,7 +20,7 @@ impl SiteOrigin {
         SiteOrigin { url, key_start: key_start.into() }
     }
 
-    /// What the keys of all responses of this origin begin with.
+    /// The beginning of the keys of all responses of this origin.
     pub fn key_start(&self) -> &[u8] {
         &self.key_start
     }

@@ -22,7 +22,7 @@ macro_rules! causes {
                 match self { $(Cause::$variant => $forward,)* }
             }
 
-            /// What it means, in a sentence.
+            /// Its meaning, in a sentence.
             pub fn about(self) -> &'static str {
                 match self { $(Cause::$variant => $about,)* }
             }
@@ -32,7 +32,7 @@ macro_rules! causes {
 
 causes! {
     Uri "uri-miss" "uri-miss": "Nothing was stored under this URL, as far as is remembered.",
-    Vary "vary-miss" "vary-miss": "What is stored is for requests with other fields (`Vary`).",
+    Vary "vary-miss" "vary-miss": "The stored responses are for requests with other fields (`Vary`).",
     Evicted "evicted" "uri-miss": "It was stored, and made room for others.",
     NotAdmitted "not-admitted" "uri-miss": "It left memory, and the disk had not admitted it: it was asked for only once.",
     Purged "purged" "uri-miss": "It was stored, and was purged.",
@@ -40,8 +40,8 @@ causes! {
     Changed "changed" "uri-miss": "It was stored, and the origin said that it has something else now.",
     Lost "lost" "uri-miss": "It was stored, and could not be read or put together any more.",
     NotStored "not-stored" "bypass": "The last answer for this URL could not be stored; the explanation says why.",
-    Stale "stale" "stale": "What is stored is too old to be used without asking.",
-    NoCache "no-cache" "stale": "What is stored asks to be validated each time.",
+    Stale "stale" "stale": "The stored response is too old to be used without asking.",
+    NoCache "no-cache" "stale": "The stored response asks to be validated each time.",
     Request "request" "request": "The client wants a newer one than is stored (`no-cache`, `max-age`, `min-fresh`).",
     Method "method" "method": "This method is not answered from a store.",
     Partial "partial" "partial": "Some of it is stored, and some of what was asked for is not.",
