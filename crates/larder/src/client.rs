@@ -1,4 +1,4 @@
-//! Who counts as one client where limits are per client.
+//! Client identity: the addresses that count as one client where limits are per client.
 
 use std::net::{IpAddr, Ipv6Addr};
 

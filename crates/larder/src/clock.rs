@@ -64,7 +64,7 @@ pub struct Carried {
 enum Row {
     #[default]
     None,
-    /// They do; then the end of the one before is the beginning of the next.
+    /// They do: the end of one is the beginning of the next.
     Since(Option<Instant>),
 }
 
@@ -75,7 +75,7 @@ impl Carried {
         self.row.set(Row::Since(None));
     }
 
-    /// What comes next comes later.
+    /// The next request does not follow directly: it reads the clock for itself.
     pub fn end_batch(&self) {
         self.row.set(Row::None);
     }

@@ -1,6 +1,6 @@
 //! Connections that are heard of once their client has spoken (`TCP_DEFER_ACCEPT`): the kernel keeps one that is silent
-//! for itself, in less memory, and a server is woken once for connection and request where it was woken twice. What that
-//! saves is in docs/decisions/017. The option has no door without `unsafe` in the crates that are here.
+//! for itself, in less memory, and a server is woken once for connection and request where it was woken twice. The
+//! saving is measured in docs/decisions/017. The option has no door without `unsafe` in the crates that are here.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ unsafe extern "C" {
 ///
 /// # Errors
 ///
-/// What the kernel says of a socket that is not one of TCP.
+/// The kernel's error, for a socket that is not one of TCP.
 pub fn until_spoken(listener: &impl AsFd) -> io::Result<()> {
     let seconds = SILENCE_SECONDS;
     // SAFETY: the descriptor is open for as long as it is borrowed; the kernel reads `len` bytes from `value`, which is

@@ -1,8 +1,10 @@
-//! What the program says to people on standard error and standard output: warnings, what a signal did, how a run went.
+//! Messages of the program on standard error and standard output: warnings, the effect of a signal, the summary of a
+//! run.
 //!
 //! Nothing that is said here can end the process or hold it up. A write that fails is forgotten, and from [`begin`] on, as
 //! in a server, a thread of its own writes: a pipe that nobody reads or a terminal that was stopped holds up that thread
-//! alone. What comes while too much waits is dropped and counted. Standard error belongs to the process, so this does too.
+//! alone. Messages beyond a limit of waiting ones are dropped and counted. Standard error belongs to the process, so
+//! this does too.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -113,7 +115,7 @@ fn write_all_of(orders: &Receiver<Order>) {
 }
 
 fn write(stream: Stream, text: &[u8]) {
-    // Who reads it is gone, or has no room: there is nobody whom that could be told.
+    // An error means that the reader is gone or has no room, and there is nowhere else to report it.
     let _ = match stream {
         Stream::Error => Unlocked(io::stderr().as_fd()).write_all(text),
         Stream::Output => Unlocked(io::stdout().as_fd()).write_all(text),

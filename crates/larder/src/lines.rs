@@ -13,7 +13,7 @@ pub fn text_of(path: &Path, bytes_max: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// What the next line of a file is.
+/// The result of reading the next line of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextLine {
     /// One that was read, with so many bytes of the file.

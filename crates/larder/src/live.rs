@@ -23,7 +23,7 @@ impl<T> Live<T> {
         Live { edition: AtomicU64::new(1), value: Mutex::new(Arc::new(value)) }
     }
 
-    /// Puts another value in its place. Who holds the old one keeps it.
+    /// Puts another value in its place. Holders of the old value keep it.
     pub fn replace(&self, value: T) {
         let mut place = self.value.lock();
         *place = Arc::new(value);

@@ -1,4 +1,4 @@
-//! What goes to a client: heads we wrote and body pieces we share, in one list, written with as few
+//! Output to a client: heads we wrote and body pieces we share, in one list, written with as few
 //! system calls as the socket allows.
 
 use crate::socket::Socket;
@@ -131,7 +131,7 @@ impl Outbox {
         Ok(true)
     }
 
-    /// What is left, where that is one part: nearly always.
+    /// The unsent bytes, where they are one part: nearly always.
     fn only_part(&self) -> Option<&[u8]> {
         match &self.parts[self.next..] {
             [one] => Some(&one.bytes(&self.own)[self.written..]),

@@ -11,9 +11,9 @@ pub struct Page {
     pub status: u16,
     /// One word for logs and `Cache-Status`.
     pub word: &'static str,
-    /// What happened, as a sentence.
+    /// The explanation, a sentence.
     pub what: String,
-    /// What the reader may do about it.
+    /// The remedy, for the reader.
     pub remedy: &'static str,
     /// Further fields, such as `Allow`.
     pub fields: Vec<(&'static str, String)>,
@@ -92,7 +92,7 @@ impl Page {
     }
 }
 
-/// What a page has around its texts, about.
+/// Bytes of a page around its texts, about.
 const FRAME_BYTES: usize = 384;
 
 const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:0;display:grid;\

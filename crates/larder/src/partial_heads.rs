@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What heads under way hold on one worker.
+/// Memory of the partial heads on one worker.
 #[derive(Debug, Default)]
 pub struct HeadsUnderWay {
     bytes: Cell<usize>,
@@ -16,13 +16,13 @@ impl HeadsUnderWay {
         Rc::new(HeadsUnderWay { bytes: Cell::new(0), bytes_max })
     }
 
-    /// What they hold together.
+    /// Bytes that they hold together.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
 }
 
-/// What the head under way on one connection holds, for as long as this lives.
+/// Memory of the partial head on one connection, counted for as long as this lives.
 #[derive(Default)]
 pub struct HeadUnderWay {
     held: usize,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is to be made void.
+/// The responses that a purge makes void.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// All variants of a URL.
@@ -59,7 +59,7 @@ fn text_of(url: &Url) -> Vec<u8> {
 /// A purge as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// What.
+    /// The responses.
     pub what: What,
     /// Gone, or only to be validated.
     pub force: Force,
@@ -104,7 +104,8 @@ impl Wanted {
     }
 }
 
-/// What a parameter says that says yes or no. Alone it says yes; what is neither is no reason to guess.
+/// The value of a parameter that is on or off. Alone it is on; any other value is refused, for a guess could purge too
+/// much.
 fn flag(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "" | "true" | "yes" | "1" => Ok(true),
@@ -161,10 +162,10 @@ pub fn encoded(text: &str) -> String {
     out
 }
 
-/// What became of a purge.
+/// The result of a purge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Report {
-    /// What it was about: url, prefix, tag or all.
+    /// The kind of selection: url, prefix, tag or all.
     pub scope: String,
     /// hard or soft.
     pub force: String,

@@ -83,7 +83,7 @@ pub enum Reach {
     Configured,
     /// To what a client of the forward proxy may reach.
     Asked {
-        /// Who asks.
+        /// The client that asks.
         asker: Asker,
         /// The settings that hold.
         config: Rc<Held<Config>>,

@@ -2,7 +2,7 @@
 //!
 //! Everything that can fail (reading, binding, certificates, the log's file) is done first; only then is anything put in
 //! force. A connection that is open keeps the listener it came through; sites, access, limits and timeouts are looked up
-//! by each request. What only a restart can change keeps its value, and the answer names it.
+//! by each request. Settings that only a restart can change keep their values, and the answer names them.
 
 use crate::bind;
 use crate::config::setting::ChangesAt;

@@ -29,7 +29,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a server is started with.
+/// The parameters that a server is started with.
 pub struct Plan {
     /// The settings.
     pub config: Config,

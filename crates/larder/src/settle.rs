@@ -1,7 +1,7 @@
 //! Values that depend on this machine: computed once for each start, with the reason for each, and shown as computed.
 //!
-//! What a file or a flag gives is left as it is. [`settle`] is called by everything that shows or uses a configuration, so
-//! that `larder config`, `larder doctor`, `larder run` and the server agree on what holds.
+//! Values that a file or a flag gives are left as they are. [`settle`] is called by everything that shows or uses a
+//! configuration, so that `larder config`, `larder doctor`, `larder run` and the server agree on what holds.
 
 use crate::config::units::show_size;
 use crate::config::{Config, Loaded, Said, container, descriptors};
@@ -14,7 +14,7 @@ const DISK_BYTES_DEFAULT: u64 = 20_000_000_000;
 const DISK_BYTES_MIN: u64 = 16_000_000;
 /// A disk store with a default size takes at most this part of what is free, with what it already holds.
 const DISK_SHARE: u64 = 2;
-/// What stays free by default is at most this part of the same.
+/// By default at most this part of the file system stays free.
 const FREE_SHARE: u64 = 4;
 /// Below this many connections a lowered default is worth a word.
 const FEW_CONNECTIONS: usize = 1_000;
@@ -108,10 +108,10 @@ fn no_growth(config: &Config, room: &Room) -> Option<String> {
     })
 }
 
-/// What a disk store may have of a file system.
+/// The room that a disk store may have on a file system.
 struct Room {
     folder: PathBuf,
-    /// What is free, and what the store holds already.
+    /// Free bytes, and those that the store holds already.
     usable_bytes: u64,
 }
 
@@ -136,14 +136,14 @@ impl std::fmt::Display for Room {
     }
 }
 
-/// What is free on the file system of a folder, which need not exist yet.
+/// Free bytes on the file system of a folder, which need not exist yet.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
     let existing = folder.ancestors().find(|each| each.is_dir())?;
     let system = rustix::fs::statvfs(existing).ok()?;
     Some(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// What the files of a folder take, and those of the folders in it.
+/// Bytes that the files of a folder take, and those of the folders in it.
 pub fn held_bytes(folder: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let size = |entry: std::fs::DirEntry| match entry.file_type() {

@@ -56,7 +56,7 @@ fn accept_now(listener: impl AsFd) -> io::Result<(Socket, SocketAddr)> {
 /// An open socket to a client.
 pub struct Socket(State);
 
-/// What the other side of a connection did.
+/// The state of the other side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherSide {
     /// It may send more.
@@ -174,7 +174,7 @@ impl Socket {
         }
     }
 
-    /// What the other side did, whether what it sent before was read or not.
+    /// The state of the other side, whether the bytes it sent before were read or not.
     pub fn other_side(&self) -> OtherSide {
         #[cfg(test)]
         if let State::Memory(stream) = &self.0 {
@@ -233,7 +233,7 @@ impl Socket {
         };
     }
 
-    /// Registers it if that was not done. What has come by now is told as if it came afterwards.
+    /// Registers it if that was not done. Bytes that have come by now wake the task as if they came afterwards.
     fn polled(&mut self) -> io::Result<&mut TcpStream> {
         if let State::Free(..) = self.0
             && let State::Free(stream, _) = std::mem::replace(&mut self.0, State::Lost)

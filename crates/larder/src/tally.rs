@@ -1,4 +1,4 @@
-//! What one worker counts and gathers of its requests, and the sums over all workers.
+//! Counters and records of one worker's requests, and the sums over all workers.
 
 use crate::log::Lines;
 use crate::record::{Count, Measures, Outcome, Record, Ring};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The table of counters below is their documentation too.
 macro_rules! counters {
     ($($name:ident: $doc:literal,)*) => {
-        /// What one worker counted since it last told.
+        /// Counts of one worker since they were last added to the sums.
         #[derive(Debug, Default)]
         pub struct Tally {
             $(#[doc = $doc] pub $name: Count,)*
@@ -22,7 +22,7 @@ macro_rules! counters {
             pub ring: Ring,
         }
 
-        /// What all workers counted since the start.
+        /// Counts of all workers since the start.
         #[derive(Debug, Default)]
         pub struct Counters {
             $(#[doc = $doc] pub $name: AtomicU64,)*

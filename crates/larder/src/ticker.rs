@@ -52,7 +52,7 @@ struct WaitSlot {
     waker: Option<Waker>,
 }
 
-/// What a wait came to when it was not what was waited for.
+/// How a wait ended when the awaited event did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
     /// The time is up.

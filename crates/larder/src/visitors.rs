@@ -1,4 +1,4 @@
-//! Who comes: connections and requests by client address. A connection notes itself when it opens, when it ends and now
+//! Clients by address: their connections and requests. A connection notes itself when it opens, when it ends and now
 //! and then between, so that a request costs nothing.
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 /// Clients that one worker remembers; further ones are counted as one, `0.0.0.0`.
 const CLIENTS_MAX: usize = 4_096;
 
-/// What is known of one client.
+/// The counts of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visitor {
     /// Connections that are open.

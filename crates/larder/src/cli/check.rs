@@ -82,7 +82,7 @@ fn verify(flags: &Flags) -> u8 {
     ))
 }
 
-/// What is wrong with the files, each with the place that names it.
+/// The faults in the files, each with the place that names it.
 fn troubles(loaded: &Loaded) -> Vec<String> {
     let config = &loaded.config;
     let said = |name: &str| match loaded.said.get(name) {

@@ -105,7 +105,7 @@ fn show(flags: &ExplainFlags, explanation: &Explanation) -> u8 {
     super::print(explanation)
 }
 
-/// What lies on disk and what the configuration says is all there is to look at.
+/// Without a server the disk and the configuration are all there is to look at.
 fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: Option<&Path>) -> u8 {
     let place = folder.map_or("no folder".to_owned(), |folder| folder.display().to_string());
     if Id::parse(&flags.what).is_some() {

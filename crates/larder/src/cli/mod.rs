@@ -375,7 +375,7 @@ fn tell_notices(store: &larder_cache::store::Store) {
     }
 }
 
-/// What depends on this process and machine is computed here; what a person should know is told.
+/// Computes the defaults that depend on this process and machine, and reports what a person should know.
 fn prepared(mut loaded: Loaded, notes: Notes) -> Loaded {
     for note in settle(&mut loaded) {
         if notes == Notes::Told {

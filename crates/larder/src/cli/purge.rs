@@ -75,7 +75,7 @@ fn summary(report: &Report) -> String {
     };
     let durable = if report.durable { ", on disk" } else { "" };
     let hint = match report.count {
-        // Who misses by a scheme would think it done.
+        // A user who got the scheme wrong would think that the purge had worked.
         Some(0) if report.scope == "url" => {
             "; scheme and port count: the page and `larder explain URL` say what lies there"
         }

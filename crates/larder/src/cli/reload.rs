@@ -22,7 +22,7 @@ pub(super) fn reload(flags: &Flags) -> u8 {
     }
 }
 
-/// What changed, and what waits.
+/// The changed settings, and those that wait for a restart.
 pub(super) fn summary(reloaded: &Reloaded) -> String {
     let Reloaded { changed, needs_restart } = reloaded;
     let mut text = match changed.is_empty() {

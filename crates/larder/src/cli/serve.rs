@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// SIGHUP reads the configuration again.
 pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // Whoever moves the log away as soon as the server is up must not end it.
+    // Signals are caught before the server starts: a SIGUSR1 sent as soon as it is up must not end it.
     let mut signals = runtime.block_on(async { Signals::new() })?;
     let server = Server::start(plan)?;
     server.shared().common.cache.disk().into_iter().for_each(|disk| super::tell_notices(disk));
@@ -51,7 +51,7 @@ fn reload(server: &Server) {
     }
 }
 
-/// What a signal asks for.
+/// The action that a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// SIGTERM or SIGINT.

@@ -121,10 +121,10 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
 
 type Done = Result<u8, Box<dyn Error>>;
 
-/// What the API lists at a time.
+/// Objects that the API lists at a time.
 const ASKED_MAX: usize = 500;
 
-/// What the server that has the store says, of memory and disk together.
+/// Asks the server that has the store, which knows memory and disk together.
 fn ask_server(command: &StoreCommand, server: &control::Client) -> Done {
     let objects =
         |prefix: &str| server.read::<Listing>(&format!("/store/objects?prefix={}&limit={ASKED_MAX}", encoded(prefix)));
@@ -271,7 +271,7 @@ fn export(opened: &Arc<Store>, file: &PathBuf) -> Done {
     let counts = match file.as_os_str() == "-" {
         true => warc::export(opened, &mut io::stdout().lock())?,
         false => {
-            // What it holds is closed to others in the store, too.
+            // The store is closed to other users of the machine, and so is its export.
             let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file);
             let mut out = BufWriter::new(made.map_err(|error| format!("{}: {error}", file.display()))?);
             let counts = warc::export(opened, &mut out)?;

@@ -1,4 +1,4 @@
-//! What the API says, as values; `docs/openapi.yaml` describes them.
+//! Values of the API's answers; `docs/openapi.yaml` describes them.
 
 use super::Admin;
 use super::pulse::{Now, Second};
@@ -20,7 +20,7 @@ pub(super) struct Refused {
     pub(super) error: String,
 }
 
-/// What is live, and the seconds before it.
+/// The live figures, and the seconds before them.
 #[derive(Serialize)]
 pub(super) struct Lately {
     now: Now,

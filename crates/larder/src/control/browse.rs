@@ -1,4 +1,4 @@
-//! What the API says of stored objects.
+//! Answers of the API about stored objects.
 
 use super::Admin;
 use super::{Reply, api};

@@ -62,7 +62,7 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// What `client` does, unless others need the place before that.
+    /// The result of `client`, or `None` when a newer connection needed the place first.
     pub(super) async fn until<T>(mut self, client: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             done = client => Some(done),

@@ -1,4 +1,4 @@
-//! What happens now, as server-sent events (HTML defines them): once a second the numbers, and some of the requests that
+//! Live figures as server-sent events (HTML defines them): once a second the numbers, and some of the requests that
 //! ended. The page and `larder top` read them.
 
 use super::Admin;
@@ -24,7 +24,7 @@ pub(super) async fn stream<S: AsyncWrite + Unpin>(admin: &Arc<Admin>, mut stream
     let mut head = ResponseHead::new(200);
     head.fields.push("Content-Type", EVENTS);
     policy_fields(&mut head);
-    // Whoever passes it on is not to collect it first.
+    // nginx and proxies like it are not to buffer the stream.
     head.fields.push("X-Accel-Buffering", "no");
     head.fields.push("Connection", "close");
     let mut out = Vec::with_capacity(8 * 1024);

@@ -1,4 +1,4 @@
-//! Who may ask over TCP.
+//! Access control of requests that come over TCP.
 
 use super::Admin;
 use super::{Reply, Through, page};
@@ -17,8 +17,8 @@ const TOKEN_NEEDED: &str = "others can connect to a listener of this server, so 
 ///
 /// Without a token nobody elsewhere can connect to anything of this server, and the question must name it by an address: a
 /// web page elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token
-/// decides, and the files of the page, which say nothing, are for everybody: it asks for the token itself. What a proxy has
-/// passed on comes from who knows where, through who knows whose cache: it is refused.
+/// decides, and the files of the page, which say nothing, are for everybody: it asks for the token itself. A request
+/// that came through a proxy is refused: its sender is unknown, and so is the cache that would get the answer.
 pub(super) fn admit(admin: &Admin, request: &RequestHead, path: &str, through: Through) -> Result<(), Reply> {
     if through == Through::Socket {
         return Ok(());

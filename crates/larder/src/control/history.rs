@@ -1,4 +1,4 @@
-//! What the totals were, so that rates of the last minutes can be told.
+//! Totals over the last hour, from which rates are computed.
 
 use super::Admin;
 use super::api;
@@ -73,7 +73,7 @@ impl Sample {
         }
     }
 
-    /// What happened between `earlier` and here.
+    /// The counts between `earlier` and here.
     pub(super) fn since(&self, earlier: &Sample) -> Sample {
         let outcomes = self.outcomes.iter().zip(&earlier.outcomes).map(|(now, then)| OutcomeSums {
             buckets: std::array::from_fn(|bucket| now.buckets[bucket].saturating_sub(then.buckets[bucket])),
@@ -132,7 +132,7 @@ pub(super) fn percent(part: u64, of: u64) -> f64 {
 
 /// User and system time of the process; 0 where `/proc` is not there.
 fn cpu_seconds() -> f64 {
-    /// What `/proc` counts in, on every Linux that runs here.
+    /// The unit of CPU times in `/proc`, on every Linux that runs here.
     const TICKS_PER_SECOND: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
@@ -157,7 +157,7 @@ impl History {
         samples.push_back(sample);
     }
 
-    /// What happened in the last `span`, or since the first sample when that is less.
+    /// The counts of the last `span`, or since the first sample when that is less.
     pub(super) fn last(&self, span: Duration, admin: &Admin) -> Sample {
         let now = Sample::now(admin);
         let samples = self.samples.lock();

@@ -1,4 +1,4 @@
-//! What is asked for most, and which hosts miss: sums over the requests that are remembered.
+//! The URLs asked for most, and the hosts that miss: sums over the requests that are remembered.
 
 use crate::record::Outcome;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Rows of each list.
 const ROWS_MAX: usize = 20;
 
-/// What is hot.
+/// The most requested URLs and the hosts with most misses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hot {
     /// How many requests this is of.

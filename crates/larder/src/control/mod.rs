@@ -1,6 +1,6 @@
 //! The admin listener and the control socket: the page, the metrics, the API, and what `larder run` joins by.
 //!
-//! The control socket can be opened by its owner alone. Whoever comes over TCP is looked at in `guard` first.
+//! The control socket can be opened by its owner alone. Requests over TCP pass `guard` first.
 
 mod api;
 mod browse;
@@ -43,10 +43,10 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A question is short and comes at once.
+/// Requests are short, and arrive within `WITHIN`.
 const LIMITS: HeadLimits = HeadLimits { head_bytes_max: 16 * 1024, target_bytes_max: 8 * 1024, fields_max: 64 };
 const WITHIN: Duration = Duration::from_secs(10);
-/// Who may listen to events at a time.
+/// Clients that may listen to events at a time.
 const LISTENING_MAX: usize = 16;
 /// How long after a failure the next connection is looked for.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -209,11 +209,11 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(None)
 }
 
-/// What a client said.
+/// The first bytes of a client's connection, parsed.
 enum Heard {
     Request(Box<RequestHead>),
     Fault(Fault),
-    /// It left.
+    /// The client closed the connection.
     Nothing,
 }
 
@@ -237,14 +237,14 @@ async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Heard> {
     }
 }
 
-/// What comes of a question.
+/// The answer to a request: a reply, or the stream of events.
 enum Answer {
     Reply(Reply),
-    /// All that happens from now on.
+    /// The stream of events from now on.
     Events(Seat),
 }
 
-/// Held by who listens to all that happens.
+/// The permit of a client that listens to events.
 type Seat = OwnedSemaphorePermit;
 
 /// Whether the body is sent too.
@@ -254,7 +254,7 @@ enum Carriage {
     HeadOnly,
 }
 
-/// What is answered.
+/// A reply with its status, type and body.
 struct Reply {
     status: u16,
     content_type: &'static str,
@@ -313,7 +313,7 @@ impl Reply {
     }
 }
 
-/// What a browser may do with an answer.
+/// Fields that tell a browser what it may do with an answer.
 fn policy_fields(head: &mut ResponseHead) {
     head.fields.push("Cache-Control", "no-store");
     head.fields.push("X-Content-Type-Options", "nosniff");
@@ -326,7 +326,7 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
         Ok(found) => found,
         Err(refused) => return Answer::Reply(refused),
     };
-    // Who looks whether the server is well need not wait for those who ask much of it.
+    // Probes of health do not wait for a permit, however many costly requests there are.
     let _asking = match (route.answer.takes_a_while(), doorway.ask()) {
         (true, None) => return Answer::Reply(Reply::text(503, "too many ask already: come again in a moment")),
         (_, asking) => asking,
@@ -375,7 +375,7 @@ fn admitted<'r>(
             None => Reply::text(404, "there is nothing here; / is the page"),
         });
     };
-    // What is not understood must not be passed over: `/reload?dry-run` reloads nothing.
+    // Parameters that are not understood are refused: `/reload?dry-run` must not reload.
     if !query.is_empty() && !route.takes_query() {
         let error = format!("{}: this path takes no parameters", query.split('&').next().unwrap_or_default());
         return Err(Reply::json(422, &api::Refused { error }));
@@ -412,9 +412,9 @@ enum Answering {
     Purge,
     /// When the workers have said which requests they had.
     Requests,
-    /// The same for one request.
+    /// When the workers have said which request has this name.
     Request,
-    /// The same for sums of all of them.
+    /// When the workers have said which requests they had: sums of them.
     Hot,
     /// When it was looked on disk.
     Explain,

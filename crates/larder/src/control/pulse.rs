@@ -20,16 +20,16 @@ const SECONDS_MAX: usize = 300;
 const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 const CAUSES: usize = Cause::ALL.len();
 
-/// What is live: the last second, the last minutes, the totals and how full the store is.
+/// The live figures: the last second, the last minutes, the totals and how full the store is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Now {
     /// The version of the server.
     pub version: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
-    /// What happened in the last second.
+    /// The last second.
     pub second: Second,
-    /// What happened in the last minutes.
+    /// The last minutes.
     pub window: Window,
     /// Since the start: requests answered.
     pub requests: u64,
@@ -105,7 +105,7 @@ pub struct Window {
     pub causes: BTreeMap<String, u64>,
 }
 
-/// What was counted, in all or between two moments.
+/// Counts, in all or between two moments.
 #[derive(Clone, Debug)]
 struct Counted {
     at: Duration,
@@ -268,7 +268,7 @@ impl Pulse {
         self.kept.lock().seconds.iter().cloned().collect()
     }
 
-    /// What is live.
+    /// The live figures.
     pub fn now(&self, admin: &Admin) -> Now {
         let (second, window) = {
             let kept = self.kept.lock();

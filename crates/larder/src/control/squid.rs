@@ -1,5 +1,5 @@
 //! The pages of Squid's cache manager, for `squidclient mgr:…` and the scripts built on it: the same names of pages and
-//! of lines, with Larder's figures. What Larder has no counterpart of stands as 0 where scripts look for it.
+//! of lines, with Larder's figures. Figures that Larder has no counterpart of stand as 0 where scripts look for them.
 
 use super::Admin;
 use super::api;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
-/// What is written to see how fast the disk is.
+/// Bytes that are written to see how fast the disk is.
 const PROBE_BYTES: usize = 16 << 20;
 
 /// Slower than this, misses wait for the disk.
@@ -81,7 +81,7 @@ fn pace(bytes_per_second: f64) -> Finding {
     }
 }
 
-/// What helps where there is no room for a disk store.
+/// The remedy where there is no room for a disk store.
 const REMEDY: &str = "make room, name another folder with `store`, or say `disk = 0` if memory is enough";
 
 /// Whether the budget fits beside what is there and what is to stay free; the folder may be one that is yet to be made.

@@ -9,16 +9,16 @@ use crate::config::Loaded;
 use crate::settle::settle;
 use std::fmt;
 
-/// What was found of one thing.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The subject of the check.
     pub what: String,
     /// How it is.
     pub state: State,
-    /// What was found.
+    /// The finding in a sentence.
     pub says: String,
-    /// What to do about it; empty when it is well.
+    /// The remedy; empty when all is well.
     pub remedy: String,
 }
 

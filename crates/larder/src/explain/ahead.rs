@@ -31,7 +31,7 @@ pub struct Asking {
     pub method: String,
     /// Fields, as `Name: value`.
     pub fields: Vec<String>,
-    /// Who would ask.
+    /// The client that would ask.
     pub client: IpAddr,
     /// At which listener; where nothing is said the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
@@ -56,14 +56,14 @@ impl Default for Asking {
     }
 }
 
-/// What would happen by a configuration alone, with nothing stored.
+/// Explains a request by a configuration alone, with nothing stored.
 pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, said: loaded.said.clone() };
     ahead(asking, &cache, "larder", &places).await
 }
 
-/// What would happen now. `Err`: what is wrong with the question.
+/// Explains what would become of a request now. `Err`: what is wrong with the question.
 pub async fn ahead(
     asking: &Asking,
     cache: &Arc<Cache>,

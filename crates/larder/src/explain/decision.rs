@@ -23,7 +23,7 @@ pub enum Decision {
         rule: RuleKind,
         /// Where that is said.
         place: String,
-        /// What it says.
+        /// The rule as it is written.
         text: String,
     },
     /// Under which key was looked.
@@ -33,12 +33,12 @@ pub enum Decision {
         /// How it was made: `url`, `site` (the origin stands before the URL), `no-vary-search`.
         made: Vec<String>,
     },
-    /// What the request asks of a cache.
+    /// The request's cache directives.
     Directives {
         /// The directives that count.
         asked: OfAsked,
     },
-    /// What is stored under the key.
+    /// The responses stored under the key.
     Variants {
         /// Each of them.
         variants: Vec<OfVariant>,
@@ -51,12 +51,12 @@ pub enum Decision {
     Freshness {
         /// The numbers.
         numbers: Numbers,
-        /// What follows: fresh, stale, max-stale, …
+        /// The conclusion: fresh, stale, max-stale, …
         usable: String,
     },
     /// Nothing that could be used is here.
     Absent {
-        /// What became of what was.
+        /// How the response that was stored before ended.
         fate: Option<String>,
         /// When: seconds since 1970.
         since: Option<u64>,
@@ -74,7 +74,7 @@ pub enum Decision {
         cause: String,
         /// The cause in a sentence.
         about: String,
-        /// What for: whole, part, hole, relay.
+        /// The kind of fetch: whole, part, hole, relay.
         kind: String,
         /// Where to.
         origin: Option<String>,
@@ -92,7 +92,7 @@ pub enum Decision {
         connected_micros: Option<u64>,
         /// Microseconds until the head of the answer was here.
         answered_micros: Option<u64>,
-        /// What went wrong.
+        /// The trouble, in a sentence.
         trouble: Option<String>,
     },
     /// Whether the answer is stored.
@@ -108,11 +108,11 @@ pub enum Decision {
         /// The fields by which variants would be told apart, of an answer that might come.
         vary: Vec<String>,
     },
-    /// What came of it.
+    /// The outcome.
     Answer(Settled),
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settled {
     /// How the answer came about, as in the metrics.
@@ -145,7 +145,7 @@ pub enum RuleKind {
     Own,
 }
 
-/// What a request asks of a cache.
+/// Cache directives of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfAsked {
     /// The greatest age wanted.
@@ -211,7 +211,7 @@ pub struct Numbers {
     pub age: u64,
     /// How long it is fresh.
     pub lifetime: u64,
-    /// Who says so: max-age, s-maxage, expires, heuristic, …
+    /// The source of the lifetime: max-age, s-maxage, expires, heuristic, …
     pub source: String,
     /// How long it is fresh still; below 0 how long it has been stale.
     pub remaining: i64,

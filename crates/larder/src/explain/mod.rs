@@ -1,4 +1,4 @@
-//! What was decided about a request, and why: of one that came, or of one that might come.
+//! Explanations: what was decided about a request, and why, for one that came or one that might come.
 //!
 //! [`Explanation`] is the same for both, and for the log's words, `Cache-Status` and the page: values first
 //! ([`Decision`]), sentences from them. `past` makes one of a record, `ahead` of the live store.
@@ -25,7 +25,7 @@ pub struct Summary {
     pub client: String,
     /// Its method; `-` for what was no request.
     pub method: String,
-    /// What it asked for.
+    /// The requested URL.
     pub url: String,
     /// The host in it.
     pub host: String,

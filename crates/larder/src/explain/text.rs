@@ -93,7 +93,7 @@ fn freshness(numbers: &Numbers, usable: &str, f: &mut fmt::Formatter<'_>) -> fmt
     Ok(())
 }
 
-/// Who gave a lifetime.
+/// The source of a lifetime, in words.
 fn given_by(source: &str) -> String {
     if source == "none" { "(the answer gives no lifetime)".to_owned() } else { format!("by {source}") }
 }
@@ -102,7 +102,7 @@ fn until(numbers: &Numbers) -> u64 {
     numbers.now.saturating_add_signed(numbers.remaining)
 }
 
-/// What follows from a judgement.
+/// The reason for a judgement of freshness, in words.
 fn because(usable: &str) -> &str {
     match usable {
         "max-stale" => "the client takes it so (max-stale)",

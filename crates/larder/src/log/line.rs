@@ -27,7 +27,7 @@ pub(super) fn append(record: &Record, names: &Names, before: &Before, format: &L
 /// A second as `21/Nov/2026:04:05:06 +0000`.
 type Date = [u8; 26];
 
-/// What the last line said of its time and its client: most often the next one says the same.
+/// The time and the client of the last line: most often the next one has the same.
 #[derive(Debug, Default)]
 pub struct Before {
     date: Cell<Option<(Stamp, Date)>>,
@@ -62,7 +62,7 @@ impl Before {
     }
 }
 
-/// What a field says of a record.
+/// The value of a field for one record.
 enum Value<'a> {
     Nothing,
     Number(u64),
@@ -93,7 +93,7 @@ fn value(record: &Record, field: LogField) -> Value<'_> {
         LogField::Complete => Value::Flag(record.complete),
         LogField::Micros => Value::Number(record.micros()),
         LogField::Millis => Value::Number(record.micros() / 1000),
-        // Who writes them knows the names, and the date of the line before.
+        // The caller writes these two: it has the names, and the date of the line before.
         LogField::Id | LogField::Date => Value::Nothing,
         LogField::SquidCode => Value::Text(squid_code(record)),
         LogField::SquidFrom => {
@@ -175,7 +175,7 @@ fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     encode::decimal(out, record.micros());
 }
 
-/// What a line has beside its texts, about.
+/// Bytes of a line beside its texts, about.
 const FIXED_BYTES: usize = 160;
 
 /// Squid's native format: `time elapsed client code/status bytes method URL user from type`.

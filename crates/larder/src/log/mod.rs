@@ -1,7 +1,7 @@
 //! The access log: a line per request, written by a thread of its own so that no worker ever waits for a disk.
 //!
-//! A worker appends to lines of its own and hands them over a few times a second. What waits for the thread is bounded
-//! (`log.queue_bytes_max`); beyond that lines are dropped and counted.
+//! A worker appends to lines of its own and hands them over a few times a second. The lines that wait for the thread
+//! are bounded (`log.queue_bytes_max`); beyond that lines are dropped and counted.
 
 mod line;
 mod sink;
@@ -31,7 +31,7 @@ const BUNDLE_BYTES_MAX: usize = 128 * 1024;
 /// How long the end of the server waits for its last lines.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
-/// What workers must know of the log.
+/// Settings of the log that workers read.
 #[derive(Debug)]
 struct Setup {
     format: LogFormat,

@@ -118,7 +118,7 @@ impl LogFile {
         }
         let Some(file) = &mut self.open else { return Ok(()) };
         if self.is_torn {
-            // What follows is a line of its own.
+            // The newline ends the torn line, so that the next batch begins on a line of its own.
             write_whole(file, b"\n").map_err(|broke| none_written(broke.why))?;
             self.is_torn = false;
         }
@@ -152,7 +152,7 @@ impl Broke {
     }
 }
 
-/// Writes all of it. Who has no room, as the pipe of a slow reader, is waited for a moment.
+/// Writes all of it. A sink without room, such as the pipe of a slow reader, is waited for a moment.
 fn write_whole(to: &mut impl Write, bytes: &[u8]) -> Result<(), Broke> {
     let (mut written, mut full_since) = (0, None);
     while written < bytes.len() {

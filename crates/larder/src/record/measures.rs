@@ -51,7 +51,7 @@ impl Outcome {
     }
 }
 
-/// What is measured of the requests with one outcome. `C` is a worker's cell or a shared sum.
+/// Measurements of the requests with one outcome. `C` is a worker's cell or a shared sum.
 #[derive(Debug)]
 struct Measure<C> {
     buckets: [C; BUCKETS],
@@ -65,7 +65,7 @@ impl<C: Default> Default for Measure<C> {
     }
 }
 
-/// What is measured of all requests.
+/// Measurements of all requests.
 #[derive(Debug)]
 pub struct Measures<C> {
     classes: [Measure<C>; CLASSES.len()],

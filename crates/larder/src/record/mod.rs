@@ -92,7 +92,7 @@ impl Outcome {
 /// How a request stands about which nothing was decided yet.
 const UNDECIDED: Outcome = Outcome::Own("unfinished");
 
-/// Who will read a record.
+/// The readers of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readers {
     /// The access log, with these texts.
@@ -101,7 +101,7 @@ pub struct Readers {
     pub kept: bool,
 }
 
-/// What is taken down for the access log alone, where its lines have it.
+/// Texts that are recorded for the access log alone, where its lines have them.
 #[derive(Debug, Default)]
 pub struct LogTexts {
     /// The field `Referer`.
@@ -112,7 +112,7 @@ pub struct LogTexts {
     pub content_type: Option<Box<str>>,
 }
 
-/// What is known of one request when it is over.
+/// The facts about one request when it is over.
 #[derive(Debug)]
 pub struct Record {
     /// Its number in this process.
@@ -123,11 +123,11 @@ pub struct Record {
     pub peer: IpAddr,
     /// Its method; `None` for what was no request.
     pub method: Option<Method>,
-    /// What it asked for, without credentials (a target has none: they are refused).
+    /// The requested URL, without credentials (a target has none: they are refused).
     pub url: String,
     /// The client's version.
     pub version: Version,
-    /// What is taken down for the access log alone.
+    /// Texts for the access log alone.
     pub texts: Option<Box<LogTexts>>,
     /// The status of the answer.
     pub status: u16,
@@ -139,9 +139,9 @@ pub struct Record {
     pub not_stored: Option<&'static str>,
     /// The answer went out to its end.
     pub complete: bool,
-    /// What was decided on the way.
+    /// The decisions on the way.
     pub trail: Trail,
-    /// The same in detail, where it did not end at once.
+    /// Details of the decisions, unless the request was answered at once.
     pub detail: Option<Box<Detail>>,
     /// Its place in a trace, when it is sampled.
     pub sampled: Option<Box<Sampled>>,
@@ -151,7 +151,7 @@ pub struct Record {
     time: Time,
 }
 
-/// What is known of a request's duration.
+/// The measured times of a request.
 #[derive(Clone, Copy, Debug)]
 enum Time {
     /// When its head was read.

@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 /// A longer URL or key is cut: what is kept of a request has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
 
-/// What a kept record takes at most, whatever clients and origins send. docs/settings.md promises it.
+/// The largest size of a kept record, whatever clients and origins send.
 pub const RECORD_BYTES_MAX: usize = 8_000;
 
-/// What all records take together, per record that may be kept: where records are longer, fewer are kept. A usual one has
-/// a few hundred bytes.
+/// The mean size of all records at most, per record that may be kept: where records are longer, fewer are kept. A usual
+/// one has a few hundred bytes.
 const RECORD_BYTES_MEAN_MAX: usize = 1_500;
 
 /// So many requests may be under way at once and still find the place of one that is over.
@@ -25,7 +25,7 @@ const SPARE_MAX: usize = 64;
 pub struct Ring {
     held: RefCell<VecDeque<Box<Record>>>,
     requests_max: Cell<usize>,
-    /// What the records that are held take together. A record that is held takes the same until it goes.
+    /// Bytes of the records that are held. A record that is held takes the same until it goes.
     bytes: Cell<usize>,
     query: Cell<Query>,
     /// Numbers that were given.
@@ -207,7 +207,7 @@ fn without_values(url: &str) -> String {
     let parts = query.split('&').map(|part| match part.split_once('=') {
         Some((name, value)) if !value.is_empty() => format!("{name}=…"),
         Some(_) => part.to_owned(),
-        // What has no name is a value.
+        // A part without a `=` is a value without a name, and is hidden.
         None => "…".to_owned(),
     });
     format!("{path}?{}", parts.collect::<Vec<_>>().join("&"))

@@ -1,11 +1,11 @@
-//! What came through the listener of one `larder run`, summed for its summary.
+//! Sums over the requests that came through the listener of one `larder run`, for its summary.
 
 use super::{Outcome, Record};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What came through a run's listener.
+/// Sums over the requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunStats {
@@ -40,7 +40,7 @@ pub struct RunMiss {
     pub requests: u64,
 }
 
-/// What came through the listener of one `larder run`.
+/// The counters of one `larder run`.
 #[derive(Debug, Default)]
 pub struct Run {
     /// Its name.

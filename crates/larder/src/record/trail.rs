@@ -1,5 +1,5 @@
-//! What was decided on a request's way, as values. The part that each hit pays for is small; the rest is noted where an
-//! origin is asked anyway.
+//! Decisions about a request, as values. The part that each hit pays for is small; the rest is noted where an origin is
+//! asked anyway.
 
 use super::Cause;
 use super::ring::beginning;
@@ -27,7 +27,7 @@ pub struct Trail {
     pub edition: u64,
     /// Why an origin was asked, whatever came of it.
     pub cause: Option<Cause>,
-    /// What it asked of a cache, once that was looked at.
+    /// The request's cache directives, once they were looked at.
     asked: Option<Wishes>,
     /// The freshness of the stored response, and what was made of it.
     pub weighed: Option<(FreshnessFacts, Usable)>,
@@ -48,7 +48,7 @@ pub enum Rule {
     Question,
 }
 
-/// What a request asks of a cache. Nearly all ask for nothing.
+/// The cache directives of a request. Nearly all requests have none.
 #[derive(Clone, Debug)]
 struct Wishes(Option<Box<Asked>>);
 
@@ -58,7 +58,7 @@ impl Trail {
         self.asked = Some(Wishes((asked != Asked::default()).then(|| Box::new(asked))));
     }
 
-    /// What it asked of a cache, if that was looked at.
+    /// The request's cache directives, if they were looked at.
     pub fn asked(&self) -> Option<Asked> {
         self.asked.as_ref().map(|Wishes(asked)| asked.as_deref().copied().unwrap_or_default())
     }
@@ -76,7 +76,7 @@ impl Trail {
     }
 }
 
-/// What is noted of a request that did not end at once.
+/// Details of a request that was not answered at once.
 #[derive(Debug, Default)]
 pub struct Detail {
     /// The key under which was looked; what is stored or under way there has the same one.
@@ -85,13 +85,13 @@ pub struct Detail {
     pub looks: u8,
     /// The word for what was found at last.
     pub found: &'static str,
-    /// What was taken up from disk.
+    /// Whether the disk was asked for the key.
     pub disk_asked: bool,
-    /// What was stored under the key.
+    /// The responses that were stored under the key.
     pub variants: Vec<Variant>,
     /// Stored responses beyond those.
     pub variants_more: usize,
-    /// What became of what was stored before.
+    /// How the response that was stored before ended.
     pub fate: Option<(Fate, Stamp)>,
     /// Why the last answer was not stored.
     pub not_stored_before: Option<NotStored>,
@@ -99,7 +99,7 @@ pub struct Detail {
     pub followed: bool,
     /// The fetches that it began, and why.
     pub fetches: Fetches,
-    /// What the origin's trouble was, in a sentence.
+    /// The origin's trouble, in a sentence.
     pub trouble: Option<std::sync::Arc<str>>,
 }
 
@@ -141,7 +141,7 @@ impl Fetches {
 }
 
 impl Detail {
-    /// What an empty one takes at most that is to be written over.
+    /// The largest size of an empty one that is to be written over.
     pub(super) const BLANK_BYTES: usize = size_of::<Detail>() + BLANK_VARIANTS_MAX * size_of::<Variant>() + NOTES_BYTES;
 
     /// An empty one, in the place of one that is over.
@@ -267,7 +267,7 @@ const VARIANTS_MAX: usize = 16;
 const VALUE_CHARS_MAX: usize = 80;
 
 impl Variant {
-    /// What is to be seen of stored responses, and how many more there are.
+    /// The stored responses that are shown, and how many more there are.
     pub fn all_of(peek: &Peek, now: Stamp) -> (Vec<Variant>, usize) {
         let shown = peek.variants.iter().enumerate().take(VARIANTS_MAX).map(|(at, stored)| {
             let terms = stored.head.terms.as_ref();
@@ -304,7 +304,7 @@ fn is_open(name: &str) -> bool {
     ["accept", "accept-encoding", "accept-language", "accept-charset", "origin", "x-forwarded-proto"].contains(&name)
 }
 
-/// What became of an answer.
+/// Whether an answer was stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keeping {
     /// It is stored.
@@ -334,9 +334,9 @@ pub struct Notes {
     pub status: Cell<Option<u16>>,
     /// Stored responses were named, to be validated.
     pub conditional: Cell<bool>,
-    /// What became of the answer.
+    /// Whether the answer was stored.
     pub keeping: RefCell<Option<Keeping>>,
-    /// What the fetch was for.
+    /// The kind of fetch.
     pub kind: Cell<&'static str>,
     /// The word for the origin's trouble.
     pub trouble: Cell<Option<&'static str>>,

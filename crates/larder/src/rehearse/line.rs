@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-/// What a rehearsal needs of a line.
+/// The parts of a log line that a rehearsal needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// The client, where the line has an address.
@@ -57,7 +57,7 @@ fn combined(line: &str) -> Option<Line<'_>> {
     Some(Line { client, method: method.into(), target: target.into(), host: None, status, bytes, not_stored: false })
 }
 
-/// What stands before the next quotation mark that is not escaped.
+/// The text before the next quotation mark that is not escaped.
 fn split_quoted(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,5 @@
-//! What a configuration would do with the requests of an access log, without a socket; and requests that nobody sent, for whoever explains.
+//! Rehearsals: what a configuration would do with the requests of an access log, without a socket; and requests that
+//! nobody sent, for explanations.
 
 mod line;
 mod question;

@@ -31,7 +31,7 @@ pub fn request(method: &str, url: &Url, form: Form, fields: &[String]) -> Result
     parse_request(&(text + "\r\n"))
 }
 
-/// The same for a tunnel.
+/// Like [`request`], for a tunnel.
 pub fn connect(host: &Host, port: u16) -> Result<RequestHead, String> {
     parse_request(&format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"))
 }

@@ -66,7 +66,7 @@ impl Evictable for Item {
     }
 }
 
-/// What became of one line.
+/// The outcome of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fate {
     verdict: &'static str,
@@ -190,7 +190,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What a replay found.
+/// The findings of a replay.
 #[derive(Default)]
 pub struct Comparison<'a> {
     sides: Vec<Side<'a>>,
@@ -307,7 +307,7 @@ impl fmt::Display for Comparison<'_> {
 fn head(line: &Line<'_>, host: &str) -> Option<RequestHead> {
     let host: Cow<'_, str> = line.host.clone().unwrap_or(host.into());
     if line.target.starts_with("https://") {
-        // What a proxy opened is judged by its URL.
+        // A request inside a tunnel that a proxy opened is judged by its URL.
         let url = Url::parse(&line.target)?;
         let mut request = parsed(&format!("{} / HTTP/1.1\r\nHost: {}\r\n\r\n", line.method, url.authority()))?;
         request.target = Target::Absolute(url);

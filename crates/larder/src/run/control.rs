@@ -33,7 +33,7 @@ pub struct RunStarted {
     pub ca_bundle: PathBuf,
 }
 
-/// What a reload changed.
+/// The settings that a reload changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// Settings that have another value now; `listen` and `site` as wholes.
@@ -63,7 +63,7 @@ impl Client {
         self.call("DELETE", &format!("/runs/{id}"))
     }
 
-    /// What the server says at a path.
+    /// The server's answer at a path, as a value.
     pub fn read<A: DeserializeOwned>(&self, path: &str) -> io::Result<A> {
         self.call("GET", path)
     }
@@ -88,7 +88,7 @@ impl Client {
         Ok(lines)
     }
 
-    /// What the server answers to a question. The inner `Err` is its word why it does not.
+    /// The server's answer to a question. The inner `Err` is its word why it does not.
     pub fn ask_for<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("GET", path)?;
         if let Some(trouble) = refused(&answer)? {

@@ -53,7 +53,7 @@ pub struct Files {
     pub bundle: PathBuf,
     /// wget reads no variable for certificates, but it reads one for its configuration.
     pub wgetrc: PathBuf,
-    /// The same goes for apt.
+    /// apt reads no variable for certificates either, but one for its configuration.
     pub apt_conf: PathBuf,
 }
 
@@ -78,7 +78,7 @@ pub fn variables(proxy: SocketAddr, files: &Files) -> Vec<(&'static str, OsStrin
     proxies.chain(bundles).chain(others).collect()
 }
 
-/// What the user has set already, and which must go on to hold.
+/// Settings that the user has made already and that must go on to hold.
 pub struct User {
     variables: HashMap<OsString, OsString>,
 }
@@ -131,7 +131,7 @@ impl User {
     }
 }
 
-/// What `ca_certificate` says; wget takes `-` and `_` alike and any case.
+/// The value of `ca_certificate`; wget takes `-` and `_` alike and any case.
 fn wget_certificates(text: &[u8]) -> Option<PathBuf> {
     let text = String::from_utf8_lossy(text);
     let plain = |name: &str| name.trim().to_ascii_lowercase().replace(['-', '_'], "");

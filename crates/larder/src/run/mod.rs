@@ -20,12 +20,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Instant;
 
-/// What the shell answers for a command that is not found.
+/// The exit status of a shell for a command that is not found.
 const NOT_FOUND: u8 = 127;
-/// What the shell answers for a command that cannot be run.
+/// The exit status of a shell for a command that cannot be run.
 const NOT_EXECUTABLE: u8 = 126;
 
-/// What is to be run.
+/// A command to run.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The program and its arguments; never empty.
@@ -36,7 +36,7 @@ pub struct Command {
 
 /// A Larder in this process, for one run.
 pub struct Own {
-    /// What the child needs to know.
+    /// The addresses and certificates that the child needs.
     pub started: RunStarted,
     /// Whether what it fetches is there for the next run.
     pub keeps: bool,

@@ -1,4 +1,4 @@
-//! What a run says at its end: bytes first, then each reason for a fetch, in sentences, with what would change it.
+//! The summary at the end of a run: bytes first, then each reason for a fetch, in sentences, with what would change it.
 
 use crate::record::{RunMiss, RunStats};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Reasons that are told; the rest is counted together.
 const REASONS_MAX: usize = 6;
 
-/// What is printed at the end of a run; a line each, with `larder: ` before it.
+/// The lines printed at the end of a run, each with `larder: ` before it.
 pub(super) fn summary(stats: Option<&RunStats>, took: Duration) -> String {
     let lines = match stats {
         None => vec!["the server that this run had joined went away, and its counts with it".to_owned()],

@@ -32,7 +32,7 @@ pub enum Flag {
     NotSampled,
 }
 
-/// What a `traceparent` says.
+/// The content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The trace.
@@ -45,7 +45,7 @@ pub struct Parent {
 
 /// The field of a message that says its place in a trace.
 pub const TRACEPARENT: &str = "traceparent";
-/// What vendors say besides; void without a valid `traceparent` (section 3.3).
+/// Further state of vendors; void without a valid `traceparent` (section 3.3).
 pub const TRACESTATE: &str = "tracestate";
 
 /// Version 00 is exactly as long; a later one goes on after a hyphen.

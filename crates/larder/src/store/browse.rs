@@ -1,4 +1,4 @@
-//! What a running server has stored, in memory and on disk together: a search by URL, and one key with its heads.
+//! Views of a running server's store, in memory and on disk together: a search by URL, and one key with its heads.
 //!
 //! Both read from disk and wait for it: they are not for the thread of a worker.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// How long a search reads heads from disk.
 const SEARCH_MAX: Duration = Duration::from_secs(2);
 
-/// What a search found.
+/// The result of a search.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Listing {
     /// The first ones in the order of their keys.
@@ -63,7 +63,7 @@ pub struct Shown {
 /// One stored response with its head.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Opened {
-    /// What a list shows.
+    /// The entry of the list.
     pub response: Shown,
     /// Names and values of its head.
     pub fields: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! What lies on disk, for people: totals, a list, one object, a check of everything, archives.
+//! The disk store for people: totals, a list, one object, a check of everything, archives.
 //!
 //! The commands of `larder store` open the folders themselves; where a server runs on them it tells its totals, its list
 //! and stored heads through its API.
@@ -139,7 +139,7 @@ pub fn find(store: &Store, url: &str) -> Vec<Object> {
     found
 }
 
-/// What a check of everything found.
+/// The counts of a check of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Stored responses that were read.
@@ -178,7 +178,7 @@ pub fn verify(store: &Arc<Store>, mut progress: impl FnMut(&Verified, u64)) -> V
     verified
 }
 
-/// What was found damaged, or was changed, when the folders were opened: sentences for people.
+/// Damage that was found, and changes that were made, when the folders were opened: sentences for people.
 pub fn notices(store: &Store) -> Vec<String> {
     store.notices().iter().map(|(folder, notice)| format!("{}: {notice}", folder.display())).collect()
 }

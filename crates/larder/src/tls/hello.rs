@@ -9,7 +9,7 @@ pub const HELLO_BYTES_MAX: usize = 64 << 10;
 /// The content type of a TLS handshake record (RFC 8446 section 5.1).
 const RECORD_HANDSHAKE: u8 = 22;
 
-/// What the first bytes of a connection are.
+/// The kinds of first bytes on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// The beginning of a ClientHello, or nothing yet.
@@ -20,7 +20,7 @@ pub enum Peek {
     Hello(Hello),
 }
 
-/// What a client says of itself.
+/// The parts of a ClientHello that decide about a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The server that is meant; `None` when it is an address or the client is old.

@@ -35,7 +35,7 @@ pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 pub struct Roots {
     /// All of them, in the order found.
     pub certificates: Vec<CertificateDer<'static>>,
-    /// What was skipped, in words; a system without any root says so here too.
+    /// The files that were skipped, and why; a system without any root is named here too.
     pub troubles: Vec<String>,
 }
 

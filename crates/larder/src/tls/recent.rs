@@ -17,7 +17,7 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         Recent { young: HashMap::new(), old: HashMap::new(), max: max.max(2) }
     }
 
-    /// What is known of `key`.
+    /// The value of `key`.
     pub(super) fn find(&mut self, key: &K) -> Option<&mut V> {
         if !self.young.contains_key(key) {
             let (key, value) = self.old.remove_entry(key)?;
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         self.old.remove(key);
     }
 
-    /// What is known, of each.
+    /// All values.
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         self.young.values().chain(self.old.values())
     }

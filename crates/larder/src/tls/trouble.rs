@@ -1,4 +1,4 @@
-//! What goes wrong with TLS: with files at the start, and with a peer in a handshake.
+//! Troubles with TLS: with files at the start, and with a peer in a handshake.
 
 use rustls::AlertDescription;
 use std::error::Error;
@@ -13,18 +13,18 @@ pub enum TlsError {
     Pem {
         /// Which file.
         path: PathBuf,
-        /// What was looked for.
+        /// The content that was looked for.
         what: &'static str,
-        /// What the reader says.
+        /// The error of the reader.
         source: rustls::pki_types::pem::Error,
     },
     /// A file or folder that could not be read or made.
     File {
         /// Which one.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The CA's key can be read by others.
@@ -38,21 +38,21 @@ pub enum TlsError {
     Pair {
         /// The file of the chain.
         chain: PathBuf,
-        /// What rustls says.
+        /// The error of rustls.
         source: rustls::Error,
     },
     /// Something else that rustls does not take.
     Rustls {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// What rustls says.
+        /// The error of rustls.
         source: rustls::Error,
     },
     /// A certificate that could not be made.
     Make {
         /// For whom.
         what: String,
-        /// What the maker says.
+        /// The error of rcgen.
         source: rcgen::Error,
     },
 }

@@ -14,7 +14,7 @@ const HOT_EVERY: u64 = 5;
 /// How long after a broken stream another one is asked for.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What a server said.
+/// An event from a server.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A second is over.
@@ -23,13 +23,13 @@ pub(super) enum Event {
     Before(Vec<Second>),
     /// A request was answered.
     Request(Box<Recent>),
-    /// What is hot.
+    /// The URLs asked for most, and the hosts that miss.
     Hot(Hot),
     /// The server does not answer; it is tried again.
     Lost(String),
 }
 
-/// What `/now` says.
+/// The answer at `/now`.
 #[derive(Deserialize)]
 struct Lately {
     seconds: Vec<Second>,

@@ -15,7 +15,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-/// What is known: all that is drawn is a function of this.
+/// The state of the screen: all that is drawn is a function of this.
 #[derive(Debug, Default)]
 struct Screen {
     now: Now,
@@ -38,7 +38,7 @@ struct Recent {
     micros: u64,
 }
 
-/// What the lower half shows.
+/// The list in the lower half of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
     #[default]
@@ -165,7 +165,7 @@ fn lines(events: &Receiver<Event>, out: &mut impl Write, seconds_max: Option<u64
             Event::Before(_) | Event::Request(_) | Event::Hot(_) => continue,
         };
         match writeln!(out, "{line}").and_then(|()| out.flush()) {
-            // Whoever read this has seen enough.
+            // The reader has closed the pipe and needs no more lines.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             other => other?,
         }

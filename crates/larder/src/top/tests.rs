@@ -1,4 +1,4 @@
-//! What the screen shows, drawn to a buffer.
+//! Tests of the screen, drawn to a buffer.
 
 use super::*;
 use crate::control::Row;

@@ -1,4 +1,4 @@
-//! What the screen looks like: a function of what is known.
+//! The drawing of the screen: a function of its state.
 
 use super::{Recent, Screen, Shown, State};
 use crate::config::units::rounded_size;

@@ -95,7 +95,8 @@ impl Collector {
         stream.write_all(body)?;
         stream.flush()?;
         let status = status(&mut stream);
-        // What is left of the answer is nothing to us, but a connection that is cut with bytes in it looks like trouble there.
+        // The rest of the answer does not matter here, but closing a connection with unread bytes resets it, which
+        // looks like trouble to the collector.
         let _ = stream.read(&mut [0; 4_096]);
         status
     }

@@ -1,7 +1,8 @@
 //! Traces: spans of sampled requests and of the fetches for them, handed to an OpenTelemetry collector (OTLP over HTTP, JSON).
 //!
-//! A worker makes the spans of its own requests and hands them over a few times a second; a thread of its own sends them. What
-//! waits is bounded (`tracing.queue_spans_max`); what comes beyond is dropped and counted, and no request ever waits for it.
+//! A worker makes the spans of its own requests and hands them over a few times a second; a thread of its own sends
+//! them. The spans that wait are bounded (`tracing.queue_spans_max`); spans beyond that are dropped and counted, and no
+//! request ever waits for the collector.
 
 mod collector;
 mod otlp;
@@ -43,7 +44,7 @@ pub struct Traces {
     query: Query,
 }
 
-/// What became of spans.
+/// Counts of spans by their end.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// The collector took them.
@@ -57,7 +58,7 @@ pub struct Counts {
     waiting: AtomicUsize,
 }
 
-/// What one worker has for its traces.
+/// The spans of one worker.
 #[derive(Debug, Default)]
 pub struct Spans {
     ended: RefCell<Vec<Span>>,
@@ -130,7 +131,7 @@ impl Traces {
         }
     }
 
-    /// What became of all spans so far.
+    /// Counts of all spans so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -190,7 +191,7 @@ impl Exporter {
         }
     }
 
-    /// Sends a batch, again when the trouble may pass. What comes meanwhile waits, as far as there is room.
+    /// Sends a batch, again when the trouble may pass. Spans that come meanwhile wait, as far as there is room.
     fn post(&self, body: &[u8]) -> Result<(), String> {
         let mut pauses = PAUSES.into_iter();
         loop {

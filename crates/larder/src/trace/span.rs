@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Span {
     /// Where it stands.
     pub place: SpanContext,
-    /// Whose side it shows.
+    /// The side that it shows.
     pub kind: Kind,
     /// Its name: the method.
     pub name: &'static str,
@@ -21,13 +21,13 @@ pub struct Span {
     pub began: Duration,
     /// Since 1970.
     pub ended: Duration,
-    /// What went wrong, in a word that is no sentence.
+    /// The trouble, in a word.
     pub trouble: Option<Cow<'static, str>>,
-    /// What is told of it.
+    /// Its attributes.
     pub attributes: Vec<(&'static str, Value)>,
 }
 
-/// Whose side a span shows.
+/// The side that a span shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A request that a client sent here.
@@ -83,7 +83,7 @@ fn known(method: &Method) -> &'static str {
 }
 
 impl Span {
-    /// What is told of a request that is over.
+    /// The span of a request that is over.
     pub(super) fn of_request(place: SpanContext, record: &Record, names: &Names, query: Query) -> Span {
         let mut told = Attributes::default();
         let name = record.method.as_ref().map_or(OTHER, |method| told.method(method));
@@ -112,7 +112,7 @@ impl Span {
         Span { place, kind: Kind::Server, name, began: record.at, ended, trouble, attributes: told.0 }
     }
 
-    /// What is told of a fetch that ends now.
+    /// The span of a fetch that ends now.
     pub(super) fn of_fetch(place: SpanContext, method: &Method, url: &Url, notes: &Notes, query: Query) -> Span {
         let mut told = Attributes::default();
         let name = told.method(method);
@@ -169,7 +169,7 @@ fn tell_url(told: &mut Attributes, text: &str, query: Query) {
     told.server(url.host.as_str(), url.port);
 }
 
-/// Whose spans these are.
+/// The attributes of the server that the spans belong to.
 pub(super) fn resource(settings: &Tracing, instance: &str) -> Vec<(&'static str, Value)> {
     let mut told = Attributes::default();
     told.text("service.name", settings.service.clone());

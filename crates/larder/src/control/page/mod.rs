@@ -13,7 +13,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
-/// What `/` answers.
+/// The file that `/` answers with.
 pub(super) const INDEX: File = File { name: "index.html", content_type: HTML, text: include_str!("index.html") };
 
 static FILES: &[File] = &[

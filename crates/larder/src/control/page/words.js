@@ -1,4 +1,4 @@
-// Elements, numbers and words. Whatever comes from outside is put in as text, never as markup.
+// Elements, numbers and words. Text from outside is put in as text, never as markup.
 
 /** An element: `make("td", { class: "n" }, "text", child)`. */
 export function make(tag, attributes = {}, ...children) {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// The origin of the site that a response is stored for, in the head of a record.
 const SITE_FIELD: &str = "Larder-Site";
 
-/// What became of an export or an import.
+/// The counts of an export or an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Responses that were taken over.
@@ -38,7 +38,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was left out and why, where anything was: sentences for people.
+    /// The responses that were left out, with the reason, where there were any: sentences for people.
     pub fn reasons(&self) -> Vec<String> {
         let reasons = [
             (self.left_out, "not whole, not valid any more or none that may be stored"),
@@ -177,7 +177,7 @@ pub fn import(store: &Arc<Store>, settings: &policy::Settings, from: &mut dyn Bu
     Ok(import.counts)
 }
 
-/// What was answered to one who says who asks is in no archive.
+/// A response that varies by a credential is in no archive.
 fn names_credentials(vary: &[&[u8]]) -> bool {
     vary.iter().any(|name| std::str::from_utf8(name).is_ok_and(is_credential))
 }
@@ -239,7 +239,7 @@ mod tests {
         kept.terms.unwrap().vary.matches(&request)
     }
 
-    /// What an export of a store brings to another.
+    /// Exports a store and imports the archive into another.
     fn moved(store: &Arc<Store>) -> (tempfile::TempDir, Arc<Store>, String) {
         let mut archive = Vec::new();
         export(store, &mut archive).unwrap();

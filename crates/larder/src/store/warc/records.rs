@@ -3,7 +3,7 @@
 use crate::lines::{self, NextLine};
 use std::io::{self, BufRead, Read};
 
-/// What a record is for us.
+/// The kinds of record that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Request,
@@ -31,7 +31,7 @@ pub(super) struct Records<'r> {
     from: &'r mut dyn BufRead,
     /// Where the archive is read.
     at: u64,
-    /// What was not read yet of the block of the last record.
+    /// Bytes of the block of the last record that were not read yet.
     left: u64,
 }
 
@@ -49,7 +49,7 @@ impl<'r> Records<'r> {
         io::Error::new(io::ErrorKind::InvalidData, text)
     }
 
-    /// The head of the next record. What was not read of the block before is passed over.
+    /// The head of the next record. Unread bytes of the block before are passed over.
     pub(super) fn next_head(&mut self) -> io::Result<Option<Head>> {
         self.skip_block()?;
         let mut line = Vec::new();

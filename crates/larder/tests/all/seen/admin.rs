@@ -316,7 +316,7 @@ fn the_silent_and_the_slow_shut_nobody_out() {
         stream.write_all(said).unwrap();
         slow.push(Box::new(stream));
         let mut stream = UnixStream::connect(&path).unwrap();
-        // What has been sent off already cannot be written to.
+        // A connection that the server has closed already cannot be written to.
         let _ = stream.write_all(said);
         slow.push(Box::new(stream));
         if number % 20 == 0 {
@@ -331,7 +331,7 @@ fn the_silent_and_the_slow_shut_nobody_out() {
     assert_eq!(status(&ask(admin, "/healthz")), "200");
 }
 
-/// What is not understood is not passed over.
+/// Parameters that are not understood are refused.
 #[test]
 fn parameters_that_mean_nothing_here_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -432,7 +432,7 @@ fn of_five_hundred_listeners_some_are_told_and_the_rest_are_refused() {
     });
 }
 
-/// What a request brings to show who somebody is stands nowhere, and with `hide_query` no value of its query does.
+/// The credentials of a request stand nowhere, and with `hide_query` no value of its query does.
 #[test]
 fn secrets_are_told_nowhere() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use yaml_rust2::YamlLoader;
 const SEED: u64 = 20_261_121;
 const QUESTIONS_PER_PATH: usize = 60;
 
-/// What may stand where the description has a parameter.
+/// Values for the parameters of the description.
 const VALUES: &[&str] = &[
     "",
     "0",
@@ -133,7 +133,7 @@ fn every_answer_to_a_random_question_is_one_that_is_described() {
                 let at = format!("seed {SEED}: {asked} {target}");
                 assert!(!answer.is_empty() && !status(&answer).starts_with('5'), "{at}\n{answer}");
                 match status(&answer) {
-                    // What is no HTTP, and what leads to another path.
+                    // Requests that are no HTTP, and those that lead to another path.
                     "400" | "414" | "431" => {}
                     "404" if path.contains('{') => {}
                     _ if asked == "HEAD" => assert!(matches!(status(&answer), "200" | "422"), "{at}"),

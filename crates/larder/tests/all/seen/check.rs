@@ -1,4 +1,4 @@
-//! What a configuration would do, asked without a server.
+//! Tests of rehearsals: a configuration is asked without a server.
 
 use larder::config::Loaded;
 use larder::explain::{Asking, Explanation, rehearse};

@@ -1,4 +1,5 @@
-//! What is said of requests is true: what is foretold comes, what came can be decided again, and each miss has one cause.
+//! Explanations are true: predictions come about, decisions can be repeated from the record, and each miss has one
+//! cause.
 
 use super::stand::{self, exchange};
 use larder::explain::{Asking, Decision, Explanation, Tense, ahead, past};
@@ -27,7 +28,7 @@ impl Dice {
     }
 }
 
-/// What the words of a path have the origin answer.
+/// The fields that the origin answers with, by words in the path.
 const WORDS: [(&str, &str); 13] = [
     ("long", "Cache-Control: max-age=600"),
     ("gone", "Cache-Control: max-age=0"),
@@ -201,11 +202,11 @@ impl Play {
     }
 }
 
-/// What was foretold is what came, as far as the origin has no part in it.
+/// The prediction agrees with the outcome, as far as the origin has no part in it.
 fn agree(before: &Explanation, after: &Explanation, asking: &Asking) {
     let (said, came) = (before.request.outcome.as_str(), after.request.outcome.as_str());
     let fits = match said {
-        // What the origin is asked for behind an answer may be there by now, or on its way.
+        // The origin's answer to a fetch in the background may be there by now, or on its way.
         "collapsed" | "hit-revalidating" => true,
         "validate" => ["validated", "miss", "hit-error", "failed"].contains(&came),
         "miss" => ["miss", "hit-error", "failed"].contains(&came),
@@ -215,7 +216,7 @@ fn agree(before: &Explanation, after: &Explanation, asking: &Asking) {
     let behind = asking.url.contains("while") && came.starts_with("hit");
     assert!(fits || behind, "foretold {said}, came {came}: {asking:?}\n{before}\n{after}");
     if said != "collapsed" && fits && after.request.cause.is_some() && !behind {
-        // What holds still may not be here as a whole.
+        // A response that is valid still may not be here as a whole.
         let rest = said == "validate" && after.request.cause.as_deref() == Some("partial");
         assert!(rest || before.request.cause == after.request.cause, "{asking:?}\n{before}\n{after}");
     }

@@ -157,7 +157,7 @@ fn faults(families: &Families<'_>) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a histogram: each of its series has rising bounds, rising counts, `+Inf`, `_sum` and `_count`.
+/// The faults of a histogram: each of its series needs rising bounds, rising counts, `+Inf`, `_sum` and `_count`.
 fn histogram(name: &str, family: &Family<'_>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut buckets: BTreeMap<BTreeMap<&str, String>, Vec<(f64, f64)>> = BTreeMap::new();

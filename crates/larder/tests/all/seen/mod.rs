@@ -1,4 +1,4 @@
-//! What people see of a running Larder, and what they steer it by.
+//! Tests of what people see of a running Larder, and of what they steer it by.
 
 mod admin;
 mod api_random;

@@ -1,4 +1,4 @@
-//! What a person asks of the command itself.
+//! Tests of the command itself: completions, manual pages, references.
 
 use std::process::{Command, Output};
 

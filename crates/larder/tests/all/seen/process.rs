@@ -212,7 +212,7 @@ fn who_reads_no_further_ends_a_command_without_a_panic() {
     }
 }
 
-/// What clients asked for is not for all users of the machine; the umask takes away more, and gives nothing back.
+/// Requests of clients are not for all users of the machine; the umask takes away more, and gives nothing back.
 #[test]
 fn files_and_the_socket_are_closed_to_others() {
     for (umask, log) in [("000", 0o640), ("022", 0o640), ("027", 0o640), ("077", 0o600)] {

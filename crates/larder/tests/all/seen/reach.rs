@@ -1,4 +1,4 @@
-//! Who may reach what through the forward proxy.
+//! Access through the forward proxy: the clients that may use it, and the addresses that it reaches for them.
 
 use super::admin::status;
 use super::reload::{Steered, base};
@@ -100,7 +100,8 @@ fn refused(answer: &str) -> bool {
     status(answer) == "403" && answer.contains("out-of-reach")
 }
 
-/// What leads to an address of this machine or its link, however it is written, is refused by GET, CONNECT and Upgrade.
+/// A URL that leads to an address of this machine or its link, however it is written, is refused by GET, CONNECT and
+/// Upgrade.
 #[test]
 fn closed_addresses_are_refused_in_every_form() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn own_listeners_are_out_of_reach_for_all() {
     // A listener on all addresses has each of this machine's.
     let got = stand::get(local, &format!("http://127.5.5.5:{}/", open.proxy.port()));
     assert!(refused(&got), "{got}");
-    // What is not ours is reached.
+    // Addresses elsewhere are reached.
     let origin = stand::origin();
     for proxy in [open.proxy, local, run.proxy] {
         assert_eq!(status(&stand::get(proxy, &format!("http://{origin}/none"))), "200", "{proxy}");
@@ -225,7 +226,8 @@ fn own_listeners_are_out_of_reach_for_all() {
     assert_eq!(status(&stand::get(local, &format!("http://{taken}/"))), "204", "a port that is another's now");
 }
 
-/// What clients of this machine had stored, and connections that they left idle, are nothing for clients elsewhere.
+/// Responses that clients of this machine had stored, and connections that they left idle, are not for clients
+/// elsewhere.
 #[test]
 fn clients_elsewhere_get_nothing_by_way_of_those_of_this_machine() {
     let folder = tempfile::tempdir().unwrap();

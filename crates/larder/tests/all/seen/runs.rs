@@ -1,4 +1,4 @@
-//! What a `larder run` is answered from the store with, where origins say nothing of how long their answers live.
+//! Answers of the store to a `larder run`, where origins say nothing of how long their answers live.
 
 use super::stand;
 use larder::run::control::{self, Client};
@@ -65,7 +65,7 @@ fn a_run_keeps_files_that_say_nothing_and_nothing_else() {
     }
 }
 
-/// What has a version in its name does not expire with the index that names it.
+/// A file with a version in its name does not expire with the index that names it.
 #[test]
 fn a_run_keeps_named_files_for_months() {
     let folder = tempfile::tempdir().unwrap();

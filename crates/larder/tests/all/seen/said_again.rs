@@ -1,5 +1,5 @@
-//! What was found out about a request holds for the next one with the same fields only as far as nothing else differs:
-//! the listener, the client, the host of an absolute target, the settings, the kind of path.
+//! The judgement of a request holds for the next one with the same fields only as far as nothing else differs: the
+//! listener, the client, the host of an absolute target, the settings, the kind of path.
 
 use super::reload::{Steered, base};
 use super::stand;
@@ -70,7 +70,7 @@ impl Client {
 /// As many as there are places for heads, and some more: so some share a place with one at another listener.
 const CLIENTS: usize = 20;
 
-/// What is asked, and what is to be answered.
+/// A request, and the answer that is expected.
 struct Asked {
     door: SocketAddr,
     client: [u8; 4],
@@ -185,7 +185,7 @@ fn other_fields_are_judged_by_themselves() {
         (1, same, "", "/a", "200 hit"),
         (2, other, "X-Number: 1\r\n", "/a", "404"),
         (2, same, "", "/a", "200 hit"),
-        // What has been here before.
+        // The request has been here before: its `Via` names this proxy.
         (2, same, &looped, "/a", "508"),
         (2, same, "Via: 1.1 elsewhere\r\n", "/a", "200 hit"),
         (2, same, &looped, "/a", "508"),

@@ -182,7 +182,7 @@ fn is_opened(from: [u8; 4], proxy: SocketAddr, authority: &str, root: &Certifica
     }
 }
 
-/// What a client says first.
+/// A client's ClientHello.
 fn hello(root: &CertificateDer<'static>) -> Vec<u8> {
     let config = client_config(&Roots { certificates: vec![root.clone()], troubles: Vec::new() }).unwrap();
     let mut tls = ClientConnection::new(config, server_name(&Host::parse("localhost").unwrap()).unwrap()).unwrap();

@@ -121,7 +121,7 @@ pub fn named(host: &str, port: u16) -> Origin {
     Origin { scheme: Scheme::Http, host: Host::parse(host).unwrap(), port }
 }
 
-/// What is asked for at an origin.
+/// The URL that is asked for at an origin.
 pub fn url(origin: &Origin) -> Url {
     Url { scheme: origin.scheme, host: origin.host.clone(), port: origin.port, path: "/".into() }
 }

@@ -52,7 +52,7 @@ impl Authority {
     }
 }
 
-/// What an origin does after an answer.
+/// An origin's behaviour after an answer.
 #[derive(Clone, Copy)]
 enum Habit {
     Stay(&'static str),
