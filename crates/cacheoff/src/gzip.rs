@@ -239,7 +239,8 @@ impl Reader {
         matches!(self.state, State::End)
     }
 
-    /// Reads one thing: a head, a symbol, as much of a stored block as there is. What is not whole is not taken.
+    /// Reads one thing: a head, a symbol, as much of a stored block as there is. Of a thing that is not whole nothing
+    /// is consumed.
     fn step(&mut self) -> Result<(), Stop> {
         let before = self.at;
         let done = self.read();

@@ -1,17 +1,17 @@
 //! Links in user space: delay, jitter, bandwidth, loss and a congestion window, a lane for each direction of each
 //! connection. A lane is a function of bytes and time; it touches no socket and no clock.
 //!
-//! What is modelled: a constant delay and a uniform jitter on top, in order; a serial line of so many bits a second; a
+//! The model has a constant delay and a uniform jitter on top, in order; a serial line of so many bits a second; a
 //! congestion window that begins with ten segments, doubles each round trip and, after a first loss, grows by a segment
 //! each round trip; independent loss of segments, repaired one round trip later if three segments follow, else by a
-//! time-out; a window that begins anew after an idle second; the round trip of the handshake. What is not: queues that
-//! overflow, acknowledgements that get lost, other traffic. Segments carry 1,460 bytes, as on Ethernet.
+//! time-out; a window that begins anew after an idle second; the round trip of the handshake. It has no queues that
+//! overflow, no acknowledgements that get lost and no other traffic. Segments carry 1,460 bytes, as on Ethernet.
 
 use crate::random::Stream;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What a link is like, the same both ways.
+/// The properties of a link, the same both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
     /// From one end to the other.
@@ -26,7 +26,7 @@ pub struct Link {
 
 const SEGMENT_BYTES: u64 = 1460;
 const WINDOW_SEGMENTS: f64 = 10.0;
-/// What a sender waits on top of a round trip before it sends a lost segment again.
+/// The time that a sender waits on top of a round trip before it sends a lost segment again.
 const TIMEOUT_EXTRA: Duration = Duration::from_millis(200);
 /// The time-out of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);

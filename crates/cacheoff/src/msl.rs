@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What the test of 2000 asked for.
+/// The time that the test of 2000 asked for.
 pub const ASKED: Duration = Duration::from_secs(60);
 /// The timer of the kernel runs in steps; a state that is seen until this much before the minute lasted a minute.
 const TOLERANCE: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl MslArgs {
     }
 }
 
-/// What was observed.
+/// The observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
     /// The state lasted this long.

@@ -1,4 +1,4 @@
-//! What a run shows while it goes on: a few lines that change in place on a terminal, a line now and then elsewhere.
+//! The display of a run that goes on: a few lines that change in place on a terminal, a line now and then elsewhere.
 
 use crate::chart::Unit;
 use crate::ledger::{Class, Interval, Run};

@@ -1,5 +1,6 @@
 //! `cacheoff proof`: a workload is played without a proxy and through caches, each time with a seed of its own, and one
-//! table says what was declared, what follows from it and what was measured. What is published comes from here.
+//! table says what was declared, what follows from it and what was measured. Published tables are made with this
+//! command.
 
 mod spread;
 
@@ -199,13 +200,13 @@ impl ProofArgs {
     }
 }
 
-/// What chance makes of the figures.
+/// The spread of the figures by chance.
 struct Chances {
     /// Over many seeds, of what is drawn; empty if nothing was rehearsed.
     drawn: Vec<Spread>,
-    /// The same for each run, of what is counted.
+    /// Of each run: the spread of the figures that are counted.
     counted: Vec<Vec<Spread>>,
-    /// What the seed of each run gives.
+    /// The figures that the seed of each run gives.
     own: Vec<Vec<Row>>,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Phase {
     /// Its name.
     pub name: String,
-    /// What ends it: the first of these that is reached.
+    /// The goals that end it: the first of these that is reached.
     pub goals: Vec<Goal>,
     /// Whether the working set must be frozen besides.
     pub until_frozen: bool,
@@ -56,7 +56,7 @@ impl Phase {
     }
 }
 
-/// What ends a phase.
+/// A goal that ends a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
     /// Time.

@@ -74,7 +74,8 @@ pub fn heard(command: impl FnOnce() -> Result<ExitCode, String>) -> Result<ExitC
     command()
 }
 
-/// Starts the first process of a cache. Whoever ends the program meanwhile waits until that is done, and ends it too.
+/// Starts the first process of a cache. A signal that ends the program meanwhile waits until the process is known, and
+/// ends it too.
 pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     let child = spawn()?;

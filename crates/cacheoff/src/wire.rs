@@ -235,7 +235,7 @@ pub fn cookie_of(client: u32) -> String {
     format!("id={client:x}")
 }
 
-/// Whose body a request with this `Cookie` gets: 0 for anybody.
+/// The client whose own body a request with this `Cookie` gets: 0 for the body that is everybody's.
 pub fn user_of(cookie: Option<&[u8]>) -> u64 {
     let number = cookie.and_then(|cookie| unhex(cookie.strip_prefix(b"id=")?));
     number.map_or(0, |(number, _)| number.saturating_add(1))

@@ -173,7 +173,7 @@ impl CeilingArgs {
     fn table(&self, figures: &[Figure], many: &Load) -> String {
         let machine = machine("");
         let mut text = format!(
-            "# What the generator can do\n\nMade by `cacheoff ceiling --seconds {} --connections {} --bytes {}`: a fixed responder on core {}, the generators on core {}, one \
+            "# Capacity of the generator\n\nMade by `cacheoff ceiling --seconds {} --connections {} --bytes {}`: a fixed responder on core {}, the generators on core {}, one \
              after the other.\nMachine: {} cores of {}, {}{}.\n\n\
              | generator | replies/s | its CPU, cores | replies/s for each core of its own | µs of CPU a reply | responder, cores | |\n|---|---|---|---|---|---|---|\n",
             self.seconds,

@@ -11,9 +11,9 @@ const TOP: f64 = 42.0;
 /// A figure that compares one number of several entries.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// What the number is, and which direction is good.
+    /// The meaning of the number, and which direction is good.
     pub remark: String,
     /// How it is written.
     pub unit: Unit,

@@ -19,13 +19,13 @@ pub const STYLE: &str = include_str!("style.css");
 /// A figure with two axes.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it shows.
+    /// Its title.
     pub title: String,
     /// Left to right.
     pub x: Axis,
     /// Bottom to top.
     pub y: Axis,
-    /// What is drawn, in order.
+    /// The lines, in drawing order.
     pub series: Vec<Series>,
     /// Stretches of the x axis with a name, such as phases.
     pub bands: Vec<Band>,
@@ -34,7 +34,7 @@ pub struct Chart {
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// What it measures.
+    /// The quantity.
     pub label: String,
     /// How its numbers are written.
     pub unit: Unit,

@@ -1,6 +1,6 @@
 //! Numbers as people read them: a unit, three digits, no more.
 
-/// What a number means, so that it can be written.
+/// The meaning of a number, from which its written form follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A number of things.

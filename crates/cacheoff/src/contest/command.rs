@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the project publishes. Five entries take about 40 minutes: 7 for `hammer`, 2 for `tree`, 20 for PolyMix-2, 10 for the cut.
+/// The disciplines that the project publishes. Five entries take about 40 minutes: 7 for `hammer`, 2 for `tree`, 20 for
+/// PolyMix-2, 10 for the cut.
 const STANDARD: [&str; 4] =
     ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "downtime:rounds=2"];
 
@@ -86,7 +87,7 @@ impl ContestArgs {
         (0..all_cores()).filter(|core| !taken.contains(core)).collect()
     }
 
-    /// What is to be done, in full.
+    /// The plan of the contest, in full.
     pub fn plan(&self) -> Result<Plan, String> {
         let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
         let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));

@@ -59,7 +59,8 @@ impl HoldArgs {
     }
 }
 
-/// What ends it. The cache is in a process group of its own, which a terminal's Ctrl-C does not reach.
+/// The events that end a held cache. The cache is in a process group of its own, which a terminal's Ctrl-C does not
+/// reach.
 struct Ends {
     runtime: Runtime,
     interrupt: Signal,

@@ -1,6 +1,6 @@
 //! A contest: entries are started, played against and ended in alternation, several rounds, and every attempt is a ledger.
 //!
-//! What plays is a function that is handed in ([`Heat`] to ledger), so that this module knows nothing of robots. An
+//! The player is a function that is handed in ([`Heat`] to ledger), so that this module knows nothing of robots. An
 //! entry that cannot be started has a ledger too, with the reason: the report lists it.
 
 pub mod command;
@@ -21,12 +21,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is to be done.
+/// The plan of a contest.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The entries in the order of the report.
     pub entries: Vec<EntrySpec>,
-    /// What is played, one after the other.
+    /// The disciplines, played one after the other.
     pub disciplines: Vec<Discipline>,
     /// Rounds of each, if it does not say.
     pub rounds: u32,
@@ -42,7 +42,7 @@ pub struct Plan {
 
 /// One play of one entry.
 pub struct Heat<'a> {
-    /// What is played.
+    /// The discipline.
     pub discipline: &'a Discipline,
     /// Number of the round, counted from 1.
     pub round: u32,
@@ -68,7 +68,7 @@ pub struct Heat<'a> {
     pub watts: Option<f64>,
 }
 
-/// What a contest tells while it goes on.
+/// The progress of a contest.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A play begins.
@@ -99,7 +99,7 @@ pub struct Players<'a> {
     pub play: &'a mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
     /// Gets an entry that is not running, and cuts its power.
     pub cut: &'a mut dyn FnMut(&EntrySpec, &Post) -> Ledger,
-    /// What the ledger of an entry that never began says of the workload, so that it is listed beside the others.
+    /// The facts about the workload in the ledger of an entry that never began, so that it is listed beside the others.
     pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
 }
 

@@ -69,7 +69,7 @@ pub struct Running {
     stop: Stop,
     /// Where it is asked.
     pub address: SocketAddr,
-    /// What the ledger's head says of it.
+    /// The entry as the ledger's head names it.
     pub entry: ledger::Entry,
 }
 
@@ -345,7 +345,7 @@ fn connections_max() -> u64 {
     let allowed = Rlimit { current: before.maximum, maximum: before.maximum };
     let wanted = before.maximum.is_some_and(|maximum| maximum < DESCRIPTORS_WISHED);
     if !wanted || setrlimit(Resource::Nofile, raised).is_err() {
-        // What is not allowed stays as it was.
+        // A limit that may not be raised stays as it was.
         let _ = setrlimit(Resource::Nofile, allowed);
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_WISHED);

@@ -1,4 +1,4 @@
-//! What is known of distributions without drawing: means and quantiles.
+//! Means and quantiles of distributions, without drawing.
 
 use super::{Distribution, log_parameters, zipf};
 

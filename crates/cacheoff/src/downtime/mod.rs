@@ -56,7 +56,7 @@ impl Default for Settings {
     }
 }
 
-/// What counts and keeps time while the test goes on.
+/// The counters and clocks of a test that goes on.
 struct Test<'a> {
     begun: Instant,
     ledger: Ledger,

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A head longer than this is not one of ours.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nobody took the connection.

@@ -1,5 +1,5 @@
-//! What a reply counts as: the class of its answer, and why an offered hit is missing. The answer lies in the verdict of
-//! the judge and in what the requests for the object before it came to.
+//! Attribution of replies: the class that a reply counts in, and why an offered hit is missing. The answer lies in the
+//! verdict of the judge and in what the requests for the object before it came to.
 
 use super::Settings;
 use crate::journal::Journal;
@@ -125,7 +125,7 @@ impl Moment<'_> {
     }
 }
 
-/// What the reply to a request means for those that follow.
+/// Notes what the reply to a request means for those that follow.
 fn close_case(job: &Job, verdict: &Verdict, pending: &mut Pending) {
     let object = job.wish.name.fingerprint();
     if job.wish.kind == Kindred::Purge {

@@ -38,9 +38,9 @@ pub struct Robot {
 pub struct Crowd {
     /// The robots, by their number in the worker.
     pub robots: Vec<Robot>,
-    /// What they want next.
+    /// Their next wishes.
     pub demand: Demand,
-    /// What they are asking for.
+    /// Their requests under way.
     pub pending: Pending,
     /// Variants that were asked for, of objects that have several.
     variants: HashSet<(u64, u8)>,
@@ -193,7 +193,7 @@ impl Crowd {
         (Due::Asks(self.wish(settings, wake, Multipliers { recurrence, special, hot })), next)
     }
 
-    /// What the log asks, plainly.
+    /// A request as the log has it, without features of a workload.
     fn replayed(&mut self, settings: &Settings, wake: &Wake, (name, repeat): (Name, bool)) -> Wish {
         let mut wish = Wish { intended: wake.at, ..Wish::of(name, settings.law.facts(&name), repeat) };
         wish.client.number = self.robots[wake.robot as usize].number;
@@ -250,7 +250,7 @@ impl Crowd {
         }
     }
 
-    /// What a robot asks for of a page that it has.
+    /// The objects that a robot asks for, of those that a page of its embeds.
     pub fn children(&mut self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
         let mut children = Vec::with_capacity(page.children.len());
         for name in &page.children {
@@ -263,7 +263,8 @@ impl Crowd {
         children
     }
 
-    /// What a page embeds is not asked for: nobody pays for it, and who asks for it next is the first to do so.
+    /// The objects that a page embeds are not asked for: nobody pays for them, and the next robot that asks for one is
+    /// the first to do so.
     pub fn forgo(&mut self, robot: u32, page: &Wish) {
         let found = &mut self.robots[robot as usize];
         found.debt = found.debt.saturating_sub(page.children.len() as u64);
@@ -285,7 +286,7 @@ impl Crowd {
     }
 }
 
-/// What comes of a robot's time.
+/// The effect of a robot's timer.
 #[derive(Debug)]
 pub enum Due {
     /// Nothing: a draw that the load of now leaves out.

@@ -6,7 +6,7 @@ use crate::robot::Kindred;
 use crate::run::{Wanted, derive, route};
 use crate::workload::Builtin;
 
-/// What one worker asks in a scaled workload that is not answered, with the times.
+/// The requests that one worker makes in a scaled workload where none is answered, with the times.
 fn asked_of(name: &str, scale: f64, seed: u64, peak: f64) -> Vec<(Duration, Wish)> {
     let workload = Builtin::named(name).unwrap().workload(None).unwrap().scaled(scale).workload;
     let wanted = Wanted {

@@ -19,7 +19,7 @@ pub struct Poll {
 /// One socket is ready.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// What it was registered as.
+    /// The token it was registered with.
     pub token: u64,
     /// Reading is worth a try; an error counts as that.
     pub read: bool,

@@ -44,7 +44,7 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// What is there.
+    /// The value of a slot that is still of this generation.
     pub fn at(&mut self, slot: Slot) -> Option<&mut T> {
         self.places.get_mut(slot.place as usize).filter(|entry| entry.0 == slot.generation)?.1.as_mut()
     }

@@ -1,4 +1,4 @@
-//! What is due when: a heap of times. A timer is not taken back; who set it looks whether it still matters.
+//! Timers: a heap of times with their actions. A timer is not taken back; who set it looks whether it still matters.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -25,16 +25,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// What a worker counted in an interval.
+/// The counts of one worker in one interval.
 #[derive(Debug)]
 pub struct Piece {
     /// The worker.
     pub worker: u16,
-    /// What it counted; `None` when it is through.
+    /// The counts; `None` when the worker is done.
     pub interval: Option<Interval>,
 }
 
-/// What is due.
+/// The action of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     Robot { robot: u32, life: u32 },
@@ -272,7 +272,7 @@ impl Worker {
         }
     }
 
-    /// What an origin speaks on a connection: TLS, where it has a certificate for the address that was asked.
+    /// The channel of an accepted connection: TLS, where the origin has a certificate for the address that was asked.
     fn channel(&self, stream: TcpStream) -> Result<Channel, String> {
         let Some(authority) = self.settings.tls.as_ref().and_then(Tls::origins) else {
             return Ok(Channel::clear(stream));
@@ -622,7 +622,7 @@ impl Worker {
             let (from, phase) = self.interval;
             let second = Duration::from_secs(from.as_secs() + 1);
             let end = self.schedule.end(phase).map_or(second, |end| end.max(from).min(second));
-            // What comes after the last phase belongs to its last interval, which is handed over at the very end.
+            // Replies after the last phase belong to its last interval, which is handed over at the very end.
             let over = self.schedule.phase_at(self.now).is_none() && from >= end;
             if self.now < end || over {
                 return;

@@ -4,7 +4,7 @@ use super::{Ledger, Record, Run};
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
-/// What the first line says before the head.
+/// The mark at the beginning of a ledger's first line.
 const FORMAT: &str = "cacheoff-ledger-1";
 /// A longer line is not one of ours.
 const LINE_BYTES_MAX: usize = 64 << 20;
@@ -43,7 +43,7 @@ pub enum LedgerFault {
     Line {
         /// Its number, counted from 1.
         number: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }

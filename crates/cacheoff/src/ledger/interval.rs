@@ -1,4 +1,4 @@
-//! What was observed in one interval: classes of replies, connections, errors, and what the machine did meanwhile.
+//! The observations of one interval: classes of replies, connections, errors, and what the machine did meanwhile.
 //!
 //! All of it adds up: the intervals of several workers, and those of a whole phase, merge into one of the same type.
 
@@ -56,7 +56,7 @@ pub struct Interval {
     /// Connections on both sides of the cache.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub connections: BTreeMap<Side, Connections>,
-    /// What the origins did.
+    /// The figures of the origins.
     pub origin: OriginFigures,
     /// Errors by kind.
     #[serde(skip_serializing_if = "Errors::is_empty")]
@@ -233,7 +233,7 @@ impl<'de> Deserialize<'de> for Class {
     }
 }
 
-/// What is known of the replies of a class.
+/// The figures of a class of replies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
@@ -360,7 +360,7 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// What reached the origins.
+/// The figures of the origins: the requests that reached them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginFigures {
@@ -430,7 +430,7 @@ impl Levels {
     }
 }
 
-/// What processes and the machine did in an interval. CPU is in cores: 1 is one core busy all the time.
+/// The load of processes and of the machine in an interval. CPU is in cores: 1 is one core busy all the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Load {
@@ -526,8 +526,8 @@ pub struct Exhibit {
     pub trouble: Trouble,
     /// Microseconds since the run began.
     pub at_us: u64,
-    /// What was asked for.
+    /// The requested URL.
     pub url: String,
-    /// What was expected and what came.
+    /// The expected and the actual value.
     pub detail: String,
 }

@@ -34,9 +34,9 @@ pub enum Record {
     Run(Box<Run>),
     /// A phase begins.
     Phase(PhaseStart),
-    /// What one interval showed.
+    /// One interval.
     Interval(Box<Interval>),
-    /// What a downtime test found.
+    /// The result of a downtime test.
     Downtime(Downtime),
     /// A remark.
     Note(Note),

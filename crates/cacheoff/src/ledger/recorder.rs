@@ -1,4 +1,4 @@
-//! What one worker thread counts into: no lock, no allocation per reply.
+//! The counters of one worker thread: no lock, no allocation per reply.
 
 use super::interval::{Class, Connections, Errors, Exhibit, Figures, Interval, Levels, OriginFigures, Service};
 use super::{Bucket, Kind, MissCause, Side, Tally, Trouble};
@@ -10,7 +10,7 @@ const CLASSES_MAX: usize = 64;
 /// One reply as the robot judged it.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    /// What the request was.
+    /// The kind of request.
     pub kind: Kind,
     /// Content type, by its number in [`super::Run::contents`].
     pub content: u8,
@@ -112,7 +112,7 @@ impl Recorder {
         self.plain.incomplete += 1;
     }
 
-    /// A reply was read to its end and judged. What is wrong with it is told by [`Self::error`] besides.
+    /// A reply was read to its end and judged. Its trouble, if any, is counted by [`Self::error`] besides.
     pub fn reply(&mut self, reply: &Reply) {
         let sample = Sample::of(reply);
         self.named[ALL].add(reply, &sample);
@@ -204,7 +204,7 @@ impl Recorder {
         &mut self.connections[side as usize]
     }
 
-    /// What the origins of this worker did, to be added to.
+    /// The figures of this worker's origins, to be added to.
     pub fn origin(&mut self) -> &mut OriginFigures {
         &mut self.plain.origin
     }

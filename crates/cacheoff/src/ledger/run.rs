@@ -1,4 +1,5 @@
-//! What a run is: who was tested, with which workload, on which machine, tuned how; and how it ended.
+//! The head and the end of a ledger: who was tested, with which workload, on which machine, tuned how; and how the run
+//! ended.
 
 use super::{Histogram, Side};
 use serde::{Deserialize, Serialize};
@@ -21,13 +22,13 @@ pub struct Run {
     pub workload: WorkloadFacts,
     /// Seed of all random streams.
     pub seed: u64,
-    /// What was tested.
+    /// The tested system.
     pub target: Target,
     /// Names of the content types; [`super::Class::Content`] counts into this list.
     pub contents: Vec<String>,
     /// Phases in order, as planned.
     pub phases: Vec<PhasePlan>,
-    /// What an ideal cache of unlimited size would score, as planned.
+    /// The scores of an ideal cache of unlimited size, as planned.
     pub ideal: Ideal,
     /// The links between robots, cache and origins.
     pub links: Vec<Link>,
@@ -59,7 +60,7 @@ pub struct WorkloadFacts {
     pub peak: Option<f64>,
     /// The factor by which phases were shortened; 1 is the standard.
     pub scale: f64,
-    /// What the scale changes, in sentences.
+    /// The changes that the scale makes, in sentences.
     pub scale_notes: Vec<String>,
     /// The phase whose figures the report uses; the busiest logged one if empty.
     pub report_phase: String,
@@ -71,7 +72,7 @@ pub struct WorkloadFacts {
     pub dhr_min: Option<f64>,
 }
 
-/// What stands between robots and origins.
+/// The system between robots and origins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
@@ -146,7 +147,7 @@ pub struct PhasePlan {
     pub goal: String,
 }
 
-/// What an ideal cache would score in the reported phase.
+/// The scores of an ideal cache in the reported phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ideal {
@@ -177,7 +178,7 @@ pub struct Link {
     /// Which side, `client` or `server`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<Side>,
-    /// What models it: `none`, `user-space`, `netem`.
+    /// The kind of model: `none`, `user-space`, `netem`.
     pub model: String,
     /// Delay each way in microseconds.
     pub delay_us: u64,
@@ -196,7 +197,7 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tuning {
-    /// Whose it is: `referee`, `cache` or `system`.
+    /// The owner: `referee`, `cache` or `system`.
     pub whose: String,
     /// Its name, such as `net.core.somaxconn`.
     pub name: String,
@@ -266,11 +267,11 @@ pub struct PhaseStart {
 pub struct Note {
     /// Microseconds since the run began.
     pub at_us: u64,
-    /// What happened.
+    /// The event, in a sentence.
     pub text: String,
 }
 
-/// What a downtime test found. Times count from the command that started the cache again.
+/// The result of a downtime test. Times count from the command that started the cache again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Downtime {

@@ -21,7 +21,7 @@ macro_rules! words {
                 match self { $(Self::$variant => $word,)+ }
             }
 
-            /// What it means, in a sentence.
+            /// Its meaning, in a sentence.
             pub fn sentence(self) -> &'static str {
                 match self { $(Self::$variant => $sentence,)+ }
             }
@@ -30,7 +30,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What a request was.
+    /// The kind of a request.
     Kind {
         Basic "basic" "A plain GET: the only kind that counts for DHR and BHR.",
         Validation "validation" "A conditional request of a client that holds a copy.",
@@ -45,8 +45,8 @@ words! {
 }
 
 words! {
-    /// What went wrong with one request. The first ones are lies of the cache: it answered, and the answer was not right.
-    /// The last ones are remarks.
+    /// Trouble with one request. The first ones are lies of the cache: it answered, and the answer was not right. The
+    /// last ones are remarks.
     Trouble {
         FalseHit "false-hit" "A hit on an object that nobody had asked for before.",
         StaleHit "stale-hit" "A hit on a version that the origin had replaced before the answer was dated.",

@@ -38,7 +38,7 @@ impl Body {
         self.seed ^ self.generation.wrapping_mul(FOLD)
     }
 
-    /// Writes the bytes from `at` on into the whole of `out`. What lies behind the end of the body is pattern too.
+    /// Writes the bytes from `at` on into the whole of `out`. Bytes behind the end of the body are pattern too.
     pub fn fill(&self, at: u64, out: &mut [u8]) {
         let (lead, rest) = self.split(at, out.len());
         let (first, out) = out.split_at_mut(lead);
@@ -107,7 +107,7 @@ fn same_part(word: u64, from: usize, bytes: &[u8]) -> bool {
     word.to_le_bytes()[from..from + bytes.len()] == *bytes
 }
 
-/// What the first bytes of a body say of whose they are: seed, generation, size; `None` if they are nobody's.
+/// The body that its first bytes name: seed, generation, size; `None` if they name none.
 pub fn whose(first: &[u8]) -> Option<Body> {
     let mut words = first.chunks_exact(8).map(word_of);
     if words.next()? != MARK {

@@ -50,7 +50,7 @@ pub struct Content {
     pub cachable: f64,
     /// Endings of its URLs with their shares.
     pub endings: Vec<(String, f64)>,
-    /// What pages of this type embed.
+    /// The objects that pages of this type embed.
     pub embeds: Option<Embeds>,
     /// How its objects change.
     pub life: Life,
@@ -107,7 +107,7 @@ pub struct Embeds {
     pub contents: Vec<(u8, f64)>,
 }
 
-/// What the law says of one object, whenever it is asked.
+/// The facts of one object under the law, whenever it is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Facts {
     /// Seed of its body and its life.
@@ -120,7 +120,7 @@ pub struct Facts {
     pub redirects: bool,
 }
 
-/// What the bytes of one version of an object follow from.
+/// The values that determine the bytes of one version of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
     /// Seed of the object, and of the client whose own it is.
@@ -151,7 +151,7 @@ impl Law {
         &self.contents[usize::from(name.content)]
     }
 
-    /// What does not change over an object's life.
+    /// The facts that do not change over an object's life.
     pub fn facts(&self, name: &Name) -> Facts {
         let seed = mix(self.seed ^ name.fingerprint());
         let content = self.content(name);

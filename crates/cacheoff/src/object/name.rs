@@ -9,7 +9,7 @@ pub struct Name {
     pub server: u32,
     /// Its content type, by number.
     pub content: u8,
-    /// Whose name it is.
+    /// The world it belongs to.
     pub world: World,
     /// Its number in its world; of an embedded object, the page's number and its place on the page.
     pub number: u64,

@@ -11,7 +11,7 @@ use larder_wire::{Method, RequestHead, Target, Version as Http};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What an origin sends.
+/// The answer of an origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// Status.
@@ -61,7 +61,7 @@ pub struct Departure<'a> {
 /// How an answer is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner {
-    /// What goes wrong.
+    /// The injected fault.
     pub fault: Option<Fault>,
     /// Whether the connection ends after it.
     pub close: bool,

@@ -14,7 +14,7 @@ use crate::distribution::Distribution;
 use crate::link::Link;
 use std::time::Duration;
 
-/// What all origins have in common.
+/// Settings that all origins share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OriginSettings {
     /// Visible servers.

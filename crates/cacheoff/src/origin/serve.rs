@@ -18,7 +18,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a connection works with: everything that belongs to its worker.
+/// The surroundings of a connection: everything that belongs to its worker.
 pub struct Site<'a> {
     /// The object law.
     pub law: &'a Law,
@@ -38,7 +38,7 @@ pub struct Site<'a> {
     pub buffer: &'a mut [u8],
 }
 
-/// What a connection wants next.
+/// The event that a connection waits for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// The kernel's word.
@@ -198,7 +198,8 @@ impl Serve {
         }
     }
 
-    /// Goes on with the handshake. Who speaks clear text, or does not believe the certificate, gets no answer.
+    /// Goes on with the handshake. A client that speaks clear text, or does not believe the certificate, gets no
+    /// answer.
     fn shake(&mut self, site: &mut Site<'_>) -> Option<Next> {
         match self.channel.shake() {
             Ok(None) => {
@@ -298,7 +299,7 @@ impl Serve {
     fn begin(&mut self, request: &RequestHead, site: &mut Site<'_>) {
         self.uses_left = self.uses_left.saturating_sub(1);
         credentials(request, site);
-        // What goes wrong is said in the head, and only answers to GET say it; the others come whole.
+        // An injected fault is named in the head, and only answers to GET have one; the others come whole.
         let spoils = |fault: &Fault| *fault == Fault::Unavailable || request.method == Method::Get;
         let fault = fault_of_now(site).filter(spoils);
         let cut = if fault == Some(Fault::Abort) { site.stream.unit() } else { 0.5 };
@@ -487,7 +488,7 @@ impl Upload {
     }
 }
 
-/// What goes wrong with the answer to a request that comes now.
+/// The fault to inject into the answer to a request that comes now.
 fn fault_of_now(site: &mut Site<'_>) -> Option<Fault> {
     let (settings, now) = (site.settings, site.now.as_secs_f64());
     let burst = settings.burst.as_secs_f64();

@@ -1,4 +1,4 @@
-//! What an ideal cache hits, and the size at which LRU has 99 % of those hits.
+//! The hits of an ideal cache, and the size at which LRU has 99 % of them.
 
 use super::sample::{Sample, sample};
 use super::{Basis, WorkingSetSize, is_uniform_window};

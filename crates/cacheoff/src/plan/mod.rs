@@ -1,4 +1,5 @@
-//! What an ideal cache would score on a workload, and what the run will need: computed before the first request.
+//! The scores of an ideal cache on a workload, and the resources that the run will need: computed before the first
+//! request.
 //!
 //! Where the working set is a sliding window with uniform popularity, all is by formula; else by a sample of requests
 //! drawn without a network, and the plan says so.
@@ -15,7 +16,7 @@ use crate::ledger::Ideal;
 use crate::workload::{Phase, Popularity, WorkingSet, Workload};
 use std::time::Duration;
 
-/// What the user asks for besides the workload.
+/// The user's choices besides the workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Asked {
     /// Requests per second at peak.
@@ -43,7 +44,7 @@ pub struct Plan {
     pub object_bytes: Option<f64>,
     /// The working set once it is frozen, or at the end.
     pub working_set: Option<WorkingSetSize>,
-    /// What an ideal cache of unlimited size scores in the reported phase.
+    /// The document hit ratio of an ideal cache of unlimited size in the reported phase.
     pub dhr: Option<f64>,
     /// The same by bytes.
     pub bhr: Option<f64>,
@@ -89,7 +90,7 @@ pub struct PlannedPhase {
     pub length: Option<Duration>,
     /// Requests per second at its beginning and end, if paced.
     pub rates: Option<(f64, f64)>,
-    /// What ends it besides its length, in words; empty if nothing does.
+    /// The goals that end it besides its length, in words; empty if there are none.
     pub goal: String,
     /// Whether its figures are reported.
     pub logged: bool,
@@ -138,7 +139,7 @@ impl Plan {
         }
     }
 
-    /// What a ledger keeps of it.
+    /// The part of the plan that a ledger keeps.
     pub fn ideal(&self) -> Ideal {
         Ideal {
             dhr: self.dhr,

@@ -1,4 +1,4 @@
-//! What the machine is and how its network is set, for the head of a ledger.
+//! The machine and the settings of its network, for the head of a ledger.
 
 use super::text;
 use crate::ledger::{Machine, Tuning};

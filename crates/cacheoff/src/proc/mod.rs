@@ -1,4 +1,4 @@
-//! What processes and the machine did, from /proc: CPU, memory, open files, threads, device traffic, steal.
+//! The load of processes and of the machine, from /proc: CPU, memory, open files, threads, device traffic, steal.
 //!
 //! Reading is done here, arithmetic on the texts beside it, so that tests need no process. Where the kernel does not
 //! tell something (another user's process, no /proc), it counts as zero and the report leaves the figure out.
@@ -73,7 +73,7 @@ pub enum Watched {
     Nobody,
     /// A process with its descendants.
     Tree(u32),
-    /// Whoever listens on a port, with the rest of their session.
+    /// The process that listens on a port, with the rest of its session.
     Port(u16),
 }
 
@@ -105,7 +105,7 @@ impl Sampler {
         *self = Self::new(watched);
     }
 
-    /// What happened since the last sample.
+    /// The load since the last sample.
     pub fn sample(&mut self) -> Load {
         let now = Sample::take(&self.watched);
         let load = now.since(&self.before);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// Clock ticks per second in /proc: the kernel's promise to programs, whatever its own clock is.
 const TICKS_PER_S: f64 = 100.0;
 
-/// What `/proc/PID/stat` tells of interest here.
+/// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stat {
     pub parent: u32,

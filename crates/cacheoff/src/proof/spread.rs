@@ -1,6 +1,6 @@
-//! What figures a workload gives by chance alone: it is rehearsed without a network with many seeds, and with the seed of
-//! each run. Formulas for that are hard to get right: a page brings what it embeds, the same page comes again and
-//! again, small worlds repeat their first names most, and what waits for a connection at the end is not counted
+//! The spread of a workload's figures by chance alone: it is rehearsed without a network with many seeds, and with the
+//! seed of each run. Formulas for that are hard to get right: a page brings what it embeds, the same page comes again
+//! and again, small worlds repeat their first names most, and what waits for a connection at the end is not counted
 //! (decision 019).
 
 use crate::engine::{Partner, rehearse};
@@ -58,7 +58,7 @@ pub struct Spread {
     tails: Option<(Tail, Tail)>,
 }
 
-/// What lies furthest out on one side: the tenth part of all.
+/// The outermost figures on one side: the tenth part of all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Tail {
     /// Where it begins.
@@ -124,21 +124,21 @@ impl Tail {
         Self { from, excess, figures: figures as f64 }
     }
 
-    /// What at most this share of figures to come exceeds, if the tail of the logarithms goes down no slower than an
-    /// exponential one; that the mean excess is known from so many figures alone is worked in.
+    /// The value that at most this share of figures to come exceeds, if the tail of the logarithms goes down no slower
+    /// than an exponential one; that the mean excess is known from so many figures alone is worked in.
     fn at(&self, share: f64) -> f64 {
         self.from + self.excess * self.figures * ((TAIL / share).powf(1.0 / self.figures) - 1.0)
     }
 }
 
-/// What Student's distribution exceeds with this probability, by the first terms of its expansion around the normal one
-/// (Cornish and Fisher); for twenty degrees of freedom and more.
+/// The value that Student's distribution exceeds with this probability, by the first terms of its expansion around the
+/// normal one (Cornish and Fisher); for twenty degrees of freedom and more.
 fn student(above: f64, degrees: f64) -> f64 {
     let z = normal(above);
     z + (z.powi(3) + z) / (4.0 * degrees) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees.powi(2))
 }
 
-/// What the normal distribution exceeds with this probability, a half at most; by halving.
+/// The value that the normal distribution exceeds with this probability, a half at most; by halving.
 fn normal(above: f64) -> f64 {
     let (mut low, mut high) = (0.0, 8.0);
     for _ in 0..50 {
@@ -166,7 +166,7 @@ pub fn each(cells: usize) -> f64 {
     ALARMS / cells.max(1) as f64
 }
 
-/// What the formulas of the rows say, for a workload that is not rehearsed.
+/// The bounds by the formulas of the rows, for a workload that is not rehearsed.
 pub fn by_formula(row: &Row, outside: f64) -> Bounds {
     let half = row.around / ROW_WIDTH * normal(outside / 2.0);
     Bounds { low: row.ideal - half, high: row.ideal + half }

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A row of the table. What a product does not tell is missing.
+/// A row of the table. A figure that a product does not tell is `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The product and its version.
@@ -32,11 +32,11 @@ pub struct Row {
     pub hits_now: Option<f64>,
     /// Share of a core that it uses.
     pub cpu: Option<f64>,
-    /// What `cpu` and `rps` cover.
+    /// The scope of `cpu` and `rps`.
     pub covers: String,
 }
 
-/// What is read.
+/// The sources of a row.
 #[derive(Clone, Debug)]
 pub struct Wish {
     /// The product.
@@ -82,7 +82,7 @@ fn read(wish: &Wish) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Two readings as a row. What the product says itself goes before what is computed.
+/// Two readings as a row. Figures of the product itself go before computed ones.
 fn row(before: &Counts, after: &Counts, seconds: f64, cpu: Option<f64>) -> Row {
     let rise = |of: fn(&Counts) -> Option<u64>| Some(of(after)?.saturating_sub(of(before)?) as f64);
     let requests = rise(|counts| counts.requests);

@@ -18,7 +18,7 @@ pub enum Source {
     Larder,
 }
 
-/// What one reading told.
+/// The result of one reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Product and version.

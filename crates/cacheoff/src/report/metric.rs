@@ -18,7 +18,7 @@ pub struct Metric {
     pub unit: Unit,
     /// Which direction is good.
     pub better: Better,
-    /// What it is, in a sentence.
+    /// Its meaning, in a sentence.
     pub sentence: &'static str,
     of: fn(&Summary<'_>) -> Option<f64>,
 }
@@ -59,11 +59,11 @@ pub enum Group {
     Service,
     /// Answers of the cache.
     Hits,
-    /// What the origins had to do.
+    /// The work of the origins.
     Origin,
-    /// What went wrong.
+    /// Errors.
     Errors,
-    /// What it cost the machine.
+    /// The cost for the machine.
     Cost,
     /// Divided by price or power.
     Normalised,

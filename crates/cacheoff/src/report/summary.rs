@@ -14,7 +14,7 @@ pub struct Summary<'a> {
     pub phase: Interval,
     /// Means of the load over that phase; memory and descriptors are maxima.
     pub load: Option<Load>,
-    /// What must be known before the figures are used.
+    /// Findings that a reader must know before using the figures.
     pub findings: Vec<Finding>,
 }
 

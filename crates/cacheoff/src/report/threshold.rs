@@ -34,7 +34,7 @@ impl Threshold {
         Ok(Self { metric, wants, limit })
     }
 
-    /// What is wrong with a run by this condition, if something is. A run without the metric does not pass.
+    /// The fault of a run by this condition, if there is one. A run without the metric does not pass.
     pub fn broken_by(&self, summary: &Summary<'_>) -> Option<String> {
         let name = format!("{} {}", summary.ledger.run.label, self.metric.key);
         let limit = self.metric.unit.text(self.limit);

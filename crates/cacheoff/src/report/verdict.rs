@@ -19,7 +19,7 @@ const NOISE_CORES_MAX: f32 = 0.15;
 pub struct Finding {
     /// How much it weighs.
     pub weight: Weight,
-    /// What it is, in a sentence.
+    /// The finding, in a sentence.
     pub text: String,
 }
 
@@ -140,7 +140,7 @@ fn cache(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     }
 }
 
-/// What a power cut left.
+/// Findings about the store after a power cut.
 fn state(ledger: &Ledger, all: &mut Vec<Finding>) {
     for found in ledger.downtimes.iter().filter(|found| found.first_hit_us.is_none()) {
         let text = match found.probed {

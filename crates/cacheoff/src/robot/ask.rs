@@ -28,7 +28,7 @@ const SHOWN_BYTES: usize = 32;
 /// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
 const HEAD_PIECE_BYTES: usize = 256;
 
-/// What a connection works with: everything that belongs to its worker.
+/// The surroundings of a connection: everything that belongs to its worker.
 pub struct Desk<'a> {
     /// The object law.
     pub law: &'a Law,
@@ -49,7 +49,7 @@ pub struct Desk<'a> {
 /// A request under way.
 #[derive(Debug)]
 pub struct Job {
-    /// What is asked.
+    /// The request.
     pub wish: Wish,
     /// Its name.
     pub xact: Xact,
@@ -79,7 +79,7 @@ pub struct Job {
     pub aborted: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Report {
     /// The request.
@@ -92,7 +92,7 @@ pub struct Report {
     pub first_byte: Duration,
 }
 
-/// What a connection came to.
+/// The state of a connection after a turn.
 #[derive(Debug)]
 pub enum Outcome {
     /// Waits for the kernel's word.
@@ -111,7 +111,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Ask {
     channel: Channel,
-    /// Whose it is, by its number in the worker.
+    /// The robot that owns it, by its number in the worker.
     pub robot: u32,
     /// Whom it speaks with.
     pub end: SocketAddr,
@@ -656,7 +656,7 @@ fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<Socket> {
     }
 }
 
-/// What kind of trouble an error of the system is.
+/// The kind of trouble that an error of the system is.
 pub fn trouble_of(error: &io::Error) -> Trouble {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     match errno {

@@ -1,5 +1,5 @@
-//! What robots want next: names are made in worlds and repeated from them (Web Polygraph's words; WORKLOADS A.8, A.9).
-//! A worker's worlds are its own, so what it asks follows from the seed and the times alone.
+//! The demand of robots: names are made in worlds and repeated from them (Web Polygraph's words; WORKLOADS A.8, A.9). A
+//! worker's worlds are its own, so what it asks follows from the seed and the times alone.
 
 use super::{HotSet, Multipliers, Popularity, RobotSettings, Special};
 use crate::distribution::Distribution;
@@ -14,9 +14,9 @@ use std::time::Duration;
 pub struct Wish {
     /// The object.
     pub name: Name,
-    /// What the law says of it.
+    /// Its facts under the law.
     pub facts: Facts,
-    /// What is asked of it.
+    /// The kind of request.
     pub kind: Kindred,
     /// Whether it had been asked for before.
     pub repeat: bool,
@@ -30,19 +30,19 @@ pub struct Wish {
     pub waited: bool,
     /// How often it was tried before.
     pub tries: u8,
-    /// What the page embeds and the robot wants, if it is one.
+    /// The objects that the page embeds and the robot wants, if it is a page.
     pub children: Vec<Name>,
     /// Other parts that are asked for at the same time.
     pub parts: Vec<Part>,
     /// After how many bytes of the body the robot breaks off, if it does.
     pub abort_at: Option<u64>,
-    /// What the request says of the robot.
+    /// The robot, as the request describes it.
     pub client: Client,
     /// Whether the object is another one for each client.
     pub personal: bool,
 }
 
-/// What a request says of the robot.
+/// A robot as its requests describe it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client {
     /// Its number.
@@ -53,7 +53,7 @@ pub struct Client {
     pub logged_in: bool,
 }
 
-/// What is asked of an object.
+/// The kind of a request for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kindred {
     /// The object.
@@ -81,7 +81,7 @@ pub enum Kindred {
 pub struct Part {
     /// Its first byte.
     pub start: u64,
-    /// What follows its last byte.
+    /// The byte after its last one.
     pub end: u64,
     /// Whether it is asked for as so many bytes of the end.
     pub suffix: bool,
@@ -133,7 +133,7 @@ impl Wish {
         wish.personal = law.content(&name).personal;
         wish.kind = kind_of(settings, &facts, law.content(&name).etag, special, stream);
         if wish.kind == Kindred::Purge {
-            // What nobody has asked for is in no cache.
+            // An object that nobody has asked for is in no cache.
             wish.kind = if repeat { Kindred::Purge } else { Kindred::Basic };
             if repeat {
                 return wish;
@@ -178,7 +178,7 @@ impl Wish {
         }
     }
 
-    /// The same for another part.
+    /// Like [`Self::of`], for another part of the same object.
     pub fn part(&self, part: Part) -> Self {
         let plain = Self::of(self.name, self.facts, self.repeat);
         Self { kind: Kindred::Part(part), personal: self.personal, ..plain }.like(self)
@@ -191,7 +191,7 @@ impl Wish {
         self
     }
 
-    /// Whose body it gets: 0 for anybody.
+    /// The client whose own body it gets: 0 for the body that is everybody's.
     pub fn user(&self, law: &Law) -> u64 {
         match law.content(&self.name).personal && self.client.cookie {
             true => u64::from(self.client.number) + 1,
@@ -438,7 +438,7 @@ fn kind_of(settings: &RobotSettings, facts: &Facts, tagged: bool, special: f64, 
                 Special::Part => {
                     Kindred::Part(Part::draw(facts.size, settings.ranges.bytes, settings.ranges.suffix, stream))
                 }
-                // What has no tag, or may not be kept, cannot be asked about again.
+                // An object that has no tag, or may not be kept, cannot be asked about again.
                 Special::TagMatch if !tagged || !facts.cachable => Kindred::Basic,
                 Special::TagMatch => Kindred::TagMatch,
                 Special::ModifiedBefore => Kindred::ModifiedBefore,

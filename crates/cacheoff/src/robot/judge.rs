@@ -40,7 +40,7 @@ pub struct Judge {
     findings: Findings,
 }
 
-/// What is known of a reply.
+/// The facts of a reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Findings {
     /// Status.
@@ -53,7 +53,7 @@ pub struct Findings {
     pub remark: Option<Remark>,
     /// The signed echo of the origin.
     pub echo: Option<Echo>,
-    /// What the origin spoilt on purpose.
+    /// The fault that the origin injected.
     pub fault: Option<Fault>,
 }
 
@@ -83,7 +83,7 @@ impl Remark {
 /// The judgement on the whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What was found.
+    /// The facts of the reply.
     pub findings: Findings,
     /// Bytes of the body that came.
     pub body_bytes: u64,
@@ -93,12 +93,12 @@ pub struct Verdict {
     pub broken_off: bool,
 }
 
-/// What the judge knows besides the reply.
+/// The judge's knowledge besides the reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// The object law.
     pub law: &'a Law,
-    /// What was asked.
+    /// The request.
     pub wish: &'a Wish,
     /// The journal of the origins.
     pub journal: &'a Journal,
@@ -170,7 +170,7 @@ impl Judge {
         dated: Option<u64>,
     ) -> Option<Wrong> {
         if let Some(wanted) = case.expected {
-            // What such an answer says is the cache's own affair.
+            // The content of such an answer is the cache's own affair.
             (self.at, self.end, self.own) = (0, 0, true);
             let wrong = || (Trouble::WrongStatus, format!("status {} instead of {wanted}", head.status));
             return (head.status != wanted).then(wrong);
@@ -225,7 +225,7 @@ impl Judge {
         None
     }
 
-    /// What a cache says of a purge: done, or that it had nothing; the body is its own affair.
+    /// The answer of a cache to a purge: done, or that it had nothing; the body is its own affair.
     fn purge(&mut self, head: &ResponseHead, has_echo: bool) -> Option<Wrong> {
         (self.at, self.end, self.own) = (0, 0, true);
         let status = head.status;
@@ -295,7 +295,8 @@ impl Judge {
             return None;
         }
         let (wish, law) = (case.wish, case.law);
-        // What the origin said after the reload was sent is new, although another request for the object brought it.
+        // An answer that the origin dated after the reload was sent is new, although another request for the object
+        // brought it.
         if wish.kind == Kindred::Reload && dated.is_none_or(|dated| dated < case.asked) {
             return Some((Trouble::HitOnReload, "a reload was answered from the store".into()));
         }

@@ -1,4 +1,4 @@
-//! What is held against a cache and what is not, by heads and bodies alone.
+//! Tests of the judge: faults of a cache and things that are none, by heads and bodies alone.
 
 use super::*;
 use crate::distribution::Distribution;

@@ -44,7 +44,7 @@ impl Labels<'_> {
         other.then(|| (Trouble::MixedUsers, "the tag is that of another client's answer".to_owned()))
     }
 
-    /// Whose the tag is.
+    /// Checks that the tag belongs to the object.
     fn object(&self) -> Option<Wrong> {
         let (case, (tag, own)) = (self.case, self.tag?);
         if tag.seed != case.wish.facts.seed && !case.law.content(&case.wish.name).personal {

@@ -24,7 +24,7 @@ use larder_wire::Version;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// What all robots have in common.
+/// Settings that all robots share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RobotSettings {
     /// How many there are.
@@ -61,7 +61,7 @@ pub struct RobotSettings {
     pub connections_max: u32,
     /// Requests that may wait for one.
     pub waiting_max: usize,
-    /// What requests say they speak.
+    /// The HTTP version that requests name.
     pub version: Version,
     /// Share of the replies whose reading a robot breaks off.
     pub abort: f64,
@@ -170,7 +170,7 @@ pub struct Ranges {
     pub parallel: Distribution,
 }
 
-/// What a phase makes of probabilities.
+/// The factors of a phase on probabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Multipliers {
     /// Of repetition.

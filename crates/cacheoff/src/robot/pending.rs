@@ -1,5 +1,5 @@
 //! Objects that are being asked for now: by these, a missing hit is told from one whose first copy is still on its way,
-//! and a false hit from one that somebody else made true. What nobody waits for is forgotten.
+//! and a false hit from one that somebody else made true. Objects that nobody waits for are forgotten.
 
 use crate::ledger::MissCause;
 use std::collections::{HashMap, HashSet};
@@ -51,7 +51,7 @@ pub struct Company {
 const NEVER_WHOLE_MAX: usize = 100_000;
 /// Short-lived objects that are remembered; that others expired is not known.
 const BRIEF_MAX: usize = 1_000_000;
-/// What lives longer than this is not taken for expired.
+/// A lifetime longer than this is not taken for expired.
 const BRIEF_S: u64 = 86_400;
 /// Invalidated objects that are remembered; hits on others are not held against their purges.
 const PURGED_MAX: usize = 1_000_000;
@@ -76,7 +76,7 @@ impl Pending {
         self.objects.get(&object).is_none_or(|state| state.sent <= 1 && !state.answered)
     }
 
-    /// What was sent is taken back, to be sent again.
+    /// Takes a request back that was counted as sent, for it will be sent again.
     pub fn take_back(&mut self, object: u64) {
         if let Some(state) = self.objects.get_mut(&object) {
             state.sent = state.sent.saturating_sub(1);
@@ -137,7 +137,8 @@ impl Pending {
         }
     }
 
-    /// What the origin said of an object before this second, since 1970, must not be served any more.
+    /// The second, since 1970, of the acknowledged purge: answers that the origin dated before it must not be served
+    /// any more.
     pub fn purged_at(&self, object: u64) -> Option<u64> {
         self.purged.get(&object)?.acknowledged
     }

@@ -1,5 +1,5 @@
 //! Objects that are all there from the start (`working_set = "fixed(N)"`): drawn uniformly or by a rank, walked through
-//! as a tree or one after the other, or followed at a live edge. What was asked for before is remembered, so that a
+//! as a tree or one after the other, or followed at a live edge. Objects that were asked for are remembered, so that a
 //! first request is never taken for a missing hit.
 
 use super::demand::hot_name;

@@ -54,7 +54,7 @@ fn measure(settings: &Settings, sockets: &[TcpListener]) -> io::Result<Vec<Durat
         origins: OriginSettings { uses: None, faults: Vec::new(), ..settings.origins.clone() },
         workers: sockets.len() as u16,
         drain: Duration::ZERO,
-        // What is calibrated is the link.
+        // The link alone is calibrated, without TLS.
         tls: None,
         ..settings.clone()
     };

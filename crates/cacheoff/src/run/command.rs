@@ -293,7 +293,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     run(Order { settings, phases, head, ledger, watched, cores, power: None, shows: true, stop })
 }
 
-/// What is known of a discipline's workload without playing it.
+/// The facts of a discipline's workload, without playing it.
 pub fn facts(discipline: &Discipline, peak: Option<f64>, scale: f64) -> WorkloadFacts {
     let scale = discipline.scale.unwrap_or(scale);
     match read(discipline, scale) {
@@ -319,7 +319,7 @@ fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, s
 /// Requests of a log that are replayed at most.
 const LOG_REQUESTS_MAX: usize = 20_000_000;
 
-/// What a cache that never forgets would make of a log.
+/// The scores on a log of a cache that never forgets.
 fn ideal(log: &Trace) -> Ideal {
     let (requests, footprint) = (log.requests.len().max(1) as f64, log.footprint_bytes() as f64);
     let bytes: f64 = log.requests.iter().map(|request| request.bytes as f64).sum();

@@ -15,7 +15,7 @@ use larder_wire::Version;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the user asked for besides the workload.
+/// The user's choices besides the workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// Requests per second at peak.
@@ -38,7 +38,7 @@ pub struct Wanted {
 
 /// A reply may take so long.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// What a log asks later than this is asked then.
+/// A request that a log has later than this is made at this time.
 const LOG_S_MAX: f64 = 1e9;
 const WAITING_MAX: usize = 10_000;
 const DRAIN: Duration = Duration::from_secs(5);
@@ -128,7 +128,7 @@ fn sizes(log: &Trace) -> Arc<[u64]> {
     sizes.into()
 }
 
-/// What a workload may say and the engine does not play yet is refused, not left out in silence.
+/// A feature that a workload may have and the engine does not play yet is refused, not left out in silence.
 fn refuse(workload: &Workload, wanted: &Wanted) -> Result<(), String> {
     let route = &wanted.route;
     if workload.requests.purges > 0.0 && route.mode != Mode::NoProxy && route.purge.is_empty() {

@@ -1,4 +1,4 @@
-//! What workloads may ask for besides plain GETs, played against the origins themselves: nothing of it is an error.
+//! Features of workloads besides plain GETs, played against the origins themselves: nothing of it is an error.
 
 use super::*;
 use crate::distribution::Distribution;

@@ -36,13 +36,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What is to be run.
+/// A run to be played.
 pub struct Order {
     /// The engine's settings; the port of the origins may be 0.
     pub settings: Settings,
     /// The phases.
     pub phases: Vec<Phase>,
-    /// What is known beforehand.
+    /// The head of the ledger, known beforehand.
     pub head: Run,
     /// Where the ledger is written, if anywhere.
     pub ledger: Option<PathBuf>,
@@ -63,8 +63,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How often a link is calibrated before there is no run.
 const CALIBRATIONS_MAX: u32 = 4;
 
-/// Plays it all. What was measured until something broke is in the ledger; only what keeps a run from beginning is an
-/// error.
+/// Plays it all. Figures that were measured until something broke are in the ledger; only what keeps a run from
+/// beginning is an error.
 pub fn run(mut order: Order) -> Result<Ledger, String> {
     if let (Some(dark), None) = (order.phases.iter().find(|phase| phase.dark), &order.power) {
         let name = &dark.name;

@@ -13,7 +13,7 @@ pub struct PeakArgs {
     /// The run; --peak is the rate of the first one
     #[command(flatten)]
     run: RunArgs,
-    /// What must hold, such as 'p99<20ms,errors.share<0.1%'
+    /// Conditions that must hold, such as 'p99<20ms,errors.share<0.1%'
     #[arg(long, value_name = "CONDITIONS")]
     bound: String,
     /// How near the two rates must be at the end, as a share
@@ -27,7 +27,7 @@ pub struct PeakArgs {
     folder: PathBuf,
 }
 
-/// What is known of the peak.
+/// The state of the search for the peak.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
     /// The highest rate that held.

@@ -1,5 +1,6 @@
 //! Dark phases: the power of the cache is cut when one begins and comes back when it ends, by commands of the user's.
-//! What came first afterwards is read off the intervals, so that its resolution is theirs; `cacheoff downtime` is finer.
+//! The times of the first answers afterwards are read off the intervals, so that their resolution is that of the
+//! intervals; `cacheoff downtime` is finer.
 
 use crate::ledger::{Class, Downtime, Interval};
 use crate::schedule::Schedule;
@@ -68,7 +69,7 @@ impl Switch {
         self.found.first_hit_us = self.found.first_hit_us.or(seen(Class::Hit));
     }
 
-    /// What was found, if the power came back.
+    /// The result, if the power came back.
     pub(super) fn end(self) -> Option<Downtime> {
         (self.found.dark_us > 0).then_some(self.found)
     }
@@ -81,7 +82,7 @@ fn run(flag: &str, command: &str, waits: bool) -> Result<(), String> {
         let status = started.wait().map_err(failed)?;
         return if status.success() { Ok(()) } else { Err(format!("{flag} {command:?} failed: {status}")) };
     }
-    // Whoever ends it first is waited for, so that it is no zombie while the run lasts.
+    // A thread waits for the process, so that it is no zombie while the run lasts.
     std::thread::spawn(move || started.wait());
     Ok(())
 }

@@ -18,13 +18,13 @@ const CLUSTERS: u32 = 10_000;
 /// One row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What is measured.
+    /// The quantity.
     pub what: String,
-    /// What the workload says of itself.
+    /// The declared value of the workload.
     pub declared: f64,
-    /// What follows from it: pages bring what they embed.
+    /// The value that follows from it: pages bring what they embed.
     pub ideal: f64,
-    /// What was seen.
+    /// The measured value.
     pub measured: f64,
     /// Half the width of the interval of confidence.
     pub around: f64,
@@ -73,7 +73,7 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
-/// What the logged phases made of the recurrence, by their replies.
+/// The recurrence in the logged phases, by their replies.
 fn recurrence(ledger: &Ledger) -> f64 {
     let (mut sum, mut weight) = (0.0, 0.0);
     for interval in &ledger.intervals {

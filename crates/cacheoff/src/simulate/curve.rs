@@ -5,7 +5,7 @@ use super::trace::Trace;
 use crate::chart::{Axis, Chart, Scale, Shape, Tone, Unit};
 use std::fmt::Write;
 
-/// What one policy does with one size.
+/// The hits of one policy at one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Size of the cache in bytes.

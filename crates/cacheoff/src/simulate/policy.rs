@@ -15,8 +15,8 @@ pub enum Policy {
     S3Fifo,
     /// Least often used while in the cache goes first, of these the one used longest ago.
     Lfu,
-    /// What is used again last goes first, which only who knows the future can do. The best there is for objects of
-    /// one size, and near it for others.
+    /// Evicts the object whose next use is furthest in the future, which needs knowledge of the future. The best there
+    /// is for objects of one size, and near it for others.
     Belady,
 }
 
@@ -45,7 +45,7 @@ pub struct Hits {
     pub bytes: u64,
 }
 
-/// What a policy does with one request.
+/// A policy that is given one request after the other.
 pub(super) trait Keep {
     /// Says whether the object is there, and puts it there if not.
     fn ask(&mut self, request: Request) -> bool;

@@ -75,7 +75,7 @@ impl Form {
     }
 }
 
-/// What one line or record says.
+/// The fields of one line or record.
 pub(super) struct Said<'l> {
     pub(super) at_s: f64,
     pub(super) object: std::borrow::Cow<'l, [u8]>,

@@ -1,5 +1,5 @@
-//! A connection that speaks clear text or TLS, without blocking. What TLS adds is hidden here: records, a handshake,
-//! bytes that are accepted and not yet sent. Clear text is never tried where TLS was asked for.
+//! A connection that speaks clear text or TLS, without blocking. The effects of TLS are hidden here: records, a
+//! handshake, bytes that are accepted and not yet sent. Clear text is never tried where TLS was asked for.
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, HandshakeKind, ProtocolVersion, ServerConfig};

@@ -27,7 +27,7 @@ pub struct Tls {
     origins: Option<Arc<Authority>>,
 }
 
-/// Whose certificates robots believe.
+/// The certificates that robots believe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Those that one of these has signed.

@@ -1,4 +1,4 @@
-//! What a file says before its parts are put together: defaults, and values that others decide.
+//! The values of a file before its parts are put together: defaults, and values that others decide.
 
 use super::units::{number, show_share};
 use super::{

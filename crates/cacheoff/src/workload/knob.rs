@@ -18,7 +18,7 @@ pub(super) struct Knob<T: 'static> {
     high: f64,
 }
 
-/// What kind of value it is, and where in `T` it is kept.
+/// The kind of value, and where in `T` it is stored.
 pub(super) enum Field<T: 'static> {
     /// 0 to 1.
     Share(fn(&mut T) -> &mut f64),
@@ -177,7 +177,7 @@ impl<T: Clone> Knob<T> {
         Some(hint.to_owned())
     }
 
-    /// What it takes, for people.
+    /// The form of its values, for people.
     pub(super) fn form(&self) -> &'static str {
         match &self.field {
             Field::Share(_) | Field::ShareIfAny(_) => "share",

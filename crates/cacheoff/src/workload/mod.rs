@@ -31,7 +31,7 @@ pub struct Workload {
     pub name: String,
     /// The variant of it, if one was asked for.
     pub variant: Option<String>,
-    /// What it models, in a sentence or two.
+    /// The system that it models, in a sentence or two.
     pub about: String,
     /// Its file, word for word.
     pub text: String,
@@ -39,7 +39,7 @@ pub struct Workload {
     pub peak_per_s: Option<f64>,
     /// The clients.
     pub robots: Robots,
-    /// What they ask.
+    /// The kinds of request.
     pub requests: Requests,
     /// Which objects they ask for.
     pub interest: Interest,
@@ -144,7 +144,7 @@ impl Protocol {
     }
 }
 
-/// What is asked besides plain GET. Shares of all requests; the rest is basic.
+/// Requests besides plain GET. Shares of all requests; the rest is basic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requests {
     /// If-Modified-Since a second before the last change: the answer is 200.
@@ -324,7 +324,7 @@ pub struct Content {
     pub cachable: f64,
     /// Endings of its URLs with their shares.
     pub endings: Vec<(String, f64)>,
-    /// What a page of this type embeds.
+    /// The objects that a page of this type embeds.
     pub embeds: Option<Embeds>,
     /// How its objects change.
     pub life: Life,
@@ -340,7 +340,7 @@ pub struct Content {
     pub cache_control: String,
 }
 
-/// What a page embeds.
+/// The objects that a page embeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Embeds {
     /// How many objects.

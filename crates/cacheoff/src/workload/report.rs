@@ -8,9 +8,9 @@ use std::ops::Range;
 pub struct Problem {
     /// Bytes of the file that it is about; `None` if it is about none.
     pub at: Option<Range<usize>>,
-    /// What is wrong.
+    /// The fault, in a sentence.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub hint: Option<String>,
 }
 

@@ -12,7 +12,7 @@ const PHASE_MIN: Duration = Duration::from_secs(1);
 pub struct Scaled {
     /// The workload to play.
     pub workload: Workload,
-    /// What the scale changes, in sentences; empty if nothing was scaled.
+    /// The changes that the scale makes, in sentences; empty if nothing was scaled.
     pub notes: Vec<String>,
 }
 

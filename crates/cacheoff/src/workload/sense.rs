@@ -1,4 +1,4 @@
-//! What a workload cannot mean although each of its values is allowed.
+//! Workloads that make no sense although each of their values is allowed.
 
 use super::{Popularity, WorkingSet, Workload};
 

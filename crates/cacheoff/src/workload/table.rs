@@ -24,7 +24,7 @@ macro_rules! factor {
 /// Knobs of the whole workload; a name with a dot stands in the TOML table before the dot.
 pub(super) static KNOBS: &[Knob<Workload>] = &[
     Whole::new("name", Field::Text(|w| &mut w.name), "Name of the workload.").required(),
-    Whole::new("about", Field::Text(|w| &mut w.about), "What it models, in a sentence or two.").required(),
+    Whole::new("about", Field::Text(|w| &mut w.about), "The system that it models, in a sentence or two.").required(),
     Whole::new(
         "peak",
         Field::NumberIfAny(|w| &mut w.peak_per_s),
@@ -169,7 +169,7 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
                 status.map(|status| w.requests.expected_status = status).is_some()
             },
         },
-        "What the cache itself must answer, as 403 when it must refuse.",
+        "The status that the cache itself must answer, as 403 when it must refuse.",
     ),
     Whole::new(
         "interest.recurrence",
@@ -372,7 +372,7 @@ pub(super) static CONTENT: &[Knob<ContentDraft>] = &[
             found.is_some()
         },
     }, "From what `Expires` counts."),
-    OfContent::new("expires_after", Field::Drawn(Unit::Time, |c| &mut c.content.life.expires_after), "What is added to it."),
+    OfContent::new("expires_after", Field::Drawn(Unit::Time, |c| &mut c.content.life.expires_after), "Time from there to the date in `Expires`."),
     OfContent::new("checksum", Field::Share(|c| &mut c.content.checksum), "Share of the replies that carried a digest in Web Polygraph. It is not sent: every byte of every body is verified."),
     OfContent::new("variants", Field::Word {
         form: "whole number from 1 to 16",

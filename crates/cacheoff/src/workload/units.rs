@@ -14,7 +14,7 @@ const SIZES: &[(&str, f64)] =
 /// Units of bandwidth in bits per second.
 const RATES: &[(&str, f64)] = &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)];
 
-/// What numbers of a distribution or a knob measure.
+/// The quantity that numbers of a distribution or a knob measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     /// Things.

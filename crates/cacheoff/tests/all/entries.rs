@@ -11,7 +11,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What the second request for an object gets: a hit where the entry has a cache.
+/// Whether the second request for an object is a hit: where the entry has a cache.
 fn second_is_a_hit(name: &str, store: &str) -> bool {
     name != "h2o" && store != "pass"
 }

@@ -1,4 +1,4 @@
-//! What can go wrong around a run: each ends with a clear word and a ledger that a report can be made of.
+//! Tests of trouble around a run: each ends with a clear word and a ledger that a report can be made of.
 
 use cacheoff::ledger::{Ledger, Outcome, Trouble};
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,7 +3,7 @@
 use crate::ledger::*;
 use std::time::Duration;
 
-/// What an invented entry is like.
+/// The properties of an invented entry.
 #[derive(Clone, Copy)]
 pub struct Invented {
     pub label: &'static str,

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub enum Lie {
     /// Nothing.
     None,
-    /// Whatever it has stored stays good for ever.
+    /// Every stored answer stays good for ever.
     Stale,
     /// Promises the whole body and sends half of it.
     Truncates,
