@@ -1,5 +1,5 @@
-//! What is told when something is wrong: with a script's text ([`ScriptError`]) or with what a proxy did
-//! ([`Failure`], which carries the whole conversation).
+//! Errors of a play: in a script's text ([`ScriptError`]), or in a proxy's behaviour ([`Failure`], which
+//! carries the whole conversation).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct ScriptError {
     pub path: String,
     /// The line, from 1; 0 when the file as a whole is meant.
     pub line: usize,
-    /// What is wrong and what would be right.
+    /// The fault, and how the line should be.
     pub what: String,
 }
 
@@ -29,11 +29,11 @@ pub struct Failure {
     pub path: String,
     /// The line of the step that failed.
     pub line: usize,
-    /// Who failed: `client c1`, `origin s1`.
+    /// The party that failed: `client c1`, `origin s1`.
     pub party: String,
     /// The step as written.
     pub step: String,
-    /// What was expected and what came.
+    /// The expected and the actual value.
     pub what: String,
     /// The conversation so far, for people.
     pub transcript: String,

@@ -1,5 +1,5 @@
 //! A tolerant reader of HTTP/1 messages: it takes what strict parsers refuse, so that a script can say what came,
-//! and notes every fault of form. Whatever a proxy sends must have none: `got` and `expect` fail on a fault.
+//! and notes every fault of form. A proxy must send messages without one: `got` and `expect` fail on a fault.
 
 /// How a body ends on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Head {
     pub fields: Vec<Line>,
     /// The bytes as they came.
     pub raw: Vec<u8>,
-    /// What is wrong with their form.
+    /// Faults in their form.
     pub faults: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ impl Head {
         self.faults.extend(faults);
     }
 
-    /// The same for a request that a proxy sends to an origin.
+    /// Notes the faults of a request that a proxy sends to an origin.
     pub fn judge_request(&mut self) {
         self.judge();
         let words = self.words();
@@ -159,7 +159,7 @@ impl Head {
         }
     }
 
-    /// The same for an answer that a proxy sends to a client of this version.
+    /// Notes the faults of an answer that a proxy sends to a client of this version.
     pub fn judge_response(&mut self, client_version: &str) {
         self.judge();
         let words = self.words();
@@ -230,7 +230,7 @@ pub struct Body {
     pub bytes: Vec<u8>,
     /// Fields after the last chunk.
     pub trailers: Vec<Line>,
-    /// What is wrong with its form.
+    /// Faults in its form.
     pub faults: Vec<String>,
 }
 

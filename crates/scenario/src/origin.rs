@@ -81,7 +81,7 @@ impl Origin {
         Origin { party, world, scope, address, talks, current: None, labels, standing, pending, silence: None }
     }
 
-    /// What the transcript calls it.
+    /// Its name in the transcript.
     pub fn name(&self) -> &str {
         &self.party
     }

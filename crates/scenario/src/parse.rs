@@ -1,4 +1,4 @@
-//! Reads a script: its sections, and the lines that belong to each. What a step means is read in `steps`.
+//! Reads a script: its sections, and the lines that belong to each. The meaning of a step is read in `steps`.
 //! Indentation is the structure: sections stand at the margin, steps two spaces in, details of a step four.
 
 use crate::failure::ScriptError;

@@ -1,4 +1,4 @@
-//! What a script says, as values: origins, clients, their steps and the checks of each. No socket here.
+//! A script as values: origins, clients, their steps and the checks of each. No socket here.
 
 use crate::target::Way;
 use crate::text::{Payload, Text};
@@ -33,7 +33,7 @@ impl Script {
         &self.ways
     }
 
-    /// What it asks of the proxy beyond HTTP (`larder`), by name.
+    /// The features beyond HTTP that the proxy must have (`larder`), by name.
     pub fn needs(&self) -> &[String] {
         &self.needs
     }
@@ -56,7 +56,7 @@ pub struct Part {
     pub steps: Vec<Step>,
 }
 
-/// What happens on the clients' side, one after the other.
+/// A part of the play on the clients' side; they follow one after the other.
 #[derive(Debug, Clone)]
 pub enum Act {
     /// A client, or `count` equal ones at once, plays; a later act waits for it unless `background`.
@@ -73,7 +73,7 @@ pub struct Step {
     pub what: What,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Debug, Clone)]
 pub enum What {
     /// Client: send a request.
@@ -162,7 +162,7 @@ pub struct Reply {
     pub message: Message,
 }
 
-/// What requests and answers have in common.
+/// The parts that requests and answers share.
 #[derive(Debug, Clone, Default)]
 pub struct Message {
     pub version: Option<String>,
@@ -186,7 +186,7 @@ pub struct Expect {
     pub checks: Vec<Check>,
 }
 
-/// What an origin does with requests that may come or not, and any number of times; later ones go first.
+/// An origin's answer to requests that may come or not, and any number of times; later ones go first.
 #[derive(Debug, Clone)]
 pub struct Standing {
     pub method: String,
@@ -194,7 +194,7 @@ pub struct Standing {
     pub deed: Deed,
 }
 
-/// What is done with such a request.
+/// The origin's reaction to such a request.
 #[derive(Debug, Clone)]
 pub enum Deed {
     /// It is answered.

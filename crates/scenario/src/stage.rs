@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What a caller may choose about a play.
+/// A caller's choices for a play.
 #[derive(Debug, Clone, Default)]
 pub struct Setting {
     /// Ports for the origins, in order; any free port for those beyond the list.

@@ -6,7 +6,7 @@ use crate::script::{Ask, Check, Deed, Expect, Message, Reply, Standing, Statuses
 use crate::text::{Payload, Text};
 use std::time::Duration;
 
-/// Whose steps are read.
+/// The party that a step belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     Client,

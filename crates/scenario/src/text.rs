@@ -16,7 +16,7 @@ enum Piece {
     Variable { name: String, argument: Option<i64> },
 }
 
-/// What variables stand for in one play.
+/// The values of variables in one play.
 #[derive(Debug, Clone)]
 pub struct Scope {
     /// How the proxy is used.
@@ -45,7 +45,7 @@ impl Scope {
         self.origins.iter().find(|(name, _)| name == origin).map(|(_, a)| a.to_string()).unwrap_or_default()
     }
 
-    /// What stands before a path in a request line: the absolute form's start for a forward proxy, else nothing.
+    /// The part before the path in a request line: the absolute form's start for a forward proxy, else nothing.
     pub fn site(&self, origin: &str) -> String {
         match self.way {
             Way::Forward => format!("http://{}", self.address(origin)),

@@ -1,5 +1,5 @@
-//! What all parties of one play share: connections and what came on them, barriers, the transcript, and the
-//! verdict. One lock and one bell: a party waits for a condition on this state, never for a time.
+//! The state that all parties of one play share: connections and what came on them, barriers, the transcript,
+//! and the verdict. One lock and one bell: a party waits for a condition on this state, never for a time.
 
 use crate::failure::readable;
 use std::collections::HashMap;
@@ -196,7 +196,7 @@ impl World {
         self.ring();
     }
 
-    /// What is told when a barrier is waited for in vain.
+    /// The message when a party waits at a barrier in vain.
     pub fn nobody_at(name: &str) -> String {
         format!("not everyone came to barrier `{name}`")
     }

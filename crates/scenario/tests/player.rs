@@ -5,10 +5,10 @@ use scenario::{Script, Target, Way};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-/// What the tiny proxy does to the bytes of an answer.
+/// A change that the tiny proxy makes to the bytes of an answer.
 type Lie = fn(Vec<u8>) -> Vec<u8>;
 
-/// What the tiny proxy does to the bytes of a request.
+/// A change that the tiny proxy makes to the bytes of a request.
 type RequestLie = fn(String) -> String;
 
 /// Relays one request after the other: each on a client connection of its own, each answered until the origin's
