@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What to leave out.
+/// The parts to leave out.
 #[derive(clap::Args)]
 pub struct Args {
     /// Leave out the end-to-end part with real tools.
@@ -26,7 +26,7 @@ pub struct QuickArgs {
     scenarios: String,
 }
 
-/// What can be known of a change soon: format, house rules, lints, unit tests and some scenarios.
+/// The checks that take less than a minute: format, house rules, lints, unit tests and some scenarios.
 pub fn quick(args: &QuickArgs) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let mut book = Book::new();

@@ -31,7 +31,7 @@ pub struct Args {
     seed: u64,
 }
 
-/// What the child is told.
+/// The arguments of the child.
 #[derive(clap::Args)]
 pub struct ChildArgs {
     folder: PathBuf,
@@ -190,14 +190,15 @@ fn say(line: &str) -> Result<(), Trouble> {
     out.write_all(whole.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("telling the parent: {error}"))
 }
 
-/// What children acknowledged, and what was read back.
+/// The puts that children acknowledged, and the results of reading them back.
 #[derive(Default)]
 struct Book {
     /// The next child's first.
     generation: u64,
     /// By key: nothing older may be found, since it was replaced.
     stored: HashMap<u64, u64>,
-    /// What must be there, key and generation: the last that was stored, unless a purge had begun since.
+    /// The last object that must be there, key and generation: the last that was stored, unless a purge had begun
+    /// since.
     last: Option<(u64, u64)>,
     /// How often that was looked for.
     demanded: u64,
@@ -278,7 +279,7 @@ fn read_back(folder: &Path, book: &mut Book) -> Result<(), Trouble> {
     if !store.notices().iter().all(|(_, notice)| matches!(notice, Notice::PurgesLost(_))) {
         return Err(format!("the store is damaged: {:?}", store.notices()));
     }
-    // What was being written goes with what it was to replace.
+    // A torn record takes the one that it was to replace along, so the last put may be missing then.
     store.for_each_head(|_| ControlFlow::Break(()));
     let torn = store.stats().bad_records;
     let mut missing = book.last.take().filter(|_| torn == 0);
@@ -342,7 +343,7 @@ fn key_text(key: u64) -> String {
     format!("{}{key}", host_text(key % HOSTS))
 }
 
-/// What a key has in a generation.
+/// The head of a key in a generation.
 fn law(key: u64, generation: u64, epoch: u64, id: ObjectId) -> HeadToStore {
     let length = body_bytes(generation);
     HeadToStore {

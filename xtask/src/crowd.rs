@@ -33,7 +33,7 @@ pub struct Args {
 }
 
 const BLOCK_BYTES: usize = 64 * 1024;
-/// What is read at once while others wait for their first byte.
+/// Bytes that are read at once while others wait for their first byte.
 const PIECE_BYTES: usize = 2 * 1024;
 const WITHIN: Duration = Duration::from_secs(120);
 const STACK_BYTES: usize = 160 * 1024;

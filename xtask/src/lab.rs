@@ -152,7 +152,7 @@ pub fn start_larder(lab: &mut Lab, root: &Path, name: &str, flags: &[&str]) -> R
     start_larder_program(lab, &crate::shell::built_larder(root), name, flags)
 }
 
-/// The same for any build of Larder.
+/// Like [`start_larder`], for any build of Larder.
 pub fn start_larder_program(lab: &mut Lab, program: &Path, name: &str, flags: &[&str]) -> Result<u16, Trouble> {
     let port = free_port()?;
     let mut command = Command::new(program);
@@ -167,7 +167,7 @@ pub fn start_larder_program(lab: &mut Lab, program: &Path, name: &str, flags: &[
     Ok(port)
 }
 
-/// A port that was free a moment ago. Whoever takes it must do so soon.
+/// A port that was free a moment ago. The caller must take it soon, before another process does.
 pub fn free_port() -> Result<u16, Trouble> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| format!("no free port: {error}"))?;
     let address = listener.local_addr().map_err(|error| format!("no free port: {error}"))?;

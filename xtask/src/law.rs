@@ -32,11 +32,11 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// What stands before `/OBJECT/LENGTH` where each value of [`VARIANT_FIELD`], a number, has bytes of its own.
+/// The path before `/OBJECT/LENGTH` where each value of [`VARIANT_FIELD`], a number, has bytes of its own.
 pub const VARIED: &str = "varied";
 /// The field that chooses the variant, as a further generation.
 pub const VARIANT_FIELD: &str = "X-Variant";
-/// What stands before `/OBJECT/LENGTH` where the answer is not to be stored.
+/// The path before `/OBJECT/LENGTH` where the answer is not to be stored.
 pub const FLEETING: &str = "fleeting";
 
 /// An origin for `/OBJECT/LENGTH`, cachable for a day, with a strong tag of the generation; it serves ranges and

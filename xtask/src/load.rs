@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// What is asked of whom.
+/// A load on a server.
 pub struct Load<'a, Next> {
     /// The server on 127.0.0.1.
     pub port: u16,
@@ -21,7 +21,7 @@ pub struct Load<'a, Next> {
     pub next: &'a mut Next,
 }
 
-/// What came back.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Answers that were whole and right.

@@ -42,7 +42,7 @@ struct Chores {
 enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
-    /// What can be known of a change soon: format, tidy, lints, unit tests and one folder of scenarios.
+    /// The checks that take less than a minute: format, tidy, lints, unit tests and one folder of scenarios.
     Quick(ci::QuickArgs),
     /// Fuzz targets one after another.
     Fuzz(fuzz::Args),
@@ -62,7 +62,8 @@ enum Chore {
     Causes(causes::Args),
     /// Random conversations, each answer judged by a model of the RFCs: who gets which bytes and fields, and how old.
     Model(model::Args),
-    /// What the RFCs say, case by case: Larder's results, and with `--peers` those of packaged caches beside them.
+    /// Conformance with the RFCs, case by case: Larder's results, and with `--peers` those of packaged caches beside
+    /// them.
     Conformance(conformance::Args),
     /// A thousand clients miss one object at once: requests to the origin, time to the first byte, memory.
     Crowd(crowd::Args),

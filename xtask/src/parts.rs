@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     if ratio <= RATIO_MAX { Ok(()) } else { Err(format!("{ratio:.3} times the bytes that were asked moved")) }
 }
 
-/// What may move, of what is asked.
+/// The most bytes that may move, as a ratio to those that were asked for.
 const RATIO_MAX: f64 = 1.05;
 
 struct Half {
@@ -125,7 +125,8 @@ impl Play {
             let clients = self.clients.len();
             let answer = self.clients[number % clients].ask(request.as_bytes(), false)?;
             let served = self.check(&answer, &ranges, &text)?;
-            // What is here of the old version is fresh, and may be served until a hole shows that it has gone.
+            // The parts of the old version that are here are fresh, and may be served until a hole shows that it has
+            // gone.
             if served == generation {
                 self.asked.extend(ranges)
             } else {

@@ -59,13 +59,13 @@ pub struct Play {
 
 /// A cache that runs and listens.
 pub struct Peer {
-    /// What it is.
+    /// The kind of cache.
     pub kind: Kind,
     /// Where it listens on 127.0.0.1.
     pub port: u16,
     /// Its first process; its workers are below it.
     pub id: u32,
-    /// What it keeps on disk lies here.
+    /// The folder of its disk store.
     pub store: PathBuf,
 }
 
@@ -145,7 +145,7 @@ impl TrafficServer<'_> {
     }
 }
 
-/// What the command of each needs to know.
+/// The values that the commands need.
 struct Site<'a> {
     lab: &'a Lab,
     port: u16,

@@ -1,4 +1,4 @@
-//! What the kernel says of processes: CPU time, memory and bytes written, of one and all below it.
+//! The kernel's figures of processes: CPU time, memory and bytes written, of one and all below it.
 
 use crate::shell::Trouble;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ impl Cpu {
         self.user + self.system
     }
 
-    /// What came since an earlier reading.
+    /// The time since an earlier reading.
     pub fn since(self, earlier: Cpu) -> Cpu {
         Cpu { user: self.user - earlier.user, system: self.system - earlier.system }
     }
@@ -82,7 +82,7 @@ pub fn written_bytes_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "io", "write_bytes:")
 }
 
-/// What a process and all below it have in memory now, each by itself, in kB; what they share counts for each.
+/// Memory of a process and all below it now, each by itself, in kB; shared memory counts for each.
 pub fn resident_kb_of_tree(root: u32) -> Result<u64, Trouble> {
     sum_of_tree(root, "status", "VmRSS:")
 }

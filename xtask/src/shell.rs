@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What went wrong in a chore, as the sentence that is printed.
+/// An error of a chore, as the sentence that is printed.
 pub type Trouble = String;
 
 /// The workspace folder: the nearest one upwards that has `xtask/tidy.toml`.
@@ -100,7 +100,7 @@ pub fn follow(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Tro
     follow_lines(child, output, read)
 }
 
-/// The same for the error output, where fuzzers talk.
+/// Like [`follow`], for the error output, which fuzzers write to.
 pub fn follow_errors(command: &mut Command, read: impl FnMut(&str)) -> Result<bool, Trouble> {
     let mut child = spawn(command.stderr(Stdio::piped()))?;
     let output = child.stderr.take();
@@ -124,7 +124,7 @@ fn follow_lines(mut child: Child, output: Option<impl Read>, mut read: impl FnMu
     Ok(status.success())
 }
 
-/// What a bounded command did.
+/// The result of a bounded command.
 pub struct Bounded {
     /// Its exit status; `None` when its time was over.
     pub status: Option<i32>,

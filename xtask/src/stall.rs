@@ -28,14 +28,14 @@ pub struct Args {
 }
 
 const LENGTH: u64 = 11_000;
-/// What is asked for again and again: half as much again as the memory tier.
+/// Objects that are asked for again and again: half as much again as the memory tier.
 const HOT_OBJECTS: u64 = 2_700;
 const MEMORY_BYTES: u64 = 20_000_000;
 /// Filled several times over.
 const DISK_BYTES: u64 = 500_000_000;
 const HITS_PER_SECOND: u64 = 1_000;
 const QUIET_SECONDS_MAX: u64 = 60;
-/// What nobody asked for before begins here.
+/// Numbers of objects that nobody asked for before begin here.
 const FIRST_NEW: u64 = 1 << 40;
 /// The bounds of the aim: times the quiet p99.9, and the longest of all.
 const RATIO_MAX: f64 = 3.0;
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     judge(&rows)
 }
 
-/// What one phase showed.
+/// The results of one phase.
 struct Row {
     name: &'static str,
     seconds: f64,

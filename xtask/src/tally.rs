@@ -2,7 +2,7 @@
 
 use crate::shell::Trouble;
 
-/// What the steps found, added up.
+/// Counts of the steps' tests and findings, added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Tests and checks that passed.

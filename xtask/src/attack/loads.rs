@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// A kind of attack.
 pub struct Attack {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Plays it; gives the number of connections that it held at once.
     pub play: fn(&Stage) -> usize,

@@ -1,7 +1,8 @@
 //! Clients and origins that mean harm, against a Larder with a small budget, while one good client goes on.
 //!
 //! Each attack runs by itself for some seconds. Meanwhile a good client at another address asks for what is stored and
-//! for what is not. Afterwards the attackers let go, and the server must be as before. What has to hold is in [`Outcome::broken`].
+//! for what is not. Afterwards the attackers let go, and the server must be as before. The conditions are in
+//! [`Outcome::broken`].
 
 pub mod horde;
 mod loads;
@@ -56,8 +57,8 @@ impl Args {
 /// The budget of the store under attack, and what a process may take beside it (docs/decisions/012).
 const MEMORY_BYTES: u64 = 64_000_000;
 const BESIDE_BYTES: u64 = 24_000_000;
-/// What a client connection may take outside the budget while its answer is under way: its task and its buffers, as stated
-/// (docs/decisions/026).
+/// Memory that a client connection may take outside the budget while its answer is under way: its task and its buffers,
+/// as stated (docs/decisions/026).
 const CONNECTION_BYTES: u64 = 24_000;
 /// Descriptors that are no connection: listeners, epoll, files.
 const DESCRIPTORS_BESIDE: usize = 200;
@@ -126,12 +127,12 @@ impl Stage {
     }
 }
 
-/// What came of one attack.
+/// The result of one attack.
 struct Outcome {
     name: &'static str,
     seen: Seen,
     resident_kb_max: u64,
-    /// What TCP held in the kernel's buffers, on both sides and for all processes of this machine.
+    /// Bytes that TCP held in the kernel's buffers, on both sides and for all processes of this machine.
     kernel_bytes_max: u64,
     descriptors_before: usize,
     descriptors_max: usize,
@@ -223,7 +224,7 @@ fn back(id: u32, site: u16, descriptors_before: usize) -> Result<Option<Duration
 }
 
 impl Outcome {
-    /// What did not hold, in words.
+    /// The conditions that did not hold, in words.
     fn broken(&self, args: &Args) -> Vec<String> {
         let mut broken = Vec::new();
         let mut must = |holds: bool, what: String| {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What the good client gets.
+/// The body of every good answer.
 pub const BODY: &str =
     "a good answer for a good client, always the same; a good answer for a good client, always the same";
-/// What it finds stored.
+/// The path of an object that is stored.
 pub const HIT: &str = "/hit";
 /// The length of `/big`.
 pub const BIG_BYTES: usize = 8_000_000;
@@ -47,7 +47,7 @@ impl Origin {
         Ok(origin)
     }
 
-    /// What hangs is ended.
+    /// Ends the requests that hang.
     pub fn let_go(&self) {
         self.lets_go.store(true, Ordering::Relaxed);
     }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Hits between two misses.
 const HITS_PER_MISS: usize = 20;
 
-/// What it saw.
+/// The good client's observations.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Times of hits, those that failed among them with the time that was waited.
@@ -39,7 +39,7 @@ impl Seen {
         self.at(50)
     }
 
-    /// What one hit in a hundred takes longer than.
+    /// The time that one hit in a hundred exceeds.
     pub fn late(&self) -> Duration {
         self.at(99)
     }

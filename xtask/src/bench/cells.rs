@@ -12,7 +12,7 @@ pub struct Cell {
     pub name: &'static str,
     /// Where the objects lie.
     pub stage: Stage,
-    /// What is asked, and how.
+    /// The request, and how it is made.
     pub ask: Ask,
     /// Those that can be the best, and the limit.
     pub field: &'static [Kind],
@@ -20,7 +20,7 @@ pub struct Cell {
     pub goal: Goal,
 }
 
-/// What is asked, by the way it is asked for.
+/// The kinds of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// One object, over connections that stay.
@@ -39,7 +39,7 @@ pub enum Ask {
     Many(&'static str, u64, Body),
     /// Uncachable, and never the same address.
     Miss(Body),
-    /// What the rules refuse.
+    /// A request that the rules refuse.
     Denied,
     /// One object, asked of a forward proxy.
     Forward(Body),
@@ -108,8 +108,8 @@ const fn cell(key: &'static str, name: &'static str, ask: Ask, field: &'static [
     Cell { key, name, stage, ask, field, goal }
 }
 
-/// All of them. Who is left out of a field: HAProxy does badly when other processes keep the core awake (ab), Varnish
-/// takes several times as long as the others for a miss.
+/// All of them. Left out of a field are HAProxy, which does badly when other processes keep the core awake (ab), and
+/// Varnish, which takes several times as long as the others for a miss.
 pub const CELLS: [Cell; 19] = [
     cell("hit-600", "memory hit 600 B, keep-alive", Ask::Hit(S), ALL, both(0.70, 1.15)),
     cell("hit-600-few", "memory hit 600 B, 15 connections and settings as in `hammer`", Ask::Few(FEW), ALL, NO_GOAL),
@@ -155,7 +155,7 @@ const FEW_CONNECTIONS: usize = 15;
 const PIPELINE_DEPTH: usize = 16;
 
 impl Cell {
-    /// What a generator has to do at this contestant.
+    /// The generator's load on this contestant.
     pub fn load(&self, contestant: &Contestant, origin: u16) -> Load {
         let doors = contestant.doors;
         let kept = Tool::Wrk { connections: CONNECTIONS, closes: false };

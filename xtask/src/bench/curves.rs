@@ -1,4 +1,5 @@
-//! What a hit costs as connections and objects grow, and what each of them takes of memory. Larder alone.
+//! Curves of Larder alone: the cost of a hit as connections and objects grow, and the memory that each of them takes.
+//! Larder alone.
 
 use super::field::{self, Contestant, Extras, Kind, Stage, USUAL};
 use super::proof;
@@ -24,11 +25,11 @@ const TINY_NEEDS_BYTES: f64 = 15e9;
 /// The default of the memory store.
 const IDLE: Extras = Extras { memory: "256MB", ..USUAL };
 const ON_DISK: Extras = Extras { memory: "4MB", disk: "4GB", ..USUAL };
-/// What fills the memory tier before memory of objects on disk is counted, and those that are counted.
+/// Objects that fill the memory tier before memory of objects on disk is counted, and those that are counted.
 const DISK_FIRST: u64 = 20_000;
 const DISK_COUNTED: u64 = 200_000;
 const OBJECT_BYTES: f64 = 1024.0;
-/// What flat means: this much over the smallest case that keeps the server busy.
+/// A curve is flat while it stays below this much over the smallest case that keeps the server busy.
 const FLAT: f64 = 1.10;
 
 /// A point of a curve.
@@ -37,7 +38,7 @@ struct Point {
     samples: Vec<Option<Sample>>,
 }
 
-/// What something took, and what it may take.
+/// A measured quantity with its limit.
 struct Taken {
     name: String,
     value: f64,
@@ -203,7 +204,7 @@ fn load_of(server: &Contestant, script: Script) -> Load {
     Load { tool, url: format!("http://127.0.0.1:{}/", server.doors.plain), script, status: 200 }
 }
 
-/// The same for many more, smaller ones.
+/// Like [`grow`], with many more objects, and smaller ones.
 fn grow_tiny(root: &Path, rounds: usize, seconds: u64) -> Result<Vec<Point>, Trouble> {
     let (mut lab, origin) = Origin::in_a_new_lab()?;
     let mut servers = Vec::new();
@@ -249,7 +250,7 @@ const TINY_FOLDER: &str = "/t/";
 const FILL_SECONDS: u64 = 20;
 const SETTLE: Duration = Duration::from_millis(1500);
 
-/// What the origin's head takes as text.
+/// Bytes of the origin's head as text.
 fn head_bytes(origin: u16) -> Result<f64, Trouble> {
     let request = format!("GET {FOLDER}1 HTTP/1.1\r\nHost: 127.0.0.1:{origin}\r\n\r\n");
     let answer = Connection::open(origin)?.ask(request.as_bytes(), false)?;

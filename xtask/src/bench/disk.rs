@@ -59,9 +59,9 @@ pub struct Sample {
     pub compared: u64,
 }
 
-/// What a server showed for one size.
+/// The results of a server with objects of one size.
 pub struct Row {
-    /// Who.
+    /// The server.
     pub kind: Kind,
     /// By round, each with its part of the set.
     pub fills: Vec<Sample>,
@@ -146,7 +146,7 @@ fn measure(root: &Path, kinds: &[Kind], size: Size, rounds: usize, seconds: u64)
 }
 
 const DRAWS_PER_ROUND: u64 = 1 << 32;
-/// What a server does soon after a load belongs to it.
+/// Work that a server does soon after a load belongs to that load.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Another one begins each round, and every second round goes backwards.
@@ -189,7 +189,7 @@ fn written_when_quiet(id: u32) -> Result<u64, Trouble> {
     Ok(written)
 }
 
-/// What `du` says of a folder.
+/// Bytes of a folder as `du` counts them.
 fn allocated_bytes(folder: &Path) -> Result<u64, Trouble> {
     let wrong = |error: std::io::Error| format!("listing {}: {error}", folder.display());
     let mut bytes = 0;

@@ -4,7 +4,7 @@ use super::disk::{CONNECTIONS, MEMORY_BYTES, Row, SET_BYTES, Sample, Size};
 use super::report::{machine, median};
 use std::fmt::Write;
 
-/// What is true of all tables, then the tables.
+/// The page: remarks that are true of all tables, then the tables.
 pub fn page(rounds: usize, seconds: u64, versions: &[String], tables: &[String]) -> String {
     let about = format!(
         "`cargo xtask bench disk`. Server on core 0; load ({CONNECTIONS} kept connections) and origin together on core 1; {}. \

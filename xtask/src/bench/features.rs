@@ -1,4 +1,4 @@
-//! What each feature costs: the same 600 B hit by the same binary with and without it, in alternated rounds.
+//! The cost of each feature: the same 600 B hit by the same binary with and without it, in alternated rounds.
 
 use super::field::{self, Contestant, Extras, USUAL};
 use super::proof;
@@ -27,7 +27,7 @@ enum Door {
     Tls,
 }
 
-/// What is played: a variant by its name, and a door of it.
+/// The loads: a variant by its name, and a listener of it.
 const LOADS: [(&str, Door); 7] = [
     ("usual", Door::Plain),
     ("no-log", Door::Plain),
@@ -104,7 +104,7 @@ fn load(door: Door, server: &Contestant, origin: u16) -> Load {
 
 fn page(rounds: usize, seconds: u64, version: &str, samples: &[Vec<Option<Sample>>]) -> String {
     let mut text = format!(
-        "# What features cost\n\n`cargo xtask bench features`: a memory hit of 600 B by {version}, 64 kept connections, server alone \
+        "# Cost of features\n\n`cargo xtask bench features`: a memory hit of 600 B by {version}, 64 kept connections, server alone \
          on core 0, wrk on core 1; a warm-up and {rounds} alternated rounds of {seconds} s, medians; {}. CPU time of the server per \
          request in µs; the ratio is of that with the feature to that without, round by round. Where a row \
          does not speak of them, log and records are on. The metrics and the checksums of the disk store have no switch.\n\n\

@@ -97,12 +97,12 @@ pub const USUAL: Extras =
     Extras { log: true, records: 4000, memory: "1GB", disk: "0", rules: 0, workers: 1, cores: "0" };
 const DISK_MEMORY_BYTES: u64 = 4_000_000;
 const DISK_BYTES: u64 = 2_000_000_000;
-/// What Larder gets of it where hits come from disk.
+/// Larder's share of it where hits come from disk.
 const ON_DISK: Extras = Extras { memory: "4MB", disk: "2GB", ..USUAL };
 
 /// A server that runs and listens.
 pub struct Contestant {
-    /// What it is.
+    /// The kind of server.
     pub kind: Kind,
     /// Where it listens.
     pub doors: Doors,
@@ -286,7 +286,7 @@ fn built(root: &Path, program: &str) -> String {
     shell::published(root, program).display().to_string()
 }
 
-/// What the command of each needs to know.
+/// The values that the commands need.
 struct Site<'a> {
     lab: &'a Lab,
     origin: u16,

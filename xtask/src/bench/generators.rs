@@ -47,7 +47,8 @@ pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<String, Trouble>
     Ok(generators_page::page(rounds, seconds, &all))
 }
 
-/// What a turn takes beyond the two measured phases: the start, the objects, and what `hammer` has around its phase.
+/// Seconds that a turn takes beyond the two measured phases: the start, the objects, and what `hammer` has around its
+/// phase.
 const TURN_EXTRA_SECONDS: u64 = 5;
 
 fn plan(rounds: usize, seconds: u64) -> String {

@@ -1,11 +1,11 @@
-//! What two generators said of the same caches, as a page: their figures, the ratio of them, and both rankings.
+//! The page that compares two generators at the same caches: their figures, the ratio of them, and both rankings.
 
 use super::report::{figure, machine, median, median_of, ratio, ratios};
 use super::tool::{QUIET_CORES_MAX, Sample};
 use crate::shell::{self, Trouble};
 use std::fmt::Write;
 
-/// What `hammer` has, and wrk with it.
+/// Connections of `hammer`, and of wrk with it.
 pub const CONNECTIONS: usize = 15;
 /// The body of the objects of `hammer`.
 pub const BODY_BYTES: usize = 600;
@@ -144,7 +144,7 @@ fn conditions(rounds: usize, seconds: u64) -> String {
     )
 }
 
-const DIFFERENCES: &str = "What differs: the request (wrk sends a request line and Host; a robot of `hammer` Accept and a field of its own too, \
+const DIFFERENCES: &str = "The two differ in the request (wrk sends a request line and Host; a robot of `hammer` Accept and a field of its own too, \
 some 40 B more), the objects (wrk asks for one, `hammer` for ten), the pace (a robot looks at each reply, byte for byte, before it asks \
 again; wrk counts it, and is faster), and the clock (wrk's figures are what the scheduler counted, between its start and its end; \
 `hammer`'s the ticks of all processes in its measured phase).";

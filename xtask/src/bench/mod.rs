@@ -31,7 +31,7 @@ use table::Plan;
 /// Which comparison, and how long.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What is compared.
+    /// The subject of the comparison.
     #[arg(value_enum)]
     what: What,
     /// Alternated rounds: 7, for curves and profile 5, for features and workers 15, for stores on disk 3.
@@ -100,7 +100,7 @@ const DISK_SECONDS: u64 = 2;
 /// Of the referee's measured phase, whose clock has ticks of 10 ms.
 const GENERATOR_SECONDS: u64 = 3;
 
-/// What nginx wants to keep open, and ten thousand connections with room for as many to the origin.
+/// Descriptors for nginx, and for ten thousand connections with as many to the origin.
 const DESCRIPTORS: u64 = 262_144;
 
 /// Raises the limit of open files for this process and the servers it starts: as far as it is let.

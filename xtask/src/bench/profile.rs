@@ -16,7 +16,7 @@ const SAMPLES_PER_SECOND: &str = "4999";
 const LINES_MAX: usize = 60;
 const CONNECTIONS: usize = 64;
 
-/// What perf says of one function.
+/// A function's line in the output of perf.
 #[derive(Debug, PartialEq)]
 struct Line {
     share: f64,

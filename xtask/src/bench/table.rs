@@ -11,10 +11,10 @@ use crate::shell::{self, Trouble};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a cell may cost more than before.
+/// The ratio to the figure before beyond which a cell has got worse.
 const LOST_MAX: f64 = 1.03;
 
-/// What to play.
+/// The cells and contestants of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The rows.
@@ -27,12 +27,12 @@ pub struct Plan {
     pub before: Option<PathBuf>,
 }
 
-/// What came out.
+/// The results of a run.
 #[derive(Default)]
 pub struct Results {
     /// By cell (its place in the plan) and contestant, in rounds; a run that failed is `None`.
     pub samples: BTreeMap<(usize, Kind), Vec<Option<Sample>>>,
-    /// What the proofs showed, or why a contestant could not play a cell.
+    /// The results of the proofs, or why a contestant could not play a cell.
     pub proofs: BTreeMap<(usize, Kind), Result<String, Trouble>>,
     /// Names and versions.
     pub versions: BTreeMap<Kind, String>,
@@ -176,7 +176,7 @@ impl Plan {
     }
 }
 
-/// What a run takes beyond its load, and a set to fill in.
+/// Seconds that a run takes beyond its load, and that filling a set takes.
 const RUN_EXTRA_SECONDS: f64 = 0.25;
 const FILL_SECONDS: f64 = 8.0;
 
@@ -192,7 +192,7 @@ impl Results {
         self.samples.entry((cell, kind)).or_default().push(sample.ok());
     }
 
-    /// What no longer holds after the rounds spoils them.
+    /// A proof that fails after the rounds spoils them.
     fn check_again(&mut self, cell: usize, kind: Kind, proof: Result<String, Trouble>) {
         if let Err(trouble) = proof {
             let trouble = format!("after the rounds: {trouble}");

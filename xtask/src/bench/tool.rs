@@ -25,7 +25,7 @@ pub enum Tool {
     Handshakes,
 }
 
-/// What is asked, beyond an address.
+/// The requests of a load, beyond one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Script {
     /// The address alone.
@@ -51,13 +51,13 @@ pub struct Load {
     pub tool: Tool,
     /// Where to, and what for where the script does not say.
     pub url: String,
-    /// What is asked.
+    /// The requests.
     pub script: Script,
     /// The status of a right answer.
     pub status: u16,
 }
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// CPU of the server's processes per request.
@@ -314,7 +314,7 @@ pub fn two_wrk(urls: &[String; 2], connections: usize, seconds: u64) -> Result<S
     Ok(sum)
 }
 
-/// What a generator prints.
+/// The figures that a generator prints.
 #[derive(Debug, Default, PartialEq)]
 pub struct Said {
     /// Answers.

@@ -1,4 +1,4 @@
-//! What two workers cost each other: one Larder with two against two Larders with one each, which share nothing.
+//! The cost of a second worker: one Larder with two against two Larders with one each, which share nothing.
 //!
 //! On two cores the load has no core of its own, so requests per second say nothing. Both arrangements have the same
 //! threads on the same cores under the same load; what a hit costs more in one process is the price of what its workers
@@ -109,7 +109,7 @@ impl Arrangement {
 
 fn page(rounds: usize, seconds: u64, version: &str, arrangements: &[Arrangement; 2]) -> String {
     let mut text = format!(
-        "# What two workers cost each other\n\n`cargo xtask bench workers`: a memory hit of 600 B by {version}, log and records on; two \
+        "# Cost of a second worker\n\n`cargo xtask bench workers`: a memory hit of 600 B by {version}, log and records on; two \
          wrk with {CONNECTIONS} kept connections each, one on either core; a warm-up and {rounds} alternated rounds of {seconds} s, \
          medians; {}. The load has no core of its own, so that the figure is CPU time per hit, not hits per second.\n\n\
          | arrangement | CPU µs a hit | hits/s | sleeps per 1,000 hits | errors |\n|---|---:|---:|---:|---:|\n",

@@ -1,5 +1,5 @@
 //! The limit of a machine: an event loop that answers every request with a fixed reply and does nothing else.
-//! What a server needs beyond this is its own.
+//! The work of a real server beyond this is what the comparison shows.
 //!
 //! `limit PORT`: `/16k` gets 16,384 bytes of body, `/1m` 1,048,576, everything else 600.
 
@@ -40,7 +40,7 @@ struct Reply {
 struct Connection {
     stream: TcpStream,
     head: Vec<u8>,
-    /// What the socket did not take at once.
+    /// Bytes that the socket did not take at once.
     unsent: Vec<u8>,
     closing: bool,
 }

@@ -1,5 +1,5 @@
 //! The limit of a miss: an event loop that copies bytes between a client's connection and one of its own to the
-//! origin, and looks at none of them. What a proxy needs beyond this is its own.
+//! origin, and looks at none of them. The work of a real proxy beyond this is what the comparison shows.
 //!
 //! `relay PORT ORIGIN_PORT`, both on 127.0.0.1.
 
@@ -34,7 +34,7 @@ struct Pair {
 
 struct Side {
     stream: TcpStream,
-    /// What the socket did not take at once.
+    /// Bytes that the socket did not take at once.
     unsent: Vec<u8>,
 }
 
@@ -99,7 +99,7 @@ fn pass(here: &mut Side, there: &mut Side, buffer: &mut [u8]) -> io::Result<()> 
         here.send_the_rest()?;
     }
     copy(here, there, buffer)?;
-    // What this side can take again, the other one may have kept.
+    // This side has room again, so bytes that were left unread at the other side can follow.
     if was_full { copy(there, here, buffer) } else { Ok(()) }
 }
 

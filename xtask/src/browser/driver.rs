@@ -18,7 +18,7 @@ pub struct Browser {
     answers: Receiver<Value>,
     session: String,
     number: u64,
-    /// What the page said to its console that is a complaint.
+    /// Complaints of the page to its console.
     complaints: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Browser {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", metrics)?;
         let feature = |name: &str, value: &str| json!({ "name": name, "value": value });
-        // What fades in is not to be judged half way.
+        // An element that fades in is not to be judged half way.
         let still = feature("prefers-reduced-motion", "reduce");
         let media = json!({ "features": [feature("prefers-color-scheme", colours), still] });
         self.call("Emulation.setEmulatedMedia", media).map(|_| ())
@@ -100,7 +100,7 @@ impl Browser {
         self.call("Page.navigate", json!({ "url": address })).map(|_| ())
     }
 
-    /// What an expression is in the page; a promise is awaited.
+    /// The value of an expression in the page; a promise is awaited.
     pub fn evaluate(&mut self, expression: &str) -> Result<Value, Trouble> {
         let asked = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
         let mut answer = self.call("Runtime.evaluate", asked)?;
@@ -159,7 +159,7 @@ impl Drop for Browser {
     }
 }
 
-/// What an event of the protocol says, if it is something that a page should not say.
+/// The complaint in an event of the protocol, if it has one.
 fn complaint(event: &Value) -> Option<String> {
     let said = &event["params"];
     match event["method"].as_str()? {

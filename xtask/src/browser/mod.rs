@@ -1,5 +1,5 @@
 //! The page in a real browser: a walk through all of it under load, by keyboard and pointer, light and dark, wide and
-//! narrow. Whatever the page complains of to its console is red, and so is what axe-core finds serious.
+//! narrow. A complaint of the page to its console is red, and so is a serious finding of axe-core.
 
 mod driver;
 mod place;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What to keep of it.
+/// The output to keep.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Keep pictures of all views here.
@@ -289,7 +289,7 @@ impl Walk {
         if found.is_empty() { Ok(()) } else { Err(found.join("\n        ")) }
     }
 
-    /// What axe-core finds serious or critical.
+    /// The violations that axe-core finds serious or critical.
     fn judge(&mut self, axe: &str) -> Result<Vec<String>, Trouble> {
         self.browser.evaluate(&format!("if (!window.axe) {{ {axe} }}; true"))?;
         let violations = self.browser.evaluate(

@@ -1,4 +1,4 @@
-//! What the page is looked at in: an origin, a Larder with a token, and traffic of people who know what they want.
+//! The surroundings of the page: an origin, a Larder with a token, and traffic of visitors.
 
 use crate::http::Connection;
 use crate::lab::{self, Lab};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What the page must ask for.
+/// The token that the page must ask for.
 pub const TOKEN: &str = "a-token-for-this-test";
 
 /// The servers, and who asks them.
@@ -25,7 +25,7 @@ pub struct Place {
     stop: Arc<AtomicBool>,
 }
 
-/// What visitors ask for: a path, and how often of a thousand.
+/// The paths that visitors request, and how often of a thousand.
 const PATHS: [(&str, u64); 9] = [
     ("/", 220),
     ("/assets/app.css", 150),

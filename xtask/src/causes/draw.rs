@@ -1,4 +1,4 @@
-//! What is asked: kinds of requests, how often each comes, and what may come of it.
+//! The requests of the chore: their kinds, how often each comes, and the outcomes that are right.
 
 use crate::law;
 
@@ -16,13 +16,13 @@ pub struct Kind {
     weight: u64,
     /// So many objects there are of it; 0: each request has a new one.
     objects: u64,
-    /// What may come of it, besides what may come of whatever is stored.
+    /// Right outcomes, besides those of any stored object.
     allowed: &'static [&'static str],
     /// Whether it may be answered from the store.
     pub is_stored: bool,
 }
 
-/// What may come of anything that is stored: it is there, or on its way, or was never here, or is gone.
+/// The outcomes that are right for any stored object: it is there, or on its way, or was never here, or is gone.
 const OF_STORED: &[&str] = &["hit", "collapsed", "uri-miss", "evicted", "not-admitted", "lost"];
 
 const fn kind(path: &'static str, weight: u64, objects: u64, allowed: &'static [&'static str]) -> Kind {

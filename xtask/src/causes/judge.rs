@@ -1,4 +1,4 @@
-//! What clients, log and metrics say of a run, held against each other and against `docs/explain.md`.
+//! The records of clients, log and metrics of a run, compared with each other and with `docs/explain.md`.
 
 use super::draw::{KINDS, is_allowed};
 use crate::shell::Trouble;
@@ -8,7 +8,7 @@ use std::io::BufRead;
 /// The name of a request.
 pub type Id = [u8; 13];
 
-/// What a client saw of one answer.
+/// A client's view of one answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// The name that the answer had.
@@ -87,12 +87,12 @@ impl Told {
     }
 }
 
-/// What was found of a run.
+/// The findings of a run.
 #[derive(Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Requests by outcome.
     pub by_outcome: BTreeMap<String, u64>,
-    /// What is wrong, each sort once with how often it came.
+    /// Faults, each sort once with how often it came.
     pub wrong: BTreeMap<String, u64>,
 }
 

@@ -1,4 +1,4 @@
-//! An origin whose path says how its answers are to be kept. What it has is made on the spot.
+//! An origin whose path says how its answers are to be kept. The bodies are made on the spot.
 
 use crate::law;
 use crate::shell::Trouble;

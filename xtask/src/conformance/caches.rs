@@ -110,7 +110,7 @@ fn read_version(name: &str, text: &str) -> String {
     format!("{name} {number}")
 }
 
-/// What the command of each needs to know.
+/// The values that the commands need.
 struct Site<'a> {
     lab: &'a Lab,
     port: u16,

@@ -64,7 +64,7 @@ pub struct Case {
     pub section: String,
     /// How much the RFC demands.
     pub level: Level,
-    /// What must hold, as a sentence.
+    /// The requirement, as a sentence.
     pub says: String,
     /// Where it is documented that Larder chose otherwise.
     pub choice: Option<String>,
@@ -75,21 +75,21 @@ pub struct Case {
 /// A request, what the origin answers if it gets it, and what must come of it.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What the client sends.
+    /// The client's request.
     pub request: Request,
-    /// What the origin answers.
+    /// The origin's answer.
     pub answer: Answer,
     /// The pause before the origin answers.
     pub delay: Duration,
     /// The pause before the client sends.
     pub after: Duration,
-    /// What must hold so that the case says anything.
+    /// Conditions without which the case shows nothing.
     pub given: Vec<Expectation>,
-    /// What the RFC demands.
+    /// The requirements of the RFC.
     pub expect: Vec<Expectation>,
 }
 
-/// What the client sends.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A method, what stands behind the path of the case, fields and content.
@@ -98,7 +98,7 @@ pub enum Request {
     Raw(String),
 }
 
-/// What the origin answers.
+/// An origin's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A status, fields (`no Date` leaves out what is added by itself) and content.

@@ -1,4 +1,4 @@
-//! What a step of a case expects, as a short text: read once when the cases are loaded, judged later.
+//! The expectations of a step, each a short text: read once when the cases are loaded, judged later.
 
 use super::wire::{Asked, Fields, Reply};
 use std::fmt;
@@ -11,7 +11,7 @@ pub struct Expectation {
     alternatives: Vec<Claim>,
 }
 
-/// What a single alternative says.
+/// One alternative of an expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Claim {
     /// The stored response was used: nothing reached the origin, and the response is one of the origin's.
@@ -97,7 +97,7 @@ pub struct Seen {
     pub replies: Vec<Reply>,
     /// The connection afterwards.
     pub ended: Ended,
-    /// What kept the client from reading a response.
+    /// The error that kept the client from reading a response.
     pub trouble: Option<String>,
     /// Until the response was there.
     pub took: Duration,

@@ -1,13 +1,13 @@
-//! What came of a case: a function of what was seen.
+//! The outcome of a case: a function of what was seen.
 
 use super::cases::{Case, Level};
 use super::expect::{Expectation, Seen};
 use super::text::Variables;
 
-/// What came of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What must or should hold did.
+    /// The requirement or recommendation was met.
     Passed,
     /// It did not; what was seen.
     Failed(String),

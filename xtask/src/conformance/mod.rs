@@ -1,6 +1,5 @@
-//! What the RFCs say, case by case: every case of `conformance/` is played against Larder, and with `--peers` against
-//! packaged caches beside it, each with an origin of its own on raw sockets. docs/conformance.md has the language of the
-//! cases; docs/results/conformance.md is made here.
+//! Conformance with the RFCs, case by case: every case of `conformance/` is played against Larder, and with `--peers`
+//! against packaged caches beside it, each with an origin of its own on raw sockets.
 
 mod caches;
 mod cases;
@@ -30,7 +29,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use text::Attempt;
 
-/// What is played, and against whom.
+/// The cases to play, and the caches to play them against.
 #[derive(clap::Args)]
 pub struct Args {
     /// Packaged caches too, and docs/results/conformance.md is written.
@@ -142,7 +141,7 @@ fn play(kind: Kind, larder: &Path, sets: &[Set]) -> Result<Results, Trouble> {
     Ok(Results { kind, version, outcomes, seconds: began.elapsed().as_secs_f64() })
 }
 
-/// What came of a case, and whether that may be so because the cache ended connections.
+/// The outcome of a case, and whether that may be so because the cache ended connections.
 fn play_one(case: &Case, port: u16, origin: &Origin, attempt: Attempt) -> (Outcome, bool) {
     let (scene, seen) = client::play(case, port, origin, attempt);
     let outcome = judge::judge(case, &seen, scene.variables());

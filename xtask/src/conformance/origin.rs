@@ -82,7 +82,7 @@ impl Drop for Origin {
 }
 
 impl Scene {
-    /// What the variables of this case stand for.
+    /// The values of this case's variables.
     pub fn variables(&self) -> &Variables {
         &self.variables
     }
@@ -92,7 +92,7 @@ impl Scene {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).step = step;
     }
 
-    /// What the origin was asked, by step.
+    /// The requests that the origin got, by step.
     pub fn asked(&self) -> Vec<Vec<Asked>> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
     }

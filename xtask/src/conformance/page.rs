@@ -136,7 +136,7 @@ fn number(set: &Set) -> &str {
     set.title.split(':').next().unwrap_or(&set.title)
 }
 
-/// What came over the wire must not become markup.
+/// Text that came over the wire must not become markup.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

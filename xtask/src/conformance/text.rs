@@ -15,7 +15,7 @@ pub enum Attempt {
     Second,
 }
 
-/// What the variables of one case stand for.
+/// The values of one case's variables.
 #[derive(Clone, Debug)]
 pub struct Variables {
     path: String,

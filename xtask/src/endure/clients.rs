@@ -10,7 +10,7 @@ const HOSTS: u64 = 3;
 /// Between two requests of a client: a load that leaves the machine time for the failures.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// What all clients saw, counted by all.
+/// The counts of all clients together.
 #[derive(Default)]
 pub struct Counts {
     answered: AtomicU64,
@@ -46,7 +46,7 @@ impl Counts {
 }
 
 impl Reading {
-    /// What came after an earlier one.
+    /// The counts since an earlier reading.
     pub fn since(self, earlier: Reading) -> Reading {
         Reading {
             answered: self.answered - earlier.answered,

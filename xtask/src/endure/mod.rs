@@ -80,7 +80,7 @@ pub struct Subject {
     pub seen: PathBuf,
     /// The file that says what time it is for it, if the library for that is here.
     pub clock: Option<PathBuf>,
-    /// What answers its questions for names.
+    /// The name server of this Larder.
     pub names: NameServer,
 }
 
@@ -224,7 +224,7 @@ impl Drop for Subject {
     }
 }
 
-/// What came of it.
+/// The results of the run.
 #[derive(Default)]
 struct Story {
     turns: BTreeMap<&'static str, Turn>,

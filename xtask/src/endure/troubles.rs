@@ -1,4 +1,4 @@
-//! What fails, how it is made to, and how it is mended again.
+//! The troubles: how each is made, and how it is mended again.
 
 use super::Subject;
 use super::names::Mood;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// One kind of failure.
 pub struct Trouble {
-    /// What fails.
+    /// Its name.
     pub name: &'static str,
     /// Makes it fail; the error says why that could not be played.
     pub begin: fn(&Subject) -> Result<(), shell::Trouble>,
@@ -49,7 +49,7 @@ fn full_log(subject: &Subject) -> Result<(), shell::Trouble> {
 
 fn empty_log(subject: &Subject) {
     fs::remove_file(subject.seen.join("log/ballast")).ok();
-    // Whoever rotates the log moves it away and asks for a new one.
+    // Moves the log away and has it opened anew, as log rotation does.
     fs::remove_file(subject.seen.join("log/access.log")).ok();
     subject.signal(Signal::USR1);
 }

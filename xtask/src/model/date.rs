@@ -4,7 +4,7 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const FIFTY_YEARS: i64 = 50 * 31_556_952;
 
-/// What a text says as a date. Times are seconds since 1970.
+/// The meaning of a text as a date. Times are seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// A date by every reading.
@@ -44,7 +44,7 @@ fn rfc850(text: &str, now: i64) -> Option<(i64, bool)> {
     let ends = parts.next().is_none() && numbers.next().is_none();
     let (day, short_year) = (digits(day, 2)?, digits(year, 2)?);
     let names = [is_day(day_name, 9)?, zone_is_gmt(zone)?];
-    // What seems to be more than 50 years ahead is of the past.
+    // A year that seems to be more than 50 years ahead is of the past.
     let mut year = civil(now).0 / 100 * 100 + 100 + short_year;
     while assemble(ends, (year, month, day), clock, &names)?.0 > now + FIFTY_YEARS {
         year -= 100;

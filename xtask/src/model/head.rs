@@ -54,7 +54,7 @@ pub fn members(text: &str) -> Vec<&str> {
 pub struct Tag {
     /// Whether it begins with `W/`.
     pub weak: bool,
-    /// What stands between the quotes.
+    /// The characters between the quotes.
     pub opaque: String,
 }
 
@@ -86,7 +86,7 @@ pub fn names_tag(list: &str, tag: Option<&Tag>, strongly: bool) -> bool {
     tag.is_some_and(|tag| members(list).iter().filter_map(|text| Tag::read(text)).any(|other| same(tag, &other)))
 }
 
-/// What `Range` asks of a representation of a length.
+/// The meaning of `Range` for a representation of a length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Nothing, or nothing that can be read: the whole.

@@ -1,5 +1,6 @@
 //! Larder against a model: random conversations with an origin that the chore plays, each answer judged by a second
-//! opinion of the RFCs. Who may get which bytes and fields, how old they may be, what had to be validated.
+//! opinion of the RFCs. It knows who may get which bytes and fields, how old they may be, and what had to be
+//! validated.
 //!
 //! The model has no code of the program: it is written from the texts of RFC 9110, 9111, 5861, 8246 and 9213 alone.
 //! Every value that an origin sends carries the number of its answer and every byte its version, so that what a client
@@ -68,7 +69,7 @@ const STEPS_TOGETHER: u64 = 6;
 struct Found {
     count: u64,
     finding: Finding,
-    /// What to play again; what several clients did together is not to be had twice.
+    /// The case to play again; a conversation of several clients at once cannot be repeated.
     case: Option<Case>,
     trace: String,
 }

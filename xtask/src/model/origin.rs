@@ -55,13 +55,13 @@ pub struct Exchange {
     pub status: u16,
     /// Fields of the answer.
     pub fields: Fields,
-    /// What its bytes are of, or, of a 304, what is still the same.
+    /// The representation of its bytes, or, of a 304, the one that is still the same.
     pub rep: Rep,
     /// The entity tag of that.
     pub tag: Option<Tag>,
     /// The bytes that went out.
     pub range: Range<u64>,
-    /// What went wrong.
+    /// The fault, if one was played.
     pub fault: Option<Fault>,
     /// When the request was here and the head of the answer left, in seconds since 1970.
     pub at: f64,
@@ -69,7 +69,7 @@ pub struct Exchange {
 
 /// A conversation that is being played.
 pub struct Stage {
-    /// What is played.
+    /// The case that is played.
     pub case: Case,
     /// Makes its bytes and its URL its own.
     pub nonce: u64,
@@ -87,7 +87,7 @@ impl Stage {
         Stage { case, nonce, start, step: AtomicUsize::new(0), log: Mutex::new(Vec::new()) }
     }
 
-    /// What came to the origin so far.
+    /// The exchanges of the origin so far.
     pub fn exchanges(&self) -> Vec<Exchange> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -196,7 +196,7 @@ fn receive(reader: &mut impl BufRead) -> io::Result<Option<Received>> {
     Ok(Some(asked))
 }
 
-/// Who asks, by `Authorization` or cookie.
+/// The user who asks, by `Authorization` or cookie.
 pub fn user_of(fields: &Fields) -> Option<&str> {
     let authorization = fields.get("authorization").and_then(|text| text.strip_prefix("Basic "));
     authorization.or_else(|| fields.get("cookie").and_then(|text| text.strip_prefix("user=")))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a client got.
+/// An answer as a client got it.
 #[derive(Clone, Debug)]
 pub enum Got {
     /// A whole answer.
@@ -32,7 +32,7 @@ pub struct Seen {
     pub began: f64,
     /// When its answer was whole.
     pub ended: f64,
-    /// What came.
+    /// The answer.
     pub got: Got,
 }
 

@@ -1,5 +1,5 @@
-//! What RFC 9111 lets a shared cache keep and serve, and for how long. Where a text may be read in two ways the answer
-//! is an interval, so that only what no reading permits is found.
+//! The rules of RFC 9111 on what a shared cache may keep and serve, and for how long. Where a text may be read in two
+//! ways the answer is an interval, so that only what no reading permits is found.
 
 use super::date::{self, Read};
 use super::head::{Argument, Directive, Fields, dictionary, directives};
@@ -26,7 +26,7 @@ impl Span {
 
 /// Numbers beyond this are as good as endless (RFC 9111 section 1.2.2).
 const ENDLESS: i64 = 1 << 31;
-/// What the program's settings say of heuristics (RFC 9111 section 4.2.2).
+/// The heuristic lifetimes of the program's settings (RFC 9111 section 4.2.2).
 const HEURISTIC_MOST: i64 = 86_400;
 
 /// Which fields a directive names.
@@ -64,7 +64,7 @@ impl Said {
         self.0.iter().any(|(known, _)| known == name)
     }
 
-    /// What `private` or `no-cache` names.
+    /// The fields that `private` or `no-cache` names.
     pub fn names(&self, name: &str) -> Option<Named> {
         let mut all = Vec::new();
         for (_, argument) in self.0.iter().filter(|(known, _)| known == name) {

@@ -75,7 +75,7 @@ pub enum Value {
     Date(Moment),
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// The method.
@@ -95,7 +95,7 @@ pub enum Framing {
     Close,
 }
 
-/// What goes wrong in an answer of the origin.
+/// A fault in an answer of the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The connection ends within the body.
@@ -106,10 +106,10 @@ pub enum Fault {
     Silence,
 }
 
-/// What the origin makes of `Range`.
+/// The origin's treatment of `Range`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
-    /// What was asked for.
+    /// The range that was asked for.
     Exact,
     /// The whole.
     Ignored,
@@ -117,7 +117,7 @@ pub enum Ranges {
     Shorter,
     /// Some bytes more on both sides.
     Wider,
-    /// What was asked for, without the length of the whole.
+    /// The range that was asked for, without the length of the whole.
     UnknownLength,
 }
 
@@ -130,11 +130,11 @@ pub enum TagKind {
     Strong,
     /// One per version, weak.
     Weak,
-    /// The same for all versions, weak: they mean the same, though their bytes differ.
+    /// One for all versions, and weak: they mean the same, though their bytes differ.
     WeakForAll,
 }
 
-/// What the origin says if it is asked during a step.
+/// The origin's answer if it is asked during a step.
 #[derive(Clone, Debug)]
 pub struct Turn {
     /// Whether the resource has changed since the step before.
@@ -171,9 +171,9 @@ pub struct Turn {
     pub has_hop: bool,
     /// How the body ends.
     pub framing: Framing,
-    /// What goes wrong.
+    /// The fault, if any.
     pub fault: Option<Fault>,
-    /// What becomes of `Range`.
+    /// The treatment of `Range`.
     pub ranges: Ranges,
     /// Whether `If-None-Match` and `If-Modified-Since` are answered by 304.
     pub validates: bool,
@@ -186,16 +186,16 @@ pub struct Turn {
 pub struct Step {
     /// How long nothing happens before it.
     pub pause_seconds: u64,
-    /// What the client asks.
+    /// The client's request.
     pub ask: Ask,
-    /// What the origin would say.
+    /// The origin's answer, if it is asked.
     pub turn: Turn,
 }
 
 /// A conversation.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is drawn from.
+    /// The seed that it is drawn from.
     pub seed: u64,
     /// Where it goes in.
     pub way: Way,
@@ -203,11 +203,11 @@ pub struct Case {
     pub numbers_steps: bool,
     /// Bytes of each version.
     pub length: u64,
-    /// What happens.
+    /// The steps of the conversation.
     pub steps: Vec<Step>,
 }
 
-/// What a conversation is mostly about.
+/// The main subject of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Theme {
     Plain,
@@ -494,7 +494,7 @@ impl Painter {
     }
 }
 
-/// Who asks: `Authorization` or a cookie.
+/// Credentials of users: `Authorization` or a cookie.
 const WHO: &[(&str, &str)] = &[
     ("Authorization", "Basic alice"),
     ("Authorization", "Basic bob"),

@@ -46,7 +46,7 @@ pub fn shrink(ground: &Ground, case: &Case, finding: &Finding) -> Result<Option<
         at -= 1;
         let mut other = short.clone();
         let gone = other.steps.remove(at);
-        // What is left keeps its versions.
+        // The remaining steps keep their versions.
         if gone.turn.changes
             && let Some(next) = other.steps.get_mut(at)
         {
@@ -130,7 +130,7 @@ pub fn told(ground: &Ground, case: &Case) -> Result<String, Trouble> {
     Ok(written(&stage, &seen, &findings(&stage, &seen, true)))
 }
 
-/// What several clients were told at a step, and the requests whose answers stand in that.
+/// The answers that several clients got at a step, and the requests whose answers stand in them.
 pub fn around(stage: &Stage, seen: &[Seen], findings: &[(usize, Finding)], step: usize) -> String {
     let Some(found) = seen.iter().find(|one| one.step == step) else { return String::new() };
     let marks = match &found.got {
@@ -148,7 +148,7 @@ pub fn around(stage: &Stage, seen: &[Seen], findings: &[(usize, Finding)], step:
 /// How many steps before a finding are shown of what several clients played.
 const STEPS_BEFORE: usize = 4;
 
-/// What was said in a conversation that was played.
+/// The text of a conversation that was played.
 pub fn written(stage: &Stage, seen: &[Seen], findings: &[(usize, Finding)]) -> String {
     let mut text = format!("    {}; seed {}\n", stage.case.way.as_str(), stage.case.seed);
     let exchanges = stage.exchanges();

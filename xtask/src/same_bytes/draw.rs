@@ -1,4 +1,4 @@
-//! What is asked, drawn from a seed: the same seed draws the same requests and objects for ever, so the
+//! Draws of requests from a seed: the same seed draws the same requests and objects for ever, so the
 //! generator is our own and short.
 
 /// A stream of draws (SplitMix64).

@@ -64,7 +64,7 @@ fn client(port: u16, number: u64, sorts: &[Sort], requests: u64, done: &AtomicU6
     Ok(())
 }
 
-/// What can be asked for.
+/// The kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Sort {
     /// Whole objects.

@@ -1,6 +1,6 @@
 //! A site through caches with hardly any memory: `wget -r` of all of it by one, two and three clients at once, twice.
-//! What counts is what the origin had to send (never more than the site), that every file is right, and how much
-//! memory it took. The old measure is Polipo's, which did this with 400 kB.
+//! The figures that count are the bytes that the origin had to send (never more than the site), whether every file is
+//! right, and how much memory the cache took. The old measure is Polipo's, which did this with 400 kB.
 
 use crate::lab::Lab;
 use crate::law::{self, Origin};
@@ -40,7 +40,7 @@ pub struct Args {
     requests: u64,
 }
 
-/// Who plays, with which budget.
+/// The caches, each with its budget.
 const PLAYS: [(Kind, u64); 6] = [
     (Kind::Larder, 400_000),
     (Kind::Larder, 4_000_000),
@@ -139,7 +139,7 @@ impl Site {
     }
 }
 
-/// What a server showed with so many clients.
+/// The results of a server with so many clients.
 struct Outcome {
     kind: Kind,
     memory_bytes: u64,

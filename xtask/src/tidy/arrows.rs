@@ -233,7 +233,7 @@ fn read_group<'t>(text: &'t str, above: &mut Vec<String>, found: &mut Vec<Vec<St
             return after;
         }
         rest = read_tree(rest, above, found);
-        // What stands between a name and the next branch is `as Other`.
+        // The text between a name and the next branch is `as Other`.
         rest = &rest[rest.find([',', '}']).unwrap_or(rest.len())..];
         rest = rest.strip_prefix(',').unwrap_or(rest).trim_start();
     }

@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
         findings
     }
 
-    /// What is wrong with the table itself.
+    /// Faults of the table itself.
     fn table(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut seen = BTreeSet::new();

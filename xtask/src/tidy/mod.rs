@@ -56,7 +56,7 @@ impl Tree {
         let mut texts = BTreeMap::new();
         for name in shell::tree_files(root)? {
             let bytes = std::fs::read(root.join(&name)).map_err(|error| format!("reading {name}: {error}"))?;
-            // What is not text (a recorded trace, a picture) has no words to look for.
+            // A file that is not text (a recorded trace, a picture) has no words to look for.
             if let Ok(text) = String::from_utf8(bytes) {
                 texts.insert(name, text);
             }
@@ -76,7 +76,7 @@ impl Tree {
     }
 }
 
-/// What to print.
+/// Output besides the findings.
 #[derive(clap::Args, Default)]
 pub struct Args {
     /// Print the arrows between modules with their floors, and those that break the rule in the form of the table.

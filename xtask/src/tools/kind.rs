@@ -9,7 +9,7 @@ pub struct Tool {
     /// Where it downloads from.
     pub from: From,
     /// For `sh`; `$HTTP` and `$HTTPS` are the local origin, `$CACHE` is an empty folder for the tool's own cache.
-    /// What differs from run to run by nature (times in an index) is removed at its end.
+    /// Lines that differ from run to run by nature (times in an index) are removed at its end.
     pub script: &'static str,
 }
 

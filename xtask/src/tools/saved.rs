@@ -1,4 +1,4 @@
-//! What `larder run` says at its end, read back.
+//! The summary that `larder run` prints at its end, read back.
 
 use std::fmt;
 

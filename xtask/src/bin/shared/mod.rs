@@ -1,4 +1,4 @@
-//! What the limits have in common: a listener and a poll, and sending as much as a socket takes.
+//! Code that the limits share: a listener and a poll, and sending as much as a socket takes.
 
 // The server's own, so that the limit is told of connections in the way that the server is.
 #[path = "../../../../crates/larder/src/deferred.rs"]
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-/// What an event of the listener carries.
+/// The token of the listener's events.
 pub const LISTENER: u64 = u64::MAX;
 
 /// A listener and the poll that knows it.

@@ -44,7 +44,7 @@ impl Verdict<'_> {
     }
 
     fn told_age(&self, told: Option<Option<i64>>, low: i64, high: i64, is_stored: bool) -> Option<Finding> {
-        // Whoever gets an answer counts from its Date too (RFC 9111 section 4.2.3).
+        // The next recipient counts from its Date too (RFC 9111 section 4.2.3).
         let at = self.case.now.ended as i64;
         let apparent = match self.fields.get("date").map(|text| date::read(text, at)) {
             Some(Read::Valid(when)) if !is_stored => at - when,

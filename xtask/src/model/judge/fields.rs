@@ -1,4 +1,4 @@
-//! Whose fields stand in an answer, and which are missing.
+//! The origin's answers that the fields of an answer come from, and fields that are missing.
 
 use super::verdict::Verdict;
 use super::{Finding, mark, wrong};
@@ -7,7 +7,7 @@ use crate::model::origin::Exchange;
 use crate::model::rules::Said;
 
 impl Verdict<'_> {
-    /// Whose fields stand in it.
+    /// Checks which of the origin's answers the fields come from.
     pub(super) fn of_fields(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (name, value) in &self.fields.0 {
@@ -71,7 +71,7 @@ impl Verdict<'_> {
         let is_named = |name: &str| is_left_out(&self.fields, name) || is_left_out(&self.head.fields, name);
         let is_kept = |name: &&str| match *name {
             "set-cookie" | "x-user" => self.is_fresh_from_origin(),
-            // What describes the stored bytes need not follow a validation (RFC 9111 section 3.2).
+            // Fields that describe the stored bytes need not follow a validation (RFC 9111 section 3.2).
             "content-type" => self.answer.status != 206 && self.head.status == 200 && self.head.method == "GET",
             _ => true,
         };

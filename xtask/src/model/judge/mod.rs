@@ -14,12 +14,12 @@ use super::rules::{self, Broken, Said};
 use crate::http::Answer;
 use verdict::Verdict;
 
-/// What was found wrong.
+/// A fault of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The rule that was broken.
     pub section: &'static str,
-    /// What was found, in words; the same words for the same kind.
+    /// The fault, in words; the same words for the same kind.
     pub kind: &'static str,
     /// The details.
     pub what: String,
@@ -35,7 +35,7 @@ fn weak(section: &'static str, kind: &'static str, what: impl Into<String>) -> F
     Finding { is_weak: true, ..wrong(section, kind, what) }
 }
 
-/// What is known when an answer is judged.
+/// The surroundings of an answer that is judged.
 pub struct Case<'a> {
     /// All that came to the origin until the answer was whole.
     pub exchanges: &'a [Exchange],
@@ -106,7 +106,7 @@ impl Case<'_> {
         matches!(self.now.method, "GET" | "HEAD")
     }
 
-    /// What the origin was asked for this request.
+    /// Checks the requests to the origin for this request.
     fn asked_of_origin(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let own: Vec<&Exchange> = self.own().collect();

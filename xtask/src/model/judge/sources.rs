@@ -8,7 +8,7 @@ use crate::model::rules;
 use std::ops::Range;
 
 impl Verdict<'_> {
-    /// Whose bytes they are, whether they may be here, and how old they are.
+    /// Checks whose bytes they are, whether they may be here, and how old they are.
     pub(super) fn of_bytes(&self, places: &[(Range<u64>, Rep)]) -> Vec<Finding> {
         let mut findings = Vec::new();
         let rep = match places.first() {
@@ -36,7 +36,7 @@ impl Verdict<'_> {
         findings
     }
 
-    /// What an answer without content is of: what its head confirms, if anybody ever sent that.
+    /// The representation of an answer without content: the one that its head confirms, if anybody ever sent that.
     fn unseen(&self) -> Rep {
         let is_sent = |rep: &Rep| {
             let has_content = |exchange: &&Exchange| exchange.method == "GET" && !matches!(exchange.status, 0 | 304);

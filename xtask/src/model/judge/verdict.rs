@@ -90,7 +90,7 @@ impl Verdict<'_> {
             Some(Read::Valid(when) | Read::Either(when)) => Some(when),
             _ => None,
         };
-        // What the origin says to the client's own condition is right.
+        // The origin's answer to the client's own condition is right.
         let asked = |name: &str| self.head.request.joined(name) == ask.joined(name);
         if self.is_fresh_from_origin() && asked("if-none-match") && asked("if-modified-since") {
             return None;
