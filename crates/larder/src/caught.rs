@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long something rests before it begins anew, so that what breaks at once does not keep a core busy.
+/// The pause before a restart, so that a task which breaks at once does not keep a core busy.
 const REST: Duration = Duration::from_millis(100);
 
 /// Awaits a future; `None` when it met a broken invariant.
@@ -33,8 +33,8 @@ pub async fn again<F: Future>(restarts: &AtomicU64, mut work: impl FnMut() -> F)
     }
 }
 
-/// Does something that needs no wait; counts when it met a broken invariant.
-pub fn at_once(restarts: &AtomicU64, work: impl FnOnce()) {
+/// Calls `work`, which needs no wait; counts when it met a broken invariant.
+pub fn call(restarts: &AtomicU64, work: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(work)).is_err() {
         restarts.fetch_add(1, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ mod tests {
                 turn
             }
         }));
-        at_once(&restarts, || panic!("a test asks for this"));
+        call(&restarts, || panic!("a test asks for this"));
         assert_eq!((done, restarts.into_inner()), (3, 3));
     }
 }

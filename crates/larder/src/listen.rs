@@ -28,7 +28,7 @@ pub async fn accept(space: Rc<Workspace>, socket: TcpListener, mut listener: Arc
     let timer = env.ticker.timer();
     loop {
         let accepting = acceptor.accept(|socket, address| {
-            caught::at_once(&env.common.worker_restarts, || begin(&space, &listener, socket, address));
+            caught::call(&env.common.worker_restarts, || begin(&space, &listener, socket, address));
         });
         let accepted = tokio::select! {
             accepted = timer.limit(Duration::MAX, Wait::Idle, accepting) => accepted,
@@ -67,14 +67,14 @@ pub fn begin(space: &Rc<Workspace>, listener: &Arc<Listener>, socket: Socket, ad
     let Some(config) = listener.tls.clone() else {
         let mut connection = Connection::new(space, peer, Wire::Client(socket), BytesMut::new());
         connection.permit = Some(permit);
-        return h1::idle::enter(connection);
+        return h1::idle::serve_accepted(connection);
     };
     tokio::task::spawn_local(async move {
         let _permit = permit;
         let stream = Rewound::new(Vec::new(), socket);
         match Box::pin(shake_hands(&space.env, config, stream)).await {
             Ok(wire) => {
-                h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::Rest).await;
+                h1::serve(Connection::new(space, peer, wire, BytesMut::new()), Start::NextRequest).await;
             }
             // A client that closed before its handshake asked for nothing, as monitors do that check whether the port is open.
             Err(HandshakeTrouble::Closed) => {}

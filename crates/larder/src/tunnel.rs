@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// How long a client may stay silent in a fresh tunnel before it is taken for one whose server speaks first.
-const FIRST_WORDS: Duration = Duration::from_secs(3);
+const FIRST_BYTES_WAIT: Duration = Duration::from_secs(3);
 
 /// A ClientHello is shorter than this.
 const HELLO_BYTES_MAX: usize = 64 * 1024;
@@ -108,7 +108,7 @@ impl Opening<'_> {
                 Peek::NeedMore if held.holds(self.heads, first.capacity()).is_err() => return FirstBytes::Other,
                 Peek::NeedMore => {}
             }
-            match timer.limit(FIRST_WORDS, Wait::Busy, stream.read_buf(first)).await {
+            match timer.limit(FIRST_BYTES_WAIT, Wait::Busy, stream.read_buf(first)).await {
                 Ok(Ok(1..)) => {}
                 _ => return FirstBytes::Other,
             }
@@ -186,7 +186,7 @@ pub async fn splice(
 
 /// How long the other direction goes on when one is broken: what was on its way may still arrive, but a peer that is
 /// gone must not hold two sockets until the tunnel counts as idle.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const OTHER_DIRECTION_WAIT: Duration = Duration::from_secs(1);
 
 /// Both directions to their ends; false when one of them broke.
 async fn both(env: &Env, up: impl Future<Output = io::Result<()>>, back: impl Future<Output = io::Result<()>>) -> bool {
@@ -203,7 +203,7 @@ async fn other(env: &Env, done: &io::Result<()>, left: impl Future<Output = io::
     if done.is_ok() {
         return left.await.is_ok();
     }
-    let _ = env.ticker.timer().limit(LAST_WORDS, Wait::Busy, left).await;
+    let _ = env.ticker.timer().limit(OTHER_DIRECTION_WAIT, Wait::Busy, left).await;
     false
 }
 

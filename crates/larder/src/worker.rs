@@ -32,7 +32,7 @@ const PUBLISH_TICKS: u64 = 10;
 const DRAIN_LOOK: Duration = Duration::from_millis(20);
 
 /// Time for the error pages of requests that the end of the drain has ended.
-const FAREWELL: Duration = Duration::from_secs(1);
+const ERROR_PAGES_WAIT: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Prepares the worker with this number, from 0; opens nothing.
@@ -82,7 +82,7 @@ impl Worker {
         tokio::task::spawn_local(async move {
             caught::again(&worker.env.common.worker_restarts, || Rc::clone(&worker).keep_time()).await;
         });
-        if let Err(error) = h1::idle::open(&self.space) {
+        if let Err(error) = h1::idle::start(&self.space) {
             return tracing::error!(%error, "a worker can't wait for idle connections: raise the open file limit");
         }
         self.publish();
@@ -94,7 +94,7 @@ impl Worker {
                 Command::Open(socket, listener) => {
                     tokio::task::spawn_local(listen::accept(Rc::clone(&self.space), socket, listener));
                 }
-                Command::Look(look) => caught::at_once(restarts, || look(&self.env.tally.ring)),
+                Command::Look(look) => caught::call(restarts, || look(&self.env.tally.ring)),
                 Command::Drain => {
                     self.env.ticker.drain();
                     break;
@@ -104,7 +104,7 @@ impl Worker {
         self.wait_for_clients(self.env.config().timeouts.drain).await;
         // Requests that are not over end with an error page.
         self.env.ticker.end();
-        self.wait_for_clients(FAREWELL).await;
+        self.wait_for_clients(ERROR_PAGES_WAIT).await;
     }
 
     async fn wait_for_clients(&self, at_most: Duration) {

@@ -56,7 +56,7 @@ pub enum Ended {
 /// not taken yet stays in the entry, where the budget of the store counts it.
 pub const WHOLE_BYTES_MAX: u64 = 256 * 1024;
 
-/// How many body bytes are asked of an entry at first.
+/// The first read of an entry's body has this many bytes at most.
 const READ_BYTES: u64 = 256 * 1024;
 
 /// How many are asked of it later, when the client takes them as fast as they are written.

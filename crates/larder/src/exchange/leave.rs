@@ -19,11 +19,11 @@ use larder_cache::entry::Arrival;
 use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
 
 /// The result of a request that wanted to leave HTTP.
-pub enum Left {
+pub enum LeaveOutcome {
     /// It got an answer, and no tunnel.
-    Stays(Ended),
+    Answered(Ended),
     /// A tunnel to an origin begins.
-    Passes {
+    Tunnel {
         /// The connection to the origin.
         origin: Wire,
         /// Bytes that were read from the origin already.
@@ -32,7 +32,7 @@ pub enum Left {
         held: Option<HeldConnection>,
     },
     /// The client gets a tunnel to this host and port; its first bytes decide whether TLS is intercepted.
-    Opens(Host, u16),
+    Intercept(Host, u16),
 }
 
 /// Serves a CONNECT for as long as the client can still get an error page: up to the connection to its origin, or to the 200
@@ -43,7 +43,7 @@ pub async fn connect<S: ClientStream>(
     verdict: Verdict,
     body: &Result<RequestBody, Fault>,
     record: &mut Record,
-) -> Left {
+) -> LeaveOutcome {
     let (host, port) = match verdict {
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(stream, request, page, record),
@@ -58,7 +58,7 @@ pub async fn connect<S: ClientStream>(
         return answer(stream, request, page, record);
     }
     if stream.opens_tunnel(&host) {
-        return Left::Opens(host, port);
+        return LeaveOutcome::Intercept(host, port);
     }
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
@@ -68,7 +68,7 @@ pub async fn connect<S: ClientStream>(
         Ok(origin) => {
             record.status = 200;
             stream.open_tunnel();
-            Left::Passes { origin, read: BytesMut::new(), held: None }
+            LeaveOutcome::Tunnel { origin, read: BytesMut::new(), held: None }
         }
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
     }
@@ -80,7 +80,7 @@ pub async fn upgrade<S: ClientStream>(
     request: &RequestHead,
     verdict: Verdict,
     record: &mut Record,
-) -> Left {
+) -> LeaveOutcome {
     let Verdict::Allow(ask) = verdict else {
         // Any other verdict is served like a request without an offer.
         return answer(stream, request, rules::fault_page(FaultKind::Target, "there is nothing to upgrade"), record);
@@ -117,13 +117,13 @@ fn switch<S: ClientStream>(
     mut head: ResponseHead,
     connection: Connection,
     record: &mut Record,
-) -> Left {
+) -> LeaveOutcome {
     hop::strip(&mut head.fields);
     head.fields.push("Upgrade", protocols);
     stream.switch_protocols(&mut head);
     record.status = 101;
     let (origin, read, held) = connection.into_tunnel();
-    Left::Passes { origin, read, held: Some(held) }
+    LeaveOutcome::Tunnel { origin, read, held: Some(held) }
 }
 
 /// Sends the request as a fetch does, with the client's offer of protocols.
@@ -175,7 +175,7 @@ async fn stay<S: ClientStream>(
     head: ResponseHead,
     connection: Connection,
     record: &mut Record,
-) -> Left {
+) -> LeaveOutcome {
     let common = std::sync::Arc::clone(&stream.env().common);
     let mut key = Vec::new();
     ask.key(&common.cache, &mut key);
@@ -192,7 +192,7 @@ async fn stay<S: ClientStream>(
             AnswerSource::Page(Page::new(502, "upgrade", what, "Ask without `Upgrade`.").closing())
         }
     };
-    Left::Stays(deliver::deliver(stream, request, answer, &mut None, record).await)
+    LeaveOutcome::Answered(deliver::deliver(stream, request, answer, &mut None, record).await)
 }
 
 /// The error page for an origin that could not be connected to.
@@ -206,6 +206,6 @@ pub fn page_of(fault: &UpstreamFault, record: &mut Record) -> Page {
     Page::new(failure.status, failure.word, what, "Check the name and the port, or try again.").closing()
 }
 
-fn answer<S: ClientStream>(stream: &mut S, request: &RequestHead, page: Page, record: &mut Record) -> Left {
-    Left::Stays(deliver::deliver_page(stream, request, &page.closing(), record))
+fn answer<S: ClientStream>(stream: &mut S, request: &RequestHead, page: Page, record: &mut Record) -> LeaveOutcome {
+    LeaveOutcome::Answered(deliver::deliver_page(stream, request, &page.closing(), record))
 }

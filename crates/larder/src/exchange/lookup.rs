@@ -59,25 +59,25 @@ pub async fn look_up<S: ClientStream>(
             found = cache.find(&key, request, &asked, now, joins, disk);
         }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
-        let was = if found.is_hit() { Was::Stored } else { Was::Fetched };
-        let mut visit = Visit { stream, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
+        let is_hit = found.is_hit();
+        let mut lookup = Lookup { stream, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
                 let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
-                visit.stored(hit, outcome).await
+                lookup.stored(hit, outcome).await
             }
-            Found::Stale(hit, _) => visit.stored(hit, Outcome::HitStale).await,
+            Found::Stale(hit, _) => lookup.stored(hit, Outcome::HitStale).await,
             Found::Revalidate(hit, writer) => {
-                visit.refresh(writer);
-                visit.stored(hit, Outcome::HitRevalidating).await
+                lookup.refresh(writer);
+                lookup.stored(hit, Outcome::HitRevalidating).await
             }
             Found::OnDisk(_) => None, // not with `Disk::Seen`
             Found::Unsatisfiable => Some(AnswerSource::Page(only_if_cached())),
-            Found::InFlight(reader) => Box::pin(visit.follow(reader)).await,
+            Found::InFlight(reader) => Box::pin(lookup.follow(reader)).await,
             // A response that is not stored is requested as the client does: its condition or range saves bytes.
             Found::Pass(reader, writer) if joins == Joins::No || !deliver::is_plain(&request.fields) => {
-                match visit.stand_in().filter(|_| body == RequestBody::None) {
-                    Some(stand_in) => Box::pin(visit.ask_alone(reader, writer, cause, stand_in)).await,
+                match lookup.stand_in().filter(|_| body == RequestBody::None) {
+                    Some(stand_in) => Box::pin(lookup.ask_alone(reader, writer, cause, stand_in)).await,
                     None => {
                         let relay = Relay { request, ask, body, cause };
                         return Box::pin(relay.answer_into(reader, writer, stream, upload, record)).await;
@@ -85,13 +85,13 @@ pub async fn look_up<S: ClientStream>(
                 }
             }
             Found::Validate(_, _, reader, writer) | Found::Missing(reader, writer, _) | Found::Pass(reader, writer) => {
-                visit.lead(reader, writer, cause).await
+                lookup.lead(reader, writer, cause).await
             }
         };
         if let Some(answer) = answer {
             return answer;
         }
-        lost = matches!(was, Was::Stored);
+        lost = is_hit;
     }
     Box::pin(Relay { request, ask, body, cause: Cause::NotShared }.answer(stream, upload, record)).await
 }
@@ -100,12 +100,6 @@ fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
     let mut key = Vec::with_capacity(128);
     ask.key(cache, &mut key);
     key
-}
-
-/// Where the answer that a request could not use came from.
-enum Was {
-    Stored,
-    Fetched,
 }
 
 /// How often a request is looked up before it is passed on by itself. A second lookup is usual after a fetch whose answer
@@ -131,7 +125,7 @@ pub fn wants(request: &RequestHead, body: RequestBody) -> Option<(Asked, Joins)>
 
 /// One lookup of a request. A method gives `None` where the response that was found can't answer this request, or not any
 /// more: then the request is looked up again.
-struct Visit<'a, S> {
+struct Lookup<'a, S> {
     stream: &'a mut S,
     request: &'a Rc<RequestHead>,
     ask: &'a Ask,
@@ -141,7 +135,7 @@ struct Visit<'a, S> {
     record: &'a mut Record,
 }
 
-impl<S: ClientStream> Visit<'_, S> {
+impl<S: ClientStream> Lookup<'_, S> {
     /// Answers with a stored response. If bytes that this request needs are missing, the first such hole is fetched before the
     /// head goes out, so that a change of the object is noticed in time.
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {

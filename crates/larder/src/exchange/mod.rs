@@ -25,7 +25,7 @@ use deliver::{AnswerSource, Ended};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
 use larder_wire::{Fault, FaultKind, Method, RequestHead};
-use leave::Left;
+use leave::LeaveOutcome;
 use std::rc::Rc;
 use std::time::Duration;
 use stream::ClientStream;
@@ -47,7 +47,7 @@ pub struct Exchange {
 /// The end of an exchange whose request wanted to leave HTTP.
 pub struct Leaving {
     /// How the connection goes on.
-    pub left: Left,
+    pub outcome: LeaveOutcome,
     /// The record, where a tunnel that begins now has to finish it.
     pub record: Option<RecordGuard>,
 }
@@ -56,14 +56,14 @@ impl Exchange {
     /// Answers the request, within the limits of a request.
     pub async fn run<S: ClientStream>(self, stream: &mut S) -> Ended {
         let Exchange { request, mut record, verdict, key, body } = self;
-        let way = async |stream: &mut S, record: &mut Record| {
-            Left::Stays(answer(stream, &request, (verdict, key), body, record).await)
+        let work = async |stream: &mut S, record: &mut Record| {
+            LeaveOutcome::Answered(answer(stream, &request, (verdict, key), body, record).await)
         };
-        let left = within_limits(stream, &request, &mut record, way).await;
+        let outcome = within_limits(stream, &request, &mut record, work).await;
         record.finish();
-        match left {
-            Left::Stays(ended) => ended,
-            Left::Passes { .. } | Left::Opens(..) => Ended::Broken,
+        match outcome {
+            LeaveOutcome::Answered(ended) => ended,
+            LeaveOutcome::Tunnel { .. } | LeaveOutcome::Intercept(..) => Ended::Broken,
         }
     }
 
@@ -74,10 +74,10 @@ impl Exchange {
         if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
             // The offer to upgrade is ignored, and the request is answered without it (RFC 9110 section 7.8).
             self.verdict = Some(verdict);
-            return Leaving { left: Left::Stays(self.run(stream).await), record: None };
+            return Leaving { outcome: LeaveOutcome::Answered(self.run(stream).await), record: None };
         }
         let Exchange { request, mut record, body, .. } = self;
-        let way = async |stream: &mut S, record: &mut Record| {
+        let work = async |stream: &mut S, record: &mut Record| {
             #[cfg(test)]
             broken::may_break("leave", &request);
             match request.method {
@@ -85,13 +85,13 @@ impl Exchange {
                 _ => leave::upgrade(stream, &request, verdict, record).await,
             }
         };
-        let left = within_limits(stream, &request, &mut record, way).await;
-        match left {
-            Left::Stays(_) => {
+        let outcome = within_limits(stream, &request, &mut record, work).await;
+        match outcome {
+            LeaveOutcome::Answered(_) => {
                 record.finish();
-                Leaving { left, record: None }
+                Leaving { outcome, record: None }
             }
-            Left::Passes { .. } | Left::Opens(..) => Leaving { left, record: Some(record) },
+            LeaveOutcome::Tunnel { .. } | LeaveOutcome::Intercept(..) => Leaving { outcome, record: Some(record) },
         }
     }
 }
@@ -177,15 +177,15 @@ async fn within_limits<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
     record: &mut Record,
-    way: impl AsyncFnOnce(&mut S, &mut Record) -> Left,
-) -> Left {
+    work: impl AsyncFnOnce(&mut S, &mut Record) -> LeaveOutcome,
+) -> LeaveOutcome {
     let (env, limit) = (Rc::clone(stream.env()), stream.env().config().timeouts.request);
     let result = {
-        let caught = caught(box_in_place(|| way(stream, record)));
+        let caught = caught(box_in_place(|| work(stream, record)));
         env.ticker.timer().limit(limit.unwrap_or(Duration::MAX), Wait::Request, caught).await
     };
     let page = match result {
-        Ok(Some(left)) => return left,
+        Ok(Some(outcome)) => return outcome,
         Ok(None) => {
             env.tally.panics.add(1);
             broken_page()
@@ -202,7 +202,7 @@ async fn within_limits<S: ClientStream>(
             out_of_time(504, "There was no answer within the time that a request may take as a whole.")
         }
     };
-    Left::Stays(end_early(stream, request, &page, record))
+    LeaveOutcome::Answered(end_early(stream, request, &page, record))
 }
 
 /// Ends a request before its answer is whole: by this page, if no answer has begun.

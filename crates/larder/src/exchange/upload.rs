@@ -10,7 +10,7 @@ const PIECES_MAX: usize = 4;
 /// The client's end of a request body on its way to the fetch.
 pub struct Upload {
     pieces: mpsc::Sender<Piece>,
-    /// Read from the client and not yet taken by the fetch.
+    /// A piece that was read from the client and not yet taken by the fetch.
     held: Option<Piece>,
 }
 

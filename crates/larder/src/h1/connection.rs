@@ -67,7 +67,7 @@ pub struct Connection {
     /// Some of the final answer to the current request is in the outbox or went out.
     pub answer_began: bool,
     /// The client announced that the current request is its last one.
-    last_said: bool,
+    is_last_request: bool,
     /// The version of the current request.
     version: Version,
     /// How the body of the current answer is framed.
@@ -147,7 +147,7 @@ impl Connection {
             unsent_bytes_max: 0,
             flush_now: false,
             answer_began: false,
-            last_said: false,
+            is_last_request: false,
             version: Version::Http11,
             framed: Framed::NoBody,
             next: Next::Close,
@@ -207,17 +207,17 @@ impl Connection {
         self.answer_began = false;
         (self.version, self.framed, self.next) = (head.version, Framed::NoBody, Next::Close);
         (self.silent_millis, self.stalled_millis) = (0, 0);
-        self.last_said = !head.keeps_alive();
+        self.is_last_request = !head.keeps_alive();
         self.head_began = None;
     }
 
     /// Takes the next request out of bytes that were just read, while the inbox is empty. Bytes that are no request, or no whole
     /// one yet, are left to [`Connection::next_request`].
-    pub fn request_of(&mut self, heard: &mut &[u8]) -> Option<Request> {
+    pub fn request_of(&mut self, bytes: &mut &[u8]) -> Option<Request> {
         let (space, scan) = (&self.space, &mut self.scan);
-        match space.heads.read(self.peer.address, |before| scan.request_after(before, heard, &space.head_limits)) {
+        match space.heads.read(self.peer.address, |before| scan.request_after(before, bytes, &space.head_limits)) {
             Ok(Parsed::Complete { head, len }) => {
-                *heard = &heard[len..];
+                *bytes = &bytes[len..];
                 self.begin_request(&head);
                 Some(head)
             }
@@ -249,9 +249,9 @@ impl Connection {
     }
 
     /// Puts bytes that were read and not used into the inbox.
-    pub fn keep(&mut self, heard: &[u8]) {
-        if !heard.is_empty() {
-            self.inbox.extend_from_slice(heard);
+    pub fn keep_unused(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.inbox.extend_from_slice(bytes);
         }
     }
 
@@ -308,7 +308,7 @@ impl Connection {
 
     /// Whether the client announced its last request and all of it was read.
     pub fn is_over(&self) -> bool {
-        self.last_said && self.inbox.is_empty() && self.upload.is_none()
+        self.is_last_request && self.inbox.is_empty() && self.upload.is_none()
     }
 
     /// For how long a client may be silent before its next request.
@@ -611,7 +611,7 @@ impl ClientStream for Connection {
 
     fn begin_answer(&mut self, head: &AnswerHead<'_>) {
         // An answer that comes before the request is over ends the connection: nobody knows whether the rest will come.
-        let keep = !self.last_said && !head.is_last && !self.is_draining() && self.upload_is_over();
+        let keep = !self.is_last_request && !head.is_last && !self.is_draining() && self.upload_is_over();
         self.framed = match head.body {
             AnswerBody::None(_) => Framed::NoBody,
             AnswerBody::Known(_) => Framed::ByLength,
@@ -620,9 +620,9 @@ impl ClientStream for Connection {
         };
         self.next = if keep && self.framed != Framed::UntilClose { Next::Continue } else { Next::Close };
         self.answer_began = true;
-        let line = render::Line { version: self.version, framed: self.framed, next: self.next };
+        let frame = render::AnswerFrame { version: self.version, framed: self.framed, next: self.next };
         let space = &self.space;
-        self.outbox.own(|out| render::answer_head(out, head, line, &space.answered_by));
+        self.outbox.own(|out| render::answer_head(out, head, frame, &space.answered_by));
     }
 
     fn answer_has_begun(&self) -> bool {

@@ -41,7 +41,7 @@ impl Deref for Request {
     }
 }
 
-/// The number of heads that are kept. The port of a client decides which of them it uses.
+/// The number of heads that are cached. The port of a client decides which of them it uses.
 const HEADS: usize = 16;
 
 /// A longer head is not worth keeping.
@@ -54,17 +54,17 @@ impl HeadCache {
         peer: SocketAddr,
         read: impl FnOnce(&mut Option<Box<RequestHead>>) -> Result<Parsed<Box<RequestHead>>, Fault>,
     ) -> Result<Parsed<Request>, Fault> {
-        let mut kept = self.place(peer).borrow_mut();
-        let had = kept.head.is_some();
-        Ok(match read(&mut kept.head)? {
+        let mut cached = self.place(peer).borrow_mut();
+        let had = cached.head.is_some();
+        Ok(match read(&mut cached.head)? {
             Parsed::Partial => Parsed::Partial,
             Parsed::Complete { head, len } => {
                 // `read` took the earlier head: the fields are the same.
-                let is_repeated = had && kept.head.is_none();
+                let is_repeated = had && cached.head.is_none();
                 let named = |before: &RequestHead| before.fields.get("Host") == head.fields.get("Host");
-                let host_is_repeated = is_repeated || kept.head.as_deref().is_some_and(named);
-                let was_valid = std::mem::take(&mut kept.memo_is_valid);
-                let (memo, memo_is_valid) = (kept.memo.take(), was_valid && is_repeated);
+                let host_is_repeated = is_repeated || cached.head.as_deref().is_some_and(named);
+                let was_valid = std::mem::take(&mut cached.memo_is_valid);
+                let (memo, memo_is_valid) = (cached.memo.take(), was_valid && is_repeated);
                 Parsed::Complete { head: Request { head, host_is_repeated, memo, memo_is_valid }, len }
             }
         })

@@ -137,10 +137,10 @@ impl IdleConnections {
     /// Parks a connection on which nothing is under way. If its socket became readable meanwhile, it is served at once.
     fn park(&self, mut connection: Box<Connection>) {
         if !self.is_registered(&mut connection) || self.closed.get() {
-            return promote_for_good(connection, Start::Rest);
+            return promote_for_good(connection, Start::NextRequest);
         }
         let Some(number) = connection.slot.as_ref().map(|slot| slot.number) else {
-            return promote_to_task(connection, Start::Rest);
+            return promote_to_task(connection, Start::NextRequest);
         };
         if let SlotState::Served { is_readable: is_readable @ true } = &mut self.slots.borrow_mut()[number] {
             *is_readable = false;
@@ -188,7 +188,7 @@ impl IdleConnections {
     fn write(&self, served: Served, reads_left: u8) {
         let Served { mut connection, state, more } = served;
         let start = match state {
-            NextState::Goes(start) => *start,
+            NextState::NeedsTask(start) => *start,
             NextState::Waits | NextState::Closes => match connection.write_now() {
                 Err(_) => return connection.drop_now(),
                 Ok(false) if state.closes() => Start::Close,
@@ -196,7 +196,7 @@ impl IdleConnections {
                 Ok(true) if state.closes() => Start::Close,
                 Ok(true) if !more => return self.park(connection),
                 Ok(true) if reads_left > 0 => return self.serve_one(connection, reads_left - 1),
-                Ok(_) => Start::Rest,
+                Ok(_) => Start::NextRequest,
             },
         };
         // Bytes that are there already are not reported again.
@@ -328,7 +328,7 @@ impl IdleConnections {
     }
 }
 
-/// Reads the bytes of a client and answers the requests that can be answered at once; `None` where the connection is over.
+/// Reads the bytes of a client and answers the requests that can be answered without a wait; `None` where the connection is over.
 /// After the bytes there may be `more` to read, such as the end of the connection.
 fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
     let space = Rc::clone(&connection.space);
@@ -351,7 +351,7 @@ fn read_ready(mut connection: Box<Connection>, more: bool) -> Option<Served> {
     };
     connection.borrow_outbox();
     // A broken invariant ends one connection, not the worker.
-    match catch_unwind(AssertUnwindSafe(|| serve::at_once(&mut connection, &room[..bytes]))) {
+    match catch_unwind(AssertUnwindSafe(|| serve::serve_without_wait(&mut connection, &room[..bytes]))) {
         Ok(state) => Some(Served { connection, state, more: more || bytes == room.len() }),
         Err(_) => {
             serve::broken(&mut connection);
@@ -382,7 +382,7 @@ async fn serve_task(mut connection: Box<Connection>, start: Start) {
 }
 
 /// Serves a connection that was just accepted. Its first bytes are read before it gets a task or is registered in a poll.
-pub fn enter(mut connection: Box<Connection>) {
+pub fn serve_accepted(mut connection: Box<Connection>) {
     let idle = Rc::clone(&connection.space.idle);
     connection.slot = Some(idle.slot());
     if let Some(served) = read_ready(connection, false) {
@@ -391,7 +391,7 @@ pub fn enter(mut connection: Box<Connection>) {
 }
 
 /// Begins to serve the idle connections of a worker.
-pub fn open(space: &Rc<Workspace>) -> io::Result<()> {
+pub fn start(space: &Rc<Workspace>) -> io::Result<()> {
     // The descriptor is no TCP socket. It stands in a `TcpStream` because that is how the runtime reports readiness; nothing
     // is ever read from the stream or written to it.
     let poll = std::net::TcpStream::from(space.idle.registry.as_fd().try_clone_to_owned()?);
@@ -400,12 +400,12 @@ pub fn open(space: &Rc<Workspace>) -> io::Result<()> {
     let (space, poll) = (Rc::clone(space), Rc::new(poll));
     tokio::task::spawn_local(async move {
         let restarts = &space.env.common.worker_restarts;
-        caught::again(restarts, || keep(Rc::clone(&space), Rc::clone(&poll))).await;
+        caught::again(restarts, || run(Rc::clone(&space), Rc::clone(&poll))).await;
     });
     Ok(())
 }
 
-async fn keep(space: Rc<Workspace>, poll: Rc<TcpStream>) {
+async fn run(space: Rc<Workspace>, poll: Rc<TcpStream>) {
     let (ticker, idle) = (&space.env.ticker, &space.idle);
     let timer = ticker.timer();
     let (mut looked, mut limit) = (ticker.wait_begins(), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! The quick way to a hit: a plain GET that the store answers on the spot, without a wait and so without the state of a task.
-//! The rules and the delivery are those of every other request.
+//! The quick path of a hit: a plain GET that the store answers without a wait, and so without the state of a task. The
+//! rules and the delivery are those of every other request.
 
 use super::connection::Connection;
 use super::head_cache::Request;
@@ -21,7 +21,7 @@ use larder_wire::RequestHead;
 use larder_wire::framing::{self, Framing};
 use std::rc::Rc;
 
-/// The result of [`answer`].
+/// The result of [`try_answer`].
 pub enum Quick {
     /// The answer is in the outbox.
     Answered(Next),
@@ -29,8 +29,8 @@ pub enum Quick {
     Waits(Box<Begun>),
 }
 
-/// Answers a request on the spot, where that is possible.
-pub fn answer(connection: &mut Connection, request: &mut Request) -> Quick {
+/// Answers a request without a wait, where that is possible.
+pub fn try_answer(connection: &mut Connection, request: &mut Request) -> Quick {
     #[cfg(test)]
     broken::may_break("quick", request);
     if !request.memo_is_valid {
@@ -61,7 +61,7 @@ pub fn answer(connection: &mut Connection, request: &mut Request) -> Quick {
             *key = before;
         }
         space.env.common.cache.settle_key(&mut key);
-        return match look(connection, request, asked, &key, record) {
+        return match answer_if_fresh(connection, request, asked, &key, record) {
             Ok(next) => {
                 request.memo_is_valid = memo_is_valid;
                 Quick::Answered(next)
@@ -73,10 +73,10 @@ pub fn answer(connection: &mut Connection, request: &mut Request) -> Quick {
         };
     }
     request.memo_is_valid = false;
-    judge_and_look(connection, request)
+    judge_and_answer(connection, request)
 }
 
-fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
+fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick {
     let space = Rc::clone(&connection.space);
     let env = &space.env;
     let (verdict, read) = rules::judge_noting(env, &connection.peer, request);
@@ -91,7 +91,7 @@ fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
     key.clear();
     ask.key_of_written(&record.url, &env.common.cache, &mut key);
     let asked = Asked::of(request);
-    match look(connection, request, asked, &key, record) {
+    match answer_if_fresh(connection, request, asked, &key, record) {
         Ok(next) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.
             if request.host_is_repeated
@@ -106,7 +106,7 @@ fn judge_and_look(connection: &mut Connection, request: &mut Request) -> Quick {
 }
 
 /// Answers a plain GET with a response that is stored under this key, if it is at hand; else its record comes back.
-fn look(
+fn answer_if_fresh(
     connection: &mut Connection,
     request: &RequestHead,
     asked: Asked,

@@ -32,7 +32,7 @@ pub enum Next {
 
 /// The facts of the connection that decide about framing fields and `Connection`.
 #[derive(Clone, Copy, Debug)]
-pub struct Line {
+pub struct AnswerFrame {
     /// The version of the request.
     pub version: Version,
     /// How the body is framed.
@@ -47,7 +47,7 @@ const PAGE_BYTES: usize = 2_048;
 /// Appends the head of an answer. `answered_by` has the lines `Via` and the beginning of `Cache-Status`, for a response that
 /// came in HTTP/1.0 and in HTTP/1.1.
 #[inline]
-pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, line: Line, answered_by: &[String; 2]) {
+pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, frame: AnswerFrame, answered_by: &[String; 2]) {
     if let AnswerFields::Page(_) = answer.fields {
         out.reserve(PAGE_BYTES);
     }
@@ -65,7 +65,7 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, line: Line, answe
     match answer.body {
         AnswerBody::Known(length) | AnswerBody::None(Some(length)) => number(out, b"Content-Length: ", length),
         AnswerBody::None(None) => {}
-        AnswerBody::Unknown if line.framed == Framed::Chunked => {
+        AnswerBody::Unknown if frame.framed == Framed::Chunked => {
             out.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         AnswerBody::Unknown => {}
@@ -93,7 +93,7 @@ pub fn answer_head(out: &mut Vec<u8>, answer: &AnswerHead<'_>, line: Line, answe
         }
     }
     // The state of the connection, where the version does not say it (RFC 9112 section 9.3).
-    match (line.next, line.version) {
+    match (frame.next, frame.version) {
         (Next::Continue, Version::Http11) => {}
         (Next::Continue, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
         _ => out.extend_from_slice(b"Connection: close\r\n"),

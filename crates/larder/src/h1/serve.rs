@@ -5,7 +5,7 @@ use super::quick::{self, Quick};
 use super::render::Next;
 use crate::env::{PeerFacts, RecordGuard};
 use crate::exchange::deliver::{self, Ended};
-use crate::exchange::leave::Left;
+use crate::exchange::leave::LeaveOutcome;
 use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
 use crate::page::Page;
@@ -21,11 +21,11 @@ use std::rc::Rc;
 /// The first step of a connection that is served by a task.
 pub enum Start {
     /// To write the outbox and read the next request.
-    Rest,
+    NextRequest,
     /// To run the exchange of a request that `h1::quick` did not answer.
     Request(Box<RequestHead>, Box<Begun>),
     /// To serve a CONNECT or an upgrade.
-    Leaves(Box<RequestHead>, RecordGuard),
+    LeaveHttp(Box<RequestHead>, RecordGuard),
     /// To write the outbox and close.
     Close,
 }
@@ -37,7 +37,7 @@ pub enum NextState {
     /// It is closed, once the outbox is written.
     Closes,
     /// It goes on in a task.
-    Goes(Box<Start>),
+    NeedsTask(Box<Start>),
 }
 
 impl NextState {
@@ -58,23 +58,25 @@ pub struct Begun {
 }
 
 /// Answers the requests in bytes that were read on a connection on which nothing else is under way.
-pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> NextState {
-    let step = loop {
-        let Some(mut request) = connection.request_of(&mut read) else { break NextState::Goes(Box::new(Start::Rest)) };
+pub fn serve_without_wait(connection: &mut Connection, mut read: &[u8]) -> NextState {
+    let state = loop {
+        let Some(mut request) = connection.request_of(&mut read) else {
+            break NextState::NeedsTask(Box::new(Start::NextRequest));
+        };
         // A memo that is valid holds for a GET with the same fields, which was seen to be no upgrade.
         if !request.memo_is_valid && leaves_http(&request) {
             let record = connection.space.env.begin_guarded(&request, &connection.peer);
-            break NextState::Goes(Box::new(Start::Leaves(request.head, record)));
+            break NextState::NeedsTask(Box::new(Start::LeaveHttp(request.head, record)));
         }
-        let next = match quick::answer(connection, &mut request) {
+        let next = match quick::try_answer(connection, &mut request) {
             Quick::Answered(next) => next,
-            Quick::Waits(begun) => break NextState::Goes(Box::new(Start::Request(request.head, begun))),
+            Quick::Waits(begun) => break NextState::NeedsTask(Box::new(Start::Request(request.head, begun))),
         };
         connection.space.heads.keep(connection.peer.address, request);
         match next {
             Next::Continue if read.is_empty() => return NextState::Waits,
             // A client that sends requests and reads no answers must not fill the outbox with them.
-            Next::Continue if connection.is_full() => break NextState::Goes(Box::new(Start::Rest)),
+            Next::Continue if connection.is_full() => break NextState::NeedsTask(Box::new(Start::NextRequest)),
             Next::Continue => {}
             Next::Close => break NextState::Closes,
             Next::Cut => {
@@ -83,16 +85,16 @@ pub fn at_once(connection: &mut Connection, mut read: &[u8]) -> NextState {
             }
         }
     };
-    connection.keep(read);
-    step
+    connection.keep_unused(read);
+    state
 }
 
 /// Serves a connection to its end, or until it can be parked among the idle ones.
 pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<Connection>> {
     let mut given = match start {
-        Start::Rest => None,
+        Start::NextRequest => None,
         Start::Request(request, begun) => Some((request, begun)),
-        Start::Leaves(request, record) => {
+        Start::LeaveHttp(request, record) => {
             connection = Box::pin(leave_http(connection, *request, record)).await?;
             None
         }
@@ -112,7 +114,7 @@ pub async fn serve(mut connection: Box<Connection>, start: Start) -> Option<Box<
                     continue;
                 }
                 Ok(mut request) => {
-                    match catch_unwind(AssertUnwindSafe(|| quick::answer(&mut connection, &mut request))) {
+                    match catch_unwind(AssertUnwindSafe(|| quick::try_answer(&mut connection, &mut request))) {
                         Ok(Quick::Answered(next)) => {
                             connection.space.heads.keep(connection.peer.address, request);
                             next
@@ -185,17 +187,17 @@ async fn leave_http(
 ) -> Option<Box<Connection>> {
     let begun = Begun { verdict: None, record, key: None };
     let leaving = exchange(&mut connection, request, begun).leave(&mut *connection).await;
-    match (leaving.left, leaving.record) {
-        (Left::Stays(ended), _) => {
+    match (leaving.outcome, leaving.record) {
+        (LeaveOutcome::Answered(ended), _) => {
             let next = after(&mut connection, ended).await;
             return go_on(connection, next).await;
         }
-        (Left::Passes { origin, read, held }, Some(record)) => {
+        (LeaveOutcome::Tunnel { origin, read, held }, Some(record)) => {
             pass(connection, (origin, read), record).await;
             drop(held);
         }
-        (Left::Opens(host, port), Some(record)) => return open(connection, (host, port), record).await,
-        (Left::Passes { .. } | Left::Opens(..), None) => {}
+        (LeaveOutcome::Intercept(host, port), Some(record)) => return open(connection, (host, port), record).await,
+        (LeaveOutcome::Tunnel { .. } | LeaveOutcome::Intercept(..), None) => {}
     }
     None
 }

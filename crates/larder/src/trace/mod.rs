@@ -177,7 +177,7 @@ impl Exporter {
             let many = spans.len();
             let mut result = Err("a broken invariant of Larder".to_owned());
             let counts = Arc::clone(&self.counts);
-            caught::at_once(&counts.restarts, || result = self.post(&otlp::body(&self.resource, spans)));
+            caught::call(&counts.restarts, || result = self.post(&otlp::body(&self.resource, spans)));
             self.counts.waiting.fetch_sub(many, Ordering::Relaxed);
             let count = if result.is_ok() { &self.counts.exported } else { &self.counts.dropped_collector };
             count.fetch_add(many as u64, Ordering::Relaxed);
