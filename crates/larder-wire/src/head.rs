@@ -36,21 +36,21 @@ pub struct RequestHead {
     /// The field lines in their order. Those of a head that was read are not changed any more.
     pub fields: Fields,
     /// The host that the parser found in `Host`.
-    pub(crate) said_host: SaidHost,
+    pub(crate) parsed_host: ParsedHost,
 }
 
 /// The host that a request names in its fields, and the port there: looked at once when the head is read, and used when
 /// its URL is made. It says nothing that the fields do not say, so all of them are equal.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SaidHost(pub(crate) Option<(Host, Option<u16>)>);
+pub(crate) struct ParsedHost(pub(crate) Option<(Host, Option<u16>)>);
 
-impl PartialEq for SaidHost {
-    fn eq(&self, _: &SaidHost) -> bool {
+impl PartialEq for ParsedHost {
+    fn eq(&self, _: &ParsedHost) -> bool {
         true
     }
 }
 
-impl Eq for SaidHost {}
+impl Eq for ParsedHost {}
 
 /// A response without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ pub fn keeps_alive(version: Version, fields: &Fields) -> bool {
 impl RequestHead {
     /// A head of our own making.
     pub fn new(method: Method, target: Target, version: Version, fields: Fields) -> RequestHead {
-        RequestHead { method, target, version, fields, said_host: SaidHost::default() }
+        RequestHead { method, target, version, fields, parsed_host: ParsedHost::default() }
     }
 
     /// The client is willing to send another request on this connection.
@@ -159,14 +159,14 @@ impl RequestHead {
             Target::Origin(path) => path,
             Target::Asterisk => "*",
         };
-        let said = match &self.said_host.0 {
-            Some(said) => Some(said.clone()),
+        let authority = match &self.parsed_host.0 {
+            Some(parsed) => Some(parsed.clone()),
             None => match self.fields.get("Host") {
                 Some(value) => authority_parts(value).and_then(|(host, port)| Some((Host::of_ascii(host)?, port))),
                 None => return Err(Fault::client(FaultKind::Host, "no Host field, and none in the target")),
             },
         };
-        match said {
+        match authority {
             Some((host, port)) => {
                 Ok(Url { scheme, host, port: port.unwrap_or(scheme.default_port()), path: path.into() })
             }

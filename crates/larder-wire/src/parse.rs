@@ -15,7 +15,7 @@
 //! `Host` fields of the wrong form. Where a body ends is the business of [`crate::framing`].
 
 use crate::fields::{Only, is_token};
-use crate::head::SaidHost;
+use crate::head::ParsedHost;
 use crate::target::{self, authority_parts};
 use crate::{Fault, FaultKind, Fields, Host, Method, Reason, RequestHead, ResponseHead, Side, Target, Version};
 
@@ -118,8 +118,8 @@ impl HeadScan {
             }
             let (method, target, version) = request_line(self.start_line(buf))?;
             if let Some(fields) = self.fields_at_once(buf, limits) {
-                let said_host = check_host(version, &fields)?;
-                let head = Box::new(RequestHead { method, target, version, fields, said_host });
+                let parsed_host = check_host(version, &fields)?;
+                let head = Box::new(RequestHead { method, target, version, fields, parsed_host });
                 return Ok(Parsed::Complete { head, len: self.restart() });
             }
             start = Some((method, target, version));
@@ -132,8 +132,8 @@ impl HeadScan {
             None => request_line(self.start_line(buf))?,
         };
         let fields = self.fields(buf, Side::Client)?;
-        let said_host = check_host(version, &fields)?;
-        let head = Box::new(RequestHead { method, target, version, fields, said_host });
+        let parsed_host = check_host(version, &fields)?;
+        let head = Box::new(RequestHead { method, target, version, fields, parsed_host });
         Ok(Parsed::Complete { head, len: self.restart() })
     }
 
@@ -285,18 +285,18 @@ impl HeadScan {
             return None;
         }
         let target = self.start_line(buf).strip_prefix(BEFORE_TARGET)?.strip_suffix(BEHIND_TARGET)?;
-        let said = match &head.target {
-            Target::Origin(path) if path.as_bytes() == target => Said::Again,
+        let next = match &head.target {
+            Target::Origin(path) if path.as_bytes() == target => NextTarget::Same,
             before => match before.path_in(target) {
-                Some(path) => Said::Path(path),
-                None => Said::Other(target::of_method(&Method::Get, target).ok()?),
+                Some(path) => NextTarget::Path(path),
+                None => NextTarget::Other(target::of_method(&Method::Get, target).ok()?),
             },
         };
         let mut head = before.take()?;
-        match said {
-            Said::Again => {}
-            Said::Path(path) => head.target.set_path(path),
-            Said::Other(target) => head.target = target,
+        match next {
+            NextTarget::Same => {}
+            NextTarget::Path(path) => head.target.set_path(path),
+            NextTarget::Other(target) => head.target = target,
         }
         self.scanned = len;
         Some(head)
@@ -312,10 +312,10 @@ impl HeadScan {
     }
 }
 
-/// A target after another one.
-enum Said<'a> {
-    Again,
-    /// All but the path.
+/// The target of a request, compared with that of the request before.
+enum NextTarget<'a> {
+    Same,
+    /// The same but for this path.
     Path(&'a str),
     Other(Target),
 }
@@ -445,16 +445,16 @@ fn read_version(text: &[u8], side: Side, malformed: FaultKind) -> Result<Version
 
 /// Exactly one `Host` in HTTP/1.1, at most one in HTTP/1.0, and a host with an optional port in it
 /// (RFC 9112 section 3.2). An empty one is refused too: no http URL has an empty host.
-fn check_host(version: Version, fields: &Fields) -> Result<SaidHost, Fault> {
+fn check_host(version: Version, fields: &Fields) -> Result<ParsedHost, Fault> {
     let refuse = |detail| Err(Fault::client(FaultKind::Host, detail));
     let value = match fields.only("Host") {
         Only::One(value) => value,
-        Only::None if version == Version::Http10 => return Ok(SaidHost::default()),
+        Only::None if version == Version::Http10 => return Ok(ParsedHost::default()),
         Only::None => return refuse("no Host field"),
         Only::Several => return refuse("two Host fields"),
     };
     match authority_parts(value) {
-        Some((host, port)) => Ok(SaidHost(Host::of_ascii(host).map(|host| (host, port)))),
+        Some((host, port)) => Ok(ParsedHost(Host::of_ascii(host).map(|host| (host, port)))),
         None => refuse("the Host field is no host with an optional port"),
     }
 }
