@@ -6,10 +6,10 @@
 
 use crate::bind;
 use crate::config::setting::ChangesAt;
-use crate::config::{Config, Listen, Loaded, Log, LogTo, Said, manual};
+use crate::config::{Config, Listen, Loaded, Log, LogTo, ValueSource, manual};
 use crate::log::Sink;
 use crate::run::control::Reloaded;
-use crate::shared::{OpenListener, SaidPlaces, Shared, StartError, listener};
+use crate::shared::{OpenListener, Shared, StartError, ValueSources, listener};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,12 +26,12 @@ impl Shared {
 
     fn prepare(&self, listeners: &[OpenListener]) -> Result<Prepared, String> {
         let reread = self.reread.as_ref().ok_or("this server has no configuration that could be read again")?;
-        let Loaded { config: mut wanted, said, .. } = reread()?;
+        let Loaded { config: mut wanted, sources, .. } = reread()?;
         let old = self.common.live.value();
         let mut reloaded = Reloaded::default();
         for setting in manual::differences(&old, &wanted) {
             // A value that is computed anew from what is free today is no change that a person asked for.
-            let is_computed = matches!(said.get(setting.name), Some(Said::Computed(_)));
+            let is_computed = matches!(sources.get(setting.name), Some(ValueSource::Computed(_)));
             match setting.changes_at {
                 ChangesAt::Restart if is_computed => setting.copy(&old, &mut wanted),
                 ChangesAt::Reload => reloaded.changed.push(setting.name.to_owned()),
@@ -48,13 +48,13 @@ impl Shared {
             reloaded.changed.push("site".to_owned());
         }
         let log = new_log(&old, &wanted)?;
-        let entrances = entrances(&wanted, listeners).map_err(|error| in_one_line(&error))?;
-        Ok(Prepared { config: wanted, said, log, entrances, reloaded })
+        let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
+        Ok(Prepared { config: wanted, sources, log, new_listeners, reloaded })
     }
 
     /// Nothing in here fails.
     fn put_in_force(&self, prepared: Prepared, listeners: &mut Vec<OpenListener>) -> Reloaded {
-        let Prepared { config, said, log, entrances, reloaded } = prepared;
+        let Prepared { config, sources, log, new_listeners, reloaded } = prepared;
         self.interception.pass.configure(config.intercept.pass.clone());
         match log {
             NewLog::Same => {}
@@ -64,22 +64,22 @@ impl Shared {
         let mut old: Vec<Option<OpenListener>> = listeners.drain(..).map(Some).collect();
         // The listeners change before the settings: a memo of a judgement by an old listener and the new settings would count as
         // one by the new settings alone. New listeners open last.
-        for entrance in &entrances {
-            if let Way::Replaces(number) = entrance.way
+        for new in &new_listeners {
+            if let ListenerChange::Replaces(number) = new.change
                 && let Some(old) = old[number].take()
             {
-                old.listener.replace_by(Arc::clone(&entrance.open.listener));
+                old.listener.replace_by(Arc::clone(&new.open.listener));
             }
         }
         let closing = old.iter().flatten();
-        self.note_own_addresses(entrances.iter().map(|entrance| &entrance.open).chain(closing));
+        self.note_own_addresses(new_listeners.iter().map(|new| &new.open).chain(closing));
         self.common.live.replace(config);
-        *self.said.lock() = said;
-        for entrance in entrances {
-            if let Way::Opens(sockets) = entrance.way {
-                self.open_on_workers(sockets, &entrance.open.listener);
+        *self.sources.lock() = sources;
+        for new in new_listeners {
+            if let ListenerChange::Opens(sockets) = new.change {
+                self.open_on_workers(sockets, &new.open.listener);
             }
-            listeners.push(entrance.open);
+            listeners.push(new.open);
         }
         old.into_iter().flatten().for_each(|open| open.listener.close());
         self.note_own_addresses(listeners.iter());
@@ -90,9 +90,9 @@ impl Shared {
 /// All that is ready to be put in force.
 struct Prepared {
     config: Config,
-    said: SaidPlaces,
+    sources: ValueSources,
     log: NewLog,
-    entrances: Vec<Entrance>,
+    new_listeners: Vec<NewListener>,
     reloaded: Reloaded,
 }
 
@@ -103,12 +103,12 @@ enum NewLog {
 }
 
 /// A listener of the new configuration.
-struct Entrance {
+struct NewListener {
     open: OpenListener,
-    way: Way,
+    change: ListenerChange,
 }
 
-enum Way {
+enum ListenerChange {
     /// The sockets of the old listener with this number stay; certificates and all other settings are new.
     Replaces(usize),
     /// These sockets are new.
@@ -135,27 +135,28 @@ fn log_place(to: &LogTo) -> String {
 }
 
 /// Certificates are read anew even when nothing else changed: that is how renewed ones come in force.
-fn entrances(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<Entrance>, StartError> {
+fn new_listeners(wanted: &Config, listeners: &[OpenListener]) -> Result<Vec<NewListener>, StartError> {
     let mut taken = vec![false; listeners.len()];
-    let mut entrances = Vec::new();
+    let mut new_listeners = Vec::new();
     for listen in &wanted.listens {
         let new = listener(listen)?;
         let number =
             (0..listeners.len()).find(|&number| !taken[number] && listeners[number].configured == listen.address);
-        let (bound, way) = match number {
+        let (bound, change) = match number {
             Some(number) => {
                 taken[number] = true;
-                (listeners[number].bound, Way::Replaces(number))
+                (listeners[number].bound, ListenerChange::Replaces(number))
             }
             None => {
                 let sockets = bind(listen, wanted.workers)?;
                 let bound = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
-                (bound, Way::Opens(sockets))
+                (bound, ListenerChange::Opens(sockets))
             }
         };
-        entrances.push(Entrance { open: OpenListener { configured: listen.address, bound, listener: new }, way });
+        new_listeners
+            .push(NewListener { open: OpenListener { configured: listen.address, bound, listener: new }, change });
     }
-    Ok(entrances)
+    Ok(new_listeners)
 }
 
 fn bind(listen: &Listen, workers: usize) -> Result<Vec<TcpListener>, StartError> {

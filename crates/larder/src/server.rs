@@ -8,7 +8,7 @@ use crate::disk;
 use crate::env::{Common, Policies};
 use crate::listener::Listener;
 use crate::log::AccessLog;
-use crate::shared::{Command, OpenListener, Parts, Reread, SaidPlaces, Shared, StartError, StoreFolder, listener};
+use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
 use crate::tls;
 use crate::trace::Traces;
 use crate::upstream::{self, ResolverChoice};
@@ -34,14 +34,14 @@ pub struct Plan {
     /// The settings.
     pub config: Config,
     /// Where they were said.
-    pub said: SaidPlaces,
+    pub sources: ValueSources,
     /// Reads them again; without it there is no reload.
     pub reread: Option<Reread>,
 }
 
 impl From<Config> for Plan {
     fn from(config: Config) -> Plan {
-        Plan { config, said: SaidPlaces::new(), reread: None }
+        Plan { config, sources: ValueSources::new(), reread: None }
     }
 }
 
@@ -66,10 +66,10 @@ impl Server {
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let disk = open_disk(config)?;
         let upstream = upstream_settings(config, Arc::clone(&client_tls));
-        let Plan { config, said, reread } = plan;
+        let Plan { config, sources, reread } = plan;
         let mut common = common(config, disk, log);
         common.traces = Traces::open(&common.config, &common.via_name, client_tls).map_err(StartError::Traces)?;
-        let shared = Arc::new(Shared::new(Parts { common, said, reread, roots, folder, admin }));
+        let shared = Arc::new(Shared::new(Parts { common, sources, reread, roots, folder, admin }));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&addresses).zip(&listeners).map(|((configured, &bound), listener)| OpenListener {
             configured,

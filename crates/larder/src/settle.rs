@@ -4,7 +4,7 @@
 //! configuration, so that `larder config`, `larder doctor`, `larder run` and the server agree on what holds.
 
 use crate::config::units::show_size;
-use crate::config::{Config, Loaded, Said, container, descriptors};
+use crate::config::{Config, Loaded, ValueSource, container, descriptors};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ const FEW_CONNECTIONS: usize = 1_000;
 /// Puts computed values in the place of those that nobody gave. Returns what a person should know before a start.
 pub fn settle(loaded: &mut Loaded) -> Vec<String> {
     let mut notes = Vec::new();
-    let Loaded { config, said, .. } = loaded;
-    let given = |name: &str| matches!(said.get(name), Some(Said::Line(..) | Said::Flag(_)));
+    let Loaded { config, sources, .. } = loaded;
+    let given = |name: &str| matches!(sources.get(name), Some(ValueSource::Line(..) | ValueSource::Flag(_)));
     let mut computed: Vec<(&'static str, String)> = Vec::new();
 
     let memory_before = config.memory_bytes;
@@ -72,7 +72,7 @@ pub fn settle(loaded: &mut Loaded) -> Vec<String> {
     notes.extend(note.filter(|_| connections_given || config.limits.connections_max < FEW_CONNECTIONS));
 
     for (name, reason) in computed {
-        said.insert(name, Said::Computed(reason.into()));
+        sources.insert(name, ValueSource::Computed(reason.into()));
     }
     notes
 }
@@ -196,9 +196,9 @@ mod tests {
         let mut loaded = Loaded::parse("larder.toml", &text, &[]).unwrap();
         settle(&mut loaded);
         assert_eq!(loaded.config.disk_bytes, Some(64_000_000));
-        assert!(matches!(loaded.said["disk"], Said::Line(..)));
+        assert!(matches!(loaded.sources["disk"], ValueSource::Line(..)));
         assert_eq!(loaded.config.object_bytes_max, 16_000_000);
-        assert_eq!(loaded.said["object_bytes_max"], Said::Computed("a quarter of `disk`".into()));
+        assert_eq!(loaded.sources["object_bytes_max"], ValueSource::Computed("a quarter of `disk`".into()));
         let once = loaded.config.clone();
         settle(&mut loaded);
         assert_eq!(loaded.config, once, "settled twice is settled once");

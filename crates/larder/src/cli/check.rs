@@ -2,7 +2,7 @@
 
 use super::{Flags, TROUBLE, WRONG, print};
 use crate::config::places::Here;
-use crate::config::{Loaded, LogTo, Report, Said};
+use crate::config::{Loaded, LogTo, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::rehearse::{self, Side};
@@ -85,13 +85,13 @@ fn verify(flags: &Flags) -> u8 {
 /// The faults in the files, each with the place that names it.
 fn troubles(loaded: &Loaded) -> Vec<String> {
     let config = &loaded.config;
-    let said = |name: &str| match loaded.said.get(name) {
-        Some(Said::Line(file, line)) => format!("{name} ({file}:{line})"),
+    let place_of = |name: &str| match loaded.sources.get(name) {
+        Some(ValueSource::Line(file, line)) => format!("{name} ({file}:{line})"),
         _ => name.to_owned(),
     };
     let mut troubles = Vec::new();
     if let Err(error) = crate::tls::roots(&config.upstream.extra_roots) {
-        troubles.push(format!("{}: {}", said("upstream.extra_roots"), super::explain(&error)));
+        troubles.push(format!("{}: {}", place_of("upstream.extra_roots"), super::explain(&error)));
     }
     for listen in config.listens.iter().filter(|listen| !listen.tls.is_empty()) {
         if let Err(error) = Certificates::load(&listen.tls) {
@@ -102,7 +102,8 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
             let folder = folder.display();
-            troubles.push(format!("{}: there is no folder {folder}: make it, or name another file", said("log.to")));
+            troubles
+                .push(format!("{}: there is no folder {folder}: make it, or name another file", place_of("log.to")));
         }
     }
     troubles

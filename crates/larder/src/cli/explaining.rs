@@ -52,7 +52,7 @@ impl ExplainFlags {
         }
     }
 
-    /// The same as a question to the server.
+    /// The API's path for the same question.
     fn path(&self) -> String {
         if Id::parse(&self.what).is_some() {
             return format!("/requests/{}", self.what);
@@ -74,11 +74,11 @@ pub(super) fn explain(flags: &ExplainFlags) -> u8 {
         Err(status) => return status,
     };
     let folder = loaded.config.store_folder();
-    let said = match &folder {
+    let answer = match &folder {
         Some(folder) => control::Client::new(control::socket(folder)).ask_for::<Explanation>(&flags.path()),
         None => Err(io::ErrorKind::NotFound.into()),
     };
-    match said {
+    match answer {
         Ok(Ok(explanation)) => show(flags, &explanation),
         Ok(Err(trouble)) => {
             diagnostics::say(format_args!("error: {trouble}"));
@@ -115,7 +115,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
         ));
         return TROUBLE;
     }
-    let crate::config::Loaded { config, said, .. } = super::prepared(loaded, super::Notes::Silent);
+    let crate::config::Loaded { config, sources, .. } = super::prepared(loaded, super::Notes::Silent);
     let disk = match disk::open(&config) {
         Ok(disk) => disk,
         Err(error) => {
@@ -125,7 +125,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     };
     disk.iter().for_each(|disk| super::tell_notices(disk));
     // Without a server the next one to use this store is `larder run`, unless listeners or sites are configured.
-    let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| said.contains_key(name));
+    let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| sources.contains_key(name));
     let (config, way) = match of_run {
         true => (run::config_of_own(config), "as `larder run` would be answered"),
         false => (config, "as the configured listeners would answer"),
@@ -134,7 +134,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
         "no larder runs in {place}: this is from its disk and the configuration, {way}; what memory held is gone"
     ));
     let cache = Cache::over(cache_settings::cache_settings(&config, 0), disk.clone());
-    let places = Places { config: Arc::new(config), edition: 0, said };
+    let places = Places { config: Arc::new(config), edition: 0, sources };
     let answered = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answered = answered.map(|runtime| {
         runtime.block_on(explain::ahead(&Asking { of_run, ..flags.asking() }, &cache, "larder", &places))

@@ -1,4 +1,4 @@
-//! The command line: flags to a [`Config`], a command to a room, an outcome to an exit status.
+//! The command line: flags become a [`Config`], a command calls its module, and the outcome is an exit status.
 //!
 //! Exit status: 0 all went well, 1 trouble, 2 a wrong command line or configuration. `larder run` ends with the
 //! status of its command, 127 when that was not found and 126 when it could not be run.
@@ -211,7 +211,7 @@ impl Flags {
         report.map_or(Ok(loaded), Err)
     }
 
-    /// Also what could be read where something is wrong.
+    /// Gives the values that could be read also where something is wrong.
     fn examine(&self, here: Here) -> (Loaded, Option<Report>) {
         let settings = [
             ("store", &self.store),
@@ -244,8 +244,8 @@ fn serve(flags: &Flags) -> u8 {
         let loaded = again.read(Here::Looked).map_err(|report| report.to_string())?;
         Ok(prepared(loaded, Notes::Silent))
     });
-    let Loaded { config, said, file } = prepared(loaded, Notes::Told);
-    let plan = Plan { config, said, reread: Some(reread) };
+    let Loaded { config, sources, file } = prepared(loaded, Notes::Told);
+    let plan = Plan { config, sources, reread: Some(reread) };
     allocator::fit(plan.config.memory_bytes);
     status(&serve::until_signal(plan, file.as_deref()).map(|()| 0).map_err(|error| explain(&*error)))
 }
@@ -262,11 +262,11 @@ fn run(flags: RunFlags) -> u8 {
         }
     };
     let command = run::Command { words: flags.words, quiet: flags.quiet };
-    let keeps_all = !loaded.said.contains_key("disk_admission");
+    let keeps_all = !loaded.sources.contains_key("disk_admission");
     let config = loaded.config.clone();
     let notes = if flags.quiet { Notes::Silent } else { Notes::Told };
     let start = |config| {
-        // Only a Larder of this process's own keeps by these settings; one that is joined has its own.
+        // These settings hold for a Larder in this process alone; a running one that is joined has its own.
         let mut config = prepared(Loaded { config, ..loaded }, notes).config;
         if keeps_all {
             config.disk.admission = DiskAdmission::All;
@@ -368,7 +368,7 @@ fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
     Ok(Own { started, keeps, finish: Box::new(finish) })
 }
 
-/// Says what was damaged when the store was opened, and what became of it.
+/// Reports damage that was found when the store was opened, and its repair.
 fn tell_notices(store: &larder_cache::store::Store) {
     for notice in crate::store::notices(store) {
         diagnostics::say(format_args!("warning: {notice}"));
@@ -385,7 +385,7 @@ fn prepared(mut loaded: Loaded, notes: Notes) -> Loaded {
     loaded
 }
 
-/// Whether a start says what it had to cut.
+/// Whether settings that had to be lowered are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notes {
     Told,
@@ -434,7 +434,7 @@ fn log_to_stderr() {
         .with_writer(Diagnostics)
         .with_target(false)
         .log_internal_errors(false);
-    // In a file or a journal colours are noise.
+    // Escape codes of colours would make a file or a journal hard to read.
     let _ = lines.with_ansi(io::stderr().is_terminal()).try_init();
 }
 

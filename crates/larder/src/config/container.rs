@@ -8,8 +8,8 @@ const SHARE: u64 = 2;
 /// Beside the store: code, connections, the runtime.
 const BESIDE_BYTES: u64 = 24_000_000;
 
-/// Lowers a memory budget that nobody said to half of the container's limit; says so, and warns of a said one that does
-/// not fit.
+/// Lowers a memory budget that is not configured to half of the container's limit, and reports that; warns of a
+/// configured one that does not fit.
 pub fn fit(config: &mut Config, is_said: bool) -> Option<String> {
     fit_to(config, is_said, limit_bytes(Path::new("/"))?)
 }

@@ -7,7 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const RESERVED: u64 = 128;
 const RESERVED_PER_WORKER: u64 = 8;
 
-/// Raises the process's limit as far as it may, and lowers `connections_max` to what fits then; says so.
+/// Raises the process's limit as far as it may, lowers `connections_max` to the number that fits then, and reports
+/// that.
 pub fn fit(config: &mut Config) -> Option<String> {
     let limit = getrlimit(Resource::Nofile);
     let mut soft = limit.current.unwrap_or(u64::MAX);

@@ -64,7 +64,7 @@ pub enum LogFormat {
     Custom(Template),
 }
 
-/// TextsLogged of a message that are taken down for a line of the log, where it has them.
+/// The texts of a message that a line of the log needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextsLogged {
     /// `Referer` and `User-Agent`.

@@ -1,6 +1,6 @@
 //! Texts for people about settings: the reference, one setting, and the values that hold now.
 
-use super::parse::{Loaded, Said, any_site};
+use super::parse::{Loaded, ValueSource, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
@@ -79,8 +79,8 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     let default = Config::default();
     for setting in SETTINGS.iter().filter(|setting| asked(setting.name)) {
         entry(&mut out, setting, &default);
-        let place = place(loaded.said.get(setting.name));
-        let is_computed = matches!(loaded.said.get(setting.name), Some(Said::Computed(_)));
+        let place = place(loaded.sources.get(setting.name));
+        let is_computed = matches!(loaded.sources.get(setting.name), Some(ValueSource::Computed(_)));
         let value = setting.show(&loaded.config);
         let value = if is_computed && value == NO_LIMIT { "no limit" } else { &value };
         let _ = writeln!(out, "  now      {value} ({place})");
@@ -119,18 +119,18 @@ pub struct InForce {
 }
 
 /// All settings that hold. Those of listeners and sites have a number in their name.
-pub fn in_force(config: &Config, said: &BTreeMap<&'static str, Said>) -> Vec<InForce> {
+pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) -> Vec<InForce> {
     let mut all = Vec::new();
     for setting in SETTINGS {
-        all.push(one(setting, setting.name.to_owned(), config, place(said.get(setting.name))));
+        all.push(one(setting, setting.name.to_owned(), config, place(sources.get(setting.name))));
     }
     for (number, listen) in config.listens.iter().enumerate() {
         let name = |setting: &Setting<Listen>| format!("listen.{number}.{}", setting.key());
-        all.extend(LISTEN.iter().map(|each| one(each, name(each), listen, place(said.get("listen")))));
+        all.extend(LISTEN.iter().map(|each| one(each, name(each), listen, place(sources.get("listen")))));
     }
     for (number, site) in config.sites.iter().enumerate() {
         let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
-        all.extend(SITE.iter().map(|each| one(each, name(each), site, place(said.get("site")))));
+        all.extend(SITE.iter().map(|each| one(each, name(each), site, place(sources.get("site")))));
     }
     all
 }
@@ -159,18 +159,18 @@ pub fn dump(loaded: &Loaded) -> String {
         }
         line(&mut out, setting, loaded);
     }
-    let said = place(loaded.said.get("listen"));
+    let source = place(loaded.sources.get("listen"));
     for listen in &loaded.config.listens {
-        let _ = writeln!(out, "\n[[listen]] # {said}");
+        let _ = writeln!(out, "\n[[listen]] # {source}");
         entries(&mut out, LISTEN, listen, |setting| setting != "listen.origin" || listen.origin.is_some());
         for files in &listen.tls {
             let _ = writeln!(out, "\n[[listen.tls]]");
             entries(&mut out, LISTEN_TLS, files, |_| true);
         }
     }
-    let said = place(loaded.said.get("site"));
+    let source = place(loaded.sources.get("site"));
     for site in loaded.config.sites.iter() {
-        let _ = writeln!(out, "\n[[site]] # {said}");
+        let _ = writeln!(out, "\n[[site]] # {source}");
         entries(&mut out, SITE, site, |_| true);
     }
     out
@@ -182,13 +182,13 @@ const NO_LIMIT: &str = "\"1024TiB\"";
 /// A setting without a value to write, such as an unnamed store, stands as a comment.
 fn line(out: &mut String, setting: &Setting<Config>, loaded: &Loaded) {
     let value = setting.show(&loaded.config);
-    let place = place(loaded.said.get(setting.name));
+    let place = place(loaded.sources.get(setting.name));
     let silent = value == "\"\""
         || setting.is_secret()
         || setting.name == "include"
         || setting.name.starts_with("log.") && loaded.config.log.is_none();
     // A computed value is computed anew where this is read again.
-    let is_computed = matches!(loaded.said.get(setting.name), Some(Said::Computed(_)));
+    let is_computed = matches!(loaded.sources.get(setting.name), Some(ValueSource::Computed(_)));
     let comment = if silent || is_computed { "# " } else { "" };
     let value = if is_computed && value == NO_LIMIT { "no limit" } else { &value };
     let _ = writeln!(out, "{comment}{} = {value} # {place}", setting.key());
@@ -200,11 +200,11 @@ fn entries<T: Clone>(out: &mut String, settings: &[Setting<T>], of: &T, only: im
     }
 }
 
-fn place(said: Option<&Said>) -> String {
-    match said {
+fn place(source: Option<&ValueSource>) -> String {
+    match source {
         None => "default".to_owned(),
-        Some(Said::Line(file, line)) => format!("{file}:{line}"),
-        Some(Said::Flag(flag)) => format!("--{flag}"),
-        Some(Said::Computed(reason)) => format!("computed: {reason}"),
+        Some(ValueSource::Line(file, line)) => format!("{file}:{line}"),
+        Some(ValueSource::Flag(flag)) => format!("--{flag}"),
+        Some(ValueSource::Computed(reason)) => format!("computed: {reason}"),
     }
 }

@@ -24,7 +24,7 @@ pub mod url;
 pub use hosts::HostPattern;
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use networks::Networks;
-pub use parse::{Flag, Loaded, Said};
+pub use parse::{Flag, Loaded, ValueSource};
 pub use report::{Problem, Report};
 pub use secret::Secret;
 pub use sites::{Ambiguous, Sites};
@@ -89,7 +89,7 @@ pub struct Config {
 pub struct Tracing {
     /// The base URL of a collector; `None`: nobody.
     pub otlp: Option<Url>,
-    /// The share of requests that are told, where their sender does not say.
+    /// The share of requests that are sampled, where their sender does not decide it.
     pub sample: f64,
     /// The name of this server at the collector.
     pub service: String,
@@ -265,7 +265,7 @@ pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
     named.or_else(home).map(|folder| folder.join("larder"))
 }
 
-/// Where something stands in a file. That is no part of what it says: two places are never told apart by it.
+/// The place of a table in a file. It is no part of the table's value, so all places are equal.
 #[derive(Clone, Debug, Default)]
 pub struct Place(pub Option<(std::sync::Arc<str>, usize)>);
 
@@ -324,8 +324,9 @@ impl Listen {
     }
 }
 
-/// Whether a listener is a forward proxy. One that serves sites is none unless that is said: whoever reaches the site
-/// would otherwise reach through it what only this machine and its network can reach.
+/// Whether a listener is a forward proxy. A listener that serves sites is none unless it is configured as one:
+/// otherwise every client of the site could reach through it addresses that only this machine and its network can
+/// reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Forwarding {
     /// It is.
@@ -391,7 +392,7 @@ impl HostHeader {
     }
 }
 
-/// How much is accepted of anything. A request beyond a limit is answered 4xx or 503, or waits; each limit says which.
+/// Limits of sizes and numbers. A request beyond a limit is answered 4xx or 503, or waits; each limit says which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Start line and fields of a message, and trailers; more is 431 to a client, 502 from an origin.
@@ -590,7 +591,7 @@ pub struct UpstreamSettings {
     pub idle: Duration,
     /// The resolver of host names.
     pub resolver: ResolverKind,
-    /// Memory for what name servers said.
+    /// Memory for answers of name servers.
     pub dns_bytes_max: usize,
     /// PEM files with certificates to trust besides those of the system.
     pub extra_roots: Vec<PathBuf>,

@@ -1,9 +1,9 @@
-//! Sets of networks, as long as they may be: a question costs a binary search.
+//! Sets of networks. However long they are, a lookup costs a binary search.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Networks in the order in which they were said, and what they cover together.
+/// Networks in the order in which they were configured, and the ranges that they cover together.
 #[derive(Clone, Debug, Default)]
 pub struct Networks {
     said: Vec<IpNet>,

@@ -1,4 +1,4 @@
-//! A TOML file and flags to a [`Config`], with everything that is wrong collected on the way.
+//! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
 use super::places;
 use super::report::{Problem, Report, Source};
@@ -18,28 +18,28 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// A configuration file that is longer is some other file.
+/// A longer file is not read: it is no configuration.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A configuration, and where each of its values was said.
+/// A configuration, and the source of each of its values.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The values.
     pub config: Config,
     /// Settings of the table that do not have their default, by name, and `listen` and `site` as wholes.
-    pub said: BTreeMap<&'static str, Said>,
+    pub sources: BTreeMap<&'static str, ValueSource>,
     /// The file that was read first, if any.
     pub file: Option<PathBuf>,
 }
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum ValueSource {
     /// From this line of this file.
     Line(Arc<str>, usize),
     /// From this flag.
     Flag(&'static str),
-    /// Nobody gave it: it follows from this machine or another setting, for this reason.
+    /// It is not configured: it follows from this machine or another setting, for this reason.
     Computed(Arc<str>),
 }
 
@@ -61,8 +61,8 @@ impl Loaded {
         report.map_or(Ok(loaded), Err)
     }
 
-    /// The same, with what could be read also where something is wrong: for a check that goes on to look at the files that
-    /// the configuration names. Such values are not to be used.
+    /// Like [`Loaded::read`], but gives the values that could be read also where something is wrong: for a check that
+    /// goes on to look at the files that the configuration names. Such values are not to be used.
     pub fn examine(file: Option<&Path>, flags: &[Flag]) -> (Loaded, Option<Report>) {
         let Some(path) = file else {
             return Parser::new(None).parse("", String::new(), flags);
@@ -97,13 +97,13 @@ struct Parser {
     folder: Option<PathBuf>,
     problems: Vec<Problem>,
     loaded: Loaded,
-    /// Where values of the files stand, for what is found wrong with several of them.
+    /// The places of values in the files, for errors that are about several of them.
     spans: BTreeMap<String, (usize, Range<usize>)>,
 }
 
 impl Parser {
     fn new(folder: Option<PathBuf>) -> Parser {
-        let loaded = Loaded { config: Config::default(), said: BTreeMap::new(), file: None };
+        let loaded = Loaded { config: Config::default(), sources: BTreeMap::new(), file: None };
         Parser { sources: Vec::new(), current: 0, folder, problems: Vec::new(), loaded, spans: BTreeMap::new() }
     }
 
@@ -183,7 +183,7 @@ impl Parser {
             let section = name.split_once('.').map_or("", |(section, _)| section);
             return self.unknown(section, SETTINGS, key);
         };
-        if let Some(Said::Line(file, line)) = self.loaded.said.get(setting.name) {
+        if let Some(ValueSource::Line(file, line)) = self.loaded.sources.get(setting.name) {
             let (message, hint) = (format!("{name} is said twice"), format!("the other place is {file}:{line}"));
             self.problem(key.span(), message, Some(hint));
         }
@@ -194,7 +194,7 @@ impl Parser {
     }
 
     fn listens(&mut self, value: &Spanned<DeValue<'_>>) {
-        let mut listens = match self.loaded.said.contains_key("listen") {
+        let mut listens = match self.loaded.sources.contains_key("listen") {
             true => std::mem::take(&mut self.loaded.config.listens),
             false => Vec::new(),
         };
@@ -329,14 +329,16 @@ impl Parser {
         match flag {
             Flag::Setting(name, text) => {
                 let Some(setting) = SETTINGS.iter().find(|setting| setting.name == *name) else { return };
-                self.loaded.said.insert(setting.name, Said::Flag(setting.name));
+                self.loaded.sources.insert(setting.name, ValueSource::Flag(setting.name));
                 self.spans.remove(*name);
                 if let Err(refusal) = setting.take_text(&mut self.loaded.config, text) {
                     self.flag_problem(name, refusal.message, refusal.hint);
                 }
             }
             Flag::Listen(text) => {
-                if self.loaded.said.insert("listen", Said::Flag("listen")) != Some(Said::Flag("listen")) {
+                if self.loaded.sources.insert("listen", ValueSource::Flag("listen"))
+                    != Some(ValueSource::Flag("listen"))
+                {
                     self.loaded.config.listens.clear();
                 }
                 match text.parse() {
@@ -357,7 +359,7 @@ impl Parser {
                         Some(hint.to_owned()),
                     );
                 };
-                self.loaded.said.entry("listen").or_insert(Said::Flag("origin"));
+                self.loaded.sources.entry("listen").or_insert(ValueSource::Flag("origin"));
                 for listen in &mut self.loaded.config.listens {
                     listen.origin = Some(Arc::clone(&origin));
                     listen.intercept = false;
@@ -370,10 +372,10 @@ impl Parser {
     /// Sets the values that follow from others, and reports those that do not go together.
     fn finish(&mut self) {
         let config = &mut self.loaded.config;
-        if !self.loaded.said.contains_key("memory_object_bytes_max") {
+        if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
         }
-        if !self.loaded.said.contains_key("object_bytes_max") {
+        if !self.loaded.sources.contains_key("object_bytes_max") {
             config.object_bytes_max = Config::object_bytes_max_for(config.disk_bytes);
         }
         let (object, memory) = (config.memory_object_bytes_max, config.memory_bytes);
@@ -384,7 +386,7 @@ impl Parser {
         if admin.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() {
             let remedy = "write admin_token = \"${ENV:LARDER_ADMIN_TOKEN}\", or choose an address of 127.0.0.1";
             self.conflict("admin", "an address that others can reach needs `admin_token`", Some(remedy));
-        } else if self.loaded.said.contains_key("admin") && self.loaded.config.page_is_closed() {
+        } else if self.loaded.sources.contains_key("admin") && self.loaded.config.page_is_closed() {
             let remedy = "write admin_token = \"${ENV:LARDER_ADMIN_TOKEN}\", or admin = \"none\": the commands use the control socket";
             let message = "beside a listener that others can reach the page needs `admin_token`";
             self.conflict("admin", message, Some(remedy));
@@ -410,7 +412,7 @@ impl Parser {
     fn said_in_file(&mut self, name: &'static str, value: &Spanned<DeValue<'_>>) {
         let source = &self.sources[self.current];
         let line = source.line(value.span().start);
-        self.loaded.said.insert(name, Said::Line(Arc::clone(&source.name), line));
+        self.loaded.sources.insert(name, ValueSource::Line(Arc::clone(&source.name), line));
     }
 
     fn taken(&mut self, name: &str, span: Range<usize>, taken: Result<(), Refusal>) {

@@ -15,7 +15,7 @@ pub struct Sites {
     resolved: Vec<Box<[u8]>>,
     /// By the name itself.
     exact: HashMap<Box<str>, Vec<usize>>,
-    /// By what the names below one end in, with its leading dot.
+    /// Sites with a pattern `*.name`, by the name with its leading dot.
     below: HashMap<Box<str>, Vec<usize>>,
     any: Vec<usize>,
 }
@@ -45,8 +45,9 @@ impl Sites {
         self.first(url, &|number| under(self.list[number].prefix.as_bytes(), url.path.as_bytes()))
     }
 
-    /// The same, if every reader of the path finds that one. The path is forwarded as it is written, and an origin may read it
-    /// otherwise: what any reading puts below another site's prefix must not reach this one's origin.
+    /// Like [`Sites::find`], but an error unless every reader of the path finds the same site. The path is forwarded as
+    /// it is written, and an origin may read it otherwise: what any reading puts below another site's prefix must not
+    /// reach this one's origin.
     pub fn find_by_every_reading(&self, url: &Url) -> Result<Option<(usize, &Site)>, Ambiguous> {
         let as_written = self.find(url);
         if !self.look_at_paths() {
@@ -248,7 +249,7 @@ mod tests {
         }
     }
 
-    /// How much a pattern says: among several that match, the greatest is meant.
+    /// How precise a pattern is: among several that match, the greatest wins.
     fn rank(pattern: &HostPattern) -> usize {
         match pattern {
             HostPattern::Exact(_) => usize::MAX,

@@ -4,7 +4,7 @@ use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
 
-/// Where a site comes from. Each request for the site has this in its key, so what the key begins with is made once.
+/// The origin of a site. It stands at the beginning of the keys of all its responses, so that beginning is made once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteOrigin {
     url: Url,

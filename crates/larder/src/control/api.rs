@@ -130,5 +130,5 @@ pub(super) fn origins(admin: &Admin) -> Vec<OfOrigin> {
 
 /// The settings that hold, each with the place where it was said.
 pub(super) fn settings(admin: &Admin) -> Vec<InForce> {
-    manual::in_force(&admin.common.live.value(), &admin.said.lock())
+    manual::in_force(&admin.common.live.value(), &admin.sources.lock())
 }

@@ -28,7 +28,7 @@ struct Listed {
 
 /// Which requests are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ListQuery {
     host: Option<String>,
     url: Option<String>,
     cause: Option<String>,
@@ -36,9 +36,9 @@ pub(super) struct Wanted {
     limit: usize,
 }
 
-impl Wanted {
-    fn of_query(query: &str) -> Result<Wanted, String> {
-        let mut wanted = Wanted { limit: LISTED, ..Wanted::default() };
+impl ListQuery {
+    fn of_query(query: &str) -> Result<ListQuery, String> {
+        let mut wanted = ListQuery { limit: LISTED, ..ListQuery::default() };
         for (name, value) in parts(query, &[])? {
             match name {
                 "host" => wanted.host = Some(value.to_ascii_lowercase()),
@@ -66,7 +66,7 @@ impl Wanted {
 
 /// `GET /requests`.
 pub(super) async fn list(admin: &Arc<Admin>, query: &str) -> Reply {
-    let wanted = match Wanted::of_query(query) {
+    let wanted = match ListQuery::of_query(query) {
         Ok(wanted) => wanted,
         Err(error) => return Reply::json(422, &Refused { error }),
     };
@@ -119,7 +119,11 @@ async fn find(admin: &Arc<Admin>, id: Id) -> Option<Explanation> {
 
 /// Where the rules in force stand.
 pub(super) fn places(admin: &Admin) -> Places {
-    Places { edition: admin.common.live.edition(), config: admin.common.live.value(), said: admin.said.lock().clone() }
+    Places {
+        edition: admin.common.live.edition(),
+        config: admin.common.live.value(),
+        sources: admin.sources.lock().clone(),
+    }
 }
 
 /// `GET /explain`.

@@ -1,7 +1,7 @@
-//! The store folder: may it be written, is there room, how fast is it.
+//! Checks of the store folder: whether it can be written, its free space, its speed.
 
 use super::Finding;
-use crate::config::{Loaded, Said};
+use crate::config::{Loaded, ValueSource};
 use crate::settle::{free_bytes, held_bytes, rounded};
 use larder_cache::store::log::ASIDE_PREFIX;
 use std::fs::{self, File};
@@ -33,8 +33,8 @@ pub(super) fn store(loaded: &Loaded) -> Vec<Finding> {
         )],
         Ok(speed) => {
             let folders = config.disk_folders();
-            let share = match (config.disk_bytes.unwrap_or(0), loaded.said.get("disk")) {
-                (0, Some(Said::Computed(reason))) => {
+            let share = match (config.disk_bytes.unwrap_or(0), loaded.sources.get("disk")) {
+                (0, Some(ValueSource::Computed(reason))) => {
                     return vec![
                         pace(speed),
                         Finding::poor("disk space", format!("nothing is kept on disk: {reason}"), REMEDY),
@@ -84,7 +84,8 @@ fn pace(bytes_per_second: f64) -> Finding {
 /// The remedy where there is no room for a disk store.
 const REMEDY: &str = "make room, name another folder with `store`, or say `disk = 0` if memory is enough";
 
-/// Whether the budget fits beside what is there and what is to stay free; the folder may be one that is yet to be made.
+/// Whether the budget fits beside the files that are there and the space that is to stay free; the folder may be one
+/// that is yet to be made.
 fn room(folder: &Path, budget: u64, free_min: u64) -> Finding {
     let Some(free) = free_bytes(folder) else {
         return Finding::poor("disk space", "it is not known how much is free", "look at `df`");
@@ -151,7 +152,7 @@ mod tests {
         let mut loaded = Loaded::parse("larder.toml", "disk = 0", &[]).unwrap();
         loaded.config.store = Some(folder.path().to_owned());
         assert_eq!(super::super::worst(&store(&loaded)), State::Well, "as it was asked for");
-        loaded.said.insert("disk", Said::Computed("there are only 3MB free".into()));
+        loaded.sources.insert("disk", ValueSource::Computed("there are only 3MB free".into()));
         let findings = store(&loaded);
         assert!(
             findings.iter().any(|each| each.state == State::Poor && each.says.contains("only 3MB")),

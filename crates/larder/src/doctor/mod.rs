@@ -68,7 +68,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at everything. `loaded` is not settled yet, so that what had to be cut is found.
+/// Runs all checks. `loaded` is not settled yet, so that settings that will be lowered are found.
 pub fn examine(loaded: &Loaded) -> Vec<Finding> {
     let config = &loaded.config;
     let mut settled = loaded.clone();

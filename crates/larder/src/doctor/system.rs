@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_there_is_bad() {
         assert_eq!(name(&Host::parse("localhost").unwrap()).state, State::Well);
-        // Too long for a label, so that nobody is asked.
+        // The name is too long for a label, so that no name server is asked.
         let nowhere = format!("{}.invalid", "x".repeat(64));
         assert_eq!(name(&Host::parse(&nowhere).unwrap()).state, State::Bad);
     }

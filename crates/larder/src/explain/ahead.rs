@@ -1,5 +1,5 @@
-//! The explanation of a request that might come, against the store as it is now. Looking changes nothing but what
-//! is taken up from disk into memory.
+//! The explanation of a request that might come, against the store as it is now. It changes nothing, except that a
+//! response on disk may be loaded into memory.
 
 use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
 use super::past::Places;
@@ -33,11 +33,11 @@ pub struct Asking {
     pub fields: Vec<String>,
     /// The client that would ask.
     pub client: IpAddr,
-    /// At which listener; where nothing is said the one that the URL fits, or the first.
+    /// The listener; `None`: the one that the URL fits, or the first.
     pub listener: Option<SocketAddr>,
-    /// Fields of the answer that the origin is taken to give, or its status; `None`: nothing is foretold of it.
+    /// Fields of the answer that the origin is assumed to give, or its status; `None`: no answer is assumed.
     pub answer: Option<Vec<String>>,
-    /// Whether it would come by the listener that each `larder run` has for itself.
+    /// Whether it would come by the own listener of a `larder run`.
     pub of_run: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for Asking {
 /// Explains a request by a configuration alone, with nothing stored.
 pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
-    let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, said: loaded.said.clone() };
+    let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
     ahead(asking, &cache, "larder", &places).await
 }
 
@@ -109,7 +109,8 @@ pub async fn ahead(
     Ok(explanation(asking, &url, steps, settled))
 }
 
-/// A client asks for https through a proxy by CONNECT. `None`: the tunnel is opened, and what comes in it is looked at.
+/// A client asks for https through a proxy by CONNECT. `None`: the tunnel is intercepted, and the requests inside are
+/// judged.
 fn at_tunnel(
     scene: &Scene<'_>,
     (host, port): &(Host, u16),
@@ -147,8 +148,8 @@ fn listener<'a>(asking: &Asking, url: &Url, places: &'a Places) -> Result<&'a Li
     })
 }
 
-/// Where somebody with this URL comes in: a site is asked at its port, or where TLS is spoken if it is https; all else
-/// comes to the first listener, as to a proxy.
+/// The listener that a client with this URL would use: for a site the one at its port, or one with TLS for https; for
+/// all else the first listener, as a proxy.
 fn fitting<'a>(url: &Url, config: &'a Config) -> Option<&'a Listen> {
     let speaks = |listen: &&Listen| listen.tls.is_empty() == (url.scheme == Scheme::Http);
     let is_served = |listen: &&Listen| listen.origin.is_some() || config.sites.find(url).is_some();
@@ -201,7 +202,7 @@ async fn judge(
     }
 }
 
-/// Whether the answer that the origin is taken to give would be stored.
+/// Whether the answer that the origin is assumed to give would be stored.
 fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
     let settings = cache_settings::policy_settings(&config.policy);
     let settings = match ask.route {
@@ -276,7 +277,7 @@ fn absent(peek: &Peek) -> Decision {
     }
 }
 
-/// Whether a stored response would be named.
+/// Whether the request would name a stored response, to validate it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revalidates {
     Yes,
@@ -329,7 +330,7 @@ impl Weighing<'_> {
         to_origin(self.ask, cause, kind, revalidates, steps)
     }
 
-    /// Some of what is wanted is not here.
+    /// Whether bytes that the request needs are missing.
     fn lacks_bytes(&self, request: &RequestHead) -> bool {
         let stored = self.peek.selected().filter(|stored| !stored.filling);
         stored.is_some_and(|stored| {

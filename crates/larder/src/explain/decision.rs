@@ -44,7 +44,7 @@ pub enum Decision {
         variants: Vec<OfVariant>,
         /// Those that are not listed.
         more: usize,
-        /// They came from disk for this request.
+        /// They were loaded from disk for this request.
         taken_up: bool,
     },
     /// How fresh the chosen one is.
@@ -54,7 +54,7 @@ pub enum Decision {
         /// The conclusion: fresh, stale, max-stale, …
         usable: String,
     },
-    /// Nothing that could be used is here.
+    /// No stored response can be used.
     Absent {
         /// How the response that was stored before ended.
         fate: Option<String>,
@@ -63,9 +63,9 @@ pub enum Decision {
         /// Why the last answer was not stored.
         not_stored_before: Option<String>,
     },
-    /// It waits for what another request asked for.
+    /// The request waits for a fetch that another request began.
     Followed {
-        /// How often was looked, all in all.
+        /// The number of lookups.
         looks: u8,
     },
     /// The origin is asked.
@@ -141,7 +141,7 @@ pub enum RuleKind {
     Site,
     /// Through a tunnel that was opened.
     Tunnel,
-    /// None: Larder answers by itself.
+    /// No route: Larder answers by itself.
     Own,
 }
 
@@ -152,7 +152,7 @@ pub struct OfAsked {
     pub max_age: Option<u64>,
     /// The least freshness wanted.
     pub min_fresh: Option<u64>,
-    /// The staleness taken: a number of seconds, or -1 for any.
+    /// The staleness that is accepted: a number of seconds, or -1 for any.
     pub max_stale: Option<i64>,
     /// Only a validated response is wanted.
     pub no_cache: bool,
@@ -160,7 +160,7 @@ pub struct OfAsked {
     pub no_store: bool,
     /// Only what is in the cache is wanted.
     pub only_if_cached: bool,
-    /// Staleness taken in place of an error.
+    /// Staleness that is accepted in place of an error.
     pub stale_if_error: Option<u64>,
 }
 
@@ -182,7 +182,7 @@ impl From<Asked> for OfAsked {
 }
 
 impl OfAsked {
-    /// The same as the policy takes it, so that a decision can be made again.
+    /// The directives in the policy's own type, so that a decision can be repeated.
     pub fn asked(&self) -> Asked {
         Asked {
             max_age: self.max_age,
@@ -207,7 +207,7 @@ pub struct Numbers {
     pub date: u64,
     /// How old it was when it arrived.
     pub initial_age: u64,
-    /// How old it is: `initial_age` and what went by since `received`.
+    /// How old it is: `initial_age` and the time since `received`.
     pub age: u64,
     /// How long it is fresh.
     pub lifetime: u64,
@@ -245,7 +245,7 @@ impl From<FreshnessFacts> for Numbers {
 }
 
 impl Numbers {
-    /// The same as the policy takes it, so that a decision can be made again.
+    /// The numbers in the policy's own type, so that a decision can be repeated.
     pub fn weighed(&self) -> Option<FreshnessFacts> {
         Some(FreshnessFacts {
             now: Stamp(self.now),

@@ -23,7 +23,7 @@ pub struct Summary {
     pub at_millis: u64,
     /// The client.
     pub client: String,
-    /// Its method; `-` for what was no request.
+    /// Its method; `-` for bytes that were no request.
     pub method: String,
     /// The requested URL.
     pub url: String,
@@ -37,7 +37,7 @@ pub struct Summary {
     pub outcome: String,
     /// Why the origin was asked, when it was.
     pub cause: Option<String>,
-    /// Why the answer was not stored, where that was the question.
+    /// Why the answer was not stored, where it could have been.
     pub not_stored: Option<String>,
     /// How long all of it took.
     pub micros: u64,
@@ -65,7 +65,7 @@ impl From<Decision> for Step {
 /// All that was decided about a request, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The request and what came of it.
+    /// The request and its outcome.
     pub request: Summary,
     /// One that came, or one that might.
     pub tense: Tense,

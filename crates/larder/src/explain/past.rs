@@ -3,7 +3,7 @@
 use super::decision::{Decision, OfVariant, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
-use crate::config::{Config, Said};
+use crate::config::{Config, ValueSource};
 use crate::record::{Cause, Detail, Keeping, Names, Notes, Outcome, Record, Reuse, Variant};
 use crate::rules::Rule;
 use std::collections::BTreeMap;
@@ -18,15 +18,15 @@ pub struct Places {
     /// Its edition.
     pub edition: u64,
     /// Where its settings were said.
-    pub said: BTreeMap<&'static str, Said>,
+    pub sources: BTreeMap<&'static str, ValueSource>,
 }
 
 impl Places {
     pub(super) fn setting(&self, name: &str) -> String {
-        match self.said.get(name) {
-            Some(Said::Line(file, line)) => format!("{file}:{line}"),
-            Some(Said::Flag(flag)) => format!("--{flag}"),
-            Some(Said::Computed(reason)) => format!("computed: {reason}"),
+        match self.sources.get(name) {
+            Some(ValueSource::Line(file, line)) => format!("{file}:{line}"),
+            Some(ValueSource::Flag(flag)) => format!("--{flag}"),
+            Some(ValueSource::Computed(reason)) => format!("computed: {reason}"),
             None => "default".to_owned(),
         }
     }
@@ -69,7 +69,7 @@ impl Places {
     }
 }
 
-/// Where something stood that stands elsewhere now.
+/// The place of a rule in a configuration that was replaced since.
 const EARLIER: &str = "a configuration that was reloaded since";
 
 /// A record in a line.
@@ -145,7 +145,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     Explanation { request, tense: Tense::Past, says, steps: decisions.into_iter().map(Step::from).collect() }
 }
 
-/// The key of a quick hit is made of its URL again; where it was looked up at length, it was noted.
+/// The key. A hit of `h1::quick` has no detail, so its key is made of the URL again.
 fn key(record: &Record, detail: Option<&Detail>, places: &Places) -> Option<Decision> {
     let noted = detail.and_then(|detail| detail.key.as_ref());
     let rule = record.trail.rule?;

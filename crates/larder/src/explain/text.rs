@@ -267,7 +267,7 @@ fn took(micros: u64) -> String {
     }
 }
 
-/// The whole in a sentence, for who reads no further.
+/// The outcome in a sentence, for people who read no further.
 pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> String {
     let about = cause.map(Cause::about).unwrap_or_default();
     let (is, asked) = match tense {
@@ -292,8 +292,8 @@ pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> Stri
     }
 }
 
-/// Text for a terminal: what steers one (C0, C1, marks of direction) is written as an escape, for fields of requests,
-/// shown where variants are told apart, come from anybody.
+/// Text for a terminal: control characters (C0, C1, marks of direction) are escaped, because the fields of requests
+/// that it shows may come from anybody.
 struct Harmless<'a>(&'a str);
 
 impl fmt::Display for Harmless<'_> {

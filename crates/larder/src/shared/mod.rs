@@ -6,7 +6,7 @@ pub use folder::StoreFolder;
 
 use crate::bind;
 use crate::clock;
-use crate::config::{Listen, Loaded, Said};
+use crate::config::{Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::Listener;
 use crate::permit::OpenConnections;
@@ -34,7 +34,7 @@ pub struct Shared {
     /// The context of all requests.
     pub common: Arc<Common>,
     /// Where the settings in force were set.
-    pub said: Mutex<SaidPlaces>,
+    pub sources: Mutex<ValueSources>,
     /// Counts of reloads.
     pub reloads: ReloadCounts,
     /// Reads the configuration again; without it there is no reload.
@@ -66,7 +66,7 @@ pub struct Shared {
 }
 
 /// Where settings were set, by their names.
-pub type SaidPlaces = BTreeMap<&'static str, Said>;
+pub type ValueSources = BTreeMap<&'static str, ValueSource>;
 
 /// Reads the configuration again; `Err` has all that is wrong with it.
 pub type Reread = Box<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
@@ -111,7 +111,7 @@ pub struct Parts {
     /// The context of all requests.
     pub common: Common,
     /// Where the settings were set.
-    pub said: SaidPlaces,
+    pub sources: ValueSources,
     /// Reads the configuration again.
     pub reread: Option<Reread>,
     /// Certificates that origins are verified by.
@@ -125,13 +125,13 @@ pub struct Parts {
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, said, reread, roots, folder, admin } = parts;
+        let Parts { common, sources, reread, roots, folder, admin } = parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
         Shared {
             interception: Arc::new(Interception::new(authority_folder, config.intercept.pass.clone())),
             connections: Arc::default(),
-            said: Mutex::new(said),
+            sources: Mutex::new(sources),
             reloads: ReloadCounts::default(),
             reread,
             admin,

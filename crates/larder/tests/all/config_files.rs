@@ -1,6 +1,6 @@
 //! Configuration files: what they mean, and what is said about wrong ones.
 
-use larder::config::{Config, Flag, HostHeader, Loaded, LogField, LogFormat, LogTo, Said, manual};
+use larder::config::{Config, Flag, HostHeader, Loaded, LogField, LogFormat, LogTo, ValueSource, manual};
 use std::path::Path;
 use std::time::Duration;
 
@@ -264,8 +264,8 @@ fn flags_go_over_the_file() {
     let config = &loaded.config;
     assert_eq!((config.memory_bytes, config.memory_object_bytes_max, config.workers), (128_000_000, 32_000_000, 2));
     assert_eq!(config.listens.iter().map(|listen| listen.address.port()).collect::<Vec<_>>(), [2, 3]);
-    assert_eq!(loaded.said["memory"], Said::Flag("memory"));
-    assert_eq!(loaded.said["workers"], Said::Line("larder.toml".into(), 2));
+    assert_eq!(loaded.sources["memory"], ValueSource::Flag("memory"));
+    assert_eq!(loaded.sources["workers"], ValueSource::Line("larder.toml".into(), 2));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn included_files_add_up_and_may_not_repeat() {
     write("conf.d/c.toml.old", "nonsense");
     let loaded = Loaded::read(Some(&main), &[]).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!((loaded.config.workers, loaded.config.sites.len(), loaded.config.listens.len()), (3, 2, 1));
-    assert_eq!(loaded.said["workers"], Said::Line(second.display().to_string().into(), 1));
+    assert_eq!(loaded.sources["workers"], ValueSource::Line(second.display().to_string().into(), 1));
     assert_eq!(loaded.file.as_deref(), Some(&*main));
 
     write(

@@ -122,7 +122,7 @@ impl Play {
         larder::explain::Places {
             config: shared.common.live.value(),
             edition: shared.common.live.edition(),
-            said: shared.said.lock().clone(),
+            sources: shared.sources.lock().clone(),
         }
     }
 

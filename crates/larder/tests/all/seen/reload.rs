@@ -24,8 +24,8 @@ impl Steered {
             let file = file.clone();
             move || Loaded::read(Some(&file), &[]).map_err(|report| report.to_string())
         };
-        let Loaded { config, said, .. } = read().unwrap();
-        let server = Server::start(Plan { config, said, reread: Some(Box::new(read)) }).unwrap();
+        let Loaded { config, sources, .. } = read().unwrap();
+        let server = Server::start(Plan { config, sources, reread: Some(Box::new(read)) }).unwrap();
         Steered { server, file }
     }
 

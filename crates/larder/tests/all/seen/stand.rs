@@ -60,10 +60,10 @@ fn serve(stream: &TcpStream) -> Option<()> {
 pub fn config(folder: &Path, text: &str) -> Config {
     let loaded = Loaded::parse("test", text, &[]).unwrap_or_else(|report| panic!("{report}"));
     let mut config = Config { store: Some(folder.to_owned()), workers: 2, ..loaded.config };
-    if !loaded.said.contains_key("listen") {
+    if !loaded.sources.contains_key("listen") {
         config.listens[0].address = ([127, 0, 0, 1], 0).into();
     }
-    if !loaded.said.contains_key("admin") {
+    if !loaded.sources.contains_key("admin") {
         config.admin = Some(([127, 0, 0, 1], 0).into());
     }
     config
