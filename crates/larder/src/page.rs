@@ -1,4 +1,4 @@
-//! Answers of our own making: short, readable, and with the next step.
+//! Pages of Larder's own, such as error pages: short, readable, and with the next step.
 
 use larder_wire::encode::Decimal;
 use larder_wire::{Fields, head};
@@ -34,7 +34,7 @@ impl Page {
         Page { text: Some(text), ..Page::new(200, word, "", "") }
     }
 
-    /// The same, and the connection ends.
+    /// This page, after which the connection ends.
     pub fn closing(self) -> Page {
         Page { closes: true, ..self }
     }
@@ -100,7 +100,7 @@ min-height:90vh;place-items:center}main{max-width:34rem;padding:1.5rem}h1{font-s
 h1 span{font-weight:400;opacity:.75}p{margin:.6rem 0;overflow-wrap:anywhere}.next{font-weight:600}\
 .by{opacity:.6;font-size:.85rem}";
 
-/// The first byte that means something in a page.
+/// The first byte that HTML would take for markup.
 fn telling_byte(text: &[u8]) -> Option<usize> {
     let tag = memchr3(b'&', b'<', b'>', text);
     memchr2(b'"', b'\'', &text[..tag.unwrap_or(text.len())]).or(tag)

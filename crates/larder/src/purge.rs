@@ -1,4 +1,4 @@
-//! Invalidation on demand, by whatever way it was asked: the API, `larder purge`, the method `PURGE`.
+//! Purges: by the API, by `larder purge`, and by the method `PURGE`.
 
 use crate::config::HostHeader;
 use crate::env::Common;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The responses that a purge makes void.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Selection {
     /// All variants of a URL.
     Url(Url),
     /// All URLs that begin so.
@@ -26,26 +26,26 @@ pub enum What {
     All,
 }
 
-impl What {
+impl Selection {
     /// The word of the answer.
     pub fn as_str(&self) -> &'static str {
         match self {
-            What::Url(_) => "url",
-            What::Prefix(_) => "prefix",
-            What::Tag(_) => "tag",
-            What::All => "all",
+            Selection::Url(_) => "url",
+            Selection::Prefix(_) => "prefix",
+            Selection::Tag(_) => "tag",
+            Selection::All => "all",
         }
     }
 
     fn scope(&self) -> Scope {
         match self {
-            What::Url(url) => Scope::Prefix(rules::beginning(&text_of(url))),
-            What::Prefix(text) => {
+            Selection::Url(url) => Scope::Prefix(rules::beginning(&text_of(url))),
+            Selection::Prefix(text) => {
                 let text = Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url));
                 Scope::Prefix(rules::beginning(&text))
             }
-            What::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
-            What::All => Scope::All,
+            Selection::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
+            Selection::All => Scope::All,
         }
     }
 }
@@ -58,17 +58,17 @@ fn text_of(url: &Url) -> Vec<u8> {
 
 /// A purge as it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct PurgeRequest {
     /// The responses.
-    pub what: What,
-    /// Gone, or only to be validated.
+    pub selection: Selection,
+    /// Whether the responses are forgotten, or only to be validated.
     pub force: Force,
 }
 
-impl Wanted {
+impl PurgeRequest {
     /// Reads the query of an API request: one of `url`, `prefix`, `tag`, `all`, and `soft`. An error names the remedy.
-    pub fn of_query(query: &str) -> Result<Wanted, String> {
-        let mut what = None;
+    pub fn of_query(query: &str) -> Result<PurgeRequest, String> {
+        let mut selection = None;
         let mut force = Force::Hard;
         for (name, value) in parts(query, &[])? {
             let found = match name {
@@ -76,29 +76,29 @@ impl Wanted {
                     force = if flag(name, &value)? { Force::Soft } else { Force::Hard };
                     continue;
                 }
-                "url" => What::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
+                "url" => Selection::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
                 "prefix" | "tag" if value.is_empty() => return Err(format!("{name}: a text is needed")),
-                "prefix" => What::Prefix(value),
-                "tag" => What::Tag(value),
-                "all" if flag(name, &value)? => What::All,
+                "prefix" => Selection::Prefix(value),
+                "tag" => Selection::Tag(value),
+                "all" if flag(name, &value)? => Selection::All,
                 "all" => continue,
                 other => return Err(format!("{other}: only url, prefix, tag, all and soft are known")),
             };
-            if what.replace(found).is_some() {
+            if selection.replace(found).is_some() {
                 return Err("one of url, prefix, tag and all at a time".to_owned());
             }
         }
-        let what = what.ok_or("say what: url=…, prefix=…, tag=… or all")?;
-        Ok(Wanted { what, force })
+        let selection = selection.ok_or("say what: url=…, prefix=…, tag=… or all")?;
+        Ok(PurgeRequest { selection, force })
     }
 
     /// The same as a query.
     pub fn query(&self) -> String {
-        let what = match &self.what {
-            What::Url(url) => format!("url={}", encoded(&url.to_string())),
-            What::Prefix(text) => format!("prefix={}", encoded(text)),
-            What::Tag(text) => format!("tag={}", encoded(text)),
-            What::All => "all".to_owned(),
+        let what = match &self.selection {
+            Selection::Url(url) => format!("url={}", encoded(&url.to_string())),
+            Selection::Prefix(text) => format!("prefix={}", encoded(text)),
+            Selection::Tag(text) => format!("tag={}", encoded(text)),
+            Selection::All => "all".to_owned(),
         };
         if self.force == Force::Soft { what + "&soft" } else { what }
     }
@@ -169,7 +169,7 @@ pub struct Report {
     pub scope: String,
     /// hard or soft.
     pub force: String,
-    /// How many stored responses it was about; null where counting them would have taken long.
+    /// The number of stored responses that it matched; null where counting them would have taken long.
     pub count: Option<usize>,
     /// On disk, so that it holds after a power cut; false without a disk store, which forgets everything anyway.
     pub durable: bool,
@@ -181,18 +181,18 @@ const COUNTED_MAX: u64 = 100_000;
 /// A count that takes more comparisons than this is given up: some 50 ms.
 const COUNT_STEPS_MAX: u64 = 4_000_000;
 
-/// Makes void what is wanted; on disk when this returns.
-pub async fn purge(common: &Common, wanted: &Wanted) -> Report {
-    let purged = match (&wanted.what, wanted.force) {
-        (What::Url(url), Force::Hard) => purge_url(common, url).await,
-        (What::Url(url), Force::Soft) => {
+/// Purges the selected responses; the purge is on disk when this returns.
+pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
+    let purged = match (&wanted.selection, wanted.force) {
+        (Selection::Url(url), Force::Hard) => purge_url(common, url).await,
+        (Selection::Url(url), Force::Soft) => {
             let url = text_of(url);
             purge_scopes(common, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
         }
-        (what, force) => purge_scopes(common, vec![what.scope()], force).await,
+        (selection, force) => purge_scopes(common, vec![selection.scope()], force).await,
     };
     Report {
-        scope: wanted.what.as_str().to_owned(),
+        scope: wanted.selection.as_str().to_owned(),
         force: wanted.force.as_str().to_owned(),
         count: purged.count,
         durable: purged.durable,
@@ -216,21 +216,22 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
     Page::new(200, "purge-done", format!("Purged by {}: {count} stored responses.{durable}", scope), remedy)
 }
 
-/// Has rules for some scopes in force at once, counts what they are about, and waits until they are on disk.
+/// Puts rules for some scopes in force together, counts the responses that they match, and waits until the rules are on
+/// disk.
 async fn purge_scopes(common: &Common, scopes: Vec<Scope>, force: Force) -> Purged {
     let purging = common.cache.purge(scopes.iter().cloned(), force);
     let count = counted(common, scopes).await;
     Purged { count, ..purging.finish().await }
 }
 
-/// How many stored responses some scopes are about. All of them are looked at, on a thread of its own: a worker has
-/// other clients.
+/// The number of stored responses that some scopes match. All responses are compared, on a thread of its own, so that
+/// no worker is held up.
 async fn counted(common: &Common, scopes: Vec<Scope>) -> Option<usize> {
     let cache = Arc::clone(&common.cache);
     if cache.stats().objects + cache.disk().map_or(0, |disk| disk.stats().heads) > COUNTED_MAX {
         return None;
     }
-    // Many that are asked for at a time take one core, not all.
+    // Counts at the same time follow one another, so that they take one core, not all.
     let counting = common.purge_counting.acquire().await;
     let count = tokio::task::spawn_blocking(move || cache.count(&scopes, COUNT_STEPS_MAX)).await;
     drop(counting);
@@ -251,7 +252,7 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
     purge_keys(common, keys).await
 }
 
-/// The key of what is asked for, and that of the spelling which most clients use for it.
+/// Adds the key of a request, and the key of the spelling which most clients use for its URL.
 fn add_keys(common: &Common, ask: Ask, keys: &mut Vec<Vec<u8>>) {
     let spelled = target::common_spelling(ask.url.path.as_bytes());
     let spelled = std::str::from_utf8(&spelled).map_or_else(|_| ask.url.path.clone(), Box::from);
@@ -266,7 +267,7 @@ fn add_keys(common: &Common, ask: Ask, keys: &mut Vec<Vec<u8>>) {
 
 async fn purge_keys(common: &Common, keys: Vec<Vec<u8>>) -> Purged {
     let mut all = Purged { count: Some(0), durable: true };
-    // All are in force before the first is waited for, and share the disk's syncs.
+    // All purges are in force before the first is waited for, and share the disk's syncs.
     let purging: Vec<_> = keys.iter().map(|key| common.cache.purge_key(key)).collect();
     for purging in purging {
         let purged = purging.finish().await;
@@ -282,7 +283,9 @@ mod tests {
 
     #[test]
     fn a_query_says_one_thing() {
-        let what = |query: &str| Wanted::of_query(query).map(|wanted| (wanted.what.as_str(), wanted.force.as_str()));
+        let what = |query: &str| {
+            PurgeRequest::of_query(query).map(|wanted| (wanted.selection.as_str(), wanted.force.as_str()))
+        };
         assert_eq!(what("url=http%3A%2F%2Fa.example%2Fx"), Ok(("url", "hard")));
         assert_eq!(what("prefix=http://a.example/&soft"), Ok(("prefix", "soft")));
         assert_eq!(what("tag=a+b&soft=no"), Ok(("tag", "hard")));
@@ -308,7 +311,7 @@ mod tests {
         ] {
             assert!(what(wrong).is_err(), "{wrong}");
         }
-        let wanted = Wanted { what: What::Tag("a b/ü&%".to_owned()), force: Force::Soft };
-        assert_eq!(Wanted::of_query(&wanted.query()), Ok(wanted));
+        let wanted = PurgeRequest { selection: Selection::Tag("a b/ü&%".to_owned()), force: Force::Soft };
+        assert_eq!(PurgeRequest::of_query(&wanted.query()), Ok(wanted));
     }
 }

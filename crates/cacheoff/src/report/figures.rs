@@ -348,7 +348,7 @@ fn population(ledger: &Ledger) -> Chart {
 
 fn origin(ledger: &Ledger) -> Chart {
     let opened: Of = |i| per_second(i, of_side(i, Side::Server, |c| c.opened));
-    over_time(ledger, "What reached the origins", "per second", Unit::PerSecond)
+    over_time(ledger, "Requests at the origins", "per second", Unit::PerSecond)
         .with("requests", Shape::Line, Tone::MISS, some_trace(ledger, |i| per_second(i, i.origin.requests)))
         .with("answered 304", Shape::Line, Tone::Nth(2), some_trace(ledger, |i| per_second(i, i.origin.not_modified)))
         .with("connections opened", Shape::Line, Tone::Nth(3), some_trace(ledger, opened))

@@ -164,7 +164,7 @@ metrics! {
     Hits {
         "dhr" "document hit ratio" Share More "Replies to basic requests without an origin transaction of their own: from the store, or collapsed." |s| hits(s, |f| (f.hits, f.replies));
         "dhr.collapsed" "of those, collapsed" Share Neither "Replies to basic requests that waited for a fetch under way, as a share of all basic replies." |s| hits(s, |f| (f.collapsed, f.replies)).filter(|share| *share > 0.0);
-        "dhr.offered" "offered" Share Neither "What a cache that never forgets would have answered of the same requests." |s| hits(s, |f| (f.offered, f.replies));
+        "dhr.offered" "offered" Share Neither "The share that a cache which never forgets would have answered of the same requests." |s| hits(s, |f| (f.offered, f.replies));
         "dhr.ideal" "ideal, as planned" Share Neither "The document hit ratio that the plan computed before the run." |s| s.ledger.run.ideal.dhr;
         "bhr" "byte hit ratio" Share More "Bytes of hits among the bytes of replies to basic requests." |s| hits(s, |f| (f.hit_bytes, f.bytes));
         "bhr.offered" "offered bytes" Share Neither "Bytes that a cache that never forgets would have given." |s| hits(s, |f| (f.offered_bytes, f.bytes));

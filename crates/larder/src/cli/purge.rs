@@ -3,7 +3,7 @@
 use super::running::Running;
 use super::{Flags, WRONG};
 use crate::diagnostics;
-use crate::purge::{Report, Wanted, What};
+use crate::purge::{PurgeRequest, Report, Selection};
 use clap::Args;
 use larder_cache::store::rules::Force;
 use larder_wire::Url;
@@ -30,17 +30,19 @@ pub(super) struct PurgeFlags {
 }
 
 impl PurgeFlags {
-    fn wanted(&self) -> Result<Wanted, String> {
-        let what = match (&self.url, &self.prefix, &self.tag) {
+    fn wanted(&self) -> Result<PurgeRequest, String> {
+        let selection = match (&self.url, &self.prefix, &self.tag) {
             (Some(url), ..) => {
                 let parsed = Url::parse(url);
-                What::Url(parsed.ok_or_else(|| format!("{url}: an absolute URL is needed, like http://a.example/x"))?)
+                Selection::Url(
+                    parsed.ok_or_else(|| format!("{url}: an absolute URL is needed, like http://a.example/x"))?,
+                )
             }
-            (_, Some(prefix), _) => What::Prefix(prefix.clone()),
-            (.., Some(tag)) => What::Tag(tag.clone()),
-            _ => What::All,
+            (_, Some(prefix), _) => Selection::Prefix(prefix.clone()),
+            (.., Some(tag)) => Selection::Tag(tag.clone()),
+            _ => Selection::All,
         };
-        Ok(Wanted { what, force: if self.soft { Force::Soft } else { Force::Hard } })
+        Ok(PurgeRequest { selection, force: if self.soft { Force::Soft } else { Force::Hard } })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way from a command to the Larder that runs.
+//! Finds the running Larder that a command talks to.
 
 use super::{Flags, TROUBLE};
 use crate::diagnostics;
@@ -6,13 +6,13 @@ use crate::run::control::{self, Client};
 use std::io;
 use std::path::PathBuf;
 
-/// The Larder that a command's flags mean, whether it runs or not.
+/// The Larder that a command's flags select, whether it runs or not.
 pub(super) struct Running {
     folder: PathBuf,
 }
 
 impl Running {
-    /// The one whose store is where flags and file say. A trouble is told, and given as the status to end with.
+    /// The Larder whose store folder flags and file name. An error is reported, and given as the exit status.
     pub(super) fn of(flags: &Flags) -> Result<Running, u8> {
         let folder = flags.load()?.config.store_folder().ok_or_else(|| {
             diagnostics::say(format_args!(
@@ -28,7 +28,7 @@ impl Running {
         Client::new(control::socket(&self.folder))
     }
 
-    /// Says that it gave no answer; the status to end with.
+    /// Reports that it gave no answer; gives the exit status.
     pub(super) fn gave_no_answer(&self, error: &io::Error) -> u8 {
         let place = self.folder.display();
         diagnostics::say(format_args!(

@@ -19,9 +19,9 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     runtime.block_on(async {
         loop {
             match signals.next().await {
-                Told::End => return,
-                Told::Reopen => server.shared().common.log.reopen(),
-                Told::Reload => reload(&server),
+                SignalAction::End => return,
+                SignalAction::Reopen => server.shared().common.log.reopen(),
+                SignalAction::Reload => reload(&server),
             }
         }
     });
@@ -36,7 +36,7 @@ pub(super) fn until_signal(plan: Plan, file: Option<&Path>) -> Result<(), AnyErr
     runtime.block_on(async {
         tokio::select! {
             _ = wait => {}
-            () = async { while signals.next().await != Told::End {} } => {}
+            () = async { while signals.next().await != SignalAction::End {} } => {}
         }
     });
     Ok(())
@@ -53,7 +53,7 @@ fn reload(server: &Server) {
 
 /// The action that a signal asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum SignalAction {
     /// SIGTERM or SIGINT.
     End,
     /// SIGUSR1.
@@ -79,12 +79,12 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End,
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.user1.recv() => Told::Reopen,
-            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => SignalAction::End,
+            _ = self.interrupt.recv() => SignalAction::End,
+            _ = self.user1.recv() => SignalAction::Reopen,
+            _ = self.hangup.recv() => SignalAction::Reload,
         }
     }
 }

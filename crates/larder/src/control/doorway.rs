@@ -1,4 +1,4 @@
-//! How many may be at the admin listener or the control socket at a time, and who goes when there are too many.
+//! Limits of the admin listener and of the control socket: connections at a time, and costly requests at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,14 +7,15 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Connections that wait for a question or take an answer. Of more, the one that has been at it for the longest time is
-/// closed: whoever asks at once is answered, however many say nothing.
+/// Connections that wait for a request or take an answer. When there are more, the oldest one is closed: a client that
+/// sends its request at once is answered, however many others send nothing.
 const WAITING_MAX: usize = 256;
 
-/// Questions at a time that take a while to answer. Further ones are told to come again.
+/// Requests at a time that take a while to answer. Further ones are answered 503.
 const ASKING_MAX: usize = 64;
 
-/// One way in. That of the owner is another than that of all: whoever fills one does not lock the other.
+/// The limits of one listener. The control socket, which only the owner can open, has limits of its own, so that
+/// clients of the admin listener can't lock the owner out.
 #[derive(Clone)]
 pub(super) struct Doorway {
     waiting: Rc<Waiting>,
@@ -23,7 +24,7 @@ pub(super) struct Doorway {
 
 #[derive(Default)]
 struct Waiting {
-    /// By when they began to wait.
+    /// Connections by the order in which they began to wait.
     tickets: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
     next: Cell<u64>,
 }
@@ -48,7 +49,7 @@ impl Doorway {
         Wait { waiting: Rc::clone(&self.waiting), number, sent_off }
     }
 
-    /// The right to ask what takes a while; `None` when too many do.
+    /// The permit for a costly request; `None` when there are too many.
     pub(super) fn ask(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.asking).try_acquire_owned().ok()
     }

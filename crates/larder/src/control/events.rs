@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
-/// Requests that are told at a time; of more, the last ones.
+/// Requests in one event; of more, the last ones.
 const REQUESTS_MAX: usize = 20;
 
-/// A listener that takes nothing for so long is let go.
+/// A client that takes nothing for so long is closed.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Tells until the listener leaves, or the server goes down.
+/// Sends events until the client leaves, or the server goes down.
 pub(super) async fn stream<S: AsyncWrite + Unpin>(admin: &Arc<Admin>, mut stream: S) -> io::Result<()> {
     let mut head = ResponseHead::new(200);
     head.fields.push("Content-Type", EVENTS);

@@ -13,7 +13,7 @@ pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 const TOKEN_NEEDED: &str = "others can connect to a listener of this server, so its page needs a token: set `admin_token`; \
                             the commands need none, for they ask by the control socket";
 
-/// Lets a question in, or says why not.
+/// Admits a request, or gives the answer that refuses it.
 ///
 /// Without a token nobody elsewhere can connect to anything of this server, and the question must name it by an address: a
 /// web page elsewhere can make a browser send requests here under its own name (DNS rebinding). With a token the token
@@ -41,9 +41,10 @@ pub(super) fn admit(admin: &Admin, request: &RequestHead, path: &str, through: T
     }
 }
 
-/// Whether a browser says that a page elsewhere made it ask. Such a page cannot read the answer, but it could hold the
-/// seats of those who listen, or keep the workers busy with questions. Browsers say it in `Sec-Fetch-Site` (W3C Fetch
-/// Metadata), older ones in `Origin` (RFC 6454 section 7); programs say neither. A link to the page itself is welcome.
+/// Whether the request's fields show that a web page elsewhere made a browser send it. Such a page cannot read the
+/// answer, but it could take all permits for events, or keep the workers busy. Browsers say it in `Sec-Fetch-Site` (W3C
+/// Fetch Metadata), older ones in `Origin` (RFC 6454 section 7); programs say neither. A link to the page itself is
+/// welcome.
 fn is_of_another_page(request: &RequestHead) -> bool {
     match (request.fields.text("Sec-Fetch-Site"), request.fields.text("Origin")) {
         (Some(site), _) => !matches!(site, "same-origin" | "none"),

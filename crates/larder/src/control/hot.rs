@@ -31,7 +31,7 @@ pub struct Row {
     pub requests: u64,
     /// Of these from the store.
     pub from_store: u64,
-    /// Of these for which an origin was asked.
+    /// Requests for which an origin was asked.
     pub misses: u64,
     /// Body bytes sent.
     pub bytes: u64,
@@ -56,7 +56,7 @@ impl Row {
     }
 }
 
-/// Sums that are under way: those of several workers can be put together.
+/// Sums of one worker; those of several workers can be added.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     requests: u64,
@@ -74,7 +74,7 @@ impl Sums {
         row(&mut self.hosts, host(url)).count(outcome, bytes);
     }
 
-    /// Takes in what another one counted.
+    /// Adds the sums of another worker.
     pub(super) fn add(&mut self, other: Sums) {
         self.requests += other.requests;
         self.since = [self.since, other.since].into_iter().flatten().min();

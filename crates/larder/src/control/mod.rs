@@ -24,7 +24,7 @@ pub use squid::page as squid_page;
 use crate::caught;
 use crate::clock;
 use crate::manager;
-use crate::purge::{self, Wanted};
+use crate::purge::{self, PurgeRequest};
 use crate::shared::{Command, Shared};
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
@@ -51,14 +51,14 @@ const LISTENING_MAX: usize = 16;
 /// How long after a failure the next connection is looked for.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// The admin side of a server: the server, and what is gathered for those who look at it.
+/// The admin side of a server: the server, and figures that are gathered for its pages.
 pub struct Admin {
     shared: Arc<Shared>,
     /// The totals of the last hour.
     history: History,
     /// The last minutes, second by second.
     pulse: Pulse,
-    /// Permits of those who listen to all events.
+    /// Permits of clients that listen to events.
     listening: Arc<Semaphore>,
 }
 
@@ -78,7 +78,7 @@ impl Deref for Admin {
     }
 }
 
-/// Through which door a question came.
+/// The listener that a request came by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Through {
     /// Only the owner of the folder can open it.
@@ -115,8 +115,8 @@ async fn serve(
     let mut beating = tokio::time::interval(pulse::EVERY);
     loop {
         tokio::select! {
-            _ = noting.tick() => caught::at_once(&admin.control_restarts, || admin.history.note(admin)),
-            _ = beating.tick() => caught::at_once(&admin.control_restarts, || admin.pulse.beat(admin)),
+            _ = noting.tick() => caught::call(&admin.control_restarts, || admin.history.note(admin)),
+            _ = beating.tick() => caught::call(&admin.control_restarts, || admin.pulse.beat(admin)),
             command = commands.recv() => match command {
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
@@ -163,7 +163,7 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
 ) {
     let Ok(stream) = stream else { return };
     let (admin, doorway) = (Arc::clone(admin), doorway.clone());
-    // It waits from now on: before its task runs, many others may come.
+    // The connection counts from now on: before its task runs, many others may come.
     let wait = doorway.wait();
     tokio::task::spawn_local(async move {
         // A question that meets a broken invariant is not answered, and its connection closes.
@@ -172,35 +172,36 @@ fn answer_soon<S: AsyncRead + AsyncWrite + Unpin + 'static>(
         if let Ok(None) = conversed {
             admin.control_restarts.fetch_add(1, Ordering::Relaxed);
         }
-        if let Ok(Some(Ok(Some((stream, _seat))))) = conversed {
-            // Its end is that somebody left.
+        if let Ok(Some(Ok(Some((stream, _permit))))) = conversed {
+            // An error means that the client left.
             let _ = events::stream(&admin, stream).await;
         }
     });
 }
 
-/// One question, one answer, and the connection closes; unless it is one for all that happens from now on.
+/// Reads one request, answers it and closes the connection, unless the request is for the stream of events: then the
+/// connection is given back.
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     admin: &Arc<Admin>,
     mut stream: S,
     through: Through,
     doorway: &Doorway,
     wait: Wait,
-) -> io::Result<Option<(S, Seat)>> {
-    let Some(heard) = wait.until(hear(&mut stream)).await else { return Ok(None) };
-    let (reply, carriage) = match heard? {
-        Heard::Nothing => return Ok(None),
-        Heard::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), Carriage::Whole),
-        Heard::Request(head) => {
-            let carriage = if head.method == Method::Head { Carriage::HeadOnly } else { Carriage::Whole };
+) -> io::Result<Option<(S, EventsPermit)>> {
+    let Some(asked) = wait.until(read_request(&mut stream)).await else { return Ok(None) };
+    let (reply, parts) = match asked? {
+        ReadRequest::Closed => return Ok(None),
+        ReadRequest::Fault(fault) => (Reply::text(fault.status(), fault.to_string()), SentParts::HeadAndBody),
+        ReadRequest::Request(head) => {
+            let parts = if head.method == Method::Head { SentParts::HeadOnly } else { SentParts::HeadAndBody };
             match answer(admin, &head, through, doorway).await {
-                Answer::Reply(reply) => (reply, carriage),
-                Answer::Events(seat) if carriage == Carriage::Whole => return Ok(Some((stream, seat))),
-                Answer::Events(_) => (Reply::of(200, EVENTS, String::new()), carriage),
+                Response::Reply(reply) => (reply, parts),
+                Response::Events(permit) if parts == SentParts::HeadAndBody => return Ok(Some((stream, permit))),
+                Response::Events(_) => (Reply::of(200, EVENTS, String::new()), parts),
             }
         }
     };
-    let bytes = reply.bytes(carriage);
+    let bytes = reply.bytes(parts);
     let told = async {
         stream.write_all(&bytes).await?;
         stream.shutdown().await
@@ -210,47 +211,47 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// The first bytes of a client's connection, parsed.
-enum Heard {
+enum ReadRequest {
     Request(Box<RequestHead>),
     Fault(Fault),
     /// The client closed the connection.
-    Nothing,
+    Closed,
 }
 
-async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Heard> {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<ReadRequest> {
     let mut read = Vec::with_capacity(1024);
     loop {
         match parse::request(&read, &LIMITS) {
-            Ok(Parsed::Complete { head, .. }) => return Ok(Heard::Request(head.into())),
+            Ok(Parsed::Complete { head, .. }) => return Ok(ReadRequest::Request(head.into())),
             Ok(Parsed::Partial) => {}
             Err(fault) => match manager::translated(&read) {
                 Some(asked) => {
                     read = asked;
                     continue;
                 }
-                None => return Ok(Heard::Fault(fault)),
+                None => return Ok(ReadRequest::Fault(fault)),
             },
         }
         if stream.read_buf(&mut read).await? == 0 {
-            return Ok(Heard::Nothing);
+            return Ok(ReadRequest::Closed);
         }
     }
 }
 
 /// The answer to a request: a reply, or the stream of events.
-enum Answer {
+enum Response {
     Reply(Reply),
     /// The stream of events from now on.
-    Events(Seat),
+    Events(EventsPermit),
 }
 
 /// The permit of a client that listens to events.
-type Seat = OwnedSemaphorePermit;
+type EventsPermit = OwnedSemaphorePermit;
 
 /// Whether the body is sent too.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Carriage {
-    Whole,
+enum SentParts {
+    HeadAndBody,
     HeadOnly,
 }
 
@@ -291,7 +292,7 @@ impl Reply {
         Reply::of(200, file.content_type, file.text.to_owned())
     }
 
-    fn bytes(&self, carriage: Carriage) -> Vec<u8> {
+    fn bytes(&self, parts: SentParts) -> Vec<u8> {
         let mut head = ResponseHead::new(self.status);
         head.fields.push("Content-Type", self.content_type);
         head.fields.push("Content-Length", self.body.len().to_string());
@@ -306,7 +307,7 @@ impl Reply {
         head.fields.push("Connection", "close");
         let mut out = Vec::with_capacity(512 + self.body.len());
         encode::response_head(&mut out, &head);
-        if carriage == Carriage::Whole {
+        if parts == SentParts::HeadAndBody {
             out.extend_from_slice(self.body.as_bytes());
         }
         out
@@ -321,23 +322,23 @@ fn policy_fields(head: &mut ResponseHead) {
     head.fields.push("Referrer-Policy", "no-referrer");
 }
 
-async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doorway: &Doorway) -> Answer {
+async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doorway: &Doorway) -> Response {
     let (route, path, query) = match admitted(admin, request, through) {
         Ok(found) => found,
-        Err(refused) => return Answer::Reply(refused),
+        Err(refused) => return Response::Reply(refused),
     };
     // Probes of health do not wait for a permit, however many costly requests there are.
     let _asking = match (route.answer.takes_a_while(), doorway.ask()) {
-        (true, None) => return Answer::Reply(Reply::text(503, "too many ask already: come again in a moment")),
+        (true, None) => return Response::Reply(Reply::text(503, "too many ask already: come again in a moment")),
         (_, asking) => asking,
     };
-    Answer::Reply(match route.answer {
+    Response::Reply(match route.answer {
         Answering::Requests => requests::list(admin, query).await,
         Answering::Request => requests::one(admin, path).await,
         Answering::Explain => requests::ahead(admin, query).await,
         Answering::Hot => Reply::json(200, &requests::hot(admin).await),
         Answering::Events => match Arc::clone(&admin.listening).try_acquire_owned() {
-            Ok(seat) => return Answer::Events(seat),
+            Ok(permit) => return Response::Events(permit),
             Err(_) => Reply::text(503, "too many listen already"),
         },
         Answering::Now(answer) => answer(admin, path),
@@ -348,7 +349,7 @@ async fn answer(admin: &Arc<Admin>, request: &RequestHead, through: Through, doo
                 Err(error) => Reply::text(500, error.to_string()),
             }
         }
-        Answering::Purge => match Wanted::of_query(query) {
+        Answering::Purge => match PurgeRequest::of_query(query) {
             Ok(wanted) => Reply::json(200, &purge::purge(&admin.common, &wanted).await),
             Err(trouble) => Reply::json(422, &api::Refused { error: trouble }),
         },
@@ -406,9 +407,9 @@ pub struct Route {
 enum Answering {
     /// On the spot.
     Now(fn(&Admin, &str) -> Reply),
-    /// By what may wait for the disk, such as reading what is stored; it is given the query.
+    /// By a function that may wait for the disk, such as one that reads stored responses; it is given the query.
     FromDisk(fn(&Admin, &str) -> Reply),
-    /// When something is void, and that is on disk.
+    /// When the purge is in force, and on disk.
     Purge,
     /// When the workers have said which requests they had.
     Requests,
@@ -416,7 +417,7 @@ enum Answering {
     Request,
     /// When the workers have said which requests they had: sums of them.
     Hot,
-    /// When it was looked on disk.
+    /// When the disk was asked.
     Explain,
     /// As long as somebody listens.
     Events,
@@ -475,7 +476,7 @@ impl Route {
     }
 }
 
-/// All questions; `docs/openapi.yaml` describes those that are asked over TCP.
+/// All routes; `docs/openapi.yaml` describes those that are served over TCP.
 pub static ROUTES: &[Route] = &[
     Route::reads("/", |_, _| Reply::file(page::INDEX)),
     Route::reads("/page/*", |_, path| match page::file(path) {

@@ -245,7 +245,7 @@ impl Pulse {
         self.beats.notify_waiters();
     }
 
-    /// Waits for the end of a second.
+    /// Waits for the next second.
     pub(super) async fn next(&self) {
         self.beats.notified().await;
     }

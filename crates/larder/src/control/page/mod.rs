@@ -38,7 +38,7 @@ pub(super) fn file(path: &str) -> Option<File> {
     FILES.iter().find(|file| file.name == name).copied()
 }
 
-/// Whether what is answered there is the page itself, which is the same everywhere and says nothing of this server.
+/// Whether this path is one of the page's own files, which are the same everywhere and tell nothing of this server.
 pub(super) fn is_at(path: &str) -> bool {
     path == "/" || path.starts_with(FOLDER)
 }

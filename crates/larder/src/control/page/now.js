@@ -125,7 +125,7 @@ export class Now {
     fill(byId("causes"), ...(rows.length ? rows : [nothing("Nothing has missed.")]));
   }
 
-  /** What is asked for anew every few seconds. */
+  /** Figures that are asked for anew every few seconds. */
   async refresh() {
     const hot = await get("/hot");
     say(byId("hot-note"), hot.requests ? `last ${hot.requests === 1 ? "request" : `${number(hot.requests)} requests`}, since ${clock(hot.since_millis)}` : "");

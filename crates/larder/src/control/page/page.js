@@ -39,7 +39,7 @@ const drawer = byId("drawer");
 byId("drawer-close").addEventListener("click", () => drawer.close());
 drawer.addEventListener("click", (event) => event.target === drawer && drawer.close());
 
-/** What views may do beyond their own place. */
+/** Actions of a view beyond its own part of the page. */
 const house = {
   /** Shows something beside the page. */
   open(title, ...content) {

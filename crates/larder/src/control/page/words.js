@@ -110,7 +110,7 @@ export function table(caption, columns, rows) {
 /** Sentences of the server: what stands between backticks is code. */
 export const prose = (text) => text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
 
-/** What stands where there is nothing yet. */
+/** The text where there is nothing yet. */
 export const nothing = (text) => make("p", { class: "nothing" }, text);
 
 /** A URL with its host in front and the rest behind, so that a long one is cut in the right place. GET goes without saying. */
