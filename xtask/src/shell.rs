@@ -25,7 +25,7 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(extra).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The same, or a sentence that names the remedy.
+/// The program's path, or a sentence that names the remedy.
 pub fn need_program(name: &str) -> Result<PathBuf, Trouble> {
     find_program(name).ok_or_else(|| format!("{name} is not installed: install the package that has it (see .ci/run)"))
 }

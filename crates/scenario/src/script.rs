@@ -227,7 +227,7 @@ impl Statuses {
 pub enum Check {
     /// All lines of the field, joined by a comma, are one of these values.
     Is(String, Vec<Text>),
-    /// The same, with `*` for anything.
+    /// All lines of the field, joined by a comma, match this pattern, where `*` stands for anything.
     Matches(String, Text),
     /// The value contains this text.
     Contains(String, Text),

@@ -25,13 +25,13 @@ pub struct Cell {
 pub enum Ask {
     /// One object, over connections that stay.
     Hit(Body),
-    /// The same over as few connections as the referee's `hammer` has, from servers that are set as its are.
+    /// One object, over as few connections as the referee's `hammer` has, from servers that are set as its are.
     Few(Body),
-    /// The same, each time over a connection of its own.
+    /// One object, each time over a connection of its own.
     Close(Body),
-    /// The same, one after the other.
+    /// One object, one request after the other.
     Ab(Body),
-    /// The same, sixteen in a write.
+    /// One object, sixteen requests in a write.
     Pipelined(Body),
     /// Many small objects of many hosts, few of them popular.
     Zipf,
@@ -70,7 +70,7 @@ pub struct Goal {
 }
 
 const S: Body = Body { path: "/600", bytes: 600 };
-/// The same, where nginx has the referee's `tcp_nopush off`.
+/// The body of 600 bytes, where nginx has the referee's `tcp_nopush off`.
 const FEW: Body = Body { path: "/few/600", bytes: 600 };
 const M: Body = Body { path: "/16k", bytes: 16_384 };
 const L: Body = Body { path: "/1m", bytes: 1 << 20 };

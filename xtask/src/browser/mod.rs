@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     if tally.failed == 0 { Ok(()) } else { Err("the page is not as it should be".into()) }
 }
 
-/// The same, counted.
+/// Like [`run`], but gives the counts instead of printing them.
 pub fn play(args: &Args) -> Result<Tally, Trouble> {
     let Some(program) = PROGRAMS.iter().find_map(|name| shell::find_program(name)) else {
         return Ok(tally::missing("chromium is not installed"));

@@ -7,6 +7,7 @@ mod crates;
 mod decisions;
 mod floors;
 mod lengths;
+mod sentences;
 mod strays;
 mod words;
 
@@ -26,6 +27,7 @@ struct Rules {
     floors: BTreeMap<String, floors::Floors>,
     lengths: lengths::Limits,
     words: words::Words,
+    sentences: sentences::Sentences,
     /// Calls and names that belong to a few files only.
     place: Vec<words::Place>,
 }
@@ -112,6 +114,7 @@ fn check(tree: &Tree, rules: &Rules) -> Vec<Finding> {
     findings.extend(lengths::check(tree, &rules.lengths));
     findings.extend(words::forbidden(tree, &rules.words));
     findings.extend(words::out_of_place(tree, &rules.place));
+    findings.extend(sentences::check(tree, &rules.sentences));
     findings.extend(decisions::check(tree));
     findings.extend(strays::check(tree));
     findings.sort();
