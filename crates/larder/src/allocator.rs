@@ -1,5 +1,5 @@
-//! The allocator: how it is asked, and what it is told of the memory budget. It needs `unsafe` code: an allocator is made of
-//! it, its options have no other door, and its environment variables are read before `main`.
+//! The allocator, and its settings for the memory budget. This file needs `unsafe` code: an allocator is made of it,
+//! its options have no other door, and its environment variables are read before `main`.
 
 #![allow(unsafe_code)]
 
@@ -7,9 +7,9 @@ use mimalloc::MiMalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long, c_void};
 
-/// mimalloc, asked as C programs ask it. Its Rust crate asks for an alignment each time: a third more for small blocks, and
-/// for those beyond 1 KB a longer way and a larger block. Nearly all are aligned as they must be without that
-/// (docs/decisions/016).
+/// mimalloc, called as C programs call it. Its Rust crate asks for an alignment each time: that costs a third more for
+/// small blocks, and for those beyond 1 KB a slower path and a larger block. Nearly all blocks are aligned as they must
+/// be without that (docs/decisions/016).
 #[derive(Debug)]
 pub struct Allocator;
 
@@ -112,7 +112,7 @@ pub(crate) fn fit(memory_bytes: u64) {
 
 /// The allocator asks for pages of 2 MB: with them, a server that holds 10 MB would take 30.
 fn large_pages(allowed: bool) {
-    // Where that is not known, memory is rounded up.
+    // A kernel without this call rounds memory up.
     let _ = rustix::thread::disable_transparent_huge_pages(!allowed);
 }
 

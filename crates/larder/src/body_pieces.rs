@@ -1,4 +1,4 @@
-//! Pieces of a body that lies in a buffer, whichever side sent it.
+//! Decodes bodies into pieces, for bodies of clients and of origins.
 
 use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::{Decoder, Event};

@@ -18,12 +18,12 @@ pub fn cache_settings(config: &Config, seed: u64) -> cache::Settings {
     }
 }
 
-/// The rules for what sites bring.
+/// The caching rules for responses of sites.
 pub fn site_policy(policy: policy::Settings) -> policy::Settings {
     policy::Settings { targeted: vec!["CDN-Cache-Control".to_owned()], ..policy }
 }
 
-/// The rules for what a forward proxy brings.
+/// The caching rules for responses that come by the forward proxy.
 pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
     policy::Settings {
         mode: match settings.mode {

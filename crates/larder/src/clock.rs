@@ -48,7 +48,7 @@ pub fn wall() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// How long a reading of the wall clock is carried on by the monotonic one.
+/// How long a reading of the wall clock is continued by the monotonic one.
 const CARRIED: Duration = Duration::from_millis(100);
 
 /// The wall clock for those who have read the monotonic one already: a request needs both, and each reading costs it about a

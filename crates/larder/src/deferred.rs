@@ -1,6 +1,6 @@
-//! Connections that are heard of once their client has spoken (`TCP_DEFER_ACCEPT`): the kernel keeps one that is silent
-//! for itself, in less memory, and a server is woken once for connection and request where it was woken twice. The
-//! saving is measured in docs/decisions/017. The option has no door without `unsafe` in the crates that are here.
+//! Listeners that accept a connection once its first bytes are here (`TCP_DEFER_ACCEPT`): the kernel holds a silent
+//! connection in less memory, and the server is woken once for connection and request instead of twice. The saving is
+//! measured in docs/decisions/017. No crate here has a safe function for the option.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,8 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// After this many seconds a client that says nothing is let in all the same, so that limits and pages know of it.
+/// After this many seconds the connection of a silent client is accepted all the same, so that limits and pages know of
+/// it.
 const SILENCE_SECONDS: c_int = 1;
 
 /// `IPPROTO_TCP` and `TCP_DEFER_ACCEPT` of Linux, the same on every processor.

@@ -1,8 +1,8 @@
 //! Messages of the program on standard error and standard output: warnings, the effect of a signal, the summary of a
 //! run.
 //!
-//! Nothing that is said here can end the process or hold it up. A write that fails is forgotten, and from [`begin`] on, as
-//! in a server, a thread of its own writes: a pipe that nobody reads or a terminal that was stopped holds up that thread
+//! No message can end the process or hold it up. A write that fails is forgotten, and from [`begin`] on, as in a
+//! server, a thread of its own writes: a pipe that nobody reads or a terminal that was stopped holds up that thread
 //! alone. Messages beyond a limit of waiting ones are dropped and counted. Standard error belongs to the process, so
 //! this does too.
 
@@ -18,7 +18,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Texts that may wait for the thread.
 const WAITING_MAX: usize = 1_024;
 
-/// How long the end of the process waits for its last words.
+/// How long the end of the process waits for the last messages.
 const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
 static THREAD: OnceLock<SyncSender<Order>> = OnceLock::new();
@@ -26,7 +26,7 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 enum Order {
     Write(Stream, Vec<u8>),
-    /// Says when all that came before is written.
+    /// Reports when all that came before is written.
     Finish(SyncSender<()>),
 }
 
@@ -52,7 +52,8 @@ pub fn announce(text: impl fmt::Display) {
     put(Stream::Output, text.to_string().into_bytes());
 }
 
-/// From now on a thread writes, and nobody else waits for it. Without one, who says something writes it.
+/// Starts the thread that writes, so that no other thread waits for a stream. Without it, the thread that has a message
+/// writes it.
 pub fn begin() {
     let (orders, ordered) = sync_channel(WAITING_MAX);
     if std::thread::Builder::new().name("diagnostics".into()).spawn(move || write_all_of(&ordered)).is_ok() {
@@ -74,7 +75,7 @@ pub fn dropped() -> u64 {
     DROPPED.load(Ordering::Relaxed)
 }
 
-/// Has broken invariants told like everything else; the usual hook waits for standard error.
+/// Sends panic messages the same way; the default hook waits for standard error.
 pub fn tell_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

@@ -34,7 +34,7 @@ fn settings(config: &Config, bytes_of_each: u64) -> store::Settings {
     }
 }
 
-/// An index smaller than this is not worth its trouble: some 300,000 objects.
+/// The index always gets this much, enough for some 300,000 objects.
 const INDEX_BYTES_MIN: u64 = 8_000_000;
 
 /// Threads that wait for a device; one object is read by one of them at a time.

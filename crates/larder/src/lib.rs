@@ -1,8 +1,8 @@
 //! Larder: a web cache that is a forward proxy, a reverse proxy and an interceptor.
 //!
-//! `exchange` is the way of a request and the module to open first.
+//! `exchange` serves a request from its head to its record: the module to open first.
 
-// `println!` and its kin panic where nobody reads them: `diagnostics` says things to people.
+// `println!` and its like panic when their stream is closed: `diagnostics` writes to people instead.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod allocator;

@@ -1,9 +1,9 @@
-//! Files that others wrote, read in bounded memory.
+//! Reading of foreign files in bounded memory.
 
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 
-/// The text of a file that people write by hand. One that is longer is refused: it is some other file.
+/// The text of a file that people write by hand. A longer one is refused: it must be some other file.
 pub fn text_of(path: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
     if std::fs::File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
@@ -18,7 +18,7 @@ pub fn text_of(path: &Path, bytes_max: u64) -> io::Result<String> {
 pub enum NextLine {
     /// One that was read, with so many bytes of the file.
     Read(u64),
-    /// One that is longer than the limit; what it began with was read, and the rest of it passed over.
+    /// A line that is longer than the limit; its beginning was read, and the rest skipped.
     TooLong(u64),
     /// The file has ended.
     End,

@@ -1,4 +1,4 @@
-//! A value that may be replaced while others read it, at no cost that a reader could feel.
+//! A value that may be replaced while others read it, where reading costs one relaxed load.
 //!
 //! Each worker keeps a [`struct@Copy`] of its own. Looking at it is one relaxed load of a number that almost never changes;
 //! only when it did is the lock taken. So a request pays no shared write for settings that can be reloaded.
@@ -35,7 +35,7 @@ impl<T> Live<T> {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// The value at this moment, for those who look rarely.
+    /// The value at this moment, for callers without a copy.
     pub fn value(&self) -> Arc<T> {
         Arc::clone(&self.value.lock())
     }

@@ -44,7 +44,7 @@ impl Outbox {
         self.bytes
     }
 
-    /// Bytes of our own making that are held, those that were written already among them.
+    /// Bytes of heads and copied bodies that are held, those that were written already among them.
     pub fn own_bytes(&self) -> usize {
         self.own.len()
     }
@@ -175,7 +175,7 @@ impl Outbox {
         self.own.capacity() == 0 && self.parts.capacity() == 0
     }
 
-    /// Memory that it holds, without what others share.
+    /// Memory that the outbox holds, without the shared pieces.
     pub fn room_bytes(&self) -> usize {
         self.own.capacity() + self.parts.capacity() * size_of::<Part>()
     }

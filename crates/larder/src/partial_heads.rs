@@ -1,4 +1,4 @@
-//! Memory that clients hold before their requests are whole: heads under way, counted for all connections of a worker.
+//! Memory of partial heads, counted over all connections of a worker.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub struct HeadUnderWay {
 pub struct Crowded;
 
 impl HeadUnderWay {
-    /// The head holds so many bytes now; refused when it is too long for how much all heads hold.
+    /// Notes how many bytes the head holds now; refuses it when it is too long while all heads hold so much.
     pub fn holds(&mut self, heads: &Rc<HeadsUnderWay>, bytes: usize) -> Result<(), Crowded> {
         let heads = self.heads.get_or_insert_with(|| Rc::clone(heads));
         let others = heads.bytes.get() - self.held;

@@ -1,6 +1,6 @@
-//! Which addresses the forward proxy connects to. Addresses are judged and not names, each at the moment of its
-//! connection: that is what a name leads to, however it is spelled and whatever it led to before. Origins that stand in the
-//! configuration are not judged here.
+//! The addresses that the forward proxy may connect to. Addresses are judged and not names, each at the moment of its
+//! connection: a name may be spelled in many ways, and may lead to another address than before. Origins that stand in
+//! the configuration are not judged here.
 
 use crate::config::{Config, Listen, Networks};
 use crate::live::Held;
@@ -11,11 +11,10 @@ use std::rc::Rc;
 /// The word for a refusal.
 pub const REFUSED: &str = "out-of-reach";
 
-/// Where the client of a forward proxy sits.
+/// The clients that can connect to a forward proxy's listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Asker {
-    /// On this machine, for nobody else can connect to the listener: all that it may not reach through the proxy it
-    /// reaches without it.
+    /// Programs of this machine alone. They reach closed addresses without the proxy, so they may through it.
     ThisMachine,
     /// Anywhere.
     #[default]
@@ -81,7 +80,7 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
 pub enum Reach {
     /// To an origin of the configuration, wherever that is.
     Configured,
-    /// To what a client of the forward proxy may reach.
+    /// To an address that a client of the forward proxy may reach.
     Asked {
         /// The client that asks.
         asker: Asker,
@@ -110,7 +109,8 @@ fn is_opened(opened: &Networks, ip: IpAddr) -> bool {
     opened.contains(ip) || opened.contains(meant(ip))
 }
 
-/// Whether what a client names says by its form alone that it is out of reach. No stored answer is looked up for it either.
+/// Whether the form of a host (an address, `localhost`) shows that it is out of reach. Such a request is refused before
+/// any lookup.
 pub fn refuses_form(asker: Asker, opened: &Networks, own: &OwnAddresses, host: &Host, port: u16) -> bool {
     let refuses = |ip: IpAddr| !permits(asker, opened, own, SocketAddr::new(ip, port));
     match host.ip() {
@@ -133,8 +133,8 @@ pub fn is_localhost(host: &Host) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether an address is closed to clients elsewhere: it is this machine's or its link's own, that of a group, no address
-/// of a host at all, or the place where a cloud tells its machines their secrets.
+/// Whether an address is closed to clients elsewhere: it is one of this machine or its link, a multicast address, no
+/// address of a host at all, or a metadata service of a cloud.
 pub fn is_closed(ip: IpAddr) -> bool {
     is_closed_as_it_is(ip) || is_closed_as_it_is(meant(ip))
 }
@@ -164,7 +164,8 @@ fn is_no_host(ip: Ipv4Addr) -> bool {
 /// `fec0::/10`, which was for sites before `fc00::/7` (RFC 3879).
 const SITE_LOCAL: u16 = 0xfec0;
 
-/// Where clouds tell their machines secrets, beside the link-local `169.254.169.254`: Azure, Alibaba.
+/// Metadata services of clouds, which tell machines their secrets, beside the link-local `169.254.169.254`: Azure,
+/// Alibaba.
 const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
 /// The same: Amazon, Google.
 const METADATA_V6: [Ipv6Addr; 2] =
@@ -311,7 +312,7 @@ mod tests {
             assert!(refuses(Asker::Elsewhere, &none, host), "{host}");
             assert!(!refuses(Asker::ThisMachine, &none, host), "{host}");
         }
-        // These are names until somebody resolves them.
+        // These spellings of addresses are names for the parser; the resolver makes addresses of them.
         for host in ["127.1", "0x7f.1", "2130706433", "017700000001", "localhost.example", "10.0.0.1", "a.example"] {
             assert!(!refuses(Asker::Elsewhere, &none, host), "{host}");
         }

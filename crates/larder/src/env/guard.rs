@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// stops, a broken invariant unwound the task), the guard finishes the record as it stands: each request has one record,
 /// however it ends.
 ///
-/// A hit on the quick way does without a guard: its record is begun and finished in one call, with no wait between.
+/// A hit on the quick path has no guard: its record is begun and finished in one call, with no wait between.
 pub struct RecordGuard {
     /// `None` once the record is finished.
     record: Option<Box<Record>>,

@@ -108,7 +108,7 @@ fn text(text: &str) -> Value<'_> {
 }
 
 impl Value<'_> {
-    /// As it stands in lines for people; nothing is `-`.
+    /// Writes the value for lines that people read; no value is `-`.
     fn write(&self, out: &mut Vec<u8>) {
         let _ = match self {
             Value::Nothing => out.write_all(b"-"),
@@ -142,7 +142,7 @@ impl Value<'_> {
 }
 
 /// The combined format of web servers, with outcome and microseconds behind it. Most logs are in it, so it is written
-/// without a detour by way of values.
+/// directly, without a `Value` for each field.
 fn combined(record: &Record, before: &Before, out: &mut Vec<u8>) {
     out.reserve(FIXED_BYTES + record.url.len());
     before.start(record.peer, record.stamp(), out);

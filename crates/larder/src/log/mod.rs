@@ -28,7 +28,7 @@ const ORDERS_MAX: usize = 4_096;
 /// A worker's lines are handed over before their time when they are this many bytes.
 const BUNDLE_BYTES_MAX: usize = 128 * 1024;
 
-/// How long the end of the server waits for its last lines.
+/// How long the end of the server waits for the last lines.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
 
 /// Settings of the log that workers read.
@@ -81,7 +81,7 @@ impl AccessLog {
         Ok((AccessLog { on, setup, orders, waiting_bytes, dropped, restarts }, writer))
     }
 
-    /// Goes on with other settings and a sink that is open already; `None` ends the log.
+    /// Changes the settings, with a sink that is open already; `None` ends the log.
     pub fn change(&self, log: Option<(&Log, Sink)>) {
         self.setup.replace(setup(log.as_ref().map(|(log, _)| *log)));
         self.on.store(log.is_some(), Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file anew, for those who moved it away.
+    /// Opens the file anew, after a rotation moved it away.
     pub fn reopen(&self) {
         self.tell(Order::Reopen);
     }
@@ -157,7 +157,7 @@ impl AccessLog {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    /// An order that does not fit is given up: the queue is full of lines, and the caller must not wait.
+    /// An order that finds the queue full is dropped: the queue is full of lines, and the caller must not wait.
     fn tell(&self, order: Order) {
         if self.orders.try_send(order).is_err() {
             tracing::error!("the access log is too far behind to be reopened or changed: send the signal again");
@@ -180,12 +180,12 @@ struct Writer {
     waiting: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
     restarts: Arc<AtomicU64>,
-    /// It was said that lines can't be written.
+    /// The trouble that lines can't be written was reported.
     told: bool,
 }
 
 impl Writer {
-    /// Goes on whatever happens, until nobody is left who could order something.
+    /// Runs until all senders of orders are gone; no error ends it before.
     fn run(mut self, orders: &Receiver<Order>) {
         while let Ok(order) = orders.recv() {
             if catch_unwind(AssertUnwindSafe(|| self.carry_out(order))).is_err() {

@@ -1,4 +1,4 @@
-//! Where log lines end up. Only the log's own thread writes here, and nobody else waits for what it waits for.
+//! Sinks of log lines. Only the log's own thread writes to them, so a slow sink holds up no other thread.
 
 use crate::config::LogTo;
 use crate::diagnostics::Unlocked;
@@ -48,15 +48,15 @@ const PRIORITY: u8 = 16 * 8 + 6;
 /// How long a reader that is slow (the system's log, that of a FIFO) may hold up lines.
 const READER_WITHIN: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether a FIFO has room again.
+/// How often a full FIFO is checked for room.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(5);
 
 /// How long a file system may take to open a file.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
 
 impl Sink {
-    /// Opens it; a file is appended to. A file system that does not answer holds up nobody for long: whoever starts or
-    /// reloads a server is told.
+    /// Opens it; a file is appended to. A file system that does not answer within `OPEN_WITHIN` is an error of the
+    /// start or of the reload.
     pub fn open(to: &LogTo) -> io::Result<Sink> {
         let (tell, opened) = sync_channel(1);
         let to = to.clone();
@@ -175,7 +175,7 @@ fn write_whole(to: &mut impl Write, bytes: &[u8]) -> Result<(), Broke> {
     Ok(())
 }
 
-/// Of a file that is made: what clients ask for is not for all users of this machine. The umask may take more away.
+/// The mode of a new file: requests of clients are not for all users of this machine. The umask may take more away.
 const MODE: u32 = 0o640;
 
 /// Opens a file without waiting for anybody, such as the reader of a FIFO.

@@ -1,4 +1,4 @@
-//! Why an origin had to be asked. The table is the documentation too: `docs/explain.md` says it in more words.
+//! The causes of misses. The table is the documentation too; `docs/explain.md` has it in more words.
 
 macro_rules! causes {
     ($($variant:ident $word:literal $forward:literal: $about:literal,)*) => {

@@ -29,7 +29,7 @@ pub const BOUNDS_MICROS: [u64; 19] = [
 
 const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 
-/// Names of the outcomes that are told apart; a fixed set, whatever clients and origins send.
+/// Names of the classes of outcomes; a fixed set, whatever clients and origins send.
 pub const CLASSES: [&str; 10] =
     ["hit", "hit-stale", "hit-revalidating", "hit-error", "validated", "collapsed", "miss", "tunnel", "own", "failed"];
 
@@ -114,7 +114,7 @@ impl Sums {
 }
 
 impl Measures<AtomicU64> {
-    /// Takes over what a worker counted.
+    /// Adds the counts of a worker.
     pub fn add(&self, tally: &Measures<Count>) {
         for (sum, cells) in self.classes.iter().zip(&tally.classes) {
             sum.buckets.iter().zip(&cells.buckets).for_each(|(sum, cell)| move_over(sum, cell));

@@ -89,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// How a request stands about which nothing was decided yet.
+/// The outcome before anything is decided.
 const UNDECIDED: Outcome = Outcome::Own("unfinished");
 
 /// The readers of a record.
@@ -97,7 +97,7 @@ const UNDECIDED: Outcome = Outcome::Own("unfinished");
 pub struct Readers {
     /// The access log, with these texts.
     pub logged: Option<TextsLogged>,
-    /// Those who ask for an explanation later.
+    /// The ring of the last requests, for explanations.
     pub kept: bool,
 }
 
@@ -121,7 +121,7 @@ pub struct Record {
     pub at: Duration,
     /// The client.
     pub peer: IpAddr,
-    /// Its method; `None` for what was no request.
+    /// Its method; `None` for bytes that were no request.
     pub method: Option<Method>,
     /// The requested URL, without credentials (a target has none: they are refused).
     pub url: String,
@@ -135,7 +135,7 @@ pub struct Record {
     pub bytes: u64,
     /// How the answer came about.
     pub outcome: Outcome,
-    /// Why it was not stored, where that was the question.
+    /// Why it was not stored, where it could have been.
     pub not_stored: Option<&'static str>,
     /// The answer went out to its end.
     pub complete: bool,
@@ -145,7 +145,7 @@ pub struct Record {
     pub detail: Option<Box<Detail>>,
     /// Its place in a trace, when it is sampled.
     pub sampled: Option<Box<Sampled>>,
-    /// The emptied detail of a request before it, to be written over.
+    /// The emptied detail of an earlier record, used again for this one.
     blank: Option<Box<Detail>>,
     readers: Readers,
     time: Time,
@@ -161,8 +161,8 @@ enum Time {
 }
 
 impl Record {
-    /// The record of a request that was just read, in the place of one that is over, where there is one. Texts are taken
-    /// only where somebody will read them.
+    /// Begins the record of a request that was just read, in the memory of an old record where there is one. Texts are
+    /// copied only where a reader needs them.
     pub fn begin(
         request: &RequestHead,
         peer: SocketAddr,
@@ -213,13 +213,13 @@ impl Record {
         record
     }
 
-    /// The record of what was no request, and was answered with this page.
+    /// The record of bytes that were no request, and were answered with this page.
     pub fn refused(peer: SocketAddr, page: &Page, number: Number) -> Record {
         let record = Record::unanswered(peer, page.word, number);
         Record { status: page.status, complete: true, ..record }
     }
 
-    /// The record of what was no request, and could not be answered.
+    /// The record of bytes that were no request, and could not be answered.
     pub fn unanswered(peer: SocketAddr, word: &'static str, number: Number) -> Record {
         Record {
             number,
@@ -252,7 +252,7 @@ impl Record {
         }
     }
 
-    /// Notes what was asked for, where nothing was made of it: the target as it came.
+    /// Notes the target as it came, where no URL was made of it.
     pub fn asked(&mut self, request: &RequestHead) {
         if self.is_read() && self.url.is_empty() {
             request.target.write_to(&mut self.url);
@@ -279,8 +279,8 @@ impl Record {
         }
     }
 
-    /// It ends before its answer did: what was decided by then stays, else this word says what became of it. An answer
-    /// that was complete by then stays complete.
+    /// Ends the record of a request whose answer breaks off: an outcome that was decided by then stays, else this word
+    /// is its outcome. An answer that was complete by then stays complete.
     pub fn breaks_off(&mut self, word: &'static str, why: &str) {
         if self.complete {
             return;
@@ -295,7 +295,7 @@ impl Record {
         }
     }
 
-    /// Whether somebody will read what it asked for.
+    /// Whether a reader needs the URL.
     pub fn is_read(&self) -> bool {
         self.readers.logged.is_some() || self.readers.kept || self.sampled.is_some()
     }
@@ -324,14 +324,14 @@ impl Record {
         self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default()
     }
 
-    /// A fetch begins for it: a part of its trace.
+    /// Notes that a fetch begins for the request, as a part of its trace.
     pub fn leads(&mut self, notes: &Notes) {
         if let Some(sampled) = &mut self.sampled {
             let _ = notes.sampled.set(sampled.fetch());
         }
     }
 
-    /// Bytes that it takes, all that it refers to included. Cheap for a hit, which has no detail.
+    /// Bytes of the record, all that it refers to included. Cheap for a hit, which has no detail.
     pub fn count_bytes(&self) -> usize {
         let method = self.method.as_ref().filter(|method| method.known().is_none());
         size_of::<Record>()
@@ -343,7 +343,7 @@ impl Record {
             + self.blank.as_ref().map_or(0, |_| Detail::BLANK_BYTES)
     }
 
-    /// A text for the log, where it was taken down.
+    /// A text for the log, where it was copied.
     pub fn text(&self, which: impl FnOnce(&LogTexts) -> Option<&str>) -> Option<&str> {
         self.texts.as_deref().and_then(which)
     }
@@ -357,7 +357,8 @@ fn micros(time: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Thousands are kept, and each request writes over the oldest: what it takes is pushed out of the processor's caches.
+    /// Thousands are kept, and each request writes over the oldest: a larger record pushes more out of the processor's
+    /// caches.
     #[test]
     fn a_record_is_small() {
         assert!(size_of::<Record>() <= 320, "{}", size_of::<Record>());

@@ -1,7 +1,7 @@
-//! Names of requests: short, without order for those who see one, and resolved without a table.
+//! Names of requests: short, in no visible order, and resolved without a table.
 //!
-//! A request's number says which worker had it and the how-manieth it was there. Its name is that number, scrambled by a
-//! key of this process: two requests never have one name, and from one name nobody tells the next.
+//! A request's number consists of its worker and its count there. Its name is that number, scrambled by a key of this
+//! process: two requests never have one name, and the next name can't be guessed from one.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -34,7 +34,7 @@ impl Number {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(u64);
 
-/// Digits that nobody takes for another.
+/// Digits that are not easily confused.
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const LENGTH: usize = 13;
 

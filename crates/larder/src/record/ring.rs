@@ -1,4 +1,4 @@
-//! The last requests of a worker. No other thread touches it: who wants to know asks the worker.
+//! The last requests of a worker. No other thread touches it: the admin side sends the worker a question.
 
 use super::{Number, Record};
 use crate::prefetch::prefetch;
@@ -7,7 +7,7 @@ use larder_wire::Method;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-/// A longer URL or key is cut: what is kept of a request has a bound.
+/// A longer URL or key is cut, so that the size of a kept record has a bound.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 /// The largest size of a kept record, whatever clients and origins send.
@@ -30,7 +30,7 @@ pub struct Ring {
     query: Cell<Query>,
     /// Numbers that were given.
     last: Cell<Number>,
-    /// The last records that went, for the next requests.
+    /// Old records, whose memory the next requests use again.
     #[expect(clippy::vec_box, reason = "a box is taken out as it is: its memory is what is kept")]
     spare: RefCell<Vec<Box<Record>>>,
 }
@@ -70,12 +70,12 @@ impl Ring {
         self.last.get()
     }
 
-    /// The place of a record that is no longer kept, to write another into.
+    /// An old record, whose memory is used again for another.
     pub fn spare(&self) -> Option<Box<Record>> {
         self.spare.borrow_mut().pop()
     }
 
-    /// Keeps a finished request; the oldest goes.
+    /// Keeps a finished record, in place of the oldest.
     pub fn keep(&self, mut record: Box<Record>) {
         self.bound(&mut record);
         let requests_max = self.requests_max.get();
@@ -126,7 +126,7 @@ impl Ring {
         }
     }
 
-    /// A key is shared with what is stored under it, unless some of it is not to be kept here.
+    /// A key is shared with the store, unless it has to be cut or its query hidden.
     fn shorten(&self, key: &mut Key) {
         let query = self.query.get();
         if key.text().len() > TEXT_BYTES_MAX || (query == Query::Hidden && key.text().contains(&b'?')) {
@@ -160,8 +160,8 @@ impl Ring {
     }
 }
 
-/// Asks for what will be read when the oldest ones go, some requests before that. By then it lies in no cache, and each piece is
-/// found by way of the one before (decision 022).
+/// Prefetches the parts of the oldest records some requests before they are written over. They lie in no cache of the
+/// processor, and each part is found by way of the one before (decision 022).
 fn look_ahead(held: &VecDeque<Box<Record>>) {
     if let Some(record) = held.get(8) {
         prefetch(&**record);

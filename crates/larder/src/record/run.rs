@@ -62,7 +62,7 @@ impl Run {
         Run { id, sums: Mutex::default() }
     }
 
-    /// Counts one request. A CONNECT that was opened is none of the command's: those inside are.
+    /// Counts one request. A CONNECT whose tunnel was opened is not counted: the requests inside are.
     pub fn count(&self, record: &Record) {
         if record.outcome == Outcome::Opened {
             return;

@@ -29,7 +29,7 @@ pub struct Trail {
     pub cause: Option<Cause>,
     /// The request's cache directives, once they were looked at.
     asked: Option<Wishes>,
-    /// The freshness of the stored response, and what was made of it.
+    /// The freshness of the stored response, and the judgement of it.
     pub weighed: Option<(FreshnessFacts, Usable)>,
 }
 
@@ -44,7 +44,7 @@ pub enum Rule {
     Site(u16),
     /// It came through a tunnel that was opened.
     Tunnel,
-    /// Somebody asks about a URL, whoever may serve it.
+    /// A purge or an explanation names a URL, whichever rule serves it.
     Question,
 }
 
@@ -83,7 +83,7 @@ pub struct Detail {
     pub key: Option<Key>,
     /// How often was looked.
     pub looks: u8,
-    /// The word for what was found at last.
+    /// The word for the result of the last lookup.
     pub found: &'static str,
     /// Whether the disk was asked for the key.
     pub disk_asked: bool,
@@ -108,7 +108,7 @@ pub struct Detail {
 pub struct Fetches {
     first: Option<(Cause, Rc<Notes>)>,
     others: Vec<(Cause, Rc<Notes>)>,
-    /// Notes of a request before it, to be written over.
+    /// Notes of an earlier request, whose memory is used again.
     blank: Option<Rc<Notes>>,
 }
 
@@ -154,7 +154,7 @@ impl Detail {
         self
     }
 
-    /// Cuts what has a length that others chose; see [`super::Ring::keep`].
+    /// Cuts texts whose length clients or origins chose; see [`super::Ring::keep`].
     pub(super) fn bound(&mut self) {
         let mut left = VARIANTS_BYTES_MAX;
         self.variants.truncate(VARIANTS_MAX);
@@ -197,7 +197,7 @@ impl Detail {
             + self.trouble.as_ref().map_or(0, |trouble| trouble.len())
     }
 
-    /// Asks for what it refers to, because it will be read soon.
+    /// Prefetches all that it refers to, because it will be read soon.
     pub(super) fn prefetch(&self) {
         if let Some((_, notes)) = &self.fetches.first {
             prefetch(&**notes);
@@ -318,7 +318,7 @@ pub enum Keeping {
     Not(NotStored),
 }
 
-/// Notes of a fetch, written by the fetch and read by whoever explains; both live on one worker.
+/// Notes of a fetch, written by the fetch and read for explanations; both live on one worker.
 #[derive(Debug)]
 pub struct Notes {
     began: Instant,
@@ -328,7 +328,7 @@ pub struct Notes {
     pub peer: Cell<Option<(SocketAddr, Reuse)>>,
     /// Microseconds from the beginning until there was a connection.
     pub connected_micros: Cell<Option<u64>>,
-    /// The same until the head of the answer was here.
+    /// Microseconds from the beginning until the head of the answer was here.
     pub answered_micros: Cell<Option<u64>>,
     /// The status of the answer.
     pub status: Cell<Option<u16>>,
@@ -387,7 +387,7 @@ impl Notes {
         u64::try_from(now.saturating_duration_since(self.began).as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A connection is asked for; says when. The first time that is when the fetch began.
+    /// Notes that a connection is asked for; gives the time. The first time is the beginning of the fetch.
     pub fn attempt(&self) -> Instant {
         let before = self.attempts.get();
         self.attempts.set(before.saturating_add(1));
@@ -445,7 +445,7 @@ mod tests {
         })
     }
 
-    /// A place is used again; what was noted in it belonged to somebody else.
+    /// Memory is used again, and notes of an earlier request must not show.
     #[test]
     fn in_the_place_of_a_detail_nothing_of_it_is_left() {
         let mut anew = full().anew();

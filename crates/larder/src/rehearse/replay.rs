@@ -1,7 +1,8 @@
 //! An access log through one configuration or two: verdicts, keys, hits and upstreams, and what differs.
 //!
-//! A log does not say how long an answer stays fresh. The replay takes it that what may be stored is never stale, so its
-//! hit ratio is what the store's budget and the keys permit, not more; two configurations are compared on the same terms.
+//! A log does not say how long an answer stays fresh. The replay assumes that a stored answer is never stale, so its
+//! hit ratio is what the store's budget and the keys permit, not more; two configurations are compared on the same
+//! terms.
 
 use super::LIMITS;
 use super::line::{self, Line};

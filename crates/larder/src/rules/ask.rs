@@ -77,7 +77,7 @@ impl Ask {
         Origin::of(self.connects_to())
     }
 
-    /// A URL whose scheme, host and port say where to connect.
+    /// A URL with the scheme, host and port to connect to.
     pub fn connects_to(&self) -> &Url {
         match &self.route {
             Route::Forward(_) => &self.url,
