@@ -86,9 +86,10 @@ const WRITER_RESTARTS_MAX: u64 = 8;
 
 /// The work of the writer thread until the store closes.
 ///
-/// A writer that meets a broken invariant is not trusted any more. What it had taken from the queue is refused, and the folder is
-/// read anew from its files, as at a start of the program: index and segments come from the same recovery that a power cut leaves
-/// to do. After [`WRITER_RESTARTS_MAX`] times, or when the files can't be opened, the folder is out of service until the next start.
+/// A writer that meets a broken invariant is not trusted any more. The tasks that it had taken from the queue are
+/// refused, and the folder is read anew from its files, as at a start of the program: index and segments come from the
+/// same recovery that a power cut leaves to do. After [`WRITER_RESTARTS_MAX`] times, or when the files can't be opened,
+/// the folder is out of service until the next start.
 fn write(recovery: Recovery, queue: &Queue, reads: &Reads, next_rule: &Mutex<u64>, sync_every: Duration) {
     let (reader, settings) = (Arc::clone(recovery.reader()), recovery.settings);
     let mut recovery = Some(recovery);

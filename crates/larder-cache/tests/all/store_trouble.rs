@@ -163,7 +163,7 @@ fn finds(store: &Arc<Store>, number: u64) -> bool {
     heads.len() == 1
 }
 
-/// What a caller was told of an object.
+/// The answer that a caller got about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Stored,
@@ -214,7 +214,7 @@ fn a_writer_that_meets_a_broken_invariant_is_begun_anew_and_nothing_is_lost_or_c
             }
         }
         assert_kept(&store, &told, point);
-        // What was queued before it is done when it resolves, and not counted any more.
+        // Tasks that were queued before it are done when it resolves, and not counted any more.
         store.sync().wait();
         assert_eq!(store.stats().queue_bytes, 0, "{point}");
         let stats = store.stats();

@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// A future of the network.
 pub type Soon<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// What a name server says.
+/// The answer of a name server.
 #[derive(Clone, Debug)]
 pub enum NameAnswer {
     /// These addresses.
