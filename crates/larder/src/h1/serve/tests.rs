@@ -200,37 +200,74 @@ fn kinds() -> Vec<(String, u16, &'static str)> {
     ]
 }
 
+/// Rounds of all kinds that are played in CI.
+const ROUNDS: usize = 80;
+/// Clients that play at the same time.
+const CLIENTS: usize = 4;
+/// Kinds that take a second or two are played once in so many rounds.
+const SLOW_ONE_IN: usize = 10;
+
+/// Plays a request and compares the status of its answer.
+fn play(stage: &Stage, (bytes, status, _): &(String, u16, &'static str)) {
+    let mut stream = stage.begin(stage.proxy, bytes);
+    if *status != 500 {
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{bytes}\n{answer}");
+}
+
+/// Clients that leave before the head of the answer, in its body, and in a TLS greeting, and one that waits for an origin that says
+/// nothing. Gives the number of requests.
+fn play_slow(stage: &Stage) -> usize {
+    let get = |path: &str| format!("GET http://ORIGIN/{path} HTTP/1.1\r\nHost: ORIGIN\r\n\r\n");
+    drop(stage.begin(stage.proxy, &get("silent")));
+    let mut in_the_body = stage.begin(stage.proxy, &get("half"));
+    let mut head = [0; 12];
+    in_the_body.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    drop(in_the_body);
+    let mut greeting = stage.begin(stage.opens, "CONNECT ORIGIN HTTP/1.1\r\nHost: ORIGIN\r\n\r\n\x16\x03\x01");
+    greeting.read_exact(&mut head).unwrap();
+    drop(greeting);
+    let late = stage.say(stage.proxy, &get("silent").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+    assert!(late.starts_with("HTTP/1.1 504 "), "{late}");
+    4
+}
+
+/// `ENDS=1000000` plays so many requests.
 #[test]
 fn as_many_records_as_requests() {
-    const ROUNDS: usize = 80;
     let folder = tempfile::tempdir().unwrap();
-    let stage = Stage::open(folder.path(), "");
+    let stage = Stage::open(folder.path(), "[timeouts]\nfirst_byte = \"1s\"\n");
     let kinds = kinds();
+    let wanted: Option<usize> = std::env::var("ENDS").ok().and_then(|number| number.parse().ok());
+    let rounds = wanted.map_or(ROUNDS, |wanted| wanted.div_ceil(kinds.len()));
     stage.say(stage.proxy, &kinds[0].0);
-    let mut sent = 1;
-    for round in 0..ROUNDS {
-        for (bytes, status, _) in &kinds {
-            let mut stream = stage.begin(stage.proxy, bytes);
-            if *status != 500 {
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-            }
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer);
-            let answer = String::from_utf8_lossy(&answer);
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "round {round}: {bytes}\n{answer}");
-            sent += 1;
+    let client = |first: usize| {
+        let mut sent = 0;
+        for round in (first..rounds).step_by(CLIENTS) {
+            kinds.iter().for_each(|kind| play(&stage, kind));
+            sent += kinds.len() + if round % SLOW_ONE_IN == 0 { play_slow(&stage) } else { 0 };
         }
-    }
+        sent
+    };
+    let sent = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS).map(|first| scope.spawn(move || client(first))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+    });
     let shared = std::sync::Arc::clone(stage.server.shared());
-    let lines = stage.lines(sent);
-    assert_eq!(shared.common.counters.panics.load(Ordering::Relaxed), 4 * ROUNDS as u64);
+    let lines = stage.lines(sent + 1);
+    assert_eq!(shared.common.counters.panics.load(Ordering::Relaxed), 4 * rounds as u64);
     let is_of = |line: &str, (bytes, status, outcome): &(String, u16, &str)| {
         let method = bytes.split(' ').next().unwrap_or_default();
         let said = line.contains(&format!(" {status} {outcome}"));
         said && (line.starts_with(method) || line.starts_with('-'))
     };
     // The first one that is not stored is a miss like others.
-    let found = |kind: &&(String, u16, &str)| lines.iter().filter(|line| is_of(line, kind)).count() < ROUNDS - 1;
+    let found = |kind: &&(String, u16, &str)| lines.iter().filter(|line| is_of(line, kind)).count() < rounds - 1;
     let missing: Vec<_> = kinds.iter().filter(found).collect();
     let mut seen = lines.clone();
     seen.sort();
