@@ -1,4 +1,4 @@
-//! The memory that entries may hold, and what they hold of it now.
+//! The memory budget of entries, and the bytes that they hold of it now.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

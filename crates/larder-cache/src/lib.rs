@@ -9,7 +9,7 @@
 //! Modules stand on floors, and each uses only those below it (`xtask/tidy.toml`): budget, evict,
 //! extents, key, policy, search, tags, zeros; then head, index, store; then entry; then cache.
 
-// `println!` and its kin panic where nobody reads them.
+// `println!` and its like panic when their stream is closed.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod budget;

@@ -52,11 +52,11 @@ impl Fate {
     }
 }
 
-/// The fates of the keys that went last, in constant memory: a table of fingerprints. A lost or a mistaken mark costs a
-/// wrong word in an explanation, never a wrong answer.
+/// The fates of the keys that left the cache last, in constant memory: a table of fingerprints. A lost or a mistaken
+/// mark costs a wrong word in an explanation, never a wrong answer.
 pub(super) struct Fates {
     slots: Box<[AtomicU64]>,
-    /// The last moment that a request told; whoever evicts has no clock.
+    /// The time of the last request: eviction has no clock.
     now: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! Brings one hole of a stored response.
+//! Fills one hole of a stored response.
 
 use super::Cache;
 use super::spool::Spool;

@@ -1,4 +1,4 @@
-//! The quick look: a stored response that answers at once, without a reader, a fetch or a wait.
+//! The quick lookup: finds a stored response that answers at once, without a reader, a fetch or a wait.
 
 use super::object::ObjectState;
 use super::{Cache, choose};

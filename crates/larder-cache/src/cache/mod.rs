@@ -1,4 +1,4 @@
-//! The cache as a whole: what may this request have, and where does an answer go.
+//! The cache as a whole: it answers which stored response a request may have, and stores the answers of origins.
 //!
 //! [`Cache::find`] is the only question the server asks. It answers with a reader in every case but
 //! one, and with a writer when it is this request's turn to ask the origin. An object is one key with
@@ -87,11 +87,11 @@ impl Default for Settings {
 
 /// The answer to a lookup.
 pub enum Found {
-    /// A stored response that needs nobody's leave.
+    /// A stored response that may be sent without asking the origin.
     Fresh(Hit),
-    /// A stale one that the client said it takes.
+    /// A stale one that the client accepts (`max-stale`).
     Stale(Hit, StaleWhy),
-    /// A stale one to answer with at once; who gets the writer validates behind it.
+    /// A stale one that is sent at once; the request that gets the writer validates it in the background.
     Revalidate(Hit, Option<Writer>),
     /// A stored one that must be validated first, by this request.
     Validate(Hit, ValidateWhy, Reader, Writer),
@@ -103,7 +103,7 @@ pub enum Found {
     Pass(Reader, Writer),
     /// Nothing usable is stored and the client wants nothing else (`only-if-cached`).
     Unsatisfiable,
-    /// Something under this key may lie on disk: see there, and ask again.
+    /// A response under this key may lie on disk: load it, and ask again.
     OnDisk(Load),
 }
 
@@ -162,9 +162,9 @@ pub struct Cache {
     disk: Option<Arc<Store>>,
     /// Entries of which something is on its way to the disk: what they hold for that alone goes when it is there.
     on_the_way: Mutex<Vec<Weak<Entry>>>,
-    /// How often something was made void, by the hash of its key.
+    /// Counts of invalidations, by the hash of the key.
     voided: Box<[AtomicU64]>,
-    /// Without a disk, whose own rules count otherwise.
+    /// The purge rules of a cache without a disk; with one, the rules of the disk count.
     rules: Rules,
     ruling: Mutex<()>,
 }
@@ -594,7 +594,7 @@ impl Cache {
                 all.variants.retain(|variant| !Arc::ptr_eq(variant, entry));
                 all.variants.len() < before
             });
-            // It may lie on disk still: whoever wants it looks there again.
+            // It may lie on disk still, so the next lookup asks the disk again.
             state.loaded &= !was_stored;
             (was_stored, state.is_empty())
         };
@@ -606,7 +606,7 @@ impl Cache {
         }
     }
 
-    /// Evicts until the budget holds. False when nothing is left that may go: all the rest is being
+    /// Evicts until the budget holds. False when no entry is left that may be evicted: all the rest is being
     /// fetched, or being read by clients. To be called after bytes were read that may have come from disk.
     pub fn make_room(&self) -> bool {
         let mut busy = 0;

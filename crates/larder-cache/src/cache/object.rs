@@ -16,7 +16,7 @@ pub(super) struct ObjectState {
     lists: Option<Box<Lists>>,
     /// All that lies on disk under this key is among the variants.
     pub(super) loaded: bool,
-    /// Taken out of the index: whoever still holds it must look again.
+    /// Taken out of the index: a caller that still holds it must look the key up again.
     pub(super) dead: bool,
 }
 
@@ -53,7 +53,7 @@ impl ObjectState {
         self.lists.as_ref().map_or(&[], |lists| &lists.pending)
     }
 
-    /// Nothing is here and nothing comes.
+    /// There is no variant and no fetch.
     pub(super) fn is_empty(&self) -> bool {
         self.variants().is_empty() && self.pending().is_empty()
     }

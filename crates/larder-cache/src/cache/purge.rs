@@ -1,4 +1,4 @@
-//! Invalidation on demand: by key, by prefix, by tag, everything.
+//! Purges: by key, by prefix, by tag, or of everything.
 //!
 //! A key is looked up and forgotten. The other scopes are rules ([`crate::store::rules`]): nothing is enumerated, and
 //! each entry is judged when somebody asks for it. With a disk both are on disk before they are acknowledged.

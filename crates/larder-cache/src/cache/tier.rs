@@ -1,4 +1,4 @@
-//! The disk under the memory: what lies there is taken up on demand, and what leaves memory stays there.
+//! The disk tier: responses on disk are loaded into memory on demand, and stay on disk when memory evicts them.
 
 use super::{Cache, Disk, Fate, Lookup, vary_of};
 use crate::entry::{DiskLocation, Entry, PinnedEntry};
@@ -20,7 +20,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Waits for what lies there and takes it into memory.
+    /// Waits for the responses that were read, and puts them into memory.
     pub async fn finish(self) {
         let heads = self.heads.await;
         if heads.is_empty() {
@@ -104,7 +104,7 @@ impl Cache {
         }
     }
 
-    /// Something was to lie on disk and was not handed out: where a rule covers the key, that is why.
+    /// Notes a purge as the fate of a key whose response on disk was not handed out, where a rule covers the key.
     fn note_purged(&self, key: &Key) {
         if self.verdict(key.text(), &[], 0) == Verdict::Gone {
             self.fates.set(self.index.hash_of(key.text()), Fate::Purged);
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// It was there twice, and charged once.
+    /// The text of the key was in memory twice, and charged once.
     #[test]
     fn what_comes_from_disk_has_one_text_of_its_key() {
         let folder = tempfile::tempdir().unwrap();

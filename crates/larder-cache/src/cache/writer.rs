@@ -1,4 +1,4 @@
-//! The fetch of an entry, as the cache sees it: what it brings goes into the entry, its key, the eviction order and the disk.
+//! The write side of an entry: a fetch puts its response into the entry, the index, the eviction order and the disk.
 
 use super::Cache;
 use super::fill::Fill;
@@ -26,7 +26,7 @@ pub struct Writer {
     unattended: bool,
     /// Whether the disk takes it, once that was asked.
     admitted: Option<bool>,
-    /// Boxed: what passes through has none, and a writer is moved often.
+    /// Boxed: a response that is not stored has none, and a writer is moved often.
     spool: Option<Box<Spool>>,
     done: bool,
 }

@@ -6,8 +6,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A hold on an entry that keeps eviction away from it: while a client reads a response, or a fetch fills or validates it,
-/// evicting it would give no memory back, and what it brings would be stored nowhere.
+/// A pin on an entry, which is not evicted for as long as the pin lives: while a client reads a response, or a fetch
+/// fills or validates it, evicting it would give no memory back, and what it brings would be stored nowhere.
 pub struct PinnedEntry(Arc<Entry>);
 
 impl PinnedEntry {

@@ -1,4 +1,4 @@
-//! Whether anybody wants what a fetch brings, for the task that lets the fetch go on.
+//! Whether a fetch still has readers, for the task that decides whether it goes on.
 
 use super::life::{Audience, Life};
 use super::{Limits, PinnedEntry, State};

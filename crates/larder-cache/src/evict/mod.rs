@@ -1,4 +1,4 @@
-//! Makes room: which object goes when the budget is full.
+//! Eviction policies: which object is evicted when the budget is full.
 //!
 //! A policy orders items and adds up their bytes; it holds no budget and starts nothing. Its owner calls
 //! [`Evict::evict`] until [`Evict::bytes`] (and whatever else the budget counts) fits, so a budget can

@@ -1,5 +1,5 @@
-//! Where policies keep their items: queues as doubly linked lists in one table, so that taking out any
-//! item costs the same as taking the oldest, and nothing that was taken out lingers.
+//! The queues of policies: doubly linked lists in one table, so that removing any item costs the same as
+//! removing the oldest, and its memory is used again at once.
 //!
 //! A node costs 32 bytes and is used again. Links are numbers of nodes, not pointers.
 

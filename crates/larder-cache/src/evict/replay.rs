@@ -1,5 +1,5 @@
-//! Plays a trace through a policy, as a cache of a given size would: what golden hit counts and
-//! comparisons of policies rest on.
+//! Plays a trace through a policy, as a cache of a given size would; golden hit counts and
+//! comparisons of policies are made with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether an answer is a file: something that is published once for all, and not what a program or a person is told.
+//! Whether an answer is a file: something that is published for everybody, and not an answer to one program or person.
 //!
 //! Looked at where an origin says nothing and `larder run` keeps the answer all the same. A response counts that is known to be a file by its
 //! media type, or by its name where the type says nothing; so does an index of packages whose protocol is known by

@@ -110,7 +110,7 @@ impl StaleWhy {
 /// Why the origin must be asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValidateWhy {
-    /// It is stale, and nobody permits that.
+    /// It is stale, and neither request, response nor settings permit that.
     Stale,
     /// The response said `no-cache`.
     NoCache,
