@@ -33,7 +33,7 @@ pub enum AnswerSource {
         /// Reads the body.
         reader: Reader,
         /// The head.
-        kept: Arc<StoredHead>,
+        stored: Arc<StoredHead>,
         /// How the answer came about, for the record and `Cache-Status`.
         outcome: Outcome,
         /// The origin has answered this very request, conditions and ranges included.
@@ -72,13 +72,13 @@ pub async fn deliver<S: ClientStream>(
 ) -> Ended {
     match answer {
         AnswerSource::Page(page) => deliver_page(stream, request, &page, record),
-        AnswerSource::Entry { reader, kept, outcome, verbatim, refill } => {
+        AnswerSource::Entry { reader, stored, outcome, verbatim, refill } => {
             let name = name(stream.env(), record);
-            let delivery = Delivery { request, kept: &kept, outcome, verbatim, now: record.stamp(), name };
-            record.status = kept.head.status;
+            let delivery = Delivery { request, stored: &stored, outcome, verbatim, now: record.stamp(), name };
+            record.status = stored.head.status;
             record.outcome = outcome;
-            record.not_stored = kept.not_stored().map(|why| why.as_str());
-            record.typed(&kept.head);
+            record.not_stored = stored.not_stored().map(|why| why.as_str());
+            record.typed(&stored.head);
             let mut source = Source { reader, refill };
             let ended = deliver_entry(stream, delivery, &mut source, upload, record).await;
             if record.complete {
@@ -91,14 +91,14 @@ pub async fn deliver<S: ClientStream>(
 
 /// Hands over a whole stored response, without a wait.
 pub fn deliver_whole<S: ClientStream>(stream: &mut S, request: &RequestHead, whole: &Whole<'_>, record: &mut Record) {
-    let &Whole { stored: kept, length, .. } = whole;
-    record.status = kept.head.status;
+    let &Whole { stored, length, .. } = whole;
+    record.status = stored.head.status;
     record.outcome = Outcome::Hit;
     record.bytes = length;
     record.complete = true;
-    record.typed(&kept.head);
+    record.typed(&stored.head);
     let (outcome, now, name) = (Outcome::Hit, record.stamp(), name(stream.env(), record));
-    let delivery = Delivery { request, kept, outcome, verbatim: false, now, name };
+    let delivery = Delivery { request, stored, outcome, verbatim: false, now, name };
     begin(stream, &delivery, body(&delivery, Some(length)));
     whole.each(|bytes, part| stream.send_part(bytes, part));
     if whole.tier() == Tier::Disk {
@@ -114,7 +114,7 @@ pub fn is_plain(fields: &Fields) -> bool {
 /// All that is known of an answer before its first byte goes out.
 struct Delivery<'a> {
     request: &'a RequestHead,
-    kept: &'a StoredHead,
+    stored: &'a StoredHead,
     outcome: Outcome,
     verbatim: bool,
     now: Stamp,
@@ -148,7 +148,7 @@ impl Source {
 }
 
 /// The part of a stored response that answers a request.
-enum Share {
+enum Selected {
     Whole,
     Ranges(Vec<Range<u64>>),
     NotModified,
@@ -156,32 +156,34 @@ enum Share {
     Unsatisfiable(u64),
 }
 
-fn share(request: &RequestHead, kept: &StoredHead, length: Option<u64>) -> Share {
-    if kept.head.status != 200 {
-        return Share::Whole;
+fn select(request: &RequestHead, stored: &StoredHead, length: Option<u64>) -> Selected {
+    if stored.head.status != 200 {
+        return Selected::Whole;
     }
     if has_conditions(&request.fields) {
-        match policy::precondition(request, &kept.head) {
+        match policy::precondition(request, &stored.head) {
             Precondition::Proceed => {}
-            Precondition::NotModified => return Share::NotModified,
-            Precondition::Failed => return Share::PreconditionFailed,
+            Precondition::NotModified => return Selected::NotModified,
+            Precondition::Failed => return Selected::PreconditionFailed,
         }
     }
-    let (Some(length), Method::Get) = (length, &request.method) else { return Share::Whole };
-    match wanted_ranges(request, kept).map(|specs| range::resolve(&specs, length)) {
-        None => Share::Whole,
-        Some(Some(ranges)) => Share::Ranges(ranges),
-        Some(None) => Share::Unsatisfiable(length),
+    let (Some(length), Method::Get) = (length, &request.method) else { return Selected::Whole };
+    match wanted_ranges(request, stored).map(|specs| range::resolve(&specs, length)) {
+        None => Selected::Whole,
+        Some(Some(ranges)) => Selected::Ranges(ranges),
+        Some(None) => Selected::Unsatisfiable(length),
     }
 }
 
 /// The bytes of a stored response that the answer to this request needs.
-pub fn needed(request: &RequestHead, kept: &StoredHead, length: Option<u64>) -> Vec<Range<u64>> {
+pub fn needed(request: &RequestHead, stored: &StoredHead, length: Option<u64>) -> Vec<Range<u64>> {
     let all = 0..length.unwrap_or(u64::MAX);
-    match share(request, kept, length) {
-        Share::Whole if request.method == Method::Get => Vec::from([all]),
-        Share::Ranges(ranges) => ranges,
-        Share::Whole | Share::NotModified | Share::PreconditionFailed | Share::Unsatisfiable(_) => Vec::new(),
+    match select(request, stored, length) {
+        Selected::Whole if request.method == Method::Get => Vec::from([all]),
+        Selected::Ranges(ranges) => ranges,
+        Selected::Whole | Selected::NotModified | Selected::PreconditionFailed | Selected::Unsatisfiable(_) => {
+            Vec::new()
+        }
     }
 }
 
@@ -192,17 +194,18 @@ async fn deliver_entry<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> Ended {
-    let Delivery { request, kept, .. } = delivery;
+    let Delivery { request, stored, .. } = delivery;
     let length = source.reader.length();
-    match if delivery.verbatim { Share::Whole } else { share(request, kept, length) } {
-        Share::Whole => {}
-        Share::NotModified => return not_modified(stream, &delivery, record),
-        Share::PreconditionFailed => {
-            let page = Page::new(412, "precondition", "What is stored does not meet the condition.", "Ask without it.");
+    match if delivery.verbatim { Selected::Whole } else { select(request, stored, length) } {
+        Selected::Whole => {}
+        Selected::NotModified => return not_modified(stream, &delivery, record),
+        Selected::PreconditionFailed => {
+            let page =
+                Page::new(412, "precondition", "The stored response does not meet the condition.", "Ask without it.");
             return deliver_page(stream, request, &page, record);
         }
-        Share::Unsatisfiable(length) => return unsatisfiable(stream, &delivery, length, record),
-        Share::Ranges(mut ranges) => {
+        Selected::Unsatisfiable(length) => return unsatisfiable(stream, &delivery, length, record),
+        Selected::Ranges(mut ranges) => {
             // A body that is not kept whole passes through a window and can't be read backwards.
             if !source.reader.entry().is_whole() {
                 ranges.sort_by_key(|range| range.start);
@@ -294,49 +297,52 @@ fn has_conditions(fields: &Fields) -> bool {
     ["If-None-Match", "If-Modified-Since", "If-Match", "If-Unmodified-Since"].iter().any(|name| fields.contains(name))
 }
 
-fn wanted_ranges(request: &RequestHead, kept: &StoredHead) -> Option<Vec<range::RangeSpec>> {
+fn wanted_ranges(request: &RequestHead, stored: &StoredHead) -> Option<Vec<range::RangeSpec>> {
     let specs = range::parse_range(request.fields.get("Range")?)?;
-    policy::range_applies(request, &kept.head).then_some(specs)
+    policy::range_applies(request, &stored.head).then_some(specs)
 }
 
 /// The body that follows the head of a whole response.
 fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
-    let status = delivery.kept.head.status;
+    let status = delivery.stored.head.status;
     if status == 204 || status == 304 || status < 200 {
         return AnswerBody::None(None);
     }
     if delivery.request.method == Method::Head {
         // A stored response states the length of its body. A HEAD that was passed on keeps the `Content-Length` of the origin.
-        return AnswerBody::None(length.filter(|_| delivery.kept.terms.is_some()));
+        return AnswerBody::None(length.filter(|_| delivery.stored.terms.is_some()));
     }
     length.map_or(AnswerBody::Unknown, AnswerBody::Known)
 }
 
 /// Begins an answer with the fields of the response's head.
 fn begin<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, body: AnswerBody) {
-    let kept = delivery.kept;
-    let fields = AnswerFields::Response(delivery.first().unwrap_or(&kept.head));
-    let status = kept.head.status;
+    let stored = delivery.stored;
+    let fields = AnswerFields::Response(delivery.first().unwrap_or(&stored.head));
+    let status = stored.head.status;
     stream.begin_answer(&AnswerHead { status, fields, body, dynamic: delivery.dynamic(), is_last: false });
 }
 
 impl<'a> Delivery<'a> {
     /// The head for the request that caused the fetch, where that one gets other fields than those that are stored.
     fn first(&self) -> Option<&'a larder_wire::ResponseHead> {
-        self.kept.head_for_asker().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
+        self.stored.head_for_asker().filter(|_| matches!(self.outcome, Outcome::Miss(_)))
     }
 
     fn dynamic(&self) -> Dynamic<'a> {
-        let age = self.kept.terms.as_ref().and_then(|terms| {
+        let age = self.stored.terms.as_ref().and_then(|terms| {
             let age = terms.age(self.now);
             // A part of an answer whose hole is filled comes from the store.
             let is_stated = age > 0 || self.outcome.is_from_store() || self.outcome == Outcome::Miss(Cause::Partial);
             is_stated.then_some(age)
         });
-        let terms = self.kept.terms.as_ref().filter(|_| self.outcome.is_from_store());
-        let status =
-            CacheStatus { outcome: self.outcome, kept: self.kept, ttl: terms.map(|terms| terms.remaining(self.now)) };
-        Dynamic::Response { age, received: self.kept.head.version, status, name: self.name }
+        let terms = self.stored.terms.as_ref().filter(|_| self.outcome.is_from_store());
+        let status = CacheStatus {
+            outcome: self.outcome,
+            stored: self.stored,
+            ttl: terms.map(|terms| terms.remaining(self.now)),
+        };
+        Dynamic::Response { age, received: self.stored.head.version, status, name: self.name }
     }
 }
 
@@ -487,7 +493,7 @@ async fn deliver_parts<S: ClientStream>(
     record: &mut Record,
 ) -> Result<(), Broke> {
     let boundary = stream.env().common.boundary();
-    let content_type = delivery.kept.head.fields.get("Content-Type");
+    let content_type = delivery.stored.head.fields.get("Content-Type");
     let part_head = |range: &Range<u64>| {
         let mut head = format!("\r\n--{boundary}\r\n").into_bytes();
         if let Some(content_type) = content_type {
@@ -514,7 +520,7 @@ async fn deliver_parts<S: ClientStream>(
 
 /// Begins a 206: the fields of the whole response, and one that describes the part.
 fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
-    let mut fields = delivery.first().map_or(&delivery.kept.head.fields, |first| &first.fields).clone();
+    let mut fields = delivery.first().map_or(&delivery.stored.head.fields, |first| &first.fields).clone();
     fields.set(says.0, says.1);
     stream.begin_answer(&AnswerHead {
         status: 206,
@@ -539,7 +545,7 @@ fn unsatisfiable<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, lengt
 /// Answers with a 304, which has only those fields of the 200 that guide caches (RFC 9110 section 15.4.5).
 fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record: &mut Record) -> Ended {
     // Only a response that is passed on has an `Age` here; that of a stored one comes from `Delivery::dynamic`.
-    const KEPT: [&str; 10] = [
+    const FIELDS_OF_304: [&str; 10] = [
         "Age",
         "Cache-Control",
         "CDN-Cache-Control",
@@ -553,8 +559,8 @@ fn not_modified<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, record
     ];
     record.status = 304;
     record.complete = true;
-    let mut fields = delivery.kept.head.fields.clone();
-    fields.retain(|name, _| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
+    let mut fields = delivery.stored.head.fields.clone();
+    fields.retain(|name, _| FIELDS_OF_304.iter().any(|kept| kept.eq_ignore_ascii_case(name)));
     stream.begin_answer(&AnswerHead {
         status: 304,
         fields: AnswerFields::Own(&fields),

@@ -183,8 +183,8 @@ async fn stay<S: ClientStream>(
     fetch::invalidate_changed(&common, &request.method, &ask, &head);
     fetch::adopt(writer, head, connection, &request.method);
     let answer = match reader.arrival().await {
-        Arrival::Head(kept) => {
-            AnswerSource::Entry { reader, kept, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
+        Arrival::Head(stored) => {
+            AnswerSource::Entry { reader, stored, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }
         }
         Arrival::Failed(failure) => AnswerSource::Page(deliver::failed(&failure, record)),
         Arrival::Use(..) | Arrival::Alone => {

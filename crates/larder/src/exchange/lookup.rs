@@ -218,10 +218,12 @@ impl<S: ClientStream> Lookup<'_, S> {
         let instead = match self.arrival(fetch::attach(fetch), &interim, &mut reader, patience).await {
             Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
             Ok(Arrived::Silent(hit)) => Some(hit),
-            Ok(Arrived::News(Arrival::Head(kept))) if on_error && fetch::is_trouble(kept.head.status) => self.instead(),
-            Ok(Arrived::News(Arrival::Head(kept))) => {
+            Ok(Arrived::News(Arrival::Head(stored))) if on_error && fetch::is_trouble(stored.head.status) => {
+                self.instead()
+            }
+            Ok(Arrived::News(Arrival::Head(stored))) => {
                 let outcome = Outcome::Miss(cause);
-                return Some(AnswerSource::Entry { reader, kept, outcome, verbatim: true, refill: None });
+                return Some(AnswerSource::Entry { reader, stored, outcome, verbatim: true, refill: None });
             }
             Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead() {
                 None => return Some(failed(&failure, self.record)),
@@ -291,10 +293,10 @@ impl<S: ClientStream> Lookup<'_, S> {
             Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
         };
         match (arrival, mending) {
-            (Arrival::Head(kept), _) => Some(self.entry(reader, kept, Outcome::Miss(cause))),
+            (Arrival::Head(stored), _) => Some(self.entry(reader, stored, Outcome::Miss(cause))),
             (Arrival::Use(entry, ReuseReason::Unchanged, own), Some(hit)) => {
-                let kept = own.or_else(|| entry.stored_head())?;
-                Some(self.entry(hit.reader, kept, Outcome::Miss(cause)))
+                let stored = own.or_else(|| entry.stored_head())?;
+                Some(self.entry(hit.reader, stored, Outcome::Miss(cause)))
             }
             (Arrival::Use(entry, said, own), _) => {
                 let outcome = if said == ReuseReason::Unchanged { Outcome::Validated } else { Outcome::HitError };
@@ -363,11 +365,11 @@ impl<S: ClientStream> Lookup<'_, S> {
             }
         };
         match arrival {
-            Arrival::Head(kept) => {
+            Arrival::Head(stored) => {
                 // `no-cache`: each request has its own validation (RFC 9111 section 5.2.2.4).
-                let fits = kept.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.answers(self.request));
+                let fits = stored.terms.as_ref().is_some_and(|terms| !terms.no_cache && terms.answers(self.request));
                 let length = reader.length();
-                let hit = Hit { filling: true, reader, stored: kept, length };
+                let hit = Hit { filling: true, reader, stored, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
             Arrival::Use(entry, said, _) => {
@@ -387,11 +389,11 @@ impl<S: ClientStream> Lookup<'_, S> {
         }
     }
 
-    fn entry(&self, reader: Reader, kept: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
+    fn entry(&self, reader: Reader, stored: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
         // More of a response can be fetched only if it is stored, and never for a request with `only-if-cached`.
-        let may_refill = reader.began_incomplete() && kept.terms.is_some() && !self.asked.only_if_cached();
+        let may_refill = reader.began_incomplete() && stored.terms.is_some() && !self.asked.only_if_cached();
         let refill = may_refill.then(|| Box::new(self.refill()));
-        AnswerSource::Entry { reader, kept, outcome, verbatim: false, refill }
+        AnswerSource::Entry { reader, stored, outcome, verbatim: false, refill }
     }
 
     fn refill(&self) -> Refill {
@@ -528,10 +530,10 @@ impl Relay<'_> {
                         return AnswerSource::Page(deliver::client_gone());
                     }
                 }
-                FetchEvent::Arrival(Arrival::Head(kept)) => {
+                FetchEvent::Arrival(Arrival::Head(stored)) => {
                     return AnswerSource::Entry {
                         reader,
-                        kept,
+                        stored,
                         outcome: Outcome::Miss(self.cause),
                         verbatim: true,
                         refill: None,

@@ -166,7 +166,7 @@ pub struct CacheStatus<'a> {
     /// How the answer came about.
     pub outcome: Outcome,
     /// The head of the response.
-    pub kept: &'a StoredHead,
+    pub stored: &'a StoredHead,
     /// Seconds of freshness that are left, where the response came from the store.
     pub ttl: Option<i64>,
 }

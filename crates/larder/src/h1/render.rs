@@ -110,7 +110,7 @@ fn reason<'a>(answer: &'a AnswerHead<'_>) -> &'a str {
 
 /// The rest of `Cache-Status` (RFC 9211): what this cache did, in the words of the record.
 fn cache_status(out: &mut Vec<u8>, status: &CacheStatus<'_>) {
-    let CacheStatus { outcome, kept, ttl } = status;
+    let CacheStatus { outcome, stored, ttl } = status;
     match outcome {
         Outcome::Hit | Outcome::HitStale | Outcome::HitRevalidating => out.extend_from_slice(b"; hit"),
         Outcome::HitError => out.extend_from_slice(b"; hit; detail=stale-if-error"),
@@ -120,12 +120,12 @@ fn cache_status(out: &mut Vec<u8>, status: &CacheStatus<'_>) {
             out.extend_from_slice(b"; fwd=");
             out.extend_from_slice(cause.forward_reason().as_bytes());
             out.extend_from_slice(b"; fwd-status=");
-            encode::decimal(out, kept.head.status.into());
-            if kept.terms.is_some() {
+            encode::decimal(out, stored.head.status.into());
+            if stored.terms.is_some() {
                 out.extend_from_slice(b"; stored");
             }
             // The detail says what `fwd` does not: why the response was not stored, or else the cause.
-            let detail = kept.not_stored().map(|why| why.as_str()).unwrap_or(cause.as_str());
+            let detail = stored.not_stored().map(|why| why.as_str()).unwrap_or(cause.as_str());
             if detail != cause.forward_reason() {
                 out.extend_from_slice(b"; detail=");
                 out.extend_from_slice(detail.as_bytes());

@@ -1,4 +1,4 @@
-//! The rules themselves, in the order in which they are asked.
+//! The rules, in the order in which they are applied.
 
 use super::facts::Facts;
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
@@ -28,14 +28,14 @@ pub enum Verdict {
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
-struct Way {
+struct AllowedRoute {
     route: Route,
     rule: Rule,
 }
 
 /// The verdict of the rules about URLs.
-enum Ruled {
-    Through(Way),
+enum UrlVerdict {
+    Allowed(AllowedRoute),
     Refused(Page),
 }
 
@@ -66,46 +66,46 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             "Check the URL and the Host field.",
         ));
     }
-    let ruled = match facts.inside() {
+    let verdict = match facts.inside() {
         Some((host, port)) => judge_inside(facts, host, *port),
         None => judge_url(facts),
     };
-    match ruled {
-        Ruled::Through(way) => judge_way(facts, way),
-        Ruled::Refused(page) if facts.forwards() && [NO_SITE, reach::REFUSED].contains(&page.word) => {
+    match verdict {
+        UrlVerdict::Allowed(allowed) => judge_allowed(facts, allowed),
+        UrlVerdict::Refused(page) if facts.forwards() && [NO_SITE, reach::REFUSED].contains(&page.word) => {
             judge_manager(facts).unwrap_or(Verdict::Answer(page))
         }
-        Ruled::Refused(page) => Verdict::Answer(page),
+        UrlVerdict::Refused(page) => Verdict::Answer(page),
     }
 }
 
-fn judge_way(facts: &mut Facts<'_>, way: Way) -> Verdict {
+fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
     let may_purge = match facts.method().as_str() {
         "PURGE" => facts.config().access.may_purge(facts.client()),
         _ => None,
     };
     let verdict = match may_purge {
-        // A purge names a stored response, whichever listener stored it, so `check_way` does not apply.
+        // A purge names a stored response, whichever listener stored it, so `check_route` does not apply.
         Some(true) => Ok(Verdict::Purge as fn(Ask) -> Verdict),
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
-        None => check_way(facts, &way).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
+        None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
     };
     match (verdict, facts.take_url()) {
-        (Ok(verdict), Some(url)) => verdict(Ask { url, route: way.route, rule: way.rule }),
+        (Ok(verdict), Some(url)) => verdict(Ask { url, route: allowed.route, rule: allowed.rule }),
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }
 }
 
-fn check_way(facts: &Facts<'_>, way: &Way) -> Result<(), Verdict> {
-    if let Some(page) = of_another_scheme(facts, way.rule) {
+fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {
+    if let Some(page) = of_another_scheme(facts, allowed.rule) {
         return Err(Verdict::Answer(page));
     }
     // An origin with a base path could resolve `..` to a path beside that base.
-    if way.route.is_below_path() && facts.path_climbs() {
+    if allowed.route.is_below_path() && facts.path_climbs() {
         return Err(Verdict::Answer(ambiguous()));
     }
-    match way.route {
+    match allowed.route {
         Route::Forward(_) => judge_manager(facts).map_or(Ok(()), Err),
         Route::Site { .. } => Ok(()),
     }
@@ -162,19 +162,22 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
     Verdict::Tunnel(host.clone(), port)
 }
 
-fn judge_url(facts: &Facts<'_>) -> Ruled {
+fn judge_url(facts: &Facts<'_>) -> UrlVerdict {
     if let Some(origin) = facts.listener_origin() {
         let route = Route::Site { origin: Arc::clone(origin), host_header: HostHeader::Client };
-        return Ruled::Through(Way { route, rule: Rule::Listener });
+        return UrlVerdict::Allowed(AllowedRoute { route, rule: Rule::Listener });
     }
-    let Ok(site) = facts.find_site() else { return Ruled::Refused(ambiguous()) };
+    let Ok(site) = facts.find_site() else { return UrlVerdict::Refused(ambiguous()) };
     if let Some((number, site)) = site {
         let route = Route::Site { origin: Arc::clone(&site.origin), host_header: site.host_header };
-        return Ruled::Through(Way { route, rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)) });
+        return UrlVerdict::Allowed(AllowedRoute {
+            route,
+            rule: Rule::Site(u16::try_from(number).unwrap_or(u16::MAX)),
+        });
     }
-    let Some((_, host, port)) = facts.site() else { return Ruled::Refused(ambiguous()) };
+    let Some((_, host, port)) = facts.site() else { return UrlVerdict::Refused(ambiguous()) };
     if !facts.is_absolute() {
-        return Ruled::Refused(Page::new(
+        return UrlVerdict::Refused(Page::new(
             404,
             NO_SITE,
             format!("This is a web cache. It has no site {host}."),
@@ -185,15 +188,15 @@ fn judge_url(facts: &Facts<'_>) -> Ruled {
         ));
     }
     if !facts.forwards() {
-        return Ruled::Refused(forward_off());
+        return UrlVerdict::Refused(forward_off());
     }
     if !facts.config().access.may_proxy(facts.client()) {
-        return Ruled::Refused(denied("client", "This client may not use the proxy."));
+        return UrlVerdict::Refused(denied("client", "This client may not use the proxy."));
     }
     if is_out_of_reach(facts, host, port) {
-        return Ruled::Refused(out_of_reach());
+        return UrlVerdict::Refused(out_of_reach());
     }
-    Ruled::Through(Way { route: Route::Forward(facts.asker()), rule: Rule::Forward })
+    UrlVerdict::Allowed(AllowedRoute { route: Route::Forward(facts.asker()), rule: Rule::Forward })
 }
 
 /// Whether the form of the host (an address, `localhost`) is out of reach for the client. That is refused before the lookup,
@@ -205,9 +208,9 @@ fn is_out_of_reach(facts: &Facts<'_>, host: &Host, port: u16) -> bool {
 
 /// Inside an opened tunnel a request is for the host of the tunnel and for no other: otherwise one host's certificate
 /// would vouch for another's bytes.
-fn judge_inside(facts: &Facts<'_>, host: &Host, port: u16) -> Ruled {
+fn judge_inside(facts: &Facts<'_>, host: &Host, port: u16) -> UrlVerdict {
     if facts.site().is_none_or(|(_, named, named_port)| named != host || named_port != port) {
-        return Ruled::Refused(Page::new(
+        return UrlVerdict::Refused(Page::new(
             421,
             "misdirected",
             format!("This connection was opened for {host}:{port}, the request is for {}.", facts.authority_text()),
@@ -215,9 +218,9 @@ fn judge_inside(facts: &Facts<'_>, host: &Host, port: u16) -> Ruled {
         ));
     }
     if is_out_of_reach(facts, host, port) {
-        return Ruled::Refused(out_of_reach());
+        return UrlVerdict::Refused(out_of_reach());
     }
-    Ruled::Through(Way { route: Route::Forward(facts.asker()), rule: Rule::Tunnel })
+    UrlVerdict::Allowed(AllowedRoute { route: Route::Forward(facts.asker()), rule: Rule::Tunnel })
 }
 
 fn loops(facts: &Facts<'_>) -> bool {

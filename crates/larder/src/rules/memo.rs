@@ -39,8 +39,8 @@ pub struct JudgeMemo {
 }
 
 impl JudgeMemo {
-    /// The memo of a plain GET that was let through as `ask`, by the facts that were read; `None` where a request with another
-    /// path could be judged otherwise.
+    /// The memo of a plain GET that was allowed as `ask`, by the facts that were read; `None` where a request with
+    /// another path could be judged otherwise.
     pub fn of(peer: &PeerFacts, request: &RequestHead, read: FactsRead, ask: &Ask, asked: Asked) -> Option<JudgeMemo> {
         if request.method != Method::Get || read.has(Fact::Path) {
             return None;
@@ -60,7 +60,7 @@ impl JudgeMemo {
             listener: Arc::clone(&peer.listener),
             scheme: peer.scheme,
             inside: peer.inside.clone(),
-            // Those that were judged by: a reload may have come since then.
+            // The edition that the request was judged by: a reload may have come since then.
             edition: read.editions.settings,
             absolute: match &request.target {
                 Target::Absolute(url) => Some((url.scheme, url.host.clone(), url.port)),
@@ -106,7 +106,7 @@ impl JudgeMemo {
         holds.then_some(path)
     }
 
-    /// Whether everything that was read of the path is the same of this one.
+    /// Whether all facts that were read of the earlier path are the same for this path.
     fn covers_path(&self, path: &str) -> bool {
         path.starts_with('/')
             && !(self.not_manager && path.starts_with(manager::PREFIX))
