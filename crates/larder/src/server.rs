@@ -1,4 +1,4 @@
-//! A server: puts the floors together and starts its threads. Two servers can live in one process.
+//! A server: creates its parts and starts its threads. Two servers can live in one process.
 
 use crate::bind;
 use crate::cache_settings::{cache_settings, run_policy, site_policy};

@@ -16,10 +16,10 @@ const DISK_BYTES_MIN: u64 = 16_000_000;
 const DISK_SHARE: u64 = 2;
 /// By default at most this part of the file system stays free.
 const FREE_SHARE: u64 = 4;
-/// Below this many connections a lowered default is worth a word.
+/// A default that was lowered below this many connections is reported.
 const FEW_CONNECTIONS: usize = 1_000;
 
-/// Puts computed values in the place of those that nobody gave. Returns what a person should know before a start.
+/// Puts computed values in the place of those that are not configured. Returns notes for people.
 pub fn settle(loaded: &mut Loaded) -> Vec<String> {
     let mut notes = Vec::new();
     let Loaded { config, sources, .. } = loaded;
@@ -77,7 +77,7 @@ pub fn settle(loaded: &mut Loaded) -> Vec<String> {
     notes
 }
 
-/// The budget of a disk store to which nobody gave a size, and why it is so large; 0: there is none.
+/// The budget of a disk store without a configured size, and the reason for it; 0: there is no disk store.
 fn disk_budget(room: &Result<Room, String>) -> (u64, String) {
     let room = match room {
         Ok(room) => room,
@@ -93,7 +93,7 @@ fn disk_budget(room: &Result<Room, String>) -> (u64, String) {
     }
 }
 
-/// A word of warning where a budget that was given can't be filled.
+/// A warning where a configured budget can't be filled.
 fn no_growth(config: &Config, room: &Room) -> Option<String> {
     let budget = config.disk_bytes.filter(|&bytes| bytes > 0)?;
     let can_hold = room.usable_bytes.saturating_sub(config.disk.free_bytes_min);
@@ -116,7 +116,7 @@ struct Room {
 }
 
 impl Room {
-    /// That of the folder with the least; `Err` says why there is none.
+    /// The room of the folder with the least; `Err` says why there is none.
     fn of(config: &Config) -> Result<Room, String> {
         let folders = config.disk_folders();
         if folders.is_empty() {

@@ -1,5 +1,5 @@
-//! A client's TCP socket that joins the runtime's poll only when it has to wait. A client whose one request is here by
-//! the time its connection is accepted is read from, answered and closed without ever being registered.
+//! A client's TCP socket that joins the runtime's poll only when it has to wait. A connection with a single request
+//! that is here when it is accepted is read, answered and closed without ever being registered.
 
 #[cfg(test)]
 use crate::in_memory::{MemoryStream, Readiness};
@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A listening socket. The runtime's own listener would register each socket that it accepts; one of its streams tells
-/// of readiness alone, which is all that is asked of it here.
+/// A listening socket. The runtime's own listener would register each socket that it accepts; a stream of the runtime
+/// reports readiness alone, which is enough here.
 pub struct Acceptor(TcpStream);
 
-/// After so many connections in a row others get a turn.
+/// After so many accepted connections other tasks get a turn.
 const ROW_CONNECTIONS: usize = 64;
 
 impl Acceptor {
@@ -28,7 +28,7 @@ impl Acceptor {
         TcpStream::from_std(OwnedFd::from(listener).into()).map(Acceptor)
     }
 
-    /// Waits until clients come and lets in those that are there. A client that has left again before it was let in is
+    /// Waits for connections and accepts all that are there. A client that left before its connection was accepted is
     /// no error. Cancel-safe.
     pub async fn accept(&self, mut welcome: impl FnMut(Socket, SocketAddr)) -> io::Result<()> {
         self.0.readable().await?;
@@ -67,15 +67,15 @@ pub enum OtherSide {
     Closed,
 }
 
-/// Calls without the poll in one visit to a task: one read and the writes of a usual answer. The poll also sees to it that others get a turn,
-/// so a client that always has something to read or room to write must not stay outside.
+/// Calls without the poll in one turn of a task: one read and the writes of a usual answer. The poll also sees to it
+/// that other tasks get a turn, so a client that always has something to read or room to write must join it.
 const FREE_CALLS_MAX: u8 = 4;
 
 enum State {
-    /// Was never waited for; does not block. So many calls were made.
+    /// The socket never had to wait; it does not block. So many calls were made.
     Free(std::net::TcpStream, u8),
     Polled(TcpStream),
-    /// Could not join the poll, which closed it.
+    /// The socket could not join the poll, and is closed.
     Lost,
     /// A stream of the simulation.
     #[cfg(test)]
@@ -112,9 +112,9 @@ impl Socket {
         }
     }
 
-    /// Small writes leave at once (`TCP_NODELAY`).
+    /// Has small writes leave without delay (`TCP_NODELAY`).
     pub fn send_at_once(&self) {
-        // Where that fails answers come a little later, which is better than none.
+        // Without the option answers come a little later, which is no reason to close.
         let _ = match &self.0 {
             State::Free(stream, _) => stream.set_nodelay(true),
             State::Polled(stream) => stream.set_nodelay(true),
@@ -127,7 +127,7 @@ impl Socket {
     /// Of what is written to it, at most so many bytes wait in the kernel for their turn on the way to the client
     /// (`TCP_NOTSENT_LOWAT`): without it a client that reads nothing pins as much as the send buffer may grow to, megabytes.
     pub fn limit_unsent(&self, bytes_max: u32) {
-        // Where that fails the send buffer is the limit.
+        // Without the option the send buffer is the limit.
         let _ = match &self.0 {
             State::Free(stream, _) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
             State::Polled(stream) => SockRef::from(stream).set_tcp_notsent_lowat(bytes_max),
@@ -218,9 +218,9 @@ impl Socket {
         }
     }
 
-    /// When it is dropped, its peer sees a reset (`SO_LINGER` of zero) in place of an end.
+    /// Has the peer see a reset (`SO_LINGER` of zero) instead of an orderly end when the socket is dropped.
     pub fn end_by_reset(&self) {
-        // Where that fails the peer sees an end: the connection is gone all the same.
+        // Without the option the peer sees an orderly end: the connection is gone all the same.
         let _ = match &self.0 {
             State::Free(stream, _) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
             State::Polled(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
@@ -249,7 +249,7 @@ impl Socket {
     }
 }
 
-/// Makes a call on a socket that is free for it; nothing when it is the poll's turn.
+/// Makes a call on a socket that has not joined the poll; `None` when it has to join first.
 fn freely<T>(
     state: &mut State,
     calls_max: u8,
@@ -266,8 +266,8 @@ fn freely<T>(
     }
 }
 
-/// Makes a call once the poll says that it can be made. One that moves less than it could was the last for now: the next is
-/// spared its failure. An end that came with it is told all the same.
+/// Makes a call once the poll reports that it can be made. A call that moves fewer bytes than it could was the last for
+/// now, so the next one waits without trying first. An end of the stream that came with it is reported all the same.
 fn when_ready(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -293,7 +293,8 @@ fn when_ready(
     }
 }
 
-// The calls of the C library are points where a thread may be cancelled, which costs four locked instructions a request.
+// The calls of the C library are cancellation points of threads, which costs four locked instructions a request; these
+// are made without it.
 
 fn receive(socket: impl AsFd, buf: &mut ReadBuf<'_>) -> io::Result<usize> {
     let (_, bytes) = recv(socket, buf.initialize_unfilled(), RecvFlags::empty())?;
@@ -305,7 +306,7 @@ fn send_one(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(send(socket, bytes, SendFlags::NOSIGNAL)?)
 }
 
-/// Several slices in one call. `writev` goes by way of the files and costs a thirtieth of an answer of 16 KB more.
+/// Several slices in one call. `writev` passes the layer of files, and costs a thirtieth of an answer of 16 KB more.
 fn send_all(socket: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)?)
 }
@@ -321,7 +322,7 @@ impl AsyncRead for Socket {
             return Poll::Ready(read.map(drop));
         }
         let stream = self.polled()?;
-        // Room that was never written to would have to be filled with zeros first; the runtime knows how not to.
+        // Room that was never written to would have to be filled with zeros first; the runtime's own read avoids that.
         if buf.initialized().len() < buf.capacity() {
             return Pin::new(stream).poll_read(cx, buf);
         }
@@ -384,7 +385,7 @@ mod tests {
     use std::io::{Read, Write};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// A client and the socket that was let in for it.
+    /// A client's stream, and the socket that was accepted for it.
     async fn pair() -> (std::net::TcpStream, Socket) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();

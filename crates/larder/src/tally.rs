@@ -31,7 +31,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Takes over what a worker counted.
+            /// Adds the counts of a worker.
             pub fn add(&self, tally: &Tally) {
                 $(match tally.$name.take() {
                     0 => {}

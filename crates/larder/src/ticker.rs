@@ -2,8 +2,8 @@
 //!
 //! A worker ticks every [`TICK`]. A wait that ends before the next tick never touches a timer; one that
 //! lasts notes when it ends, and the tick wakes those that are over. Limits are therefore exact to
-//! one tick, upwards. Where no wait began for a while the clock rests for several ticks at a time, so that an
-//! idle process lets its core sleep; the next wait that begins stirs it.
+//! one tick, upwards. When no wait began for a while the clock pauses for several ticks at a time, so that an
+//! idle process lets its core sleep; the next wait that begins wakes it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// How often limits are looked at.
+/// How often limits are checked.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// After so many ticks without a new wait the clock rests.
+/// After so many ticks without a new wait the clock pauses.
 const QUIET_TICKS: u64 = 10;
 
 /// The longest rest.
@@ -57,7 +57,7 @@ struct WaitSlot {
 pub enum WaitEnd {
     /// The time is up.
     Late,
-    /// The server is going down and this wait is for nothing in particular.
+    /// The server is going down, and this was an idle wait.
     Draining,
     /// The server does not wait for requests any longer.
     Ending,
@@ -81,8 +81,8 @@ impl Ticker {
         Rc::new(Ticker::default())
     }
 
-    /// Waits for the next tick and says how many have passed: more than one after a rest. Only one task calls this, again
-    /// and again for as long as the worker lives.
+    /// Waits for the next tick and gives the number of ticks that have passed: more than one after a pause. Only one
+    /// task calls this, again and again for as long as the worker lives.
     pub async fn next(&self) -> u64 {
         let before = self.now.get();
         match self.rest_ticks() {
@@ -103,7 +103,7 @@ impl Ticker {
         passed
     }
 
-    /// For how long nothing needs this clock.
+    /// The number of ticks in which no limit has to be checked.
     fn rest_ticks(&self) -> u64 {
         if self.quiet.get() < QUIET_TICKS || self.draining.get() {
             return 1;
@@ -113,7 +113,7 @@ impl Ticker {
         first.map_or(REST_TICKS_MAX, |first| first.saturating_sub(self.now.get()).min(REST_TICKS_MAX))
     }
 
-    /// A wait begins: it counts from now, and the clock goes on.
+    /// Ends a pause of the clock, because a wait begins that counts from now.
     fn stir(&self) {
         self.quiet.set(0);
         if self.rest.get().is_some() {
@@ -122,8 +122,8 @@ impl Ticker {
         }
     }
 
-    /// Ends the rest. Not more ticks pass than it was meant for: when the whole process stood still, its clients did
-    /// not have that time either.
+    /// Ends the pause. At most as many ticks pass as it was to last: when the whole process stood still, its clients
+    /// did not have that time either.
     fn catch_up(&self) {
         let Some(rest) = self.rest.take() else { return };
         let passed = u64::try_from(rest.since.elapsed().as_millis() / TICK.as_millis()).unwrap_or(u64::MAX);
@@ -142,7 +142,7 @@ impl Ticker {
         }
     }
 
-    /// A wait begins whose end is not looked for here; says at which tick.
+    /// The tick at which a wait begins whose limit the caller checks itself.
     pub fn wait_begins(&self) -> u64 {
         self.stir();
         self.now.get()

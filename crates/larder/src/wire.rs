@@ -131,7 +131,7 @@ impl AsyncWrite for Wire {
 }
 
 impl Wire {
-    /// The socket of a client in clear text that never had to wait.
+    /// The socket of a client in clear text that has not joined the runtime's poll.
     pub fn free(&mut self) -> Option<&mut Socket> {
         match self {
             Wire::Client(socket) if socket.is_free() => Some(socket),
@@ -139,7 +139,7 @@ impl Wire {
         }
     }
 
-    /// Closing needs no farewell of its own.
+    /// Whether closing needs no message of TLS.
     pub fn tls_is_off(&self) -> bool {
         !matches!(self, Wire::TlsServer(_) | Wire::TlsClient(_))
     }

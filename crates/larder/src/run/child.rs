@@ -1,4 +1,4 @@
-//! The child process: started, given the signals that are meant for it, waited for.
+//! The child process of `larder run`: its start, the signals that are passed on to it, its exit status.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -15,7 +15,8 @@ pub(super) fn run(words: &[OsString], variables: &[(&'static str, OsString)]) ->
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Before the child exists: a signal that comes now would end us and leave it alone.
+        // The handlers are installed before the child exists: a signal that came in between would end Larder and leave
+        // the child running.
         let mut signals = Signals::new()?;
         let envs = variables.iter().map(|(name, value)| (name, value));
         let mut child = Command::new(program).args(arguments).envs(envs).spawn()?;

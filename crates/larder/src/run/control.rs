@@ -1,4 +1,4 @@
-//! The control socket: what a run and the server say to each other, and the run's side of it.
+//! The control socket: the messages between a run and the server, and the run's side of them.
 //!
 //! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` opens an
 //! intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
@@ -68,7 +68,7 @@ impl Client {
         self.call("GET", path)
     }
 
-    /// The lines of a stream of events, from behind its head on. A stream that says nothing for ten seconds is broken.
+    /// The lines of a stream of events, from behind its head on. A stream without an event for ten seconds is broken.
     pub fn events(&self, path: &str) -> io::Result<impl BufRead> {
         let mut lines = BufReader::new(self.send("GET", path)?);
         let mut line = String::new();
@@ -88,7 +88,7 @@ impl Client {
         Ok(lines)
     }
 
-    /// The server's answer to a question. The inner `Err` is its word why it does not.
+    /// The server's answer to a question. The inner `Err` is its reason for giving none.
     pub fn ask_for<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("GET", path)?;
         if let Some(trouble) = refused(&answer)? {
@@ -101,12 +101,12 @@ impl Client {
         serde_json::from_slice(body(&self.ask(method, path)?)?).map_err(io::Error::from)
     }
 
-    /// Has the server read its configuration again. The inner `Err` is the server's word why it did not.
+    /// Has the server read its configuration again. The inner `Err` is the server's reason for refusing.
     pub fn reload(&self) -> io::Result<Result<Reloaded, String>> {
         self.change("/reload")
     }
 
-    /// Has the server change something. The inner `Err` is the server's word why it did not.
+    /// Has the server change something. The inner `Err` is the server's reason for refusing.
     pub fn change<A: DeserializeOwned>(&self, path: &str) -> io::Result<Result<A, String>> {
         let answer = self.ask("POST", path)?;
         if let Some(trouble) = refused(&answer)? {
@@ -132,7 +132,7 @@ impl Client {
     }
 }
 
-/// Why the server did not do or say what it was asked for.
+/// The reason of a refusal in an answer, if it is one.
 fn refused(answer: &[u8]) -> io::Result<Option<String>> {
     if !answer.starts_with(b"HTTP/1.1 422") && !answer.starts_with(b"HTTP/1.1 404") {
         return Ok(None);

@@ -1,22 +1,22 @@
 //! The variables by which tools find a proxy and the certificates to trust.
 //!
-//! Not reached so: programs of the Java runtime (which reads a key store, no PEM), browsers (own profiles),
-//! the Docker daemon (another process does its downloads), and programs with certificates built in; their hosts
-//! are tunnelled after the first refusal. `NO_PROXY` stays as the user has it, localhost is not added: what the user
-//! excludes is excluded, nothing else.
+//! Not reached by variables are programs of the Java runtime (which reads a key store, no PEM), browsers (own
+//! profiles), the Docker daemon (another process does its downloads), and programs with certificates built in; their
+//! hosts are tunnelled after the first refusal. `NO_PROXY` stays as the user has it, localhost is not added: what the
+//! user excludes is excluded, nothing else.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// HTTP and HTTPS through the proxy, for each spelling somebody reads. Other protocols are left alone.
+/// HTTP and HTTPS through the proxy, in each spelling that some tool reads. Other protocols are left alone.
 const PROXY_VARIABLES: &[&str] = &[
     "http_proxy",
     "https_proxy",
     "HTTP_PROXY",
     "HTTPS_PROXY",
-    // These go before what the tool's own configuration file says.
+    // These override the tool's own configuration file.
     "npm_config_proxy",
     "npm_config_https_proxy",
     "YARN_HTTP_PROXY",

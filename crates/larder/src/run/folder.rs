@@ -19,7 +19,7 @@ impl Temporary {
         for _ in 0..TRIES_MAX {
             let name = format!("larder-run-{}-{}", std::process::id(), crate::clock::wall().as_nanos());
             let path = std::env::temp_dir().join(name);
-            // Making a folder fails when somebody has put something there before.
+            // Creating a folder fails when the name exists, so nobody else can have prepared it.
             match DirBuilder::new().mode(0o711).create(&path) {
                 Ok(()) => return Ok(Temporary(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => trouble = error,

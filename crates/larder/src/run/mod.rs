@@ -1,4 +1,4 @@
-//! `larder run -- CMD …`: a command whose downloads come through a Larder, and nothing else changed.
+//! `larder run -- CMD …`: runs a command whose downloads come through a Larder, and changes nothing else.
 //!
 //! A running Larder is joined through its control socket, else one is started in this process for the time
 //! of the command. The child alone gets the variables of [`environment`]; what they point to lies in a temporary
@@ -30,7 +30,7 @@ const NOT_EXECUTABLE: u8 = 126;
 pub struct Command {
     /// The program and its arguments; never empty.
     pub words: Vec<OsString>,
-    /// Whether nothing is said at the end.
+    /// Whether there is no summary at the end.
     pub quiet: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Command {
 pub struct Own {
     /// The addresses and certificates that the child needs.
     pub started: RunStarted,
-    /// Whether what it fetches is there for the next run.
+    /// Whether the next run finds the files that this one fetches.
     pub keeps: bool,
     /// Stops it, and counts.
     pub finish: Box<dyn FnOnce() -> RunStats>,
@@ -105,7 +105,7 @@ enum Larder {
 }
 
 impl Larder {
-    /// A server that went away during the run takes its numbers with it.
+    /// Closes the run's listener and gives its counts; `None` where the server went away during the run.
     fn finish(self) -> Option<RunStats> {
         match self {
             Larder::Joined(client, id) => client.finish(&id).ok(),

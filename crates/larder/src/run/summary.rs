@@ -3,7 +3,7 @@
 use crate::record::{RunMiss, RunStats};
 use std::time::Duration;
 
-/// Reasons that are told; the rest is counted together.
+/// Reasons that are listed; the rest is counted together.
 const REASONS_MAX: usize = 6;
 
 /// The lines printed at the end of a run, each with `larder: ` before it.

@@ -28,7 +28,7 @@ impl fmt::Display for SpanId {
 pub enum Flag {
     /// It does.
     Sampled,
-    /// It does not, or is not known to.
+    /// The sender does not record it, or is not known to.
     NotSampled,
 }
 
@@ -52,7 +52,7 @@ pub const TRACESTATE: &str = "tracestate";
 const LENGTH: usize = 55;
 
 impl Parent {
-    /// The one of a message. Two of them, or one that is not as it must be, are none.
+    /// The `traceparent` of a message. Two of them, or a malformed one, count as none.
     pub fn of(fields: &Fields) -> Option<Parent> {
         let mut all = fields.get_all(TRACEPARENT);
         let only = all.next()?;
@@ -119,7 +119,7 @@ impl SpanContext {
         SpanContext { trace: self.trace, span: SpanId(drawn.max(1)), parent: Some(self.span), children: 0 }
     }
 
-    /// Says it to the origin, instead of what the client said.
+    /// Writes the context into the fields of a request to an origin, in place of the client's.
     pub fn tell(&self, fields: &mut Fields, parent_was_valid: bool) {
         fields.remove(TRACEPARENT);
         if !parent_was_valid {

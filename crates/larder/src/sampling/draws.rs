@@ -1,4 +1,4 @@
-//! The generator of names of traces and spans, and of who is sampled. One for each worker.
+//! The random generator of a worker: for names of traces and spans, and for the choice of requests that are sampled.
 
 use super::context::{SpanId, TraceId};
 use std::cell::Cell;
@@ -35,7 +35,7 @@ impl Draws {
         SpanId(self.next().max(1))
     }
 
-    /// Whether this one is among a share of all; 1 is each.
+    /// Draws whether a request is sampled, with this probability.
     pub fn is_among(&self, share: f64) -> bool {
         // 53 bits are what a double holds.
         share >= 1.0 || ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64

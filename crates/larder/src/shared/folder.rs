@@ -62,7 +62,7 @@ impl StoreFolder {
         let path = run::control::socket(&self.path);
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).map_err(|error| StartError::File(path.clone(), error))?;
-        // A folder that others made may be open, and so may the umask.
+        // A folder that existed may be open to others, and the umask may open a new one.
         let closed = fs::set_permissions(&path, fs::Permissions::from_mode(0o600));
         closed.and_then(|()| listener.set_nonblocking(true)).map_err(|error| StartError::File(path, error))?;
         Ok(listener)

@@ -23,7 +23,7 @@ pub struct Listing {
     pub items: Vec<Shown>,
     /// How many there are.
     pub found: u64,
-    /// Everything was looked at; false when reading the disk would have taken too long.
+    /// The search is complete; false when reading the disk would have taken too long.
     pub complete: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Shown {
     pub key: String,
     /// Its URL.
     pub url: String,
-    /// The origin of the site that it is stored for; empty for what came through the forward proxy.
+    /// The origin of the site that it is stored for; empty for a response of the forward proxy.
     pub site: String,
     /// Its status.
     pub status: u16,
@@ -46,9 +46,9 @@ pub struct Shown {
     pub bytes_here: u64,
     /// Seconds since its origin made or validated it.
     pub age_seconds: u64,
-    /// Seconds for which it is still fresh; 0 for what is stale.
+    /// Seconds for which it is still fresh; 0 for a stale response.
     pub fresh_seconds: u64,
-    /// Seconds since it became stale; 0 for what is fresh.
+    /// Seconds since it became stale; 0 for a fresh response.
     pub stale_seconds: u64,
     /// When it came.
     pub received: String,
@@ -115,7 +115,7 @@ impl Shown {
 }
 
 fn fields_of(kept: &StoredHead) -> Vec<(String, String)> {
-    // That such a field is there is shown, what it says is not.
+    // Fields with credentials are listed without their values.
     let fields = kept.head.fields.iter().map(|(name, value)| {
         let value = if is_credential(name) { "(hidden)".into() } else { String::from_utf8_lossy(value).into_owned() };
         (name.to_owned(), value)
@@ -178,7 +178,7 @@ struct Found {
 }
 
 impl Found {
-    /// `counted` says whether one that is not among the first was met before.
+    /// `counted` tells whether a response that is not among the first was counted before.
     fn take(&mut self, key: &[u8], variant: u64, counted: impl FnOnce() -> bool, shown: impl FnOnce() -> Shown) {
         let beyond = self.first.len() >= self.most;
         let name = (key.to_vec(), variant);
@@ -223,7 +223,7 @@ pub fn open(cache: &Cache, key: &str, now: Stamp) -> Vec<Opened> {
     opened.into_values().collect()
 }
 
-/// Undoes `escape_ascii`; what is no escape stands for itself.
+/// Undoes `escape_ascii`; other characters stand for themselves.
 fn unescaped(text: &str) -> Vec<u8> {
     let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while let Some(&byte) = bytes.get(at) {

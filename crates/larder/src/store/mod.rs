@@ -154,7 +154,7 @@ pub struct Verified {
     pub bad_records: u64,
 }
 
-/// Reads everything and compares checksums; tells how far it is.
+/// Reads everything and compares checksums; reports its progress.
 pub fn verify(store: &Arc<Store>, mut progress: impl FnMut(&Verified, u64)) -> Verified {
     let all = store.stats().heads;
     let mut verified = Verified::default();

@@ -49,7 +49,8 @@ pub struct Authority {
     folder: PathBuf,
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
-    /// One key for all leaves: making a key is what costs, and all of them would lie in the same memory.
+    /// One key for all leaves: making a key is the costly part, and several keys would be no safer in the memory of one
+    /// process.
     leaf_key: KeyPair,
     leaf_signer: Arc<dyn SigningKey>,
     tickets: Arc<dyn ProducesTickets>,
@@ -203,7 +204,7 @@ fn leaf_params(host: &Host, now: Stamp) -> Result<CertificateParams, rcgen::Erro
     let name = host.as_str().trim_end_matches('.');
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    // A common name has at most 64 letters (RFC 5280 appendix A); nobody reads it any more.
+    // A common name has at most 64 letters (RFC 5280 appendix A); clients ignore it.
     params.distinguished_name.push(DnType::CommonName, if name.len() <= 64 { name } else { "Larder" });
     params.subject_alt_names = vec![match host.ip() {
         Some(address) => SanType::IpAddress(address),

@@ -1,9 +1,9 @@
-//! A look at a ClientHello before anything is decided: the tunnel reads it, chooses, and lets it be read again.
+//! Parses a ClientHello before TLS begins: the tunnel reads it, decides, and then has it read again.
 
 use larder_wire::Host;
 use rustls::server::Acceptor;
 
-/// Bytes that a ClientHello may have; what is longer is tunnelled unopened.
+/// Bytes that a ClientHello may have; a tunnel with a longer one is not intercepted.
 pub const HELLO_BYTES_MAX: usize = 64 << 10;
 
 /// The content type of a TLS handshake record (RFC 8446 section 5.1).

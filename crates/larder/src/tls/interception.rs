@@ -1,4 +1,4 @@
-//! Which CONNECT tunnels are opened, and by which certificates.
+//! The state of interception: which CONNECT tunnels are intercepted, and with which certificates.
 
 use super::TlsError;
 use super::ca::Authority;

@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// The only application protocol that is spoken over TLS so far.
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 
-/// The certificates that are trusted, and what could not be read of them.
+/// The certificates that are trusted, and the files that could not be read.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// All of them, in the order found.
@@ -40,8 +40,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// As the store that a verifier wants. Certificates it cannot read are left out: system bundles
-    /// have some that are decades old.
+    /// The certificates as a store for a verifier. Certificates it cannot read are left out: system
+    /// bundles have some that are decades old.
     pub fn store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(self.certificates.iter().cloned());

@@ -44,12 +44,12 @@ pub struct PassList {
 }
 
 impl PassList {
-    /// Begins with what is configured.
+    /// A list with the configured patterns.
     pub fn new(patterns: Vec<HostPattern>) -> PassList {
         PassList { patterns: RwLock::new(patterns), learned: Mutex::new(Recent::new(CLIENTS_MAX)) }
     }
 
-    /// Goes on with other patterns; what was learned stays.
+    /// Replaces the configured patterns; refusals that were learned stay.
     pub fn configure(&self, patterns: Vec<HostPattern>) {
         *self.patterns.write() = patterns;
     }

@@ -88,7 +88,7 @@ impl Error for TlsError {
     }
 }
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeTrouble {
     /// The client does not accept a certificate of the local CA: it has its own roots, or pins. The
@@ -98,7 +98,7 @@ pub enum HandshakeTrouble {
     OriginNotTrusted(String),
     /// The peer ended the connection.
     Closed,
-    /// The peers have no common language, or one of them broke the rules.
+    /// The peers have no common version or cipher, or one of them broke the protocol.
     Protocol(String),
     /// The connection failed.
     Broken(io::ErrorKind),

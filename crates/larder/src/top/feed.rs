@@ -8,7 +8,7 @@ use std::io::{self, BufRead};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How often what is hot is asked for.
+/// Seconds between questions for the URLs asked for most.
 const HOT_EVERY: u64 = 5;
 
 /// How long after a broken stream another one is asked for.
@@ -73,7 +73,7 @@ fn read(client: &Client, tell: &Sender<Event>) -> io::Result<()> {
     Ok(())
 }
 
-/// Events of names that are not known here are passed over.
+/// Events with unknown names are ignored.
 fn parsed(name: &str, data: &str) -> io::Result<Option<Event>> {
     Ok(match name {
         "now" => Some(Event::Now(serde_json::from_str(data)?)),

@@ -57,7 +57,7 @@ impl Shown {
     }
 }
 
-/// Whether what is shown is what is.
+/// Whether the figures on the screen are live.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     #[default]

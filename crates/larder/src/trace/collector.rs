@@ -1,4 +1,4 @@
-//! The way to the collector: one POST at a time, on a thread that nobody waits for.
+//! The client of the collector: one POST at a time, on a thread that no other one waits for.
 
 use crate::tls;
 use larder_wire::{Scheme, Url};

@@ -29,11 +29,11 @@ use std::time::{Duration, Instant};
 const ORDERS_MAX: usize = 4_096;
 /// Spans in one POST.
 const BATCH_SPANS_MAX: usize = 512;
-/// How long spans wait for company.
+/// How long spans are gathered before they are sent.
 const GATHER: Duration = Duration::from_secs(1);
-/// Before a batch is sent again, and again.
+/// The pauses before a batch is sent a second and a third time.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
-/// How long the end of the server waits for its last spans.
+/// How long the end of the server waits for the last spans.
 const FINISH_WITHIN: Duration = Duration::from_secs(3);
 
 /// The workers' end of the traces.
@@ -142,7 +142,7 @@ struct Exporter {
     collector: Collector,
     resource: Vec<(&'static str, Value)>,
     counts: Arc<Counts>,
-    /// It was said that the collector does not take them.
+    /// The trouble with the collector was reported.
     told: bool,
 }
 
@@ -197,7 +197,7 @@ impl Exporter {
         loop {
             match (self.collector.post(body), pauses.next()) {
                 (Ok(()), _) => return Ok(()),
-                // One that was away all the time is not waited for with each batch.
+                // A collector that was out of reach all the time gets no pauses for further batches.
                 (Err(Trouble::Passing(_)), Some(pause)) if !self.told => std::thread::sleep(pause),
                 (Err(Trouble::Passing(why) | Trouble::Lasting(why)), _) => return Err(why),
             }

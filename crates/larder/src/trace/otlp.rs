@@ -3,7 +3,7 @@
 use super::span::{Kind, Span, Value};
 use serde_json::{Value as Json, json};
 
-/// The name of the scope: which part of the program tells.
+/// The name of the instrumentation scope.
 const SCOPE: &str = "larder";
 
 /// The body of one `POST /v1/traces`.

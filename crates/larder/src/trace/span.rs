@@ -1,4 +1,4 @@
-//! Spans as values: what is told of a request and of a fetch, by OpenTelemetry's conventions for HTTP.
+//! Spans as values: the attributes of a request and of a fetch, by OpenTelemetry's conventions for HTTP.
 
 use crate::clock;
 use crate::config::Tracing;
@@ -58,7 +58,7 @@ impl Attributes {
         self.0.push((name, Value::Number(value.into())));
     }
 
-    /// Methods that nobody knows would be names without a bound.
+    /// Span names by unknown methods would be without a bound.
     fn method(&mut self, method: &Method) -> &'static str {
         let name = known(method);
         self.text("http.request.method", if name == OTHER { "_OTHER" } else { name });

@@ -1,4 +1,4 @@
-//! From the records of an archive to stored responses.
+//! Imports the records of an archive as stored responses.
 
 use super::records::{Head, Kind, Records};
 use super::{Counts, names_credentials};
@@ -29,7 +29,7 @@ pub(super) struct Import<'a> {
 struct Request {
     id: Vec<u8>,
     concurrent_to: Vec<u8>,
-    /// `None` where it is not understood: nobody knows who asked for what.
+    /// `None` where the request is not understood.
     fields: Option<Fields>,
 }
 
@@ -44,7 +44,7 @@ struct Response {
 
 /// Requests kept for responses that follow; each is at most as long as a request's head.
 const REQUESTS_MAX: usize = 64;
-/// A response that is no longer waits for the record behind it, which may be its request. One that is longer needs its
+/// The longest response that is held until the next record is read, which may be its request. A longer one needs its
 /// request before it.
 const HELD_BYTES_MAX: u64 = 8 << 20;
 const PIECE_BYTES: usize = 256 * 1024;
@@ -113,7 +113,7 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// The record behind a response is not its request: it has to do without one.
+    /// The record behind a response is not its request: stores the response without one.
     fn settle_held(&mut self) -> io::Result<()> {
         if let Some(held) = self.held.take() {
             let outcome = self.keep(held, None, None)?;
@@ -185,7 +185,7 @@ impl<'a> Import<'a> {
         if inline {
             return Ok(stored);
         }
-        // In pieces that the queue before the disk takes.
+        // The body is handed over in pieces that fit the queue before the disk.
         let (mut at, mut here) = (0, response.body.clone());
         let mut records = records;
         while stored && at < response.body_bytes {
@@ -227,7 +227,8 @@ impl Response {
         let Ok(Parsed::Complete { head, len: consumed }) = parse::response(&block, &limits) else { return Ok(None) };
         let body_bytes = record.length - consumed as u64;
         let declared = body_bytes.to_string();
-        // A coding of the transfer would have to be undone first; and what is cut off would be stored as the whole.
+        // A body with a transfer coding would have to be decoded first, and a truncated one would be stored as the
+        // whole.
         let whole =
             !record.is_truncated && head.fields.members("Content-Length").all(|length| length == declared.as_bytes());
         if head.fields.contains("Transfer-Encoding") || head.status != 200 || !whole {

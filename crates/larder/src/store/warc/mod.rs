@@ -1,7 +1,7 @@
 //! Archives of stored responses in WARC 1.1 (ISO 28500): one `response` record each, with the whole HTTP message, as
 //! other tools read it. Before one that varies stands a `request` record with the fields of the request that `Vary` names
-//! and nothing else of it. The field `Larder-Site` says for which site's origin a response was stored; what has none is
-//! the forward proxy's.
+//! and nothing else of it. The field `Larder-Site` says for which site's origin a response was stored; a response
+//! without the field is the forward proxy's.
 
 mod import;
 mod records;
@@ -86,7 +86,7 @@ impl Object {
 fn export_one(store: &Arc<Store>, object: &Object, out: &mut dyn Write) -> io::Result<bool> {
     let (site, text) = site_and_url(&object.head.key);
     let Some(url) = Url::parse(&text).filter(|url| is_key_of(url, &text)) else { return Ok(false) };
-    // A look first: a record says its length before its bytes.
+    // The body is read once for its length, which a record states before its bytes.
     let mut length = 0;
     let whole = object.body(store, |piece| {
         length += piece.len() as u64;
