@@ -3,7 +3,7 @@
 use crate::check;
 use crate::failure::readable;
 use crate::message::Head;
-use crate::script::{Ask, Check, Message, Statuses, Step, What};
+use crate::script::{Action, Ask, Check, Message, Statuses, Step};
 use crate::target::{Target, Way};
 use crate::text::Scope;
 use crate::traffic::{Incoming, Talk, encode, wrong};
@@ -67,26 +67,26 @@ impl Client {
         false
     }
 
-    fn step(&mut self, what: &What) -> Result<(), Halt> {
+    fn step(&mut self, what: &Action) -> Result<(), Halt> {
         match what {
-            What::Ask(ask) => self.ask(ask),
-            What::Got(statuses, checks) => self.got(statuses, checks),
-            What::GotHead(statuses, checks) => self.got_head(statuses, checks),
-            What::Refused { statuses, or_closed } => self.refused(statuses, *or_closed),
-            What::Failed(statuses) => self.failed(statuses),
-            What::FailedAloud(statuses) => self.failed_aloud(statuses),
-            What::Reconnect => {
+            Action::Ask(ask) => self.ask(ask),
+            Action::Got(statuses, checks) => self.got(statuses, checks),
+            Action::GotHead(statuses, checks) => self.got_head(statuses, checks),
+            Action::Refused { statuses, or_closed } => self.refused(statuses, *or_closed),
+            Action::Failed(statuses) => self.failed(statuses),
+            Action::FailedAloud(statuses) => self.failed_aloud(statuses),
+            Action::Reconnect => {
                 self.leave();
                 self.talk().map(|_| ())
             }
-            What::Barrier(name) => self.world.meet(name),
-            What::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
-            What::Send(_) | What::Dribble(..) => {
+            Action::Barrier(name) => self.world.meet(name),
+            Action::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
+            Action::Send(_) | Action::Dribble(..) => {
                 let scope = self.scope.clone();
                 self.note_method(what);
                 self.talk()?.play(what, &scope)
             }
-            What::Close | What::Reset => {
+            Action::Close | Action::Reset => {
                 let scope = self.scope.clone();
                 self.talk()?.play(what, &scope)?;
                 self.is_ending = true;
@@ -161,8 +161,8 @@ impl Client {
     }
 
     /// Raw bytes that look like the start of a request count as one.
-    fn note_method(&mut self, what: &What) {
-        let (What::Send(payloads) | What::Dribble(_, payloads)) = what else { return };
+    fn note_method(&mut self, what: &Action) {
+        let (Action::Send(payloads) | Action::Dribble(_, payloads)) = what else { return };
         let bytes = crate::text::render_payloads(payloads, &self.scope);
         let line = bytes.split(|&b| b == b'\n').find(|l| !l.trim_ascii().is_empty()).unwrap_or_default();
         let line = String::from_utf8_lossy(line).into_owned();
@@ -238,7 +238,7 @@ impl Client {
         }
         self.got(statuses, &[])?;
         let scope = self.scope.clone();
-        self.talk()?.play(&What::Closed, &scope)
+        self.talk()?.play(&Action::Closed, &scope)
     }
 
     fn failed(&mut self, statuses: &Statuses) -> Result<(), Halt> {

@@ -4,7 +4,7 @@
 use crate::check;
 use crate::message::Head;
 use crate::ranges;
-use crate::script::{Deed, Expect, Message, Reply, Standing, Step, What};
+use crate::script::{Action, Expect, Message, Reaction, Reply, Standing, Step};
 use crate::text::{Scope, Text, glob};
 use crate::traffic::{Incoming, Talk, encode, wrong};
 use crate::world::{Halt, State, Verdict, World};
@@ -120,32 +120,32 @@ impl Origin {
         }
     }
 
-    fn step(&mut self, what: &What) -> Result<(), Halt> {
+    fn step(&mut self, what: &Action) -> Result<(), Halt> {
         match what {
-            What::Expect(expect) => self.expect(expect),
-            What::Accept => self.accept(),
-            What::Reply(reply) => self.reply(reply),
-            What::Begin(reply) => self.begin(reply),
-            What::Whenever(standing) => {
+            Action::Expect(expect) => self.expect(expect),
+            Action::Accept => self.accept(),
+            Action::Reply(reply) => self.reply(reply),
+            Action::Begin(reply) => self.begin(reply),
+            Action::Whenever(standing) => {
                 self.standing.push(standing.clone());
                 Ok(())
             }
-            What::With(label) => {
+            Action::With(label) => {
                 let found = self.labels.get(label).copied();
                 self.current = Some(found.ok_or(Halt::Wrong(format!("no exchange is called `{label}` so far")))?);
                 Ok(())
             }
-            What::Down => self.go_down(),
-            What::Unreachable => {
+            Action::Down => self.go_down(),
+            Action::Unreachable => {
                 self.go_down()?;
                 let silence = Silence::at(self.address);
                 self.silence = Some(silence.map_err(|error| Halt::Wrong(format!("no silence: {error}")))?);
                 Ok(())
             }
-            What::NoRequest(time) => self.no_request(*time),
-            What::Count { requests, least, most } => self.count(*requests, *least, *most),
-            What::Barrier(name) => self.barrier(name),
-            What::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
+            Action::NoRequest(time) => self.no_request(*time),
+            Action::Count { requests, least, most } => self.count(*requests, *least, *most),
+            Action::Barrier(name) => self.barrier(name),
+            Action::Pause(time) => self.world.wait_at_most(*time, |_| None::<()>).map(|_| ()),
             _ => {
                 let scope = self.scope.clone();
                 self.talk()?.play(what, &scope)
@@ -284,14 +284,14 @@ impl Origin {
         let Some(rule) = newest_first.find(|rule| self.matches(&rule.method, &rule.path, head)) else {
             return Ok(false);
         };
-        let deed = rule.deed.clone();
+        let reaction = rule.reaction.clone();
         let before = self.current.replace(index);
         let talk = &mut self.talks[index];
         talk.incoming = Some(Incoming::new(head.clone(), head.request_framing()));
-        match deed {
-            Deed::Cut => talk.play(&What::Cut, &self.scope)?,
-            Deed::Close => self.world.close(talk.wire),
-            Deed::Reply(reply) => {
+        match reaction {
+            Reaction::Cut => talk.play(&Action::Cut, &self.scope)?,
+            Reaction::Close => self.world.close(talk.wire),
+            Reaction::Reply(reply) => {
                 talk.judge(&[], &self.scope)?;
                 self.reply(&reply)?;
             }

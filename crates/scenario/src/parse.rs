@@ -3,7 +3,7 @@
 
 use crate::failure::ScriptError;
 use crate::lines::{Numbered, Wrong, duration, numbered};
-use crate::script::{Act, Part, Script, Step, What};
+use crate::script::{Act, Action, Part, Script, Step};
 use crate::steps::{self, Side};
 use crate::target::Way;
 use std::path::Path;
@@ -174,7 +174,7 @@ fn finish(script: &Script) -> Result<(), Wrong> {
 fn no_barrier_twice(steps: &[Step]) -> Result<(), Wrong> {
     let mut seen = Vec::new();
     for step in steps {
-        if let What::Barrier(name) = &step.what {
+        if let Action::Barrier(name) = &step.what {
             if seen.contains(&name) {
                 return Err((
                     step.line,

@@ -70,12 +70,12 @@ pub enum Act {
 pub struct Step {
     pub line: usize,
     pub text: String,
-    pub what: What,
+    pub what: Action,
 }
 
 /// The action of a step.
 #[derive(Debug, Clone)]
-pub enum What {
+pub enum Action {
     /// Client: send a request.
     Ask(Ask),
     /// Client: the whole answer, with one of these statuses.
@@ -191,12 +191,12 @@ pub struct Expect {
 pub struct Standing {
     pub method: String,
     pub path: Text,
-    pub deed: Deed,
+    pub reaction: Reaction,
 }
 
 /// The origin's reaction to such a request.
 #[derive(Debug, Clone)]
-pub enum Deed {
+pub enum Reaction {
     /// It is answered.
     Reply(Box<Reply>),
     /// The connection is closed without an answer.

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::origin::{self, Origin};
-use crate::script::{Act, Script, Step, What};
+use crate::script::{Act, Action, Script, Step};
 use crate::target::Target;
 use crate::text::Scope;
 use crate::world::{State, Verdict, World};
@@ -97,7 +97,7 @@ impl Stage {
         let origins = self.script.origins.iter().map(|part| (1, &part.steps));
         for (count, steps) in clients.chain(origins) {
             for step in steps {
-                if let What::Barrier(name) = &step.what {
+                if let Action::Barrier(name) = &step.what {
                     *counts.entry(name.clone()).or_default() += count;
                 }
             }

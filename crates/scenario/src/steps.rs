@@ -2,7 +2,7 @@
 //! use is refused on the other.
 
 use crate::lines::{Numbered, Wrong, duration};
-use crate::script::{Ask, Check, Deed, Expect, Message, Reply, Standing, Statuses, Step, What};
+use crate::script::{Action, Ask, Check, Expect, Message, Reaction, Reply, Standing, Statuses, Step};
 use crate::text::{Payload, Text};
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn step(&mut self, line: &str) -> Result<What, String> {
+    fn step(&mut self, line: &str) -> Result<Action, String> {
         let mut words = Words { rest: line };
         let word = words.plain("a step")?;
         let own = match self.side {
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok(what)
     }
 
-    fn client_step(&mut self, word: &str, words: &mut Words) -> Result<Option<What>, String> {
+    fn client_step(&mut self, word: &str, words: &mut Words) -> Result<Option<Action>, String> {
         Ok(Some(match word {
             "get" | "head" | "post" | "put" | "delete" | "options" | "patch" | "trace" => {
                 self.ask(&word.to_uppercase(), words)?
@@ -156,26 +156,26 @@ impl<'a> Reader<'a> {
             "connect" => {
                 let origin = self.origin(words.plain("an origin")?)?;
                 let path = Text::literal(b"");
-                What::Ask(Ask { method: "CONNECT".into(), path, origin, target: None, message: self.message()?.0 })
+                Action::Ask(Ask { method: "CONNECT".into(), path, origin, target: None, message: self.message()?.0 })
             }
-            "got" => What::Got(statuses(words.plain("a status")?)?, self.checks()?),
-            "got-head" => What::GotHead(statuses(words.plain("a status")?)?, self.checks()?),
+            "got" => Action::Got(statuses(words.plain("a status")?)?, self.checks()?),
+            "got-head" => Action::GotHead(statuses(words.plain("a status")?)?, self.checks()?),
             "refused" => {
                 let statuses = statuses(words.plain("a status")?)?;
                 let or_closed = words.all().join(" ");
                 if !["", "or closed"].contains(&or_closed.as_str()) {
                     return Err("write `refused STATUSES` or `refused STATUSES or closed`".into());
                 }
-                What::Refused { statuses, or_closed: !or_closed.is_empty() }
+                Action::Refused { statuses, or_closed: !or_closed.is_empty() }
             }
-            "failed" => What::Failed(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
-            "failed-aloud" => What::FailedAloud(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
-            "reconnect" => What::Reconnect,
+            "failed" => Action::Failed(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
+            "failed-aloud" => Action::FailedAloud(statuses(words.optional()?.unwrap_or("500|502|503|504"))?),
+            "reconnect" => Action::Reconnect,
             _ => return Ok(None),
         }))
     }
 
-    fn origin_step(&mut self, word: &str, words: &mut Words) -> Result<Option<What>, String> {
+    fn origin_step(&mut self, word: &str, words: &mut Words) -> Result<Option<Action>, String> {
         Ok(Some(match word {
             "expect" => {
                 let mut expect = self.expect(words)?;
@@ -184,57 +184,57 @@ impl<'a> Reader<'a> {
                     words.plain("as")?;
                     expect.label = Some(words.plain("a label")?.to_string());
                 }
-                What::Expect(expect)
+                Action::Expect(expect)
             }
             "whenever" => {
                 let Expect { method, path, .. } = self.expect(words)?;
-                let deed = match words.plain("`reply STATUS`, `close` or `cut`")? {
-                    "reply" => Deed::Reply(Box::new(self.reply(words)?)),
-                    "close" => Deed::Close,
-                    "cut" => Deed::Cut,
+                let reaction = match words.plain("`reply STATUS`, `close` or `cut`")? {
+                    "reply" => Reaction::Reply(Box::new(self.reply(words)?)),
+                    "close" => Reaction::Close,
+                    "cut" => Reaction::Cut,
                     other => {
                         return Err(format!("`{other}`: write `whenever METHOD PATH reply STATUS`, or close, or cut"));
                     }
                 };
-                What::Whenever(Standing { method, path, deed })
+                Action::Whenever(Standing { method, path, reaction })
             }
-            "accept" => What::Accept,
-            "reply" => What::Reply(self.reply(words)?),
-            "begin" => What::Begin(self.reply(words)?),
-            "with" => What::With(words.plain("a label")?.to_string()),
-            "down" => What::Down,
-            "unreachable" => What::Unreachable,
-            "no-request" => What::NoRequest(time(words)?),
+            "accept" => Action::Accept,
+            "reply" => Action::Reply(self.reply(words)?),
+            "begin" => Action::Begin(self.reply(words)?),
+            "with" => Action::With(words.plain("a label")?.to_string()),
+            "down" => Action::Down,
+            "unreachable" => Action::Unreachable,
+            "no-request" => Action::NoRequest(time(words)?),
             "requests" | "connections" => {
                 let (least, most) = range(words.plain("a number")?)?;
-                What::Count { requests: word == "requests", least, most }
+                Action::Count { requests: word == "requests", least, most }
             }
             _ => return Ok(None),
         }))
     }
 
-    fn common_step(&mut self, word: &str, words: &mut Words) -> Result<What, String> {
+    fn common_step(&mut self, word: &str, words: &mut Words) -> Result<Action, String> {
         Ok(match word {
-            "send" => What::Send(self.raw(words)?),
-            "dribble" => What::Dribble(duration(words.plain("a time between bytes")?)?, self.raw(words)?),
-            "chunk" => What::Chunk(self.payloads(words)?),
-            "last-chunk" => What::LastChunk(self.message()?.0.trailers),
-            "piece" => What::Piece(self.payloads(words)?),
+            "send" => Action::Send(self.raw(words)?),
+            "dribble" => Action::Dribble(duration(words.plain("a time between bytes")?)?, self.raw(words)?),
+            "chunk" => Action::Chunk(self.payloads(words)?),
+            "last-chunk" => Action::LastChunk(self.message()?.0.trailers),
+            "piece" => Action::Piece(self.payloads(words)?),
             "rest" => {
                 let payloads = self.payloads(words)?;
-                What::Rest((!payloads.is_empty()).then_some(payloads), self.checks()?)
+                Action::Rest((!payloads.is_empty()).then_some(payloads), self.checks()?)
             }
-            "cut" => What::Cut,
-            "receive" => What::Receive(self.raw(words)?),
-            "closed" => What::Closed,
-            "quiet" => What::Quiet(time(words)?),
-            "close" => What::Close,
-            "reset" => What::Reset,
-            "half-close" => What::HalfClose,
-            "barrier" => What::Barrier(words.plain("a barrier's name")?.to_string()),
-            "pause" => What::Pause(duration(words.plain("a time")?)?),
-            "stop-reading" => What::Reading(false),
-            "go-on-reading" => What::Reading(true),
+            "cut" => Action::Cut,
+            "receive" => Action::Receive(self.raw(words)?),
+            "closed" => Action::Closed,
+            "quiet" => Action::Quiet(time(words)?),
+            "close" => Action::Close,
+            "reset" => Action::Reset,
+            "half-close" => Action::HalfClose,
+            "barrier" => Action::Barrier(words.plain("a barrier's name")?.to_string()),
+            "pause" => Action::Pause(duration(words.plain("a time")?)?),
+            "stop-reading" => Action::Reading(false),
+            "go-on-reading" => Action::Reading(true),
             _ => {
                 let side = if self.side == Side::Client { "a client" } else { "an origin" };
                 return Err(format!("`{word}` is no step of {side}; docs/scenarios.md lists them"));
@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
         Text::parse(source, escapes, self.names)
     }
 
-    fn ask(&mut self, method: &str, words: &mut Words) -> Result<What, String> {
+    fn ask(&mut self, method: &str, words: &mut Words) -> Result<Action, String> {
         let path = self.text(words.plain("a path")?, false)?;
         let mut origin = self.names.first().cloned().unwrap_or_default();
         if words.rest.trim_start().starts_with("at ") {
@@ -261,7 +261,7 @@ impl<'a> Reader<'a> {
             origin = self.origin(words.plain("an origin")?)?;
         }
         let (message, target) = self.message()?;
-        Ok(What::Ask(Ask { method: method.to_string(), path, origin, target, message }))
+        Ok(Action::Ask(Ask { method: method.to_string(), path, origin, target, message }))
     }
 
     fn expect(&mut self, words: &mut Words) -> Result<Expect, String> {

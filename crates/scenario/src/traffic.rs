@@ -4,7 +4,7 @@
 use crate::check;
 use crate::failure::readable;
 use crate::message::{Body, Framing, Head};
-use crate::script::{Check, Message, What};
+use crate::script::{Action, Check, Message};
 use crate::text::{Scope, Text, render_payloads};
 use crate::world::{End, Halt, World};
 use std::sync::Arc;
@@ -126,31 +126,31 @@ impl Talk {
     }
 
     /// Plays a step that is the same for both sides.
-    pub fn play(&mut self, step: &What, scope: &Scope) -> Result<(), Halt> {
+    pub fn play(&mut self, step: &Action, scope: &Scope) -> Result<(), Halt> {
         match step {
-            What::Send(payloads) => self.write(&render_payloads(payloads, scope)),
-            What::Dribble(time, payloads) => self.world.dribble(self.wire, &render_payloads(payloads, scope), *time),
-            What::Chunk(payloads) => self.write(&chunk(&render_payloads(payloads, scope))),
-            What::LastChunk(trailers) => self.write(&last_chunk(trailers, scope)),
-            What::Piece(payloads) => self.piece(&render_payloads(payloads, scope)),
-            What::Rest(payloads, checks) => {
+            Action::Send(payloads) => self.write(&render_payloads(payloads, scope)),
+            Action::Dribble(time, payloads) => self.world.dribble(self.wire, &render_payloads(payloads, scope), *time),
+            Action::Chunk(payloads) => self.write(&chunk(&render_payloads(payloads, scope))),
+            Action::LastChunk(trailers) => self.write(&last_chunk(trailers, scope)),
+            Action::Piece(payloads) => self.piece(&render_payloads(payloads, scope)),
+            Action::Rest(payloads, checks) => {
                 let expected = payloads.as_ref().map(|p| render_payloads(p, scope));
                 self.rest(expected.as_deref(), checks, scope)
             }
-            What::Cut => self.cut(),
-            What::Receive(payloads) => self.receive(&render_payloads(payloads, scope)),
-            What::Closed => self.closed(),
-            What::Quiet(time) => self.quiet(*time),
-            What::Close => {
+            Action::Cut => self.cut(),
+            Action::Receive(payloads) => self.receive(&render_payloads(payloads, scope)),
+            Action::Closed => self.closed(),
+            Action::Quiet(time) => self.quiet(*time),
+            Action::Close => {
                 self.world.close(self.wire);
                 Ok(())
             }
-            What::Reset => self.world.reset(self.wire),
-            What::HalfClose => {
+            Action::Reset => self.world.reset(self.wire),
+            Action::HalfClose => {
                 self.world.half_close(self.wire);
                 Ok(())
             }
-            What::Reading(on) => {
+            Action::Reading(on) => {
                 self.world.set_reading(self.wire, *on);
                 Ok(())
             }

@@ -122,38 +122,38 @@ impl Load {
         };
         let (machine, known, began) = (Machine::now()?, others(&awake)?, Instant::now());
         let (cpu, source) = (Cpu::of_tree(server)?, cpu_of_origin()?);
-        let said = self.play(lab, seconds, seed)?;
+        let printed = self.play(lab, seconds, seed)?;
         let (cpu, source) = (Cpu::of_tree(server)?.since(cpu), cpu_of_origin()?.since(source));
         let (machine, known) = (Machine::now()?.since(machine), others(&awake)? - known);
         let wall = began.elapsed().as_secs_f64();
-        if said.requests == 0 {
+        if printed.requests == 0 {
             return Err(format!("no answer from {}", self.url));
         }
-        let (requests, foreign) = (said.requests as f64, (machine.busy_seconds() - cpu.total() - known).max(0.0));
+        let (requests, foreign) = (printed.requests as f64, (machine.busy_seconds() - cpu.total() - known).max(0.0));
         Ok(Sample {
             cpu_micros: cpu.total() / requests * 1e6,
             kernel_share: cpu.system / cpu.total().max(1e-9),
-            rate: said.rate,
-            p99_millis: said.p99_millis,
-            errors: said.errors,
+            rate: printed.rate,
+            p99_millis: printed.p99_millis,
+            errors: printed.errors,
             noise_cores: (foreign + machine.steal_seconds()) / wall,
             origin_micros: source.total() / requests * 1e6,
         })
     }
 
-    fn play(&self, lab: &Lab, seconds: u64, seed: u64) -> Result<Said, Trouble> {
+    fn play(&self, lab: &Lab, seconds: u64, seed: u64) -> Result<Printed, Trouble> {
         match self.tool {
             Tool::Wrk { connections, closes } => self.wrk(lab, connections, closes, seconds, seed),
             Tool::Ab => {
                 let mut command = on_core(1, "ab")?;
                 command.args(["-q", "-d", "-S", "-c", "1", "-n", "3000000", "-t", &seconds.to_string(), &self.url]);
-                Said::of_ab(&shell::ask(&mut command)?, self.status)
+                Printed::of_ab(&shell::ask(&mut command)?, self.status)
             }
             Tool::Handshakes => self.handshakes(seconds),
         }
     }
 
-    fn wrk(&self, lab: &Lab, connections: usize, closes: bool, seconds: u64, seed: u64) -> Result<Said, Trouble> {
+    fn wrk(&self, lab: &Lab, connections: usize, closes: bool, seconds: u64, seed: u64) -> Result<Printed, Trouble> {
         let mut command = on_core(1, "wrk")?;
         command.args(["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency"]);
         if closes {
@@ -167,11 +167,11 @@ impl Load {
         if script.is_some() {
             command.arg("--").args(self.script.arguments(seed));
         }
-        Said::of_wrk(&shell::ask(&mut command)?, self.status)
+        Printed::of_wrk(&shell::ask(&mut command)?, self.status)
     }
 
     /// Some at once, or the server would be asleep half of the time.
-    fn handshakes(&self, seconds: u64) -> Result<Said, Trouble> {
+    fn handshakes(&self, seconds: u64) -> Result<Printed, Trouble> {
         let target = self.url.trim_start_matches("https://").split('/').next().unwrap_or_default();
         let mut running = Vec::new();
         for _ in 0..HANDSHAKERS {
@@ -180,12 +180,12 @@ impl Load {
             let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
             running.push(child.map_err(|error| format!("cannot start openssl: {error}"))?);
         }
-        let mut sum = Said::default();
+        let mut sum = Printed::default();
         for child in running {
             let output = child.wait_with_output().map_err(|error| format!("waiting for openssl: {error}"))?;
-            let said = Said::of_handshakes(&String::from_utf8_lossy(&output.stdout))?;
-            sum.requests += said.requests;
-            sum.errors += said.errors + u64::from(!output.status.success());
+            let printed = Printed::of_handshakes(&String::from_utf8_lossy(&output.stdout))?;
+            sum.requests += printed.requests;
+            sum.errors += printed.errors + u64::from(!output.status.success());
         }
         sum.rate = sum.requests as f64 / (seconds + 1) as f64;
         sum.p99_millis = f64::NAN;
@@ -295,7 +295,7 @@ impl Machine {
 }
 
 /// Two wrk at once, one on each core; their sums.
-pub fn two_wrk(urls: &[String; 2], connections: usize, seconds: u64) -> Result<Said, Trouble> {
+pub fn two_wrk(urls: &[String; 2], connections: usize, seconds: u64) -> Result<Printed, Trouble> {
     let mut running = Vec::new();
     for (core, url) in urls.iter().enumerate() {
         let mut command = on_core(core, "wrk")?;
@@ -303,20 +303,20 @@ pub fn two_wrk(urls: &[String; 2], connections: usize, seconds: u64) -> Result<S
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
         running.push(child.map_err(|error| format!("cannot start wrk: {error}"))?);
     }
-    let mut sum = Said { p99_millis: f64::NAN, ..Said::default() };
+    let mut sum = Printed { p99_millis: f64::NAN, ..Printed::default() };
     for child in running {
         let output = child.wait_with_output().map_err(|error| format!("waiting for wrk: {error}"))?;
-        let said = Said::of_wrk(&String::from_utf8_lossy(&output.stdout), 200)?;
-        sum.requests += said.requests;
-        sum.rate += said.rate;
-        sum.errors += said.errors;
+        let printed = Printed::of_wrk(&String::from_utf8_lossy(&output.stdout), 200)?;
+        sum.requests += printed.requests;
+        sum.rate += printed.rate;
+        sum.errors += printed.errors;
     }
     Ok(sum)
 }
 
 /// The figures that a generator prints.
 #[derive(Debug, Default, PartialEq)]
-pub struct Said {
+pub struct Printed {
     /// Answers.
     pub requests: u64,
     /// Answers per second.
@@ -327,28 +327,28 @@ pub struct Said {
     pub errors: u64,
 }
 
-impl Said {
-    fn of_wrk(said: &str, status: u16) -> Result<Said, Trouble> {
-        let line = |start: &str| said.lines().find_map(|line| line.trim().strip_prefix(start)).map(str::trim);
+impl Printed {
+    fn of_wrk(printed: &str, status: u16) -> Result<Printed, Trouble> {
+        let line = |start: &str| printed.lines().find_map(|line| line.trim().strip_prefix(start)).map(str::trim);
         let requests: Option<u64> =
-            said.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse().ok());
-        let requests = requests.filter(|count| *count > 0).ok_or_else(|| format!("wrk got no answer: {said}"))?;
-        let rate = line("Requests/sec:").and_then(|text| text.parse().ok()).ok_or("wrk said no rate")?;
+            printed.lines().find_map(|line| line.trim().split_once(" requests in")?.0.parse().ok());
+        let requests = requests.filter(|count| *count > 0).ok_or_else(|| format!("wrk got no answer: {printed}"))?;
+        let rate = line("Requests/sec:").and_then(|text| text.parse().ok()).ok_or("wrk printed no rate")?;
         let sockets = line("Socket errors:").map_or(0, sum_of_numbers);
         let refused = line("Non-2xx or 3xx responses:").map_or(0, sum_of_numbers);
         let p99_millis = line("99%").and_then(millis).unwrap_or(f64::NAN);
-        Ok(Said { requests, rate, p99_millis, errors: sockets + odd(requests, refused, status) })
+        Ok(Printed { requests, rate, p99_millis, errors: sockets + odd(requests, refused, status) })
     }
 
-    fn of_ab(said: &str, status: u16) -> Result<Said, Trouble> {
+    fn of_ab(printed: &str, status: u16) -> Result<Printed, Trouble> {
         let number = |start: &str| {
-            let line = said.lines().find_map(|line| line.trim().strip_prefix(start))?;
+            let line = printed.lines().find_map(|line| line.trim().strip_prefix(start))?;
             line.split_whitespace().next()?.parse::<f64>().ok()
         };
-        let requests = number("Complete requests:").ok_or_else(|| format!("ab got no answer: {said}"))? as u64;
+        let requests = number("Complete requests:").ok_or_else(|| format!("ab got no answer: {printed}"))? as u64;
         let failed = number("Failed requests:").unwrap_or(0.0) as u64;
         let refused = number("Non-2xx responses:").unwrap_or(0.0) as u64;
-        Ok(Said {
+        Ok(Printed {
             requests,
             rate: number("Requests per second:").unwrap_or(f64::NAN),
             p99_millis: number("99%").unwrap_or(f64::NAN),
@@ -357,11 +357,11 @@ impl Said {
     }
 
     /// One character for each connection, `r` where a session went on; then `N connections in …`.
-    fn of_handshakes(said: &str) -> Result<Said, Trouble> {
-        let counts = said.lines().find_map(|line| line.split_once(" connections in")?.0.trim().parse().ok());
-        let requests = counts.ok_or_else(|| format!("openssl made no handshake: {}", shell::last_lines(said, 3)))?;
-        let continued = said.lines().filter(|line| !line.contains(' ')).flat_map(str::chars).filter(|c| *c == 'r');
-        Ok(Said { requests, errors: continued.count() as u64, ..Said::default() })
+    fn of_handshakes(printed: &str) -> Result<Printed, Trouble> {
+        let counts = printed.lines().find_map(|line| line.split_once(" connections in")?.0.trim().parse().ok());
+        let requests = counts.ok_or_else(|| format!("openssl made no handshake: {}", shell::last_lines(printed, 3)))?;
+        let continued = printed.lines().filter(|line| !line.contains(' ')).flat_map(str::chars).filter(|c| *c == 'r');
+        Ok(Printed { requests, errors: continued.count() as u64, ..Printed::default() })
     }
 }
 
@@ -391,30 +391,30 @@ mod tests {
 
     #[test]
     fn what_wrk_prints_is_read() {
-        let said = "Running 1s test @ http://127.0.0.1:1/600\n  1 threads and 64 connections\n  Latency Distribution\n     \
+        let printed = "Running 1s test @ http://127.0.0.1:1/600\n  1 threads and 64 connections\n  Latency Distribution\n     \
                     50%  598.00us\n     75%  0.9ms\n     99%    1.20s\n  71530 requests in 1.10s, 57.1MB read\n  \
                     Socket errors: connect 0, read 2, write 0, timeout 1\n  Non-2xx or 3xx responses: 7\n\
                     Requests/sec:  65027.10\nTransfer/sec:     51.91MB\n";
-        let wanted = Said { requests: 71530, rate: 65027.1, p99_millis: 1200.0, errors: 10 };
-        assert_eq!(Said::of_wrk(said, 200).unwrap(), wanted);
-        assert_eq!(Said::of_wrk(said, 403).unwrap().errors, 71526);
-        assert!(Said::of_wrk("unable to connect", 200).is_err());
+        let wanted = Printed { requests: 71530, rate: 65027.1, p99_millis: 1200.0, errors: 10 };
+        assert_eq!(Printed::of_wrk(printed, 200).unwrap(), wanted);
+        assert_eq!(Printed::of_wrk(printed, 403).unwrap().errors, 71526);
+        assert!(Printed::of_wrk("unable to connect", 200).is_err());
     }
 
     #[test]
     fn what_ab_prints_is_read() {
-        let said = "Complete requests:      7500\nFailed requests:        2\nNon-2xx responses:      1\n\
+        let printed = "Complete requests:      7500\nFailed requests:        2\nNon-2xx responses:      1\n\
                     Requests per second:    7433.98 [#/sec] (mean)\n  99%      3\n";
-        let wanted = Said { requests: 7500, rate: 7433.98, p99_millis: 3.0, errors: 3 };
-        assert_eq!(Said::of_ab(said, 200).unwrap(), wanted);
+        let wanted = Printed { requests: 7500, rate: 7433.98, p99_millis: 3.0, errors: 3 };
+        assert_eq!(Printed::of_ab(printed, 200).unwrap(), wanted);
     }
 
     #[test]
     fn what_openssl_prints_is_read() {
-        let said = "Collecting connection statistics for 2 seconds\n**r*\n\n4 connections in 0.01s; 400.00 \
+        let printed = "Collecting connection statistics for 2 seconds\n**r*\n\n4 connections in 0.01s; 400.00 \
                     connections/user sec, bytes read 0\n4 connections in 2 real seconds, 0 bytes read per connection\n";
-        let read = Said::of_handshakes(said).unwrap();
+        let read = Printed::of_handshakes(printed).unwrap();
         assert_eq!((read.requests, read.errors), (4, 1));
-        assert!(Said::of_handshakes("ERROR").is_err());
+        assert!(Printed::of_handshakes("ERROR").is_err());
     }
 }

@@ -52,29 +52,29 @@ impl Causes {
 }
 
 /// The log of a run: what came of each request. Lines are `ID OUTCOME`.
-pub struct Told {
+pub struct LoggedOutcomes {
     words: Vec<String>,
     outcome_of: HashMap<Id, u8>,
 }
 
-impl Told {
+impl LoggedOutcomes {
     /// Reads a log.
-    pub fn of_log(log: impl BufRead) -> Result<Told, Trouble> {
-        let mut told = Told { words: Vec::new(), outcome_of: HashMap::new() };
+    pub fn of_log(log: impl BufRead) -> Result<LoggedOutcomes, Trouble> {
+        let mut logged = LoggedOutcomes { words: Vec::new(), outcome_of: HashMap::new() };
         for line in log.lines() {
             let line = line.map_err(|error| format!("reading the log: {error}"))?;
             let (id, outcome) = line.split_once(' ').ok_or_else(|| format!("a strange line: {line:?}"))?;
             let id = Id::try_from(id.as_bytes()).map_err(|_| format!("no name of a request: {line:?}"))?;
-            let number = told.words.iter().position(|known| known == outcome).unwrap_or_else(|| {
-                told.words.push(outcome.to_owned());
-                told.words.len() - 1
+            let number = logged.words.iter().position(|known| known == outcome).unwrap_or_else(|| {
+                logged.words.push(outcome.to_owned());
+                logged.words.len() - 1
             });
             let number = u8::try_from(number).map_err(|_| "more than 256 outcomes".to_owned())?;
-            if told.outcome_of.insert(id, number).is_some() {
+            if logged.outcome_of.insert(id, number).is_some() {
                 return Err(format!("two lines of one request: {line}"));
             }
         }
-        Ok(told)
+        Ok(logged)
     }
 
     /// How many requests it has.
@@ -97,15 +97,15 @@ pub struct Verdict {
 }
 
 /// Holds what clients saw against the log.
-pub fn judge(seen: &[Seen], told: &Told, causes: &Causes) -> Verdict {
+pub fn judge(seen: &[Seen], logged: &LoggedOutcomes, causes: &Causes) -> Verdict {
     let mut verdict = Verdict::default();
-    if told.len() != seen.len() {
-        let what = format!("{} answers, {} lines in the log", seen.len(), told.len());
+    if logged.len() != seen.len() {
+        let what = format!("{} answers, {} lines in the log", seen.len(), logged.len());
         verdict.wrong.insert(what, 1);
     }
     for seen in seen {
         let kind = &KINDS[usize::from(seen.kind)];
-        let outcome = told.outcome(&seen.id).unwrap_or("(no line)");
+        let outcome = logged.outcome(&seen.id).unwrap_or("(no line)");
         *verdict.by_outcome.entry(outcome.to_owned()).or_default() += 1;
         let mut wrong = |what: String| *verdict.wrong.entry(what).or_default() += 1;
         if !is_allowed(kind, outcome) {
@@ -165,9 +165,9 @@ mod tests {
         let causes = Causes::of_manual(MANUAL).unwrap();
         assert_eq!((causes.forwards.len(), causes.forward_of.len()), (2, 3));
         let log = "aaaaaaaaaaaaa uri-miss\nbbbbbbbbbbbbb hit\nccccccccccccc evicted\n";
-        let told = Told::of_log(log.as_bytes()).unwrap();
+        let logged = LoggedOutcomes::of_log(log.as_bytes()).unwrap();
         let right = [seen(b'a', Some(0)), seen(b'b', None), seen(b'c', Some(0))];
-        let mut verdict = judge(&right, &told, &causes);
+        let mut verdict = judge(&right, &logged, &causes);
         let metrics = "larder_misses_total{cause=\"uri-miss\"} 1\nlarder_misses_total{cause=\"evicted\"} 1\n\
                        larder_misses_total{cause=\"stale\"} 0\nlarder_requests_total{outcome=\"miss\"} 2\n";
         judge_metrics(&mut verdict, &causes, metrics);
@@ -180,11 +180,11 @@ mod tests {
             ([right[0], seen(b'b', Some(0)), right[2]], "hit in the log"),
             ([right[0], right[1], seen(b'd', Some(0))], "(no line)"),
         ] {
-            let verdict = judge(&wrong, &told, &causes);
+            let verdict = judge(&wrong, &logged, &causes);
             assert!(verdict.wrong.keys().any(|said| said.contains(what)), "{what}: {verdict:?}");
         }
-        let unknown = Told::of_log("aaaaaaaaaaaaa unknown\n".as_bytes()).unwrap();
+        let unknown = LoggedOutcomes::of_log("aaaaaaaaaaaaa unknown\n".as_bytes()).unwrap();
         assert!(judge(&right[..1], &unknown, &causes).wrong.keys().any(|said| said.contains("unknown")));
-        assert!(Told::of_log("aaaaaaaaaaaaa hit\naaaaaaaaaaaaa hit\n".as_bytes()).is_err());
+        assert!(LoggedOutcomes::of_log("aaaaaaaaaaaaa hit\naaaaaaaaaaaaa hit\n".as_bytes()).is_err());
     }
 }

@@ -12,7 +12,7 @@ use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
 use crate::tally::Tally;
 use draw::{Draw, KINDS};
-use judge::{Causes, Id, Seen, Told, Verdict};
+use judge::{Causes, Id, LoggedOutcomes, Seen, Verdict};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -80,7 +80,7 @@ pub fn play(args: &Args) -> Result<Tally, Trouble> {
     let log = lab.path().join("access.log");
     lab.end_last();
     let log = File::open(&log).map_err(|error| format!("opening {}: {error}", log.display()))?;
-    let mut verdict = judge::judge(&seen, &Told::of_log(BufReader::new(log))?, &causes);
+    let mut verdict = judge::judge(&seen, &LoggedOutcomes::of_log(BufReader::new(log))?, &causes);
     judge::judge_metrics(&mut verdict, &causes, &metrics);
     for cause in EXPECTED.iter().filter(|cause| !verdict.by_outcome.contains_key(**cause)) {
         verdict.wrong.insert(format!("no request had the cause {cause}"), 1);

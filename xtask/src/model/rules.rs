@@ -49,14 +49,17 @@ enum Number {
 
 /// The directives of an answer that count for a shared cache.
 #[derive(Clone, Debug, Default)]
-pub struct Said(Vec<Directive>, bool);
+pub struct CacheControl(Vec<Directive>, bool);
 
-impl Said {
+impl CacheControl {
     /// Those of an answer; at a site a targeted field goes first (RFC 9213 section 2.2).
-    pub fn of(fields: &Fields, at_site: bool) -> Said {
+    pub fn of(fields: &Fields, at_site: bool) -> CacheControl {
         let targeted = fields.joined("cdn-cache-control").filter(|_| at_site).and_then(|text| dictionary(&text));
         let is_targeted = targeted.is_some();
-        Said(targeted.unwrap_or_else(|| directives(&fields.joined("cache-control").unwrap_or_default())), is_targeted)
+        CacheControl(
+            targeted.unwrap_or_else(|| directives(&fields.joined("cache-control").unwrap_or_default())),
+            is_targeted,
+        )
     }
 
     /// Whether a directive is there, with or without an argument.
@@ -129,7 +132,7 @@ fn read_number(argument: Option<&Argument>) -> Number {
 
 /// How long an answer with these fields is fresh, from age 0 (RFC 9111 section 4.2.1). `at` is when it came.
 pub fn lifetime(fields: &Fields, status: u16, at_site: bool, at: i64) -> Span {
-    let said = Said::of(fields, at_site);
+    let said = CacheControl::of(fields, at_site);
     let mut doubtful: Option<Span> = None;
     let or = |doubtful: Option<Span>, span: Span| doubtful.map_or(span, |before| before.or(span));
     for name in ["s-maxage", "max-age"] {
@@ -175,7 +178,7 @@ fn date_of(fields: &Fields, at: i64) -> Span {
 }
 
 /// Statuses that may be kept for a guessed time (RFC 9110 section 15.1).
-fn may_guess(status: u16, said: &Said) -> bool {
+fn may_guess(status: u16, said: &CacheControl) -> bool {
     said.has("public") || matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
@@ -222,7 +225,7 @@ pub type Broken = (&'static str, String);
 /// Whether an answer may be used for later requests at all (RFC 9111 section 3).
 pub fn kept_by_rule(exchange: &Exchange, at_site: bool) -> Result<(), Broken> {
     let ask = &exchange.request;
-    let said = Said::of(&exchange.fields, at_site);
+    let said = CacheControl::of(&exchange.fields, at_site);
     let serial = exchange.serial;
     if !matches!(&*exchange.method, "GET" | "HEAD") {
         return Err(("RFC 9111 section 3", format!("answer {serial} is one to {}", exchange.method)));

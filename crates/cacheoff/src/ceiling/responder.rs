@@ -1,5 +1,5 @@
-//! A fixed responder: one thread, one reply, whatever is asked. It does as little as a server can, so that it shows what
-//! those who ask can do.
+//! A fixed responder: one thread, one reply, whatever is asked. It does as little as a server can, so that a run
+//! against it shows the capacity of the load generator.
 
 use crate::engine::{Poll, Ready, Slot, Slots};
 use std::io::{self, ErrorKind, Read, Write};

@@ -38,7 +38,7 @@ impl HoldArgs {
         let pid = running.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let mut output = std::io::stdout();
         let said = writeln!(output, "{pid}\t{}\t{}", running.address, prepared.product()).and_then(|()| output.flush());
-        // Nobody who reads is nobody to hold it for.
+        // A closed standard output means that no command waits for the cache any more.
         if said.is_ok() {
             ends.wait();
         }

@@ -101,7 +101,7 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     assert_eq!(played.len(), 4);
     for (_, _, family) in &played {
         assert!(family.len() >= 2, "the child was not seen: {family:?}");
-        // One that ended and that nobody waits for has no command line any more.
+        // A zombie has no command line any more.
         let runs = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
         assert!(!family.iter().any(runs), "{family:?} is left");
     }

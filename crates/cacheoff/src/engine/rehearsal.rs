@@ -36,7 +36,7 @@ struct Stage<'a> {
     schedule: &'a Schedule,
     partner: Partner,
     crowd: Crowd,
-    timers: Timers<What>,
+    timers: Timers<TimerEvent>,
     /// Requests under way, by the number in their timers.
     under_way: Vec<Option<Box<Sent>>>,
     free: Vec<usize>,
@@ -49,7 +49,7 @@ struct Stage<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum TimerEvent {
     Robot { robot: u32, life: u32 },
     Reply(usize),
     Populate,
@@ -89,7 +89,7 @@ impl<'a> Stage<'a> {
     }
 
     fn play(mut self) -> Vec<Interval> {
-        self.timers.set(Duration::ZERO, What::Populate);
+        self.timers.set(Duration::ZERO, TimerEvent::Populate);
         let mut over_at = None;
         while let Some(now) = self.timers.next() {
             self.schedule.advance(now);
@@ -101,9 +101,9 @@ impl<'a> Stage<'a> {
                 }
             }
             match self.timers.due(now) {
-                Some((at, What::Robot { robot, life })) => self.robot_due(&Wake { robot, life, at }),
-                Some((at, What::Reply(place))) => self.arrived(place, at),
-                Some((at, What::Populate)) => self.populate(at),
+                Some((at, TimerEvent::Robot { robot, life })) => self.robot_due(&Wake { robot, life, at }),
+                Some((at, TimerEvent::Reply(place))) => self.arrived(place, at),
+                Some((at, TimerEvent::Populate)) => self.populate(at),
                 None => {}
             }
         }
@@ -117,12 +117,12 @@ impl<'a> Stage<'a> {
             self.wake(wake);
         }
         if self.schedule.phase_at(at).is_some() {
-            self.timers.set(at + TICK, What::Populate);
+            self.timers.set(at + TICK, TimerEvent::Populate);
         }
     }
 
     fn wake(&mut self, wake: Wake) {
-        self.timers.set(wake.at, What::Robot { robot: wake.robot, life: wake.life });
+        self.timers.set(wake.at, TimerEvent::Robot { robot: wake.robot, life: wake.life });
     }
 
     fn robot_due(&mut self, wake: &Wake) {
@@ -172,7 +172,7 @@ impl<'a> Stage<'a> {
             self.under_way.len() - 1
         });
         self.under_way[place] = sent;
-        self.timers.set(now + after, What::Reply(place));
+        self.timers.set(now + after, TimerEvent::Reply(place));
     }
 
     fn think(&mut self) -> Duration {

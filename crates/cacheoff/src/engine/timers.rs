@@ -1,4 +1,5 @@
-//! Timers: a heap of times with their actions. A timer is not taken back; who set it looks whether it still matters.
+//! Timers: a heap of times with their actions. A timer is never cancelled; its owner checks whether it still matters
+//! when it fires.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

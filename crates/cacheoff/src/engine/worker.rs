@@ -36,7 +36,7 @@ pub struct Piece {
 
 /// The action of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum TimerEvent {
     Robot { robot: u32, life: u32 },
     Serve(Slot),
     Ask(Slot),
@@ -64,7 +64,7 @@ pub struct Worker {
     /// Workers whose robots are through.
     through: Arc<AtomicUsize>,
     poll: Poll,
-    timers: Timers<What>,
+    timers: Timers<TimerEvent>,
     listener: TcpListener,
     serves: Slots<Serve>,
     asks: Slots<Ask>,
@@ -150,8 +150,8 @@ impl Worker {
 
     /// Plays all phases, and hands over what it counts.
     pub fn run(mut self, pieces: &Sender<Piece>) -> io::Result<()> {
-        self.timers.set(Duration::ZERO, What::Populate);
-        self.timers.set(SECOND, What::Sweep);
+        self.timers.set(Duration::ZERO, TimerEvent::Populate);
+        self.timers.set(SECOND, TimerEvent::Sweep);
         let mut ready = Vec::new();
         let mut through_at = None;
         loop {
@@ -199,26 +199,26 @@ impl Worker {
         self.through.load(Relaxed) >= usize::from(self.settings.workers) || waited > self.settings.drain + SECOND
     }
 
-    fn due(&mut self, at: Duration, what: What) {
-        match what {
-            What::Robot { robot, life } => self.robot_due(&Wake { robot, life, at }),
-            What::Serve(slot) => self.serve(slot, |serve, site| serve.step(site)),
-            What::Ask(slot) => self.ask(slot, |ask, desk| ask.step(desk)),
-            What::Populate => {
+    fn due(&mut self, at: Duration, event: TimerEvent) {
+        match event {
+            TimerEvent::Robot { robot, life } => self.robot_due(&Wake { robot, life, at }),
+            TimerEvent::Serve(slot) => self.serve(slot, |serve, site| serve.step(site)),
+            TimerEvent::Ask(slot) => self.ask(slot, |ask, desk| ask.step(desk)),
+            TimerEvent::Populate => {
                 for wake in self.crowd.populate(&self.settings, &self.schedule, at) {
                     self.wake(wake);
                 }
-                self.timers.set(at + TICK, What::Populate);
+                self.timers.set(at + TICK, TimerEvent::Populate);
             }
-            What::Sweep => {
+            TimerEvent::Sweep => {
                 self.sweep();
-                self.timers.set(at + SECOND, What::Sweep);
+                self.timers.set(at + SECOND, TimerEvent::Sweep);
             }
         }
     }
 
     fn wake(&mut self, wake: Wake) {
-        self.timers.set(wake.at, What::Robot { robot: wake.robot, life: wake.life });
+        self.timers.set(wake.at, TimerEvent::Robot { robot: wake.robot, life: wake.life });
     }
 
     fn event(&mut self, event: Ready) {
@@ -299,7 +299,7 @@ impl Worker {
         );
         match act(serve, &mut site) {
             Next::Poll => {}
-            Next::Wake(at) => self.timers.set(at, What::Serve(slot)),
+            Next::Wake(at) => self.timers.set(at, TimerEvent::Serve(slot)),
             Next::Close => {
                 self.recorder.side(Side::Server).closed += 1;
                 self.serves.remove(slot);
@@ -448,7 +448,7 @@ impl Worker {
         }
         match outcome {
             Outcome::Poll => {}
-            Outcome::Wake(at) => self.timers.set(at, What::Ask(slot)),
+            Outcome::Wake(at) => self.timers.set(at, TimerEvent::Ask(slot)),
             Outcome::Done(report, stays) => {
                 if stays {
                     self.crowd.robots[robot as usize].idle.push((end, slot));

@@ -314,7 +314,7 @@ pub struct End {
 pub enum Outcome {
     /// All phases were played.
     Complete,
-    /// Somebody stopped it; what was measured until then stands.
+    /// The run was stopped by hand; figures until then stand.
     Interrupted,
     /// It could not go on.
     Failed(String),

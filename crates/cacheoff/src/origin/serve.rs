@@ -214,7 +214,7 @@ impl Serve {
                 (self.readable, self.writable) = (true, true);
                 None
             }
-            // Somebody only looked whether there is anybody.
+            // A probe of the port connects and closes without a handshake.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(Next::Close),
             Err(error) => {
                 let at_us = site.now.as_micros() as u64;

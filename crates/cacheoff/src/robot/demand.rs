@@ -199,7 +199,8 @@ impl Wish {
         }
     }
 
-    /// Whether an ideal cache answers it: basic, of nobody in particular, asked before, and a store may keep it.
+    /// Whether an ideal cache answers it: a basic request for an object that is the same for all clients, was asked for
+    /// before, and may be stored.
     pub fn offered(&self) -> bool {
         let plain = !self.personal && self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
         plain && self.repeat && !self.new_variant && self.facts.cachable

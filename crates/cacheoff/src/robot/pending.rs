@@ -1,5 +1,5 @@
 //! Objects that are being asked for now: by these, a missing hit is told from one whose first copy is still on its way,
-//! and a false hit from one that somebody else made true. Objects that nobody waits for are forgotten.
+//! and a false hit from one whose object another robot brought. Objects that nobody waits for are forgotten.
 
 use crate::ledger::MissCause;
 use std::collections::{HashMap, HashSet};
@@ -43,7 +43,7 @@ struct State {
 pub struct Company {
     /// A first copy is still on its way.
     pub overlaps: bool,
-    /// Somebody is being answered, so that a cache may hold this one back.
+    /// Another robot is being answered, so that a cache may hold this one back.
     pub behind: bool,
 }
 
@@ -57,12 +57,12 @@ const BRIEF_S: u64 = 86_400;
 const PURGED_MAX: usize = 1_000_000;
 
 impl Pending {
-    /// Somebody will ask for an object.
+    /// A robot will ask for an object.
     pub fn expect(&mut self, object: u64) {
         self.objects.entry(object).or_default().askers += 1;
     }
 
-    /// Somebody asks for it now.
+    /// A robot asks for it now.
     pub fn ask(&mut self, object: u64) -> Company {
         let state = self.objects.entry(object).or_default();
         state.sent += 1;
@@ -71,7 +71,7 @@ impl Pending {
         Company { overlaps, behind: state.under_way > 1 }
     }
 
-    /// Whether nobody else can have brought it into the cache.
+    /// Whether no other request can have brought it into the cache.
     pub fn is_first(&self, object: u64) -> bool {
         self.objects.get(&object).is_none_or(|state| state.sent <= 1 && !state.answered)
     }
@@ -98,7 +98,7 @@ impl Pending {
         self.leave(object);
     }
 
-    /// Somebody who was expected to ask does not; `first`: to bring a first copy.
+    /// A robot that was expected to ask does not; `first`: it would have brought a first copy.
     pub fn forgo(&mut self, object: u64, first: bool) {
         if first {
             self.note_never_whole(object);
@@ -113,7 +113,7 @@ impl Pending {
         }
     }
 
-    /// Somebody who was expected does not ask after all.
+    /// A robot that was expected to ask does not after all.
     pub fn leave(&mut self, object: u64) {
         let Some(state) = self.objects.get_mut(&object) else { return };
         state.askers = state.askers.saturating_sub(1);

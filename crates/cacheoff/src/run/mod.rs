@@ -173,7 +173,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Until all workers are through. Says whether somebody stopped the run.
+    /// Gathers intervals until all workers are done; gives whether the run was stopped by hand.
     fn keep(&mut self, pieces: &Receiver<Piece>, schedule: &Schedule, stop: &AtomicBool, start: Instant) -> bool {
         let mut interrupted = false;
         loop {

@@ -1,6 +1,6 @@
 //! One line of a log, by form. Only answers that a cache might store count: GET, with 200, 203, 206 or 304.
 
-use super::trace::{Form, Said};
+use super::trace::{Form, LoggedRequest};
 use serde_json::Value;
 
 /// A line.
@@ -14,7 +14,7 @@ impl<'l> Line<'l> {
     }
 
     /// The request of this line; `None` if it has none of this form that counts.
-    pub(super) fn read(&self, form: Form) -> Option<Said<'l>> {
+    pub(super) fn read(&self, form: Form) -> Option<LoggedRequest<'l>> {
         match form {
             Form::Squid => self.squid(),
             Form::Combined => self.combined(),
@@ -25,17 +25,17 @@ impl<'l> Line<'l> {
     }
 
     /// `time elapsed client result/status bytes method URL …`
-    fn squid(&self) -> Option<Said<'l>> {
+    fn squid(&self) -> Option<LoggedRequest<'l>> {
         let mut words = self.text.split_ascii_whitespace();
         let at_s = number(words.next()?)?;
         let (_elapsed, _client) = (number(words.next()?)?, words.next()?);
         let (_, status) = words.next()?.split_once('/')?;
         let (bytes, method, url) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
-        counts(method, status).then(|| Said { at_s, object: url.as_bytes().into(), bytes })
+        counts(method, status).then(|| LoggedRequest { at_s, object: url.as_bytes().into(), bytes })
     }
 
     /// `client - user [time] "METHOD target version" status bytes …`
-    fn combined(&self) -> Option<Said<'l>> {
+    fn combined(&self) -> Option<LoggedRequest<'l>> {
         let (_, rest) = self.text.split_once('[')?;
         let (time, rest) = rest.split_once("] \"")?;
         let (request, rest) = rest.split_once("\" ")?;
@@ -44,10 +44,14 @@ impl<'l> Line<'l> {
         let mut rest = rest.split_ascii_whitespace();
         let (status, bytes) = (rest.next()?, rest.next()?);
         let bytes = if bytes == "-" { 0 } else { bytes.parse().ok()? };
-        counts(method, status).then_some(Said { at_s: clf_time(time)?, object: target.as_bytes().into(), bytes })
+        counts(method, status).then_some(LoggedRequest {
+            at_s: clf_time(time)?,
+            object: target.as_bytes().into(),
+            bytes,
+        })
     }
 
-    fn json(&self) -> Option<Said<'l>> {
+    fn json(&self) -> Option<LoggedRequest<'l>> {
         let Value::Object(fields) = serde_json::from_str(self.text).ok()? else { return None };
         let one = |names: &[&str]| names.iter().find_map(|name| fields.get(*name)).map(word);
         let url = one(&["url", "uri", "request_uri", "key", "object"])?;
@@ -57,13 +61,17 @@ impl<'l> Line<'l> {
         let bytes = one(&["bytes", "size", "body_bytes_sent", "bytes_sent", "body_bytes"])?.parse().ok()?;
         let time = one(&["ts", "time", "timestamp", "at", "msec"]).unwrap_or_default();
         let at_s = number(&time).or_else(|| clf_time(&time)).unwrap_or(0.0);
-        counts(&method, &status).then(|| Said { at_s, object: format!("{host}{url}").into_bytes().into(), bytes })
+        counts(&method, &status).then(|| LoggedRequest {
+            at_s,
+            object: format!("{host}{url}").into_bytes().into(),
+            bytes,
+        })
     }
 
-    fn columns(&self) -> Option<Said<'l>> {
+    fn columns(&self) -> Option<LoggedRequest<'l>> {
         let mut words = self.text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty());
         let (at_s, object, bytes) = (number(words.next()?)?, words.next()?, words.next()?.parse().ok()?);
-        words.next().is_none().then(|| Said { at_s, object: object.as_bytes().into(), bytes })
+        words.next().is_none().then(|| LoggedRequest { at_s, object: object.as_bytes().into(), bytes })
     }
 }
 

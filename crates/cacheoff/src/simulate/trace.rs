@@ -76,7 +76,7 @@ impl Form {
 }
 
 /// The fields of one line or record.
-pub(super) struct Said<'l> {
+pub(super) struct LoggedRequest<'l> {
     pub(super) at_s: f64,
     pub(super) object: std::borrow::Cow<'l, [u8]>,
     pub(super) bytes: u64,
@@ -134,7 +134,7 @@ impl Reading {
         let text = String::from_utf8_lossy(&buffer);
         let line = lines::Line::new(text.trim());
         match line.read(form) {
-            Some(said) => self.add(&said),
+            Some(logged) => self.add(&logged),
             None if !text.trim().is_empty() && !text.starts_with('#') => self.trace.skipped += 1,
             None => {}
         }
@@ -150,19 +150,19 @@ impl Reading {
         }
         let word = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let object = record[4..12].to_vec();
-        self.add(&Said { at_s: f64::from(word(0)), object: object.into(), bytes: u64::from(word(12)) });
+        self.add(&LoggedRequest { at_s: f64::from(word(0)), object: object.into(), bytes: u64::from(word(12)) });
         Ok(true)
     }
 
-    fn add(&mut self, said: &Said<'_>) {
+    fn add(&mut self, logged: &LoggedRequest<'_>) {
         let next = self.trace.objects;
-        let object = *self.numbers.entry(hash(&said.object)).or_insert(next);
+        let object = *self.numbers.entry(hash(&logged.object)).or_insert(next);
         self.trace.objects += u32::from(object == next);
-        let first_s = *self.first_s.get_or_insert(said.at_s);
-        self.last_s = said.at_s;
+        let first_s = *self.first_s.get_or_insert(logged.at_s);
+        self.last_s = logged.at_s;
         let before = self.trace.requests.last().map_or(0, |last| last.at_us);
-        let at_us = (((said.at_s - first_s) * 1e6) as u64).max(before);
-        self.trace.requests.push(Request { object, bytes: said.bytes.max(1), at_us });
+        let at_us = (((logged.at_s - first_s) * 1e6) as u64).max(before);
+        self.trace.requests.push(Request { object, bytes: logged.bytes.max(1), at_us });
     }
 
     fn end(mut self) -> Trace {

@@ -4,7 +4,7 @@ use super::verdict::Verdict;
 use super::{Finding, wrong};
 use crate::model::date::{self, Read};
 use crate::model::origin::{Exchange, Rep};
-use crate::model::rules::{self, Named, Said, Span};
+use crate::model::rules::{self, CacheControl, Named, Span};
 
 impl Verdict<'_> {
     /// How old it may be said to be, and whether it may be given out at that age.
@@ -74,7 +74,7 @@ impl Verdict<'_> {
     fn unvalidated(&self, age: i64, rep: &Rep) -> Vec<Finding> {
         let case = self.case;
         let mut findings = Vec::new();
-        let said = Said::of(&self.fields, case.at_site);
+        let said = CacheControl::of(&self.fields, case.at_site);
         if said.names("no-cache") == Some(Named::All) {
             findings.push(wrong("RFC 9111 section 5.2.2.4", "no-cache was not validated", ""));
         }
@@ -108,7 +108,7 @@ impl Verdict<'_> {
         findings
     }
 
-    fn stale(&self, said: &Said, overdue: Span, trouble: bool, takes_stale: bool) -> Option<Finding> {
+    fn stale(&self, said: &CacheControl, overdue: Span, trouble: bool, takes_stale: bool) -> Option<Finding> {
         let what = format!("{} s old, {} s past its lifetime", overdue.high, overdue.low);
         if let Some(why) = said.forbids_stale() {
             let what = format!("{what}, and {why} forbids it");

@@ -4,7 +4,7 @@ use super::verdict::Verdict;
 use super::{Finding, mark, wrong};
 use crate::model::head::Fields;
 use crate::model::origin::Exchange;
-use crate::model::rules::Said;
+use crate::model::rules::CacheControl;
 
 impl Verdict<'_> {
     /// Checks which of the origin's answers the fields come from.
@@ -37,7 +37,7 @@ impl Verdict<'_> {
         if case.is_own(source) {
             return findings;
         }
-        let said = Said::of(&source.fields, case.at_site);
+        let said = CacheControl::of(&source.fields, case.at_site);
         if name == "set-cookie" {
             findings.push(wrong(
                 "Larder's policy; RFC 9111 section 7.3",
@@ -86,7 +86,7 @@ impl Verdict<'_> {
 /// Whether a directive names a field that is not to be kept, by either field that may have directives.
 fn is_left_out(fields: &Fields, name: &str) -> bool {
     [true, false].iter().any(|at_site| {
-        let said = Said::of(fields, *at_site);
+        let said = CacheControl::of(fields, *at_site);
         said.names_field("private", name) || said.names_field("no-cache", name)
     })
 }

@@ -10,7 +10,7 @@ use super::date::{self, Read};
 use super::head::{Asked, Fields, Tag, directives, ranges};
 use super::origin::{Exchange, Rep};
 use super::play::{Got, Seen};
-use super::rules::{self, Broken, Said};
+use super::rules::{self, Broken, CacheControl};
 use crate::http::Answer;
 use verdict::Verdict;
 
@@ -150,8 +150,8 @@ impl Case<'_> {
             && newest.method == "GET"
             && !fields.iter().chain(&["if-none-match", "if-modified-since"]).any(is_asked);
         let is_plain_answer = newest.fields.get("set-cookie").is_none()
-            && Said::of(&newest.fields, self.at_site).names("no-cache").is_none()
-            && Said::of(&newest.fields, self.at_site).names("private").is_none();
+            && CacheControl::of(&newest.fields, self.at_site).names("no-cache").is_none()
+            && CacheControl::of(&newest.fields, self.at_site).names("private").is_none();
         let age = rules::age(newest, self.came_by(newest), (self.now.began, self.now.ended));
         let lifetime = rules::lifetime(&newest.fields, 200, self.at_site, newest.at as i64);
         let is_fresh = is_whole && is_plain_answer && age.high < lifetime.low;
