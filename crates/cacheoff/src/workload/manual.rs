@@ -33,9 +33,9 @@ speak it themselves, and its origins speak clear text: `--ca FILE` says whose ce
 reports repeat. Without a proxy, and through CONNECT tunnels of a forward proxy, the origins speak it, with certificates of an authority that is made
 for the run: robots know it, `--ca-out FILE` writes its certificate for a cache that looks into tunnels, and `--ca FILE` has that cache's own. A
 tunnel that is not looked into has no hits. Each robot keeps its own sessions and resumes them. Response times have the handshake in them; a modelled
-link delays it by its round trips. What cannot be verified is the error `tls`, never clear text.
+link delays it by its round trips. A connection that cannot be verified is the error `tls`, never clear text.
 
-What the engine does not play is refused, never left out: HTTP/2, TLS in contests, and names of
+Features that the engine does not play are refused, never left out: HTTP/2, TLS in contests, and names of
 servers through a forward proxy, which would have to look them up (`--set server.names=false`). A dark phase wants `--cut` and `--again`.
 ";
 
