@@ -71,7 +71,7 @@ impl Exchange {
     /// ends the request as it ends any other.
     pub async fn leave<S: ClientStream>(mut self, stream: &mut S) -> Leaving {
         let verdict = self.verdict.take().unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), &self.request));
-        if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_)) {
+        if self.request.method != Method::Connect && !matches!(verdict, Verdict::Allow(_) | Verdict::Needs(_)) {
             // The offer to upgrade is ignored, and the request is answered without it (RFC 9110 section 7.8).
             self.verdict = Some(verdict);
             return Leaving { outcome: LeaveOutcome::Answered(self.run(stream).await), record: None };
@@ -80,8 +80,12 @@ impl Exchange {
         let work = async |stream: &mut S, record: &mut Record| {
             #[cfg(test)]
             broken::may_break("leave", &request);
+            let verdict = rules::judge_and_wait(stream.env(), stream.peer(), &request, Some(verdict)).await;
             match request.method {
                 Method::Connect => leave::connect(stream, &request, verdict, &body, record).await,
+                _ if !matches!(verdict, Verdict::Allow(_)) => {
+                    LeaveOutcome::Answered(answer(stream, &request, (Some(verdict), None), body, record).await)
+                }
                 _ => leave::upgrade(stream, &request, verdict, record).await,
             }
         };
@@ -112,7 +116,7 @@ async fn answer<S: ClientStream>(
         Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
             AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
         }
-        Ok(body) => match verdict.unwrap_or_else(|| rules::judge(stream.env(), stream.peer(), request)) {
+        Ok(body) => match rules::judge_and_wait(stream.env(), stream.peer(), request, verdict).await {
             Verdict::Allow(ask) => {
                 if key.is_none() {
                     note(stream.env(), &ask, record);
@@ -126,7 +130,9 @@ async fn answer<S: ClientStream>(
             }
             Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)),
             Verdict::Echo => AnswerSource::Page(echo(request)),
-            Verdict::Tunnel(..) => AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT")),
+            Verdict::Tunnel(..) | Verdict::Needs(_) => {
+                AnswerSource::Page(rules::fault_page(FaultKind::Target, "not a CONNECT"))
+            }
         },
     };
     deliver::deliver(stream, request, answer, &mut upload, record).await

@@ -14,7 +14,7 @@ use crate::reach::{Asker, OwnAddresses};
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
-use crate::rules::{Ask, Route, Scene, Verdict};
+use crate::rules::{Ask, FoundFacts, Route, Scene, Verdict};
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, Asked, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
@@ -92,6 +92,7 @@ pub async fn ahead(
         client: asking.client,
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
         via_name,
+        found: FoundFacts::default(),
     };
     let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
@@ -199,6 +200,9 @@ async fn judge(
         Verdict::Manager(_) => own(steps, "a page of the cache manager, for clients of this machine", "own"),
         Verdict::Echo => own(steps, "the request itself comes back (TRACE)", "own"),
         Verdict::Tunnel(host, port) => own(steps, &tunnel_words(&host, port), "tunnel"),
+        Verdict::Needs(_) => {
+            own(steps, "the rules first find out a fact about the request, which only the server does", "own")
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::line::{self, Line};
 use crate::config::Config;
 use crate::lines::{self, NextLine};
 use crate::reach::{Asker, OwnAddresses};
-use crate::rules::{Scene, Verdict};
+use crate::rules::{FoundFacts, Scene, Verdict};
 use larder_cache::evict::{Evict, Evictable, EvictionMark, S3Fifo};
 use larder_cache::key::KeySeed;
 use larder_wire::parse::{self, Parsed};
@@ -112,6 +112,7 @@ impl<'a> Side<'a> {
                 _ => Scheme::Http,
             },
             via_name: "",
+            found: FoundFacts::default(),
         };
         let verdict = scene.judge(request);
         let mut fate = Fate { verdict: "", key: 0, origin: None, hit: false };
@@ -133,6 +134,7 @@ impl<'a> Side<'a> {
             Verdict::Answer(page) => page.word,
             Verdict::Manager(_) => "manager",
             Verdict::Echo => "trace",
+            Verdict::Needs(_) => "needs a fact",
         };
         *self.verdicts.entry(fate.verdict).or_default() += 1;
         fate

@@ -1,7 +1,7 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
-use super::Verdict;
+use super::{FoundFacts, Verdict};
 use crate::config::{Ambiguous, Config, Site, SiteOrigin};
 use crate::manager;
 use crate::reach::{Asker, OwnAddresses};
@@ -32,6 +32,8 @@ pub struct Scene<'a> {
     pub scheme: Scheme,
     /// The name of this server in `Via`.
     pub via_name: &'a str,
+    /// The facts that were found out because an earlier verdict needed them.
+    pub found: FoundFacts,
 }
 
 impl Scene<'_> {
@@ -333,6 +335,14 @@ impl<'a> Facts<'a> {
 }
 
 #[cfg(test)]
+impl Facts<'_> {
+    /// The group of the client, which has to be found out.
+    pub fn group(&self) -> Result<&'static str, super::Need> {
+        self.scene.found.group.ok_or(super::Need::Group)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::Loaded;
@@ -356,6 +366,7 @@ mod tests {
             client: IpAddr::from([127, 0, 0, 1]),
             scheme: Scheme::Http,
             via_name: "larder-test",
+            found: FoundFacts::default(),
         };
         let mut facts = Facts::of(scene, &head);
         let verdict = judge::judge(&mut facts);
@@ -368,7 +379,9 @@ mod tests {
             (Fact::PathClimbs, "path climbs"),
         ];
         let facts = all.into_iter().filter(|(fact, _)| read.has(*fact)).map(|(_, name)| name);
-        (verdict, facts.chain(read.fields().unwrap()).collect())
+        // The rule of tests reads a field that no other one reads.
+        let fields = read.fields().unwrap().filter(|name| *name != "X-Test-Group");
+        (verdict, facts.chain(fields).collect())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
-use super::{Ask, Route};
+use super::{Ask, Need, Route};
 use crate::config::HostHeader;
 use crate::page::Page;
 use crate::reach::{self, Asker};
@@ -25,6 +25,8 @@ pub enum Verdict {
     Manager(String),
     /// The request's own head is the answer (TRACE with `Max-Forwards: 0`).
     Echo,
+    /// The rules can't decide before this fact is known; [`judge_and_wait`](super::judge_and_wait) finds it out.
+    Needs(Need),
 }
 
 /// The route of a request that is allowed, and the rule that allowed it.
@@ -44,6 +46,10 @@ const NO_SITE: &str = "no-site";
 
 /// Judges a request by its form, its client and the configuration.
 pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
+    #[cfg(test)]
+    if let Some(verdict) = judge_group(facts) {
+        return verdict;
+    }
     if let (Method::Connect, Some((host, port))) = (facts.method(), facts.authority()) {
         return judge_connect(facts, host, port);
     }
@@ -240,5 +246,16 @@ fn judge_max_forwards(facts: &Facts<'_>) -> Option<Verdict> {
             Some(Verdict::Answer(page.with("Allow", "GET, HEAD, POST, PUT, DELETE, OPTIONS, TRACE, PATCH, CONNECT")))
         }
         _ => None,
+    }
+}
+
+/// A rule of tests: a request with `X-Test-Group` is for clients of that group.
+#[cfg(test)]
+fn judge_group(facts: &Facts<'_>) -> Option<Verdict> {
+    let wanted = facts.text("X-Test-Group")?;
+    match facts.group() {
+        Err(need) => Some(Verdict::Needs(need)),
+        Ok(group) if group == wanted => None,
+        Ok(_) => Some(Verdict::Answer(denied("group", "This client is of another group."))),
     }
 }

@@ -5,6 +5,7 @@ mod ask;
 mod facts;
 mod judge;
 mod memo;
+mod need;
 mod pages;
 
 pub use crate::record::Rule;
@@ -13,13 +14,41 @@ use facts::{Editions, Facts};
 pub use facts::{FactsRead, Scene};
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
+pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};
 
 use crate::env::{Env, PeerFacts};
 use larder_wire::RequestHead;
+use need::NEEDS_MAX;
+use pages::undecided;
 
 /// Judges a request that came on this connection by the settings in force; gives the verdict with the facts that it depended on.
 pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verdict, FactsRead) {
+    judge_with(env, peer, request, FoundFacts::default())
+}
+
+/// Judges a request that came on this connection by the settings in force.
+pub fn judge(env: &Env, peer: &PeerFacts, request: &RequestHead) -> Verdict {
+    judge_noting(env, peer, request).0
+}
+
+/// Judges a request and waits for the facts that the verdict needs; `verdict` is one that was given before. Other requests of the
+/// worker are served meanwhile. Never gives [`Verdict::Needs`].
+pub async fn judge_and_wait(env: &Env, peer: &PeerFacts, request: &RequestHead, verdict: Option<Verdict>) -> Verdict {
+    let mut verdict = verdict.unwrap_or_else(|| judge(env, peer, request));
+    let mut found = FoundFacts::default();
+    for _ in 0..NEEDS_MAX {
+        let Verdict::Needs(need) = verdict else { return verdict };
+        need.find_out(&mut found).await;
+        verdict = judge_with(env, peer, request, found).0;
+    }
+    match verdict {
+        Verdict::Needs(_) => Verdict::Answer(undecided()),
+        verdict => verdict,
+    }
+}
+
+fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFacts) -> (Verdict, FactsRead) {
     let (config, own) = (env.config(), env.own_addresses());
     let editions = Editions { settings: env.edition(), own_addresses: env.own_addresses_edition() };
     let listener = &peer.listener;
@@ -33,13 +62,9 @@ pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verd
         client: peer.address.ip(),
         scheme: peer.scheme,
         via_name: &env.common.via_name,
+        found,
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);
     (verdict, facts.read(editions))
-}
-
-/// Judges a request that came on this connection by the settings in force.
-pub fn judge(env: &Env, peer: &PeerFacts, request: &RequestHead) -> Verdict {
-    judge_noting(env, peer, request).0
 }

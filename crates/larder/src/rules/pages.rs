@@ -48,3 +48,9 @@ pub fn fault_page(kind: FaultKind, detail: &str) -> Page {
     )
     .closing()
 }
+
+/// The page for a request that the rules could not decide about although all facts were found that they asked for.
+pub(super) fn undecided() -> Page {
+    let what = "The rules asked for more facts about this request than one verdict may need.";
+    Page::new(500, "undecided", what, "Tell the administrator: a rule asks again for what it was told.")
+}
