@@ -322,8 +322,8 @@ mod tests {
         fn a_strict_directive_is_never_hidden(
             before in "[a-z=0-9 ;]{0,20}", strict in "(no-store|No-Store)", after in "[ -~]{0,20}"
         ) {
-            let said = read(&format!("{before},{strict},{after}").replace('|', " "));
-            prop_assert!(said.no_store);
+            let strictest = read(&format!("{before},{strict},{after}").replace('|', " "));
+            prop_assert!(strictest.no_store);
         }
 
         #[test]

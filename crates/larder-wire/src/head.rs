@@ -81,16 +81,16 @@ impl Reason {
         Reason(Phrase::Usual(status))
     }
 
-    /// The phrase `said`, which takes no memory of its own where it is the usual one of this status.
-    pub fn of(status: u16, said: &str) -> Reason {
-        Reason::of_bytes(status, said.as_bytes())
+    /// The phrase, which takes no memory of its own where it is the usual one of this status.
+    pub fn of(status: u16, phrase: &str) -> Reason {
+        Reason::of_bytes(status, phrase.as_bytes())
     }
 
     /// Like [`Reason::of`], for received bytes; bytes that are not UTF-8 are replaced.
-    pub(crate) fn of_bytes(status: u16, said: &[u8]) -> Reason {
-        Reason(match said == reason(status).as_bytes() {
+    pub(crate) fn of_bytes(status: u16, phrase: &[u8]) -> Reason {
+        Reason(match phrase == reason(status).as_bytes() {
             true => Phrase::Usual(status),
-            false => Phrase::Own(String::from_utf8_lossy(said).into()),
+            false => Phrase::Own(String::from_utf8_lossy(phrase).into()),
         })
     }
 

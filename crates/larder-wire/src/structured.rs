@@ -112,9 +112,9 @@ pub fn no_vary_search(fields: &Fields) -> Option<NoVarySearch> {
     if !ignored.is_bounded() {
         return None;
     }
-    let said = NoVarySearch { ignored, order_matters };
-    let nothing = order_matters && said.ignored == Ignored::These(Vec::new());
-    (!nothing).then_some(said)
+    let rule = NoVarySearch { ignored, order_matters };
+    let nothing = order_matters && rule.ignored == Ignored::These(Vec::new());
+    (!nothing).then_some(rule)
 }
 
 impl NoVarySearch {
@@ -340,9 +340,9 @@ mod tests {
         let mut both = fields("CDN-Cache-Control", "max-age=1");
         both.push("Larder-Cache-Control", "max-age=2");
         let names = ["Larder-Cache-Control", "CDN-Cache-Control"];
-        assert_eq!(targeted(&both, &names).and_then(|said| said.max_age), Some(2));
+        assert_eq!(targeted(&both, &names).and_then(|control| control.max_age), Some(2));
         both.set("Larder-Cache-Control", "");
-        assert_eq!(targeted(&both, &names).and_then(|said| said.max_age), Some(1));
+        assert_eq!(targeted(&both, &names).and_then(|control| control.max_age), Some(1));
         assert_eq!(targeted(&both, &[] as &[&str]), None);
     }
 
@@ -372,12 +372,12 @@ mod tests {
             ("x", "a", "a", "default"),
         ];
         for (value, a, b, expected) in rows {
-            let said = match no_vary_search(&fields("No-Vary-Search", value)) {
+            let equal = match no_vary_search(&fields("No-Vary-Search", value)) {
                 None => "default",
                 Some(search) if search.same(a, b) => "same",
                 Some(_) => "differ",
             };
-            assert_eq!(said, expected, "{value}: {a} and {b}");
+            assert_eq!(equal, expected, "{value}: {a} and {b}");
         }
     }
 

@@ -31,13 +31,13 @@ const NEVER_KEPT: [&str; 12] = [
 /// that all may have it.
 pub fn head_to_store(response: &ResponseHead, settings: &Settings) -> ResponseHead {
     let control = Directives::of(response, settings).control;
-    let mut kept = response.clone();
+    let mut stored = response.clone();
     let shared = settings.mode == Mode::Shared;
     if settings.set_cookie != SetCookie::Keep {
-        kept.fields.remove("Set-Cookie");
+        stored.fields.remove("Set-Cookie");
     }
-    strip(&mut kept.fields, [control.no_cache.as_ref(), control.private.as_ref().filter(|_| shared)]);
-    kept
+    strip(&mut stored.fields, [control.no_cache.as_ref(), control.private.as_ref().filter(|_| shared)]);
+    stored
 }
 
 /// Takes out what is never kept and what the qualified directives name. The names are a set: thousands of them in a head of

@@ -222,7 +222,7 @@ fn get(opened: &Arc<Store>, url: &str, include: bool) -> Done {
     let mut out = BufWriter::new(io::stdout().lock());
     if include {
         let mut head = Vec::new();
-        larder_wire::encode::response_head(&mut head, &object.kept.head);
+        larder_wire::encode::response_head(&mut head, &object.stored.head);
         out.write_all(&head)?;
     }
     let whole = object.body(opened, |piece| out.write_all(piece))?;

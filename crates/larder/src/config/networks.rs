@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// Networks in the order in which they were configured, and the ranges that they cover together.
 #[derive(Clone, Debug, Default)]
 pub struct Networks {
-    said: Vec<IpNet>,
+    listed: Vec<IpNet>,
     v4: Ranges,
     v6: Ranges,
 }
@@ -14,7 +14,7 @@ pub struct Networks {
 impl Networks {
     /// One more.
     pub fn push(&mut self, net: IpNet) {
-        self.said.push(net);
+        self.listed.push(net);
         let ranges = if net.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
         ranges.add(number(net.network()), number(net.broadcast()));
     }
@@ -26,12 +26,12 @@ impl Networks {
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.said.is_empty()
+        self.listed.is_empty()
     }
 
     /// As they were said.
     pub fn iter(&self) -> impl Iterator<Item = &IpNet> {
-        self.said.iter()
+        self.listed.iter()
     }
 
     /// Whether one of them has this address. An IPv4 client on a dual-stack listener comes as `::ffff:a.b.c.d` and is
@@ -54,7 +54,7 @@ impl FromIterator<IpNet> for Networks {
 /// Networks are equal when they were written alike; the ranges follow from that.
 impl PartialEq for Networks {
     fn eq(&self, other: &Networks) -> bool {
-        self.said == other.said
+        self.listed == other.listed
     }
 }
 

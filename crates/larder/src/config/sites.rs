@@ -192,11 +192,11 @@ mod tests {
             ("http://c/any?", Some(("*", "/any"))),
         ] {
             let found = sites.find(&Url::parse(url).unwrap());
-            let said = found.map(|(at, site)| {
+            let found = found.map(|(at, site)| {
                 assert_eq!(&sites[at], site);
                 (site.hosts[0].to_string(), site.prefix.clone())
             });
-            assert_eq!(said, wanted.map(|(host, prefix)| (host.to_owned(), prefix.to_owned())), "{url}");
+            assert_eq!(found, wanted.map(|(host, prefix)| (host.to_owned(), prefix.to_owned())), "{url}");
         }
     }
 

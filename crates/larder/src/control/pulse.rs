@@ -227,12 +227,12 @@ fn quantile(buckets: &[u64; BUCKETS], permille: u64) -> u64 {
 /// The seconds of the last minutes.
 #[derive(Debug, Default)]
 pub struct Pulse {
-    kept: Mutex<Kept>,
+    minutes: Mutex<LastMinutes>,
     beats: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct LastMinutes {
     /// Totals at the start of each second that is kept, the newest at the back.
     totals: VecDeque<Counted>,
     seconds: VecDeque<Second>,
@@ -251,32 +251,32 @@ impl Pulse {
     }
 
     fn note(&self, counted: Counted) {
-        let mut kept = self.kept.lock();
-        if let Some(last) = kept.totals.back() {
+        let mut minutes = self.minutes.lock();
+        if let Some(last) = minutes.totals.back() {
             let second = counted.since(last).second(counted.at);
-            kept.seconds.push_back(second);
+            minutes.seconds.push_back(second);
         }
-        kept.totals.push_back(counted);
-        if kept.seconds.len() > SECONDS_MAX {
-            kept.seconds.pop_front();
-            kept.totals.pop_front();
+        minutes.totals.push_back(counted);
+        if minutes.seconds.len() > SECONDS_MAX {
+            minutes.seconds.pop_front();
+            minutes.totals.pop_front();
         }
     }
 
     /// The seconds that are kept, the oldest first.
     pub fn seconds(&self) -> Vec<Second> {
-        self.kept.lock().seconds.iter().cloned().collect()
+        self.minutes.lock().seconds.iter().cloned().collect()
     }
 
     /// The live figures.
     pub fn now(&self, admin: &Admin) -> Now {
         let (second, window) = {
-            let kept = self.kept.lock();
-            let window = match (kept.totals.front(), kept.totals.back()) {
+            let minutes = self.minutes.lock();
+            let window = match (minutes.totals.front(), minutes.totals.back()) {
                 (Some(first), Some(last)) => last.since(first).window(),
                 _ => Window::default(),
             };
-            (kept.seconds.back().cloned().unwrap_or_default(), window)
+            (minutes.seconds.back().cloned().unwrap_or_default(), window)
         };
         let of = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let (cache, disk) =
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(seconds.len(), SECONDS_MAX);
         assert!(seconds.iter().all(|second| second.from_store == 7 && second.fetched == 0));
         assert_eq!(seconds.last().map(|second| second.at), Some(999));
-        assert_eq!(pulse.kept.lock().totals.len(), SECONDS_MAX + 1);
+        assert_eq!(pulse.minutes.lock().totals.len(), SECONDS_MAX + 1);
     }
 
     #[test]

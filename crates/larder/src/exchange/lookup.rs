@@ -298,8 +298,8 @@ impl<S: ClientStream> Lookup<'_, S> {
                 let stored = own.or_else(|| entry.stored_head())?;
                 Some(self.entry(hit.reader, stored, Outcome::Miss(cause)))
             }
-            (Arrival::Use(entry, said, own), _) => {
-                let outcome = if said == ReuseReason::Unchanged { Outcome::Validated } else { Outcome::HitError };
+            (Arrival::Use(entry, reason, own), _) => {
+                let outcome = if reason == ReuseReason::Unchanged { Outcome::Validated } else { Outcome::HitError };
                 let mut hit = self.cache.open(&entry)?;
                 if let Some(own) = own {
                     hit.stored = own;
@@ -372,10 +372,10 @@ impl<S: ClientStream> Lookup<'_, S> {
                 let hit = Hit { filling: true, reader, stored, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
-            Arrival::Use(entry, said, _) => {
+            Arrival::Use(entry, reason, _) => {
                 let hit = self.cache.open(&entry)?;
                 let fits = hit.stored.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
-                let outcome = if said == ReuseReason::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
+                let outcome = if reason == ReuseReason::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
                 if fits { self.stored(hit, outcome).await } else { None }
             }
             // The fetch was refused because it began for a client that may reach fewer addresses.

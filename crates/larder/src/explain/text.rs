@@ -46,8 +46,8 @@ fn directives(asked: &OfAsked) -> String {
         max_stale,
         number("stale-if-error", asked.stale_if_error),
     ];
-    let said: Vec<String> = all.into_iter().flatten().collect();
-    if said.is_empty() { "nothing special".to_owned() } else { said.join(", ") }
+    let parts: Vec<String> = all.into_iter().flatten().collect();
+    if parts.is_empty() { "nothing special".to_owned() } else { parts.join(", ") }
 }
 
 fn stored(variants: &[OfVariant], more: usize, taken_up: bool, f: &mut fmt::Formatter<'_>) -> fmt::Result {

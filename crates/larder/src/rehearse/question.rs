@@ -37,8 +37,9 @@ pub fn connect(host: &Host, port: u16) -> Result<RequestHead, String> {
 }
 
 /// An answer that nobody gave: a 200, unless one of its fields is another status.
-pub fn response(said: &[String]) -> Result<ResponseHead, String> {
-    let (fields, status): (Vec<&String>, Vec<&String>) = said.iter().partition(|field| field.contains(':'));
+pub fn response(fields_and_status: &[String]) -> Result<ResponseHead, String> {
+    let (fields, status): (Vec<&String>, Vec<&String>) =
+        fields_and_status.iter().partition(|field| field.contains(':'));
     let mut text = format!("HTTP/1.1 {} \r\n", status.last().map_or("200", |status| status.trim()));
     fields.iter().for_each(|field| {
         let _ = write!(text, "{field}\r\n");

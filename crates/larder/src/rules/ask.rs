@@ -117,8 +117,8 @@ impl Ask {
     }
 
     /// Whether this is the `Host` field that the origin gets.
-    pub fn is_host(&self, said: &[u8]) -> bool {
-        self.names_host().has_authority(said)
+    pub fn is_host(&self, field: &[u8]) -> bool {
+        self.names_host().has_authority(field)
     }
 
     fn names_host(&self) -> &Url {

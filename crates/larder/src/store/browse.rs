@@ -70,22 +70,22 @@ pub struct Opened {
 }
 
 impl Shown {
-    fn of(key: &[u8], kept: &StoredHead, now: Stamp) -> Shown {
-        let terms = kept.terms.as_ref();
+    fn of(key: &[u8], stored: &StoredHead, now: Stamp) -> Shown {
+        let terms = stored.terms.as_ref();
         let remaining = terms.map_or(0, |terms| terms.remaining(now));
         let (site, url) = site_and_url(key);
         Shown {
             key: key.escape_ascii().to_string(),
             url,
             site,
-            status: kept.head.status,
-            content_type: kept.head.fields.text("Content-Type").unwrap_or_default().to_owned(),
+            status: stored.head.status,
+            content_type: stored.head.fields.text("Content-Type").unwrap_or_default().to_owned(),
             bytes: None,
             bytes_here: 0,
             age_seconds: terms.map_or(0, |terms| terms.age(now)),
             fresh_seconds: u64::try_from(remaining).unwrap_or(0),
             stale_seconds: u64::try_from(-remaining).unwrap_or(0),
-            received: String::from_utf8_lossy(&format_date(kept.received)).into_owned(),
+            received: String::from_utf8_lossy(&format_date(stored.received)).into_owned(),
             vary: terms.map(|terms| terms.vary.names().map(str::to_owned).collect()).unwrap_or_default(),
             in_memory: false,
             on_disk: false,
@@ -114,9 +114,9 @@ impl Shown {
     }
 }
 
-fn fields_of(kept: &StoredHead) -> Vec<(String, String)> {
+fn fields_of(stored: &StoredHead) -> Vec<(String, String)> {
     // Fields with credentials are listed without their values.
-    let fields = kept.head.fields.iter().map(|(name, value)| {
+    let fields = stored.head.fields.iter().map(|(name, value)| {
         let value = if is_credential(name) { "(hidden)".into() } else { String::from_utf8_lossy(value).into_owned() };
         (name.to_owned(), value)
     });
@@ -131,13 +131,13 @@ pub fn search(cache: &Cache, prefix: &str, most: usize, now: Stamp) -> Listing {
         let (_, url) = site_and_url(key);
         url.starts_with(prefix) || url.split_once("://").is_some_and(|(_, rest)| rest.starts_with(prefix))
     };
-    cache.for_each_stored(now, |entry, kept| {
+    cache.for_each_stored(now, |entry, stored| {
         let key = entry.key();
-        if kept.terms.is_some() && fits(key.text()) {
+        if stored.terms.is_some() && fits(key.text()) {
             let here = (entry.length(), entry.bytes_in_memory());
             let shown =
-                || Shown { bytes: here.0, bytes_here: here.1, in_memory: true, ..Shown::of(key.text(), kept, now) };
-            found.take(key.text(), kept.variant(), || false, shown);
+                || Shown { bytes: here.0, bytes_here: here.1, in_memory: true, ..Shown::of(key.text(), stored, now) };
+            found.take(key.text(), stored.variant(), || false, shown);
         }
     });
     let mut complete = true;
@@ -148,18 +148,18 @@ pub fn search(cache: &Cache, prefix: &str, most: usize, now: Stamp) -> Listing {
                 return ControlFlow::Break(());
             }
             if fits(&head.key)
-                && let Ok(kept) = StoredHead::decode(&head.meta)
+                && let Ok(stored) = StoredHead::decode(&head.meta)
             {
                 let length = head.length.or(head.body.as_ref().map(|body| body.len() as u64));
                 let shown = || Shown {
                     bytes: length,
                     bytes_here: here(disk, head),
                     on_disk: true,
-                    ..Shown::of(&head.key, &kept, now)
+                    ..Shown::of(&head.key, &stored, now)
                 };
                 let in_memory = || {
                     let there = cache.stored_under(&head.key, now);
-                    there.iter().any(|(_, kept)| kept.terms.is_some() && kept.variant() == head.variant)
+                    there.iter().any(|(_, stored)| stored.terms.is_some() && stored.variant() == head.variant)
                 };
                 found.take(&head.key, head.variant, in_memory, shown);
             }
@@ -203,20 +203,20 @@ impl Found {
 pub fn open(cache: &Cache, key: &str, now: Stamp) -> Vec<Opened> {
     let key = unescaped(key);
     let mut opened: BTreeMap<u64, Opened> = BTreeMap::new();
-    for (entry, kept) in cache.stored_under(&key, now) {
+    for (entry, stored) in cache.stored_under(&key, now) {
         let (bytes, bytes_here) = (entry.length(), entry.bytes_in_memory());
-        let response = Shown { bytes, bytes_here, in_memory: true, ..Shown::of(&key, &kept, now) };
-        opened.insert(kept.variant(), Opened { response, fields: fields_of(&kept) });
+        let response = Shown { bytes, bytes_here, in_memory: true, ..Shown::of(&key, &stored, now) };
+        opened.insert(stored.variant(), Opened { response, fields: fields_of(&stored) });
     }
     let Some(disk) = cache.disk() else { return opened.into_values().collect() };
     for head in disk.heads(&key).wait() {
-        let Ok(kept) = StoredHead::decode(&head.meta) else { continue };
+        let Ok(stored) = StoredHead::decode(&head.meta) else { continue };
         let bytes = head.length.or(head.body.as_ref().map(|body| body.len() as u64));
-        let response = Shown { bytes, bytes_here: here(disk, &head), on_disk: true, ..Shown::of(&key, &kept, now) };
+        let response = Shown { bytes, bytes_here: here(disk, &head), on_disk: true, ..Shown::of(&key, &stored, now) };
         match opened.entry(head.variant) {
             Slot::Occupied(mut there) => there.get_mut().response.also(response),
             Slot::Vacant(free) => {
-                free.insert(Opened { response, fields: fields_of(&kept) });
+                free.insert(Opened { response, fields: fields_of(&stored) });
             }
         }
     }
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn the_first_keys_are_kept_whatever_the_order() {
-        let kept = StoredHead::new(larder_wire::ResponseHead::new(200), None, Stamp(0));
+        let stored = StoredHead::new(larder_wire::ResponseHead::new(200), None, Stamp(0));
         let mut found = Found { first: BTreeMap::new(), most: 2, more: 0 };
         for key in ["d", "b", "e", "c", "a", "a"] {
-            found.take(key.as_bytes(), 0, || key == "c", || Shown::of(key.as_bytes(), &kept, Stamp(0)));
+            found.take(key.as_bytes(), 0, || key == "c", || Shown::of(key.as_bytes(), &stored, Stamp(0)));
         }
         let keys: Vec<_> = found.first.values().map(|shown| shown.key.as_str()).collect();
         assert_eq!((keys, found.more), (vec!["a", "b"], 3));

@@ -38,12 +38,12 @@ pub struct Object {
     /// As it lies on disk.
     pub head: DiskHead,
     /// Its head.
-    pub kept: StoredHead,
+    pub stored: StoredHead,
 }
 
 impl Object {
     fn of(head: &DiskHead) -> Option<Object> {
-        Some(Object { kept: StoredHead::decode(&head.meta).ok()?, head: head.clone() })
+        Some(Object { stored: StoredHead::decode(&head.meta).ok()?, head: head.clone() })
     }
 
     /// The URL, without the origin of a site.
@@ -52,10 +52,10 @@ impl Object {
     }
 
     fn item(&self, store: &Store, now: Stamp) -> Item {
-        let terms = self.kept.terms.as_ref();
+        let terms = self.stored.terms.as_ref();
         Item {
             key: self.head.key.escape_ascii().to_string(),
-            status: self.kept.head.status,
+            status: self.stored.head.status,
             bytes: self.head.length.or(self.head.body.as_ref().map(|body| body.len() as u64)),
             bytes_here: here(store, &self.head),
             age: terms.map_or(0, |terms| terms.age(now)),

@@ -157,8 +157,8 @@ impl<'a> Import<'a> {
         let mut head = policy::head_to_store(&response.head, self.settings);
         hop::strip(&mut head.fields);
         head.fields.remove("Content-Length");
-        let kept = StoredHead::new(head, Some(terms), now);
-        let stored = self.put(&response, &key, &kept, records)?;
+        let stored_head = StoredHead::new(head, Some(terms), now);
+        let stored = self.put(&response, &key, &stored_head, records)?;
         Ok(if stored { Ok(()) } else { Err(LeftOut::Unfit) })
     }
 
@@ -166,19 +166,19 @@ impl<'a> Import<'a> {
         &self,
         response: &Response,
         key: &[u8],
-        kept: &StoredHead,
+        stored_head: &StoredHead,
         records: Option<&mut Records<'_>>,
     ) -> io::Result<bool> {
         let id = self.store.new_id();
         let inline = response.body_bytes <= INLINE_BYTES_MAX as u64;
         let head = HeadToStore {
             key: Bytes::copy_from_slice(key),
-            variant: kept.variant(),
+            variant: stored_head.variant(),
             id,
             epoch: self.store.current_epoch(),
             length: Some(response.body_bytes),
-            tags: kept.tags().to_vec(),
-            meta: kept.encode(),
+            tags: stored_head.tags().to_vec(),
+            meta: stored_head.encode(),
             body: inline.then(|| Vec::from([response.body.clone()])),
         };
         let mut stored = self.store.put_head(head).wait() == Put::Stored;

@@ -46,8 +46,8 @@ impl Counts {
             (self.private, "for one client: its request had, or `Vary` names, a field with credentials"),
             (self.site_unknown, "of a site whose origin is no URL"),
         ];
-        let said = reasons.into_iter().filter(|(count, _)| *count > 0);
-        said.map(|(count, why)| format!("left out {count}: {why}")).collect()
+        let counted = reasons.into_iter().filter(|(count, _)| *count > 0);
+        counted.map(|(count, why)| format!("left out {count}: {why}")).collect()
     }
 }
 
@@ -78,7 +78,7 @@ pub fn export(store: &Arc<Store>, out: &mut dyn Write) -> io::Result<Counts> {
 impl Object {
     /// Which client asks decides which response it gets.
     fn is_private(&self) -> bool {
-        let terms = self.kept.terms.as_ref();
+        let terms = self.stored.terms.as_ref();
         terms.is_some_and(|terms| terms.vary.names().any(is_credential))
     }
 }
@@ -95,7 +95,7 @@ fn export_one(store: &Arc<Store>, object: &Object, out: &mut dyn Write) -> io::R
     if !whole {
         return Ok(false);
     }
-    let (id, received) = (object.head.id.0, object.kept.received);
+    let (id, received) = (object.head.id.0, object.stored.received);
     let name = uuid(id, received.0);
     let site = if site.is_empty() { site } else { format!("{SITE_FIELD}: {site}\r\n") };
     let common = format!("WARC-Date: {}\r\nWARC-Target-URI: {text}\r\n{site}", timestamp(received));
@@ -109,7 +109,7 @@ fn export_one(store: &Arc<Store>, object: &Object, out: &mut dyn Write) -> io::R
         out.write_all(&request)?;
         out.write_all(b"\r\n\r\n")?;
     }
-    let mut head = object.kept.head.clone();
+    let mut head = object.stored.head.clone();
     head.fields.set("Content-Length", length.to_string());
     let mut message = Vec::new();
     encode::response_head(&mut message, &head);
@@ -133,7 +133,7 @@ fn is_key_of(url: &Url, text: &str) -> bool {
 
 /// The request that a response with `Vary` answers, as far as that is known: the fields that `Vary` names.
 fn request_of(url: &Url, object: &Object) -> Option<Vec<u8>> {
-    let vary = object.kept.terms.as_ref().map(|terms| &terms.vary).filter(|vary| !vary.is_empty())?;
+    let vary = object.stored.terms.as_ref().map(|terms| &terms.vary).filter(|vary| !vary.is_empty())?;
     let mut request = format!("GET {} HTTP/1.1\r\n", url.path).into_bytes();
     if !vary.names().any(|name| name == "host") {
         request.extend_from_slice(format!("Host: {}\r\n", url.host.as_str()).as_bytes());
@@ -235,8 +235,8 @@ mod tests {
         let url = Url::parse("http://a.example/").unwrap();
         let request = RequestHead::new(Method::Get, Target::Absolute(url), Version::Http11, asked);
         let heads = store.heads(key.as_bytes()).wait();
-        let kept = StoredHead::decode(&heads.first().unwrap().meta).unwrap();
-        kept.terms.unwrap().vary.matches(&request)
+        let stored = StoredHead::decode(&heads.first().unwrap().meta).unwrap();
+        stored.terms.unwrap().vary.matches(&request)
     }
 
     /// Exports a store and imports the archive into another.
