@@ -9,14 +9,16 @@ use crate::clock;
 use crate::env::{Env, PeerFacts};
 use crate::fetch;
 use crate::page::Page;
-use crate::record::{Cause, Notes, Outcome, Record, Reuse};
+use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::{self, Ask, Verdict};
-use crate::upstream::{Connection, Fresh, HeldConnection, UpstreamFault, UpstreamFaultKind};
+use crate::upstream::{
+    Call, CallEvent, HeldPermit, OriginResponse, Switched, Upgraded, UpstreamFault, UpstreamFaultKind,
+};
 use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_cache::entry::Arrival;
-use larder_wire::{Fault, FaultKind, Host, RequestHead, ResponseHead, Version, encode, hop};
+use larder_wire::{Fault, FaultKind, Host, RequestHead, hop};
 
 /// The result of a request that wanted to leave HTTP.
 pub enum LeaveOutcome {
@@ -28,8 +30,8 @@ pub enum LeaveOutcome {
         origin: Wire,
         /// Bytes that were read from the origin already.
         read: BytesMut,
-        /// Counts the connection among those of the origin until the tunnel ends.
-        held: Option<HeldConnection>,
+        /// Counts the tunnel among the requests of the origin until it ends.
+        held: Option<HeldPermit>,
     },
     /// The client gets a tunnel to this host and port; its first bytes decide whether TLS is intercepted.
     Intercept(Host, u16),
@@ -98,32 +100,18 @@ pub async fn upgrade<S: ClientStream>(
     }
     match asked {
         Err(fault) => answer(stream, request, page_of(&fault, record), record),
-        Ok((Switch::To(protocols), head, connection)) => switch(stream, protocols, head, connection, record),
-        Ok((Switch::No, head, connection)) => stay(stream, request, ask, head, connection, record).await,
+        Ok(Upgraded::Switched(switched)) => switch(stream, *switched, record),
+        Ok(Upgraded::Declined(response)) => stay(stream, request, ask, response, record).await,
     }
 }
 
-/// The answer of an origin to an offer to upgrade.
-enum Switch {
-    /// The origin switches to these protocols.
-    To(String),
-    /// The origin stays with HTTP.
-    No,
-}
-
-fn switch<S: ClientStream>(
-    stream: &mut S,
-    protocols: String,
-    mut head: ResponseHead,
-    connection: Connection,
-    record: &mut Record,
-) -> LeaveOutcome {
+fn switch<S: ClientStream>(stream: &mut S, switched: Switched, record: &mut Record) -> LeaveOutcome {
+    let Switched { mut head, protocols, stream: origin, read, permit } = switched;
     hop::strip(&mut head.fields);
     head.fields.push("Upgrade", protocols);
     stream.switch_protocols(&mut head);
     record.status = 101;
-    let (origin, read, held) = connection.into_tunnel();
-    LeaveOutcome::Tunnel { origin, read, held: Some(held) }
+    LeaveOutcome::Tunnel { origin, read, held: Some(permit) }
 }
 
 /// Sends the request as a fetch does, with the client's offer of protocols.
@@ -133,38 +121,31 @@ async fn ask_upgrade(
     request: &RequestHead,
     ask: &Ask,
     notes: &Notes,
-) -> Result<(Switch, ResponseHead, Connection), UpstreamFault> {
-    let (now, reach) = (notes.attempt(), env.reach(ask.asker()));
-    let client = Some(Client::at(peer.address.ip()));
-    let mut connection =
-        env.upstreams.connection_at(ask.connects_to(), Fresh::NewOnly, &reach, now.into(), client).await?;
-    notes.connected(connection.leased_at().into_std(), connection.peer(), Reuse::New);
+) -> Result<Upgraded, UpstreamFault> {
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
-    let mut fields = fetch::forwarded(env, request, ask, peer.address, notes);
-    fields.push("Connection", "upgrade");
-    fields.push("Upgrade", &offer);
-    let mut bytes = Vec::new();
-    encode::request_head(&mut bytes, &request.method, &ask.target(), Version::Http11, &fields);
-    connection.send(&bytes).await?;
-    loop {
-        let head = connection.response(&request.method).await?;
-        if head.is_interim() {
-            continue;
-        }
-        notes.answered(clock::instant(), head.status);
-        if head.status != 101 {
-            return Ok((Switch::No, head, connection));
-        }
-        return match hop::switched(&head.fields, &offer) {
-            Some(protocols) => Ok((Switch::To(protocols), head, connection)),
-            None => Err(unasked_switch()),
-        };
-    }
-}
-
-fn unasked_switch() -> UpstreamFault {
-    let fault = Fault::origin(FaultKind::StatusLine, "101 without a protocol that was offered");
-    UpstreamFault::new(UpstreamFaultKind::Wire(fault), "the origin switched to a protocol that nobody offered")
+    let mut call = Call {
+        to: ask.connects_to(),
+        method: &request.method,
+        target: &ask.target(),
+        fields: &fetch::forwarded(env, request, ask, peer.address, notes),
+        body: None,
+        reach: &env.reach(ask.asker()),
+        client: Some(Client::at(peer.address.ip())),
+        begins: notes.attempt().into(),
+        silent_for: None,
+        on: &|event| {
+            if let CallEvent::Connected { at, peer, reuse } = event {
+                notes.connected(at.into_std(), peer, reuse);
+            }
+        },
+    };
+    let upgraded = env.upstreams.upgrade(&mut call, &offer).await?;
+    let status = match &upgraded {
+        Upgraded::Switched(switched) => switched.head.status,
+        Upgraded::Declined(response) => response.head.status,
+    };
+    notes.answered(clock::instant(), status);
+    Ok(upgraded)
 }
 
 /// Passes on the answer of an origin that stays with HTTP. The client's connection can serve further requests.
@@ -172,16 +153,15 @@ async fn stay<S: ClientStream>(
     stream: &mut S,
     request: &RequestHead,
     ask: Ask,
-    head: ResponseHead,
-    connection: Connection,
+    response: OriginResponse,
     record: &mut Record,
 ) -> LeaveOutcome {
     let common = std::sync::Arc::clone(&stream.env().common);
     let mut key = Vec::new();
     ask.key(&common.cache, &mut key);
     let (mut reader, writer) = common.cache.alone(&key);
-    fetch::invalidate_changed(&common, &request.method, &ask, &head);
-    fetch::adopt(writer, head, connection, &request.method);
+    fetch::invalidate_changed(&common, &request.method, &ask, &response.head);
+    fetch::adopt(writer, response.head, response.body, &request.method);
     let answer = match reader.arrival().await {
         Arrival::Head(stored) => {
             AnswerSource::Entry { reader, stored, outcome: Outcome::Miss(Cause::Upgrade), verbatim: true, refill: None }

@@ -13,6 +13,7 @@ use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
+use crate::upstream::OutgoingBody;
 use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
 use larder_cache::entry::{Arrival, Failure, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
@@ -497,7 +498,7 @@ impl Relay<'_> {
         why::begins(record, self.cause, &fetch.notes);
         if self.body != RequestBody::None {
             let (sending, pieces) = Upload::new();
-            fetch.body = Some((pieces, self.body));
+            fetch.body = Some(OutgoingBody { pieces, length: self.body });
             *upload = Some(sending);
         }
         let mut attached = fetch::attach(fetch);

@@ -9,9 +9,8 @@ use crate::clock;
 use crate::env::{Common, Env};
 use crate::reach;
 use crate::record::{Keeping, Notes};
-use crate::request_body::{Piece, RequestBody};
 use crate::rules::{Ask, Route};
-use crate::upstream::{Connection, UpstreamFault};
+use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, PinnedEntry, ReuseReason};
@@ -19,7 +18,6 @@ use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
-use larder_wire::framing::Framing;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
 use pour::{Sink, pour};
 use std::cell::RefCell;
@@ -28,7 +26,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 mod ask;
 mod attached;
@@ -58,8 +55,8 @@ pub struct Fetch {
     pub writer: Writer,
     /// The hole of a stored response that the answer is to fill.
     pub fill: Option<Fill>,
-    /// The pieces of the request's body, and its length as far as it is known.
-    pub body: Option<(mpsc::Receiver<Piece>, RequestBody)>,
+    /// The request's body.
+    pub body: Option<OutgoingBody>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
     /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
@@ -172,14 +169,12 @@ async fn run(mut fetch: Box<Fetch>) {
     };
     if validates && answer.head.status == 304 {
         if let Some(validated) = freshen(&fetch, &answer) {
-            answer.connection.release();
             return match validated.for_all {
                 true => fetch.writer.redirect_with(&validated.entry, validated.own),
                 false => fetch.writer.redirect_alone(&validated.entry, validated.own),
             };
         }
         // The 304 names no response that is stored here, so the whole object is requested.
-        answer.connection.release();
         answer = match fetch.ask_anew().await {
             Ok(answer) => answer,
             Err(fault) => return give_up(fetch, &fault),
@@ -191,7 +186,7 @@ async fn run(mut fetch: Box<Fetch>) {
                 let (fill, own) = *filled;
                 fetch.writer.redirect_with(fill.entry(), own);
                 let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
-                let poured = pour(sink, answer.connection, None).await;
+                let poured = pour(sink, answer.body).await;
                 return poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
             }
             part::Filled::ByAnother => {}
@@ -209,7 +204,7 @@ async fn run(mut fetch: Box<Fetch>) {
             }
         }
     }
-    let OriginAnswer { head, times, connection, uplink } = answer;
+    let OriginAnswer { head, times, body, peer } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
@@ -217,15 +212,15 @@ async fn run(mut fetch: Box<Fetch>) {
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
     }
     invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
-    let declared = declared_length(&head, &fetch.request.method, connection.framing());
+    let declared = declared_length(&head, &fetch.request.method, &body);
     let notes = Rc::clone(&fetch.notes);
-    let keepable = fetch.keepable(&connection);
+    let keepable = fetch.keepable(peer);
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
     if sink.readers() > 1 {
         // All who wait get the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
-    pour(sink, connection, uplink).await.unwrap_or_else(|word| notes.broke_off(word));
+    pour(sink, body).await.unwrap_or_else(|word| notes.broke_off(word));
 }
 
 impl Fetch {
@@ -238,9 +233,6 @@ impl Fetch {
     /// The fields as the origin gets them (RFC 9110 section 7.6).
     fn fields_for_origin(&self) -> Fields {
         let mut fields = forwarded(&self.env, &self.request, &self.ask, self.client, &self.notes);
-        if matches!(self.body, Some((_, RequestBody::Unknown))) {
-            fields.push("Transfer-Encoding", "chunked");
-        }
         match self.kind {
             FetchKind::Relay => {}
             FetchKind::Part => part::ask_first(&mut fields),
@@ -252,11 +244,10 @@ impl Fetch {
         fields
     }
 
-    /// Whether a response on this connection may be stored for all clients, or change what is stored.
-    fn keepable(&self, connection: &Connection) -> Keepable {
-        let is_closed = connection.peer().is_some_and(|peer| !reach::may_keep(&self.ask.url.host, peer.ip()));
+    /// Whether a response from this address may be stored for all clients, or change what is stored.
+    fn keepable(&self, peer: SocketAddr) -> Keepable {
         match self.ask.route {
-            Route::Forward(_) if is_closed => Keepable::No,
+            Route::Forward(_) if !reach::may_keep(&self.ask.url.host, peer.ip()) => Keepable::No,
             _ => Keepable::Yes,
         }
     }
@@ -388,7 +379,7 @@ struct Validated {
 /// Updates the stored responses that a 304 selects (RFC 9111 section 4.3.4). Gives the one that answers this request, if one
 /// does.
 fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
-    if fetch.keepable(&answer.connection) == Keepable::No {
+    if fetch.keepable(answer.peer) == Keepable::No {
         return None;
     }
     let (head, times) = (&answer.head, answer.times);
@@ -525,12 +516,10 @@ fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: N
 }
 
 /// The length that the head declares: of the body that follows, or that a GET would get.
-fn declared_length(head: &ResponseHead, asked: &Method, framing: Framing) -> Option<u64> {
-    match framing {
-        Framing::Length(length) => Some(length),
-        Framing::None if *asked == Method::Head => head.fields.text("Content-Length")?.parse().ok(),
-        Framing::None => Some(0),
-        Framing::Chunked | Framing::UntilClose => None,
+fn declared_length(head: &ResponseHead, asked: &Method, body: &BodySource) -> Option<u64> {
+    match *asked == Method::Head {
+        true => head.fields.text("Content-Length")?.parse().ok(),
+        false => body.length(),
     }
 }
 
@@ -549,8 +538,8 @@ pub fn is_trouble(status: u16) -> bool {
 }
 
 /// Passes a response on to the one reader of `writer` whose request was sent elsewhere (by `exchange::leave`).
-pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection, asked: &Method) {
-    let declared = declared_length(&head, asked, connection.framing());
+pub fn adopt(mut writer: Writer, mut head: ResponseHead, body: BodySource, asked: &Method) {
+    let declared = declared_length(&head, asked, &body);
     let received = clock::now();
     policy::dated(&mut head, received);
     hop::strip(&mut head.fields);
@@ -558,6 +547,6 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, connection: Connection,
     writer.pass(StoredHead::passing(head, None, received), declared);
     tokio::task::spawn_local(async {
         // The entry tells its reader of a fault.
-        let _ = pour(Sink::Entry(writer), connection, None).await;
+        let _ = pour(Sink::Entry(writer), body).await;
     });
 }

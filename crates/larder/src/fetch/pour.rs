@@ -1,8 +1,7 @@
-//! Carries a body from the origin's connection to the entry, at the pace that the entry allows.
+//! Carries a body from the origin to the entry, at the pace that the entry allows.
 
-use super::ask::{Uplink, send_all};
 use super::failure;
-use crate::upstream::{Connection, Receiver, UpstreamFault};
+use crate::upstream::{BodySource, UpstreamFault};
 use bytes::Bytes;
 use larder_cache::cache::{Cache, Fill, Writer};
 use larder_cache::entry::Room;
@@ -66,26 +65,17 @@ impl Sink {
     }
 }
 
-/// Carries the body to its end, and the rest of the request's body to the origin meanwhile. The error is the word for the fault
-/// that broke the response off.
-pub(super) async fn pour(
-    mut sink: Sink,
-    mut connection: Connection,
-    uplink: Option<Box<Uplink>>,
-) -> Result<(), &'static str> {
-    if let Some(uplink) = uplink {
-        return Box::pin(pour_both(sink, connection, uplink)).await;
-    }
+/// Carries the body to its end. The error is the word for the fault that broke the response off.
+pub(super) async fn pour(mut sink: Sink, mut body: BodySource) -> Result<(), &'static str> {
     loop {
-        if !sink.is_full() && sink.room().await == Room::Gone {
+        if !sink.is_full() && room(&mut sink, &mut body).await == Room::Gone {
             return Ok(());
         }
-        match connection.body().await {
+        match body.next().await {
             Ok(Some(_)) if sink.is_full() => return Ok(()),
             Ok(Some(piece)) => sink.push(piece),
             Ok(None) => {
-                sink.finish(connection.trailers());
-                connection.release();
+                sink.finish(body.trailers());
                 return Ok(());
             }
             Err(fault) => return Err(sink.fail(&fault)),
@@ -93,34 +83,10 @@ pub(super) async fn pour(
     }
 }
 
-/// Carries both bodies. The connection is not reused, because it is not known whether the origin read the whole request.
-async fn pour_both(mut sink: Sink, mut connection: Connection, mut uplink: Box<Uplink>) -> Result<(), &'static str> {
-    let (sender, mut receiver) = connection.split_mut();
-    let mut sender = Some(sender);
-    loop {
-        tokio::select! {
-            sent = send_all(&mut uplink, sender.as_mut()), if sender.is_some() => {
-                if let (Ok(()), Some(sender)) = (sent, sender.take()) {
-                    sender.end();
-                }
-            }
-            piece = next_piece(&mut sink, &mut receiver) => match piece {
-                Ok(Some(piece)) => sink.push(piece),
-                Ok(None) => {
-                    sink.finish(receiver.trailers());
-                    return Ok(());
-                }
-                Err(Some(fault)) => return Err(sink.fail(&fault)),
-                Err(None) => return Ok(()),
-            },
-        }
+async fn room(sink: &mut Sink, body: &mut BodySource) -> Room {
+    match body.is_sending() {
+        false => sink.room().await,
+        // Boxed, because it is rare and large: a fetch is copied as it begins.
+        true => Box::pin(body.send_beside(sink.room())).await,
     }
-}
-
-/// The next piece of the response's body; `Err(None)` when nobody wants the rest. Cancel-safe.
-async fn next_piece(sink: &mut Sink, receiver: &mut Receiver<'_>) -> Result<Option<Bytes>, Option<UpstreamFault>> {
-    if sink.room().await == Room::Gone {
-        return Err(None);
-    }
-    receiver.body().await.map_err(Some)
 }

@@ -395,9 +395,9 @@ impl Notes {
     }
 
     /// There is a connection, since this moment.
-    pub fn connected(&self, at: Instant, peer: Option<SocketAddr>, reuse: Reuse) {
+    pub fn connected(&self, at: Instant, peer: SocketAddr, reuse: Reuse) {
         self.connected_micros.set(Some(self.micros_at(at)));
-        self.peer.set(peer.map(|peer| (peer, reuse)));
+        self.peer.set(Some((peer, reuse)));
     }
 
     /// The head of an answer is here, since this moment.

@@ -1,5 +1,5 @@
-//! What can go wrong between us and an origin, as a value: what happened, whether asking again is
-//! permitted, and what the client is told.
+//! What can go wrong between Larder and an origin, as a value: the event, whether asking again is permitted, and what the
+//! client is told.
 
 use crate::reach;
 use larder_wire::Fault;
@@ -137,13 +137,13 @@ impl UpstreamFaultKind {
     }
 }
 
-/// Whether the same request may be sent again without a person being asked.
+/// Whether the same request may be sent a second time without a person being asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Retry {
-    /// A connection that had served before ended without a byte of an answer: the usual race with an
-    /// origin that closes idle connections. An *idempotent* request may be sent once more on a new
-    /// connection (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1).
-    Safe,
+pub(super) enum Retry {
+    /// A connection that had served before ended without a byte of an answer: the usual race with an origin that closes idle
+    /// connections. An idempotent request may be sent once more on a new connection (RFC 9110 section 9.2.2, RFC 9112 section
+    /// 9.3.1).
+    IfIdempotent,
     /// It may not, or it would fail again.
     No,
 }
@@ -153,8 +153,8 @@ pub enum Retry {
 pub struct UpstreamFault {
     /// What happened.
     pub kind: UpstreamFaultKind,
-    /// Whether asking again is permitted.
-    pub retry: Retry,
+    /// Whether asking again is permitted; `Upstreams::call` does that by itself.
+    pub(super) retry: Retry,
     /// One fact for the person who reads the error page or the log, in lower case without a full stop.
     pub detail: String,
 }

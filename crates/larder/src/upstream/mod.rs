@@ -1,26 +1,30 @@
-//! Everything about talking to origins over HTTP/1.1: addresses, connections, which of them are kept, and the
-//! bytes of a request and its answer. What is asked and what becomes of the answer is not known here.
+//! The way to origins: a [`Call`] is a request, and its answer is a head and the source of a body. Addresses, connections and
+//! permits are known here; why a request is sent and what becomes of the response is not.
 //!
-//! One [`Upstreams`] per worker; nothing in here is shared between threads. Take a [`Connection`], send on it,
-//! read the answer to its end and [`release`](Connection::release) it; whatever is dropped before is closed.
+//! One [`Upstreams`] per worker; nothing in here is shared between threads. [`Upstreams::call`] knows no protocol: HTTP/1.1 is
+//! the room `h1`, and HTTP/2 will be one beside it. Callers see no connection; one that a dropped [`BodySource`] had is closed.
 
 mod answers;
+mod body;
+mod call;
 mod connect;
-mod connection;
 mod dns;
 mod fault;
+mod h1;
 mod memory;
 mod patience;
 mod pool;
-mod receive;
+#[cfg(test)]
+mod tests;
 mod unreachable;
 
-pub use connection::{Connection, HeldConnection, Sender};
+pub use body::BodySource;
+pub use call::{Call, CallEvent, OriginResponse, OutgoingBody, Switched, Upgraded};
 pub use dns::ResolverChoice;
-pub use fault::{CertificateTrouble, DnsTrouble, Retry, TlsTrouble, UpstreamFault, UpstreamFaultKind};
+pub use fault::{CertificateTrouble, DnsTrouble, TlsTrouble, UpstreamFault, UpstreamFaultKind};
+pub use h1::HeldPermit;
 pub use memory::Memory;
 pub use pool::{AskedOrigin, Unread};
-pub use receive::Receiver;
 
 use crate::client::Client;
 use crate::reach::Reach;
@@ -28,6 +32,7 @@ use crate::ticker::Ticker;
 use crate::wire::Wire;
 use bytes::BytesMut;
 use dns::Dns;
+use h1::{Connection, ConnectionChoice};
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
 use patience::Clock;
@@ -155,15 +160,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Whether a connection that has served before will do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fresh {
-    /// It will.
-    ReuseAllowed,
-    /// It must be new: the request is a retry, or must not be sent twice.
-    NewOnly,
-}
-
 /// Events of one origin or of several, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -267,28 +263,22 @@ impl Upstreams {
         Ok(Upstreams { shared: Rc::new(shared) })
     }
 
-    /// A connection to the origin of a URL: the idle one that was used last, or a new one. When the origin has all it
-    /// may have, waits in a queue, at most `connect_timeout`.
-    /// No further than `reach` permits.
-    pub async fn connection(&self, url: &Url, fresh: Fresh, reach: &Reach) -> Result<Connection, UpstreamFault> {
-        self.connection_at(url, fresh, reach, Instant::now(), None).await
-    }
-
-    /// The same for a caller who knows what time it is, and for a client, who may have its share of them.
-    pub async fn connection_at(
+    /// A connection to the origin of a URL for one request: the idle one that was used last, or a new one, no further than
+    /// `reach` permits. When the origin has all it may have, waits in a queue, at most `connect_timeout`.
+    async fn connection(
         &self,
         url: &Url,
-        fresh: Fresh,
+        choice: ConnectionChoice,
         reach: &Reach,
         now: Instant,
         client: Option<Client>,
     ) -> Result<Connection, UpstreamFault> {
         let slot = self.shared.pool.slot(url, now);
-        if let Some(grant) = slot.at_once(fresh, reach, now, client) {
+        if let Some(grant) = slot.at_once(choice, reach, now, client) {
             return self.granted(grant, reach, now).await;
         }
         // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-        let grant = Box::pin(slot.lease(fresh, reach, client)).await?;
+        let grant = Box::pin(slot.lease(choice, reach, client)).await?;
         self.granted(grant, reach, Instant::now()).await
     }
 

@@ -5,7 +5,8 @@
 //! somebody waits nothing is idle, unless all who wait have their client's share (decision 026).
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::{Counts, Fresh, Origin, OriginStats, Settings, Stats};
+use super::h1::ConnectionChoice;
+use super::{Counts, Origin, OriginStats, Settings, Stats};
 use crate::client::Client;
 use crate::hashing::HashState;
 #[cfg(test)]
@@ -178,7 +179,7 @@ pub(super) struct Idle {
     pub peer: SocketAddr,
     /// How long the origin said it keeps an idle connection.
     pub origin_keeps: Option<Duration>,
-    /// See [`Connection::acknowledged_within`](super::Connection::acknowledged_within).
+    /// See [`Connection::acknowledge_within`](super::h1::Connection::acknowledge_within).
     pub acknowledged_within: Option<Duration>,
 }
 
@@ -338,7 +339,7 @@ struct SlotState {
 struct Waiting {
     ticket: u64,
     client: Option<Client>,
-    fresh: Fresh,
+    choice: ConnectionChoice,
     grant: oneshot::Sender<Grant>,
 }
 
@@ -378,11 +379,11 @@ impl Slot {
     /// Waits in the queue for a connection, or for the right to open one.
     pub async fn lease(
         self: &Rc<Slot>,
-        fresh: Fresh,
+        choice: ConnectionChoice,
         reach: &Reach,
         client: Option<Client>,
     ) -> Result<Grant, UpstreamFault> {
-        let mut place = self.queue_up(fresh, client)?;
+        let mut place = self.queue_up(choice, client)?;
         match timeout(self.limits.waiting_time, &mut place.grant).await {
             Ok(Ok(grant)) => Ok(grant.checked(reach)),
             _ => Err(self.busy("none became free in time")),
@@ -392,7 +393,7 @@ impl Slot {
     /// An idle connection, or the right to open one, unless all are taken or this client has its share of them.
     pub fn at_once(
         self: &Rc<Slot>,
-        fresh: Fresh,
+        choice: ConnectionChoice,
         reach: &Reach,
         now: Instant,
         client: Option<Client>,
@@ -400,7 +401,7 @@ impl Slot {
         if self.state.borrow().leases.has(client, self.limits.client_connections_max) {
             return None;
         }
-        let grant = self.free_at_once(fresh, reach, now)?;
+        let grant = self.free_at_once(choice, reach, now)?;
         Some(self.leased(grant, client))
     }
 
@@ -411,8 +412,8 @@ impl Slot {
         grant
     }
 
-    fn free_at_once(self: &Rc<Slot>, fresh: Fresh, reach: &Reach, now: Instant) -> Option<Grant> {
-        if fresh == Fresh::ReuseAllowed
+    fn free_at_once(self: &Rc<Slot>, choice: ConnectionChoice, reach: &Reach, now: Instant) -> Option<Grant> {
+        if choice == ConnectionChoice::IdleAllowed
             && let Some(grant) = self.reuse(reach, now)
         {
             return Some(grant);
@@ -457,7 +458,7 @@ impl Slot {
         Some(Permit { slot: self.clone(), lease: None })
     }
 
-    fn queue_up(self: &Rc<Slot>, fresh: Fresh, client: Option<Client>) -> Result<Place, UpstreamFault> {
+    fn queue_up(self: &Rc<Slot>, choice: ConnectionChoice, client: Option<Client>) -> Result<Place, UpstreamFault> {
         let mut state = self.state.borrow_mut();
         if state.waiting.len() >= self.limits.waiting_max {
             return Err(self.busy("too many requests wait for one already"));
@@ -473,7 +474,7 @@ impl Slot {
         let (sender, receiver) = oneshot::channel();
         let ticket = state.tickets;
         state.tickets += 1;
-        state.waiting.push_back(Waiting { ticket, client, fresh, grant: sender });
+        state.waiting.push_back(Waiting { ticket, client, choice, grant: sender });
         Ok(Place { slot: self.clone(), ticket, grant: receiver })
     }
 
@@ -487,9 +488,9 @@ impl Slot {
     fn hand_over(&self, idle: Idle, mut permit: Permit) -> Option<(Idle, Permit)> {
         permit.end_lease();
         let Some(first) = self.next_waiting() else { return Some((idle, permit)) };
-        let grant = match first.fresh {
-            Fresh::ReuseAllowed => Grant::Reuse(idle, permit),
-            Fresh::NewOnly => Grant::Open(permit),
+        let grant = match first.choice {
+            ConnectionChoice::IdleAllowed => Grant::Reuse(idle, permit),
+            ConnectionChoice::NewOnly => Grant::Open(permit),
         };
         let grant = self.leased(grant, first.client);
         // One who has just left drops the grant, and its permit goes to the next.

@@ -6,4 +6,3 @@ mod first_minutes;
 mod run_command;
 mod seen;
 mod tls_round_trips;
-mod upstream;

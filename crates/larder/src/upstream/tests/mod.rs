@@ -1,5 +1,6 @@
-//! Origins played over loopback around `larder::upstream`.
+//! Origins played over loopback around this room.
 
+mod call;
 mod connect;
 mod exchange;
 mod limits;

@@ -1,8 +1,8 @@
 //! Bytes in both directions at once, futures that are dropped half-way, and peers that are slow.
 
 use super::play::*;
+use crate::upstream::UpstreamFaultKind;
 use bytes::{Buf, Bytes};
-use larder::upstream::UpstreamFaultKind;
 use larder_wire::Method;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -66,7 +66,7 @@ async fn a_body_waits_for_100_continue_and_arrives_in_one_piece() {
     assert_eq!(patiently(receiver.body()).await.unwrap().unwrap(), "5\r\nhello\r\n0\r\n\r\n");
     assert_eq!(patiently(receiver.body()).await.unwrap(), None);
     connection.release();
-    assert!(lease(&upstreams, &origin).await.unwrap().reused());
+    assert!(lease(&upstreams, &origin).await.unwrap().is_reused());
 }
 
 /// Small numbers that are the same in every run.
@@ -140,7 +140,7 @@ async fn dropped_futures_lose_no_byte() {
             assert_eq!(statuses, [103, 200], "seed {seed}");
             let mut received = Vec::new();
             loop {
-                match a_few_polls(connection.body(), dice.roll(3)).await {
+                match a_few_polls(connection.next_piece(), dice.roll(3)).await {
                     Some(Ok(Some(piece))) => received.extend_from_slice(&piece),
                     Some(Ok(None)) => return received,
                     Some(Err(fault)) => panic!("seed {seed}: {fault}"),
@@ -258,7 +258,7 @@ async fn nothing_is_read_that_nobody_asked_for() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(*seen.borrow() < size / 2, "only the kernel's buffers fill: {}", *seen.borrow());
     let (mut total, mut largest) = (0, 0);
-    while let Some(piece) = patiently(connection.body()).await.unwrap() {
+    while let Some(piece) = patiently(connection.next_piece()).await.unwrap() {
         total += piece.len();
         largest = largest.max(piece.len());
     }
@@ -278,7 +278,7 @@ async fn a_body_in_tiny_chunks_comes_in_fewer_pieces() {
     let mut connection = lease(&upstreams(|_| ()), &origin).await.unwrap();
     ask(&mut connection, GET).await.unwrap();
     let (mut total, mut pieces) = (0, 0);
-    while let Some(piece) = patiently(connection.body()).await.unwrap() {
+    while let Some(piece) = patiently(connection.next_piece()).await.unwrap() {
         (total, pieces) = (total + piece.len(), pieces + 1);
     }
     assert_eq!(total, 10_000);

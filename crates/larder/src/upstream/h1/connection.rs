@@ -1,17 +1,17 @@
-//! A leased connection: bytes of a request out by its [`Sender`], the answer in by its [`Receiver`], both usable
-//! at once, and at the end back to the pool or closed.
+//! A connection with the one request that it carries: bytes of the request go out by its [`Sender`], those of the response come
+//! in by its [`Receiver`], both at once if need be. At the end it is idle again or closed.
 
-use super::connect::Opened;
-use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
-use super::patience::Patience;
-use super::pool::{Idle, Permit};
+use super::super::connect::Opened;
+use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use super::super::patience::Patience;
+use super::super::pool::{Idle, Permit};
+use super::super::{Settings, Shared};
 use super::receive::{Inbound, Receiver};
-use super::{Settings, Shared};
+use super::upload::Upload;
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use larder_wire::framing::Framing;
 use larder_wire::{Fields, Method, ResponseHead};
-use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -25,14 +25,25 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// A connection to an origin, ours alone until it is dropped (which closes it) or released.
-pub struct Connection(Box<Lease>);
+/// Whether an idle connection will do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum ConnectionChoice {
+    /// It will.
+    IdleAllowed,
+    /// The connection must be new: the request is a retry, or must not be sent twice.
+    NewOnly,
+}
+
+/// A connection to an origin for one request, until it is dropped (which closes it) or released.
+pub(in crate::upstream) struct Connection(Box<Lease>);
 
 /// Boxed as a whole: a connection goes from hand to hand while a fetch goes on.
 struct Lease {
     link: Link,
     inbound: Inbound,
     permit: Permit,
+    /// The rest of a request that was answered before its end.
+    upload: Option<Box<Upload>>,
 }
 
 /// What both halves share. The stream is borrowed for the time of one poll and never across an await.
@@ -58,15 +69,13 @@ pub(super) struct Link {
 }
 
 impl Connection {
-    pub(super) fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
+    pub fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
         let idle = Idle { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
-    pub(super) fn again(idle: Idle, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
-        let connection = Connection::with(idle, true, permit, shared, now);
-        connection.acknowledged_within(connection.0.link.settings().connect_timeout);
-        connection
+    pub fn again(idle: Idle, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
+        Connection::with(idle, true, permit, shared, now)
     }
 
     fn with(idle: Idle, reused: bool, permit: Permit, shared: Rc<Shared>, leased_at: Instant) -> Connection {
@@ -83,24 +92,25 @@ impl Connection {
             request_whole: Cell::new(false),
             waiting_since: Cell::new(None),
         };
-        Connection(Box::new(Lease { link, inbound: Inbound::default(), permit }))
+        Connection(Box::new(Lease { link, inbound: Inbound::default(), permit, upload: None }))
     }
 
-    /// True when it has served an earlier request.
-    pub fn reused(&self) -> bool {
+    /// Whether it has served an earlier request.
+    pub fn is_reused(&self) -> bool {
         self.0.link.reused
     }
 
-    /// The connection counts as broken when the origin's system has not acknowledged within this time what was sent: a
-    /// network that went away since the last request looks like a slow origin otherwise. Only for a request without a
-    /// body: an origin that reads a body slowly acknowledges slowly too.
-    pub fn acknowledged_within(&self, time: Duration) {
+    /// The connection counts as broken when the origin's system has not acknowledged within this time what was sent, or within
+    /// that to connect: a network that went away since the last request looks like a slow origin otherwise. Only for a request
+    /// without a body: an origin that reads a body slowly acknowledges slowly too.
+    pub fn acknowledge_within(&self, time: Option<Duration>) {
         let link = &self.0.link;
+        let time = time.unwrap_or(link.settings().connect_timeout);
         if link.acknowledged_within.replace(Some(time)) == Some(time) {
             return;
         }
         let set = |stream: &TcpStream| SockRef::from(stream).set_tcp_user_timeout(Some(time));
-        // Where it can't be said, the time to the first byte counts.
+        // Where the system does not know that option, the time to the first byte counts.
         let _ = match &*link.wire.borrow() {
             Wire::Tcp(stream) => set(stream),
             Wire::TlsClient(stream) => set(stream.get_ref().0),
@@ -108,27 +118,18 @@ impl Connection {
         };
     }
 
-    /// When there was a connection.
+    /// When there was a connection for this request.
     pub fn leased_at(&self) -> Instant {
         self.0.link.leased_at
     }
 
     /// The origin's address.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        Some(self.0.link.peer)
+    pub fn peer(&self) -> SocketAddr {
+        self.0.link.peer
     }
 
-    /// The certificates that the origin showed, its own first; `None` in clear text.
-    pub fn certificates(&self) -> Option<Vec<CertificateDer<'static>>> {
-        match &*self.0.link.wire.borrow() {
-            Wire::TlsClient(stream) => stream.get_ref().1.peer_certificates().map(<[_]>::to_vec),
-            _ => None,
-        }
-    }
-
-    /// Sends a whole request: its head, and its body if that is at hand. Dropping the future half-way leaves
-    /// the connection good for nothing. On a connection that had served before, a fault here says
-    /// [`Retry::Safe`] whatever the method: only an idempotent request may use that. A request whose body comes bit by bit goes through [`Self::split_mut`].
+    /// Sends a whole request without a body. If the future is dropped half-way, the connection is good for nothing. A request
+    /// with a body goes through [`Connection::split_mut`].
     pub async fn send(&mut self, mut bytes: &[u8]) -> Result<(), UpstreamFault> {
         let link = &self.0.link;
         link.send(&mut bytes, &link.patience).await?;
@@ -136,22 +137,70 @@ impl Connection {
         Ok(())
     }
 
-    /// The next head of the answer; see [`Receiver::response`].
+    /// The next head of the response; see [`Receiver::response`].
     pub async fn response(&mut self, asked: &Method) -> Result<ResponseHead, UpstreamFault> {
         self.receiver().response(asked).await
     }
 
-    /// The next piece of the answer's body; see [`Receiver::body`].
-    pub async fn body(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+    /// The next piece of the response's body; see [`Receiver::body`]. The rest of the request is sent meanwhile.
+    pub async fn next_piece(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        if self.is_sending() {
+            return Box::pin(self.next_piece_and_send()).await;
+        }
         self.receiver().body().await
     }
 
-    /// Where the body of the last answer ends.
+    async fn next_piece_and_send(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        let Lease { link, inbound, upload, .. } = &mut *self.0;
+        let Some(rest) = upload else { return Receiver::new(link, inbound).body().await };
+        let mut sender = Sender::new(link);
+        let mut receiver = Receiver::new(link, inbound);
+        tokio::select! {
+            piece = receiver.body() => return piece,
+            _ = rest.send(Some(&mut sender)) => {}
+        }
+        // The request is over, or the origin takes no more of it.
+        *upload = None;
+        receiver.body().await
+    }
+
+    /// Waits for `work` and sends the rest of the request meanwhile.
+    pub async fn send_beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let Lease { link, upload, .. } = &mut *self.0;
+        let Some(rest) = upload else { return work.await };
+        let mut work = pin!(work);
+        let mut sender = Sender::new(link);
+        tokio::select! {
+            done = &mut work => return done,
+            _ = rest.send(Some(&mut sender)) => {}
+        }
+        *upload = None;
+        work.await
+    }
+
+    /// The rest of a request that was answered early: it is sent while the body of the response is read. The connection serves
+    /// no other request, because it is not known whether the origin will read this one to its end.
+    pub(super) fn send_rest_of(&mut self, upload: Box<Upload>) {
+        self.0.inbound.is_for_this_alone();
+        self.0.upload = Some(upload);
+    }
+
+    /// Whether the rest of the request is still to be sent.
+    pub fn is_sending(&self) -> bool {
+        self.0.upload.is_some()
+    }
+
+    /// Whether the response was read to its end.
+    pub fn is_over(&self) -> bool {
+        self.0.inbound.is_over()
+    }
+
+    /// Where the body of the response ends.
     pub fn framing(&self) -> Framing {
         self.0.inbound.framing()
     }
 
-    /// The trailers of the last answer, once its body was read to the end; `None` when there were none.
+    /// The trailers of the response, once its body was read to the end; `None` when there were none.
     pub fn trailers(&mut self) -> Option<Fields> {
         self.0.inbound.take_trailers()
     }
@@ -160,26 +209,22 @@ impl Connection {
     /// section 9.3). The request counts as sent once [`Sender::end`] was called; without that the connection
     /// is never used again. While the sender lives, the time to the first byte does not count.
     pub fn split_mut(&mut self) -> (Sender<'_>, Receiver<'_>) {
-        self.0.link.sending.set(true);
-        self.0.link.request_whole.set(false);
         let Lease { link, inbound, .. } = &mut *self.0;
-        let sender = Sender { link, patience: link.shared.clock.patience() };
-        (sender, Receiver::new(link, inbound))
+        (Sender::new(link), Receiver::new(link, inbound))
     }
 
-    /// Gives the connection back for another request, or closes it when it is not fit for one: the request
-    /// or the answer is not over, a side does not keep alive, or bytes came behind the end of the answer.
+    /// Makes the connection idle, or closes it when it is not fit for another request: this one or its response is not over, a
+    /// side does not keep alive, or bytes came behind the end of the response.
     pub fn release(self) {
-        let mut lease = self.0;
-        let desynchronised = lease.inbound.settle();
-        if desynchronised {
+        let lease = self.0;
+        if lease.inbound.is_desynchronised() {
             lease.permit.slot().count(|counts| counts.desynchronised += 1);
             return;
         }
         if !lease.link.request_whole.get() || !lease.inbound.may_serve_again() {
             return;
         }
-        let Lease { link, inbound, permit } = *lease;
+        let Lease { link, inbound, permit, .. } = *lease;
         let origin_keeps = inbound.origin_keeps();
         link.shared.spare.set(inbound.into_unread());
         let acknowledged_within = link.acknowledged_within.get();
@@ -187,11 +232,11 @@ impl Connection {
         link.shared.pool.put(idle, permit);
     }
 
-    /// The bare stream, and what was read from it behind the last head: after a 101, what follows is no HTTP. It counts
-    /// among the origin's connections for as long as the last part is held.
-    pub fn into_tunnel(self) -> (Wire, BytesMut, HeldConnection) {
-        let Lease { link, inbound, permit } = *self.0;
-        (link.wire.into_inner(), inbound.into_unread(), HeldConnection { _permit: permit })
+    /// The bare stream, and the bytes that were read from it behind the last head: after a 101 they are no HTTP. The permit
+    /// counts among those of the origin until it is dropped.
+    pub fn into_tunnel(self) -> (Wire, BytesMut, HeldPermit) {
+        let Lease { link, inbound, permit, .. } = *self.0;
+        (link.wire.into_inner(), inbound.into_unread(), HeldPermit { _permit: permit })
     }
 
     fn receiver(&mut self) -> Receiver<'_> {
@@ -200,19 +245,25 @@ impl Connection {
     }
 }
 
-/// The share of a connection that left HTTP in what its origin may have; given back when it is dropped.
+/// The permit of a connection that left HTTP; given back when it is dropped.
 #[must_use]
-pub struct HeldConnection {
+pub struct HeldPermit {
     _permit: Permit,
 }
 
 /// The outgoing half of a [`Connection`].
-pub struct Sender<'a> {
+pub(in crate::upstream) struct Sender<'a> {
     link: &'a Link,
     patience: Patience,
 }
 
 impl Sender<'_> {
+    fn new(link: &Link) -> Sender<'_> {
+        link.sending.set(true);
+        link.request_whole.set(false);
+        Sender { link, patience: link.shared.clock.patience() }
+    }
+
     /// Sends what is in `bytes`, taking off what was sent: when the future is dropped, the rest is still there
     /// and can be sent by another call. Several pieces (`Buf::chain`: chunk head, content, chunk end) go out
     /// in one write. On a fault, look for an answer before giving up: an origin that refuses a body
@@ -297,7 +348,7 @@ impl Link {
     }
 
     fn broken(&self, error: &io::Error) -> UpstreamFault {
-        let retry = if self.reused && !self.answered.get() { Retry::Safe } else { Retry::No };
+        let retry = if self.reused && !self.answered.get() { Retry::IfIdempotent } else { Retry::No };
         UpstreamFault { retry, ..UpstreamFault::reset(error, "the request was sent") }
     }
 

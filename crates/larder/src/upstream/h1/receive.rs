@@ -1,12 +1,12 @@
 //! The incoming half of a connection: heads, then the body piece by piece. Reads only when asked to, so a slow
 //! reader slows the origin down.
 
-use super::Settings;
+use super::super::Settings;
+use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::connection::Link;
-use super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use crate::body_pieces;
 use bytes::{Buf, Bytes, BytesMut};
-use larder_wire::body::{Decoder, Event};
+use larder_wire::body::Decoder;
 use larder_wire::framing::{self, Framing};
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Fields, Method, ResponseHead, Side};
@@ -65,23 +65,24 @@ impl Inbound {
         self.buffer
     }
 
-    /// Notices the end of an answer whose last bytes nobody asked for. True when bytes follow that belong to
-    /// no answer: what the next request would get would be anybody's guess.
-    pub fn settle(&mut self) -> bool {
-        if let State::Body(decoder) = &mut self.state
-            && let Ok(step) = decoder.decode(&self.buffer)
-            && !matches!(step.event, Event::Data(_))
-        {
-            self.buffer.advance(step.consumed);
-            if decoder.is_done() {
-                self.state = State::Done;
-            }
-        }
-        matches!(self.state, State::Done) && !self.buffer.is_empty()
+    /// Whether bytes follow the end of the response that belong to no response: what the next request would get would be
+    /// anybody's guess.
+    pub fn is_desynchronised(&self) -> bool {
+        self.is_over() && !self.buffer.is_empty()
+    }
+
+    /// Whether the response was read to its end.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// The connection is for no other request.
+    pub fn is_for_this_alone(&mut self) {
+        self.spent = true;
     }
 
     pub fn may_serve_again(&self) -> bool {
-        matches!(self.state, State::Done) && !self.spent && self.buffer.is_empty()
+        self.is_over() && !self.spent && self.buffer.is_empty()
     }
 
     fn is_final(&self) -> bool {
@@ -142,10 +143,11 @@ impl Inbound {
         let State::Body(decoder) = &mut self.state else { return Ok(None) };
         let mut end = None;
         let piece = body_pieces::next(decoder, &mut self.buffer, &mut end).map_err(UpstreamFault::wire)?;
-        if let Some(trailers) = end {
-            self.trailers = (!trailers.is_empty()).then_some(trailers);
+        // With its last piece a body of known length is over, without another look.
+        if end.is_some() || decoder.is_done() {
             self.state = State::Done;
         }
+        self.trailers = end.filter(|trailers| !trailers.is_empty());
         Ok(piece)
     }
 
@@ -161,9 +163,9 @@ impl Inbound {
     }
 }
 
-/// The incoming half of a [`Connection`](super::Connection). All its futures may be dropped at any time without
+/// The incoming half of a [`Connection`](super::connection::Connection). All its futures may be dropped at any time without
 /// losing a byte.
-pub struct Receiver<'a> {
+pub(in crate::upstream) struct Receiver<'a> {
     link: &'a Link,
     inbound: &'a mut Inbound,
 }
@@ -184,7 +186,7 @@ impl<'a> Receiver<'a> {
                 Ok(None) => self.inbound.head_began(),
                 Err(fault) => return Err(self.fail(fault)),
             }
-            if let Err(fault) = self.read_head(asked).await {
+            if let Err(fault) = self.read_head().await {
                 return Err(self.fail(fault));
             }
         }
@@ -206,17 +208,7 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Where the body of the last answer ends.
-    pub fn framing(&self) -> Framing {
-        self.inbound.framing()
-    }
-
-    /// The trailers of the last answer, once its body was read to the end; `None` when there were none.
-    pub fn trailers(&mut self) -> Option<Fields> {
-        self.inbound.take_trailers()
-    }
-
-    async fn read_head(&mut self, asked: &Method) -> Result<(), UpstreamFault> {
+    async fn read_head(&mut self) -> Result<(), UpstreamFault> {
         loop {
             let (limit, moves) = self.head_limit();
             let room = self.inbound.room();
@@ -227,12 +219,12 @@ impl<'a> Receiver<'a> {
                 Err(_) => return Err(self.head_timeout()),
             };
             return match read {
-                Ok(0) => Err(self.head_cut_off(&io::ErrorKind::UnexpectedEof.into(), asked)),
+                Ok(0) => Err(self.head_cut_off(&io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {
                     self.link.answered.set(true);
                     Ok(())
                 }
-                Err(error) => Err(self.head_cut_off(&error, asked)),
+                Err(error) => Err(self.head_cut_off(&error)),
             };
         }
     }
@@ -262,17 +254,16 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    fn head_cut_off(&self, error: &io::Error, asked: &Method) -> UpstreamFault {
+    fn head_cut_off(&self, error: &io::Error) -> UpstreamFault {
         let ended = error.kind() == io::ErrorKind::UnexpectedEof;
         if !self.link.answered.get() {
-            let stale = self.link.reused && asked.is_idempotent();
             let fault = match ended {
                 true => {
                     UpstreamFault::new(UpstreamFaultKind::Reset, "the origin closed the connection without an answer")
                 }
                 false => UpstreamFault::reset(error, "waiting for the answer"),
             };
-            return UpstreamFault { retry: if stale { Retry::Safe } else { Retry::No }, ..fault };
+            return UpstreamFault { retry: if self.link.reused { Retry::IfIdempotent } else { Retry::No }, ..fault };
         }
         match ended {
             true => UpstreamFault::new(

@@ -1,8 +1,9 @@
 //! Scripted origins and the few words the tests speak with them.
 
-use larder::reach::Reach;
-use larder::upstream::{Connection, Fresh, Origin, Settings, UpstreamFault, Upstreams};
-use larder_wire::{Host, Method, ResponseHead, Scheme, Url};
+use crate::reach::Reach;
+use crate::upstream::h1::{Connection, ConnectionChoice};
+use crate::upstream::{Call, Origin, Settings, UpstreamFault, Upstreams};
+use larder_wire::{Fields, Host, Method, ResponseHead, Scheme, Url};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ pub fn trust(roots: rustls::RootCertStore) -> Arc<rustls::ClientConfig> {
 /// Upstreams with some settings changed.
 pub fn upstreams(change: impl FnOnce(&mut Settings)) -> Upstreams {
     let mut settings = Settings::new(no_trust());
-    settings.resolver = larder::upstream::ResolverChoice::System;
+    settings.resolver = crate::upstream::ResolverChoice::System;
     change(&mut settings);
     Upstreams::new(settings).unwrap()
 }
@@ -130,8 +131,23 @@ pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("took too long")
 }
 
+/// A connection for a request, as `Upstreams::call` takes it.
 pub async fn lease(upstreams: &Upstreams, origin: &Origin) -> Result<Connection, UpstreamFault> {
-    patiently(upstreams.connection(&url(origin), Fresh::ReuseAllowed, &Reach::Configured)).await
+    patiently(connection(upstreams, &url(origin), ConnectionChoice::IdleAllowed)).await
+}
+
+/// A new connection.
+pub async fn lease_new(upstreams: &Upstreams, origin: &Origin) -> Result<Connection, UpstreamFault> {
+    patiently(connection(upstreams, &url(origin), ConnectionChoice::NewOnly)).await
+}
+
+/// A connection, however long it takes.
+pub async fn connection(
+    upstreams: &Upstreams,
+    url: &Url,
+    choice: ConnectionChoice,
+) -> Result<Connection, UpstreamFault> {
+    upstreams.connection(url, choice, &Reach::Configured, tokio::time::Instant::now(), None).await
 }
 
 /// Sends a request and reads the final head.
@@ -148,19 +164,40 @@ pub async fn ask(connection: &mut Connection, request: &str) -> Result<ResponseH
 
 pub async fn whole_body(connection: &mut Connection) -> Result<Vec<u8>, UpstreamFault> {
     let mut body = Vec::new();
-    while let Some(piece) = patiently(connection.body()).await? {
+    while let Some(piece) = patiently(connection.next_piece()).await? {
         body.extend_from_slice(&piece);
     }
     Ok(body)
 }
 
-/// One whole exchange on a leased connection, which is then released.
+/// Sends a request, of which the method counts, and reads the whole response.
 pub async fn exchange(upstreams: &Upstreams, origin: &Origin, request: &str) -> Result<Vec<u8>, UpstreamFault> {
-    let mut connection = lease(upstreams, origin).await?;
-    ask(&mut connection, request).await?;
-    let body = whole_body(&mut connection).await?;
-    connection.release();
+    let method = Method::from_token(request.split(' ').next().unwrap());
+    let (to, mut fields) = (url(origin), Fields::new());
+    fields.push("Host", "a.example");
+    let mut call = Call { method: &method, ..call(&to, &fields) };
+    let mut response = patiently(upstreams.call(&mut call)).await?;
+    let mut body = Vec::new();
+    while let Some(piece) = patiently(response.body.next()).await? {
+        body.extend_from_slice(&piece);
+    }
     Ok(body)
+}
+
+/// A GET without a body, for nobody in particular.
+pub fn call<'a>(to: &'a Url, fields: &'a Fields) -> Call<'a> {
+    Call {
+        to,
+        method: &Method::Get,
+        target: "/",
+        fields,
+        body: None,
+        reach: &Reach::Configured,
+        client: None,
+        begins: tokio::time::Instant::now(),
+        silent_for: None,
+        on: &|_| (),
+    }
 }
 
 /// Repeats a look until it shows what is waited for.

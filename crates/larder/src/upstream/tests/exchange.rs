@@ -1,9 +1,9 @@
 //! One exchange after another: what is used again, what is not, and what may be asked twice.
 
 use super::play::*;
-use larder::reach::Reach;
-use larder::upstream::{Fresh, Retry, UpstreamFaultKind};
-use larder::wire::Wire;
+use crate::upstream::UpstreamFaultKind;
+use crate::upstream::fault::Retry;
+use crate::wire::Wire;
 use larder_wire::{Fields, Method};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn a_connection_serves_again() {
     let upstreams = upstreams(|_| ());
     for round in 0..3 {
         let mut connection = lease(&upstreams, &origin).await.unwrap();
-        assert_eq!(connection.reused(), round > 0);
+        assert_eq!(connection.is_reused(), round > 0);
         assert_eq!(ask(&mut connection, GET).await.unwrap().status, 200);
         assert_eq!(whole_body(&mut connection).await.unwrap(), b"hello");
         connection.release();
@@ -46,7 +46,7 @@ async fn what_may_serve_again_and_what_may_not() {
         let upstreams = upstreams(|_| ());
         exchange(&upstreams, &origin, request).await.unwrap();
         let connection = lease(&upstreams, &origin).await.unwrap();
-        assert_eq!(connection.reused(), again, "{answer}");
+        assert_eq!(connection.is_reused(), again, "{answer}");
     }
 }
 
@@ -67,7 +67,7 @@ async fn an_answer_half_read_or_a_request_half_sent_is_not_used_again() {
     ask(&mut connection, GET).await.unwrap();
     connection.release();
     let mut connection = lease(&upstreams, &origin).await.unwrap();
-    assert!(!connection.reused());
+    assert!(!connection.is_reused());
     let (mut sender, mut receiver) = connection.split_mut();
     sender.send(&mut GET.as_bytes()).await.unwrap();
     drop(sender);
@@ -75,32 +75,6 @@ async fn an_answer_half_read_or_a_request_half_sent_is_not_used_again() {
     while patiently(receiver.body()).await.unwrap().is_some() {}
     connection.release();
     assert_eq!(upstreams.stats().origins[0].open, 0);
-}
-
-/// The first answer is whole; the second request finds the connection closed.
-async fn closes_on_the_second_request() -> larder::upstream::Origin {
-    at(origin(|mut peer| async move {
-        peer.request().await;
-        peer.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
-        peer.request().await;
-    })
-    .await)
-}
-
-#[tokio::test]
-async fn a_stale_connection_may_be_asked_again_when_the_method_permits() {
-    for (request, retry) in [(GET, Retry::Safe), ("POST / HTTP/1.1\r\nHost: a\r\n\r\n", Retry::No)] {
-        let origin = closes_on_the_second_request().await;
-        let upstreams = upstreams(|_| ());
-        exchange(&upstreams, &origin, GET).await.unwrap();
-        let mut connection = lease(&upstreams, &origin).await.unwrap();
-        assert!(connection.reused());
-        let fault = ask(&mut connection, request).await.unwrap_err();
-        assert_eq!((fault.kind, fault.retry), (UpstreamFaultKind::Reset, retry), "{request}");
-        drop(connection);
-        let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly, &Reach::Configured)).await.unwrap();
-        assert!(!fresh.reused());
-    }
 }
 
 #[tokio::test]
@@ -128,7 +102,7 @@ async fn an_idle_connection_that_speaks_or_closes_is_dropped() {
         exchange(&upstreams, &origin, GET).await.unwrap();
         assert_eq!(upstreams.stats().origins[0].idle, 1);
         tokio::time::sleep(Duration::from_millis(250)).await;
-        assert!(!lease(&upstreams, &origin).await.unwrap().reused());
+        assert!(!lease(&upstreams, &origin).await.unwrap().is_reused());
         upstreams.sweep();
         assert_eq!(upstreams.stats().origins[0].open, 0);
     }
@@ -148,7 +122,7 @@ async fn truncated_answers_are_truncated_and_never_complete() {
         ask(&mut connection, GET).await.unwrap();
         let fault = whole_body(&mut connection).await.unwrap_err();
         assert_eq!((fault.kind, fault.retry), (UpstreamFaultKind::Truncated, Retry::No), "{answer}");
-        let again = connection.body().await.unwrap_err();
+        let again = connection.next_piece().await.unwrap_err();
         assert_eq!(again.kind, UpstreamFaultKind::Truncated, "a fault stays");
     }
     let origin = at(says_and_closes("HTTP/1.1 200 OK\r\nContent-Le").await);

@@ -1,11 +1,10 @@
 //! How many connections there may be, who waits, and that nothing leaks when those who wait leave.
 
 use super::play::*;
-use larder::client::Client;
-use larder::reach::Reach;
-use larder::upstream::{
-    Connection, Fresh, Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams,
-};
+use crate::client::Client;
+use crate::reach::Reach;
+use crate::upstream::h1::{Connection, ConnectionChoice};
+use crate::upstream::{Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -25,7 +24,7 @@ async fn a_released_connection_goes_to_those_who_wait_in_their_order() {
     let order = std::cell::RefCell::new(Vec::new());
     let turn = async |name: u8| {
         let mut connection = lease(&upstreams, &origin).await.unwrap();
-        order.borrow_mut().push((name, connection.reused()));
+        order.borrow_mut().push((name, connection.is_reused()));
         ask(&mut connection, GET).await.unwrap();
         connection.release();
     };
@@ -49,7 +48,7 @@ async fn a_closed_connection_makes_room_for_a_new_one() {
         drop(first);
     };
     let (second, ()) = tokio::join!(waits, close);
-    assert!(!second.unwrap().reused());
+    assert!(!second.unwrap().is_reused());
 }
 
 #[tokio::test]
@@ -57,8 +56,8 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
     let origin = at(answers(EMPTY).await);
     let upstreams = upstreams(one_connection);
     exchange(&upstreams, &origin, GET).await.unwrap();
-    let fresh = patiently(upstreams.connection(&url(&origin), Fresh::NewOnly, &Reach::Configured)).await.unwrap();
-    assert!(!fresh.reused());
+    let fresh = lease_new(&upstreams, &origin).await.unwrap();
+    assert!(!fresh.is_reused());
     let stats = upstreams.stats();
     assert_eq!((stats.origins[0].open, stats.origins[0].idle), (1, 0), "the idle one made room");
     drop(fresh);
@@ -69,9 +68,8 @@ async fn a_request_that_wants_a_new_connection_gets_one() {
         until(|| upstreams.stats().origins[0].waiting == 1).await;
         used.release();
     };
-    let url = url(&origin);
-    let (fresh, ()) = tokio::join!(patiently(upstreams.connection(&url, Fresh::NewOnly, &Reach::Configured)), release);
-    assert!(!fresh.unwrap().reused(), "one that waited does not take the used one");
+    let (fresh, ()) = tokio::join!(lease_new(&upstreams, &origin), release);
+    assert!(!fresh.unwrap().is_reused(), "one that waited does not take the used one");
 }
 
 #[tokio::test]
@@ -104,8 +102,8 @@ async fn those_who_leave_take_nothing_with_them() {
         let mut held = lease(&upstreams, &origin).await.unwrap();
         ask(&mut held, GET).await.unwrap();
         {
-            let mut leaves = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
-            let mut stays = Box::pin(upstreams.connection(&url, Fresh::ReuseAllowed, &Reach::Configured));
+            let mut leaves = Box::pin(connection(&upstreams, &url, ConnectionChoice::IdleAllowed));
+            let mut stays = Box::pin(connection(&upstreams, &url, ConnectionChoice::IdleAllowed));
             assert!(timeout(Duration::ZERO, &mut leaves).await.is_err());
             assert!(timeout(Duration::ZERO, &mut stays).await.is_err());
             assert_eq!(upstreams.stats().origins[0].waiting, 2);
@@ -219,7 +217,8 @@ fn refused_address() -> std::net::SocketAddr {
 async fn lease_for(upstreams: &Upstreams, origin: &Origin, client: u8) -> Result<Connection, UpstreamFault> {
     let client = Some(Client::at([10, 0, 0, client].into()));
     let now = tokio::time::Instant::now();
-    patiently(upstreams.connection_at(&url(origin), Fresh::ReuseAllowed, &Reach::Configured, now, client)).await
+    let url = url(origin);
+    patiently(upstreams.connection(&url, ConnectionChoice::IdleAllowed, &Reach::Configured, now, client)).await
 }
 
 #[tokio::test]
