@@ -579,7 +579,7 @@ pub struct Intercept {
 /// The way to origins. Certificates are always verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// Connections to one origin; requests beyond wait (`waiting_per_origin_max`).
+    /// Requests under way at one origin, each on a connection of its own; further ones wait (`waiting_per_origin_max`).
     pub connections_per_origin_max: usize,
     /// Unused connections kept to one origin.
     pub idle_per_origin_max: usize,

@@ -319,7 +319,7 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("upstream.connections_per_origin_max", Field::Count(|c| &mut c.upstream.connections_per_origin_max))
         .between(1, 1_000_000)
         .at_restart()
-    .about("Connections to one origin, those that left HTTP by `Upgrade` among them; requests beyond wait, up to `limits.waiting_per_origin_max`."),
+    .about("Requests under way at one origin, each on a connection of its own, tunnels by `Upgrade` included; further ones wait, up to `limits.waiting_per_origin_max`. Where an idle connection would be one too many, it is closed."),
     Whole::new("upstream.idle_per_origin_max", Field::Count(|c| &mut c.upstream.idle_per_origin_max))
         .between(0, 1_000_000)
         .at_restart()

@@ -195,7 +195,8 @@ impl<S: ClientStream> Lookup<'_, S> {
     /// Begins a fetch and waits for its answer.
     async fn lead(&mut self, reader: Reader, writer: Writer, cause: Cause) -> Option<AnswerSource> {
         let kind = if fetch::asks_part(self.request) { FetchKind::Part } else { FetchKind::Share };
-        let patience = self.patience();
+        // Where nothing was stored under the key when the fetch began, nothing can stand in for its answer.
+        let patience = if writer.candidates().is_empty() { Patience::default() } else { self.patience() };
         let mut fetch = self.fetch(kind, writer);
         fetch.silent_for = patience.limit;
         self.arrive(fetch, reader, cause, None, patience).await

@@ -13,6 +13,7 @@ mod fault;
 mod h1;
 mod memory;
 mod patience;
+mod permits;
 mod pool;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,8 @@ use h1::{Connection, ConnectionChoice};
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
 use patience::Clock;
-use pool::{Grant, Permit, Pool};
+use permits::{Grant, Permit};
+use pool::Pool;
 use std::cell::Cell;
 use std::fmt;
 use std::path::PathBuf;
@@ -49,8 +51,7 @@ use tokio_rustls::TlsConnector;
 /// Times, limits and trust for all origins of a worker.
 #[derive(Clone)]
 pub struct Settings {
-    /// From the wish for a connection to an open stream, name look-up and TLS included; also how long a
-    /// request waits for one of an origin's connections to become free.
+    /// Until a new connection is open, name lookup and TLS included; also how long a request waits for a permit.
     pub connect_timeout: Duration,
     /// From the end of the request to the first byte of the answer, and again after each interim head.
     pub first_byte_timeout: Duration,
@@ -58,29 +59,29 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long an idle connection is kept.
     pub keep_alive: Duration,
-    /// Connections to one origin, per worker.
+    /// Requests under way at one origin, per worker; each has a connection of its own, and idle ones make room for it.
     pub connections_per_origin_max: usize,
     /// Idle connections to one origin, per worker.
     pub idle_per_origin_max: usize,
     /// Idle connections to all origins together, per worker.
     pub idle_max: usize,
-    /// Requests that wait for a connection to one origin, per worker.
+    /// Requests that wait for a permit of one origin, per worker.
     pub waiting_max: usize,
-    /// The part of an origin's connections, and of the places of those who wait for one, that one client may have.
+    /// The part of an origin's permits, and of its queue, that one client may have.
     pub client_share_percent: u32,
     /// Fetches from one origin that go on although nobody reads them, per worker.
     pub unread_per_origin_max: usize,
-    /// The same for all origins together, per worker.
+    /// Such fetches from all origins together, per worker.
     pub unread_max: usize,
     /// Interim (1xx) heads before the answer.
     pub interim_heads_max: u32,
     /// Limits of a response head.
     pub head_limits: HeadLimits,
-    /// Who is asked for addresses.
+    /// Where addresses of names come from.
     pub resolver: ResolverChoice,
     /// Names that are known without asking; `/etc/hosts`.
     pub hosts_file: PathBuf,
-    /// What the workers of a server know together: give all of them the same.
+    /// The knowledge that all workers of a server share.
     pub memory: Arc<Memory>,
     /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
     pub tls: Arc<rustls::ClientConfig>,
@@ -131,7 +132,7 @@ impl fmt::Display for SettingsFault {
 
 impl std::error::Error for SettingsFault {}
 
-/// Whom we talk to: connections are shared by all requests to the same origin.
+/// A server that requests go to; all requests to it share its connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// Clear text or TLS.
@@ -190,13 +191,13 @@ impl Counts {
 pub struct OriginStats {
     /// Which one.
     pub origin: Origin,
-    /// Connections leased, idle or being opened.
+    /// Connections: in use, idle or being opened.
     pub open: usize,
     /// Those of them that are idle.
     pub idle: usize,
-    /// Requests that wait for a connection.
+    /// Requests that wait for a permit.
     pub waiting: usize,
-    /// What happened so far.
+    /// Its events so far.
     pub counts: Counts,
 }
 
@@ -238,7 +239,7 @@ impl Upstreams {
         Upstreams::with(settings, Clock::Exact)
     }
 
-    /// The same for a worker, on its coarse clock.
+    /// Prepares a worker's way to origins, with time limits on its coarse clock.
     pub fn on(settings: Settings, ticker: &Rc<Ticker>) -> Result<Upstreams, SettingsFault> {
         Upstreams::with(settings, Clock::Coarse(Rc::clone(ticker)))
     }
@@ -273,35 +274,47 @@ impl Upstreams {
         now: Instant,
         client: Option<Client>,
     ) -> Result<Connection, UpstreamFault> {
-        let slot = self.shared.pool.slot(url, now);
-        if let Some(grant) = slot.at_once(choice, reach, now, client) {
-            return self.granted(grant, reach, now).await;
-        }
-        // Boxed, as all that is large and rare here: a fetch is copied as it begins.
-        let grant = Box::pin(slot.lease(choice, reach, client)).await?;
-        self.granted(grant, reach, Instant::now()).await
-    }
-
-    async fn granted(&self, grant: Grant, reach: &Reach, now: Instant) -> Result<Connection, UpstreamFault> {
-        match grant {
-            Grant::Open(permit) => Box::pin(self.open(permit, reach)).await,
-            Grant::Reuse(idle, permit) => {
-                permit.slot().count(|counts| counts.reused += 1);
+        let origin = self.shared.pool.origin(url, now);
+        let (permit, handed_on, now) = match Permit::at_once(&origin, client) {
+            Some(permit) => (permit, None, now),
+            None => {
+                // Boxed, as all that is large and rare here: a fetch is copied as it begins.
+                let Grant { permit, connection } = Box::pin(Permit::wait(&origin, client)).await?;
+                (permit, connection, Instant::now())
+            }
+        };
+        let idle = match choice {
+            ConnectionChoice::IdleAllowed => {
+                handed_on.and_then(|idle| idle.for_request(reach)).or_else(|| origin.take_idle(reach, now))
+            }
+            // One that was handed on is closed, to make room for the new one.
+            ConnectionChoice::NewOnly => {
+                drop(handed_on);
+                None
+            }
+        };
+        match idle {
+            Some(idle) => {
+                origin.count(|counts| counts.reused += 1);
                 Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))
+            }
+            None => {
+                origin.make_room();
+                Box::pin(self.open(permit, reach)).await
             }
         }
     }
 
     async fn open(&self, permit: Permit, reach: &Reach) -> Result<Connection, UpstreamFault> {
         let Shared { settings, dns, tls, .. } = &*self.shared;
-        match connect::open(dns, tls, settings, permit.slot().origin(), permit.slot().favourite(), reach).await {
+        match connect::open(dns, tls, settings, permit.origin().origin(), permit.origin().favourite(), reach).await {
             Ok(opened) => {
-                permit.slot().prefer(opened.peer.ip());
-                permit.slot().count(|counts| counts.opened += 1);
+                permit.origin().prefer(opened.peer.ip());
+                permit.origin().count(|counts| counts.opened += 1);
                 Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
             }
             Err(fault) => {
-                permit.slot().count(|counts| counts.failed += 1);
+                permit.origin().count(|counts| counts.failed += 1);
                 Err(fault)
             }
         }

@@ -4,8 +4,9 @@
 use super::super::connect::Opened;
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::super::patience::Patience;
-use super::super::pool::{Idle, Permit};
+use super::super::permits::Permit;
 use super::super::{Settings, Shared};
+use super::idle::IdleConnection;
 use super::receive::{Inbound, Receiver};
 use super::upload::Upload;
 use crate::wire::Wire;
@@ -70,15 +71,15 @@ pub(super) struct Link {
 
 impl Connection {
     pub fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let idle = Idle { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
+        let idle = IdleConnection { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
-    pub fn again(idle: Idle, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
+    pub fn again(idle: IdleConnection, permit: Permit, shared: Rc<Shared>, now: Instant) -> Connection {
         Connection::with(idle, true, permit, shared, now)
     }
 
-    fn with(idle: Idle, reused: bool, permit: Permit, shared: Rc<Shared>, leased_at: Instant) -> Connection {
+    fn with(idle: IdleConnection, reused: bool, permit: Permit, shared: Rc<Shared>, leased_at: Instant) -> Connection {
         let link = Link {
             wire: RefCell::new(idle.wire),
             peer: idle.peer,
@@ -218,7 +219,7 @@ impl Connection {
     pub fn release(self) {
         let lease = self.0;
         if lease.inbound.is_desynchronised() {
-            lease.permit.slot().count(|counts| counts.desynchronised += 1);
+            lease.permit.origin().count(|counts| counts.desynchronised += 1);
             return;
         }
         if !lease.link.request_whole.get() || !lease.inbound.may_serve_again() {
@@ -228,7 +229,7 @@ impl Connection {
         let origin_keeps = inbound.origin_keeps();
         link.shared.spare.set(inbound.into_unread());
         let acknowledged_within = link.acknowledged_within.get();
-        let idle = Idle { wire: link.wire.into_inner(), peer: link.peer, origin_keeps, acknowledged_within };
+        let idle = IdleConnection { wire: link.wire.into_inner(), peer: link.peer, origin_keeps, acknowledged_within };
         link.shared.pool.put(idle, permit);
     }
 

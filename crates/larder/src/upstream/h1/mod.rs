@@ -3,9 +3,11 @@
 
 mod connection;
 mod exchange;
+mod idle;
 mod receive;
 mod upload;
 
 pub use connection::HeldPermit;
 pub(super) use connection::{Connection, ConnectionChoice};
 pub(super) use exchange::{ask, ask_upgrade};
+pub(super) use idle::{IdleConnection, IdleConnections};

@@ -83,7 +83,7 @@ async fn the_queue_is_bounded_in_length_and_time() {
     let held = lease(&upstreams, &origin).await.unwrap();
     let waits = || lease(&upstreams, &origin);
     let (a, b, c) = tokio::join!(waits(), waits(), waits());
-    for (fault, words) in [(a, "in time"), (b, "in time"), (c, "wait for one already")] {
+    for (fault, words) in [(a, "in time"), (b, "in time"), (c, "too many others wait")] {
         let fault = fault.err().unwrap();
         assert_eq!((fault.kind.clone(), fault.status()), (UpstreamFaultKind::Busy, 503));
         assert!(fault.detail.contains(words), "{fault}");

@@ -1,0 +1,130 @@
+//! The idle connections to one origin: which of them serve again, and when the others are closed.
+
+use crate::reach::Reach;
+use crate::wire::Wire;
+use socket2::SockRef;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::time::Instant;
+
+/// A connection that no request has.
+pub(in crate::upstream) struct IdleConnection {
+    pub wire: Wire,
+    pub peer: SocketAddr,
+    /// How long the origin said it keeps an idle connection.
+    pub origin_keeps: Option<Duration>,
+    /// See [`Connection::acknowledge_within`](super::Connection::acknowledge_within).
+    pub acknowledged_within: Option<Duration>,
+}
+
+impl IdleConnection {
+    /// Itself, if it can serve a request that may reach so far: one name may have led one client to an address where another
+    /// may not go, and the origin may have closed the connection.
+    pub fn for_request(mut self, reach: &Reach) -> Option<IdleConnection> {
+        (reach.permits(self.peer) && is_quiet(&mut self.wire)).then_some(self)
+    }
+}
+
+/// The idle connections to one origin.
+pub(in crate::upstream) struct IdleConnections {
+    /// The one used last is at the end and is used first: the others may grow old and go.
+    parked: RefCell<Vec<Parked>>,
+    /// The idle connections of the worker, to all origins.
+    total: Rc<Cell<usize>>,
+    keep_alive: Duration,
+}
+
+struct Parked {
+    connection: IdleConnection,
+    since: Instant,
+    until: Instant,
+}
+
+impl IdleConnections {
+    /// None yet. `total` counts those to all origins.
+    pub fn new(total: &Rc<Cell<usize>>, keep_alive: Duration) -> IdleConnections {
+        IdleConnections { parked: RefCell::default(), total: Rc::clone(total), keep_alive }
+    }
+
+    pub fn len(&self) -> usize {
+        self.parked.borrow().len()
+    }
+
+    /// Takes the one that was used last and can serve a request that may reach so far.
+    pub fn take(&self, reach: &Reach, now: Instant) -> Option<IdleConnection> {
+        loop {
+            let mut parked = {
+                let mut all = self.parked.borrow_mut();
+                let at = all.iter().rposition(|parked| reach.permits(parked.connection.peer))?;
+                all.remove(at)
+            };
+            self.total.set(self.total.get() - 1);
+            if now < parked.until && is_quiet(&mut parked.connection.wire) {
+                return Some(parked.connection);
+            }
+        }
+    }
+
+    /// Keeps a connection for as long as this side and the origin permit.
+    pub fn park(&self, connection: IdleConnection) {
+        let since = Instant::now();
+        let time = connection.origin_keeps.map_or(self.keep_alive, |keeps| keeps.min(self.keep_alive));
+        self.parked.borrow_mut().push(Parked { connection, since, until: since + time });
+        self.total.set(self.total.get() + 1);
+    }
+
+    /// Since when the oldest one is idle.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.parked.borrow().first().map(|parked| parked.since)
+    }
+
+    /// Closes the oldest one; false where there is none.
+    pub fn close_oldest(&self) -> bool {
+        let mut all = self.parked.borrow_mut();
+        if all.is_empty() {
+            return false;
+        }
+        drop(all.remove(0));
+        self.total.set(self.total.get() - 1);
+        true
+    }
+
+    /// Closes those whose time is over and those that the origin has closed.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        let mut all = self.parked.borrow_mut();
+        let before = all.len();
+        all.retain_mut(|parked| now < parked.until && is_quiet(&mut parked.connection.wire));
+        self.total.set(self.total.get() - (before - all.len()));
+    }
+}
+
+/// False when the origin has closed the connection or has sent bytes that nobody asked for.
+fn is_quiet(wire: &mut Wire) -> bool {
+    let mut byte = [MaybeUninit::uninit()];
+    match wire {
+        // Asking the kernel, not the reactor: that one may not have heard of the end yet.
+        Wire::Tcp(stream) => {
+            let mut peek = || SockRef::from(&*stream).peek(&mut byte).map(|_| ());
+            let would_block =
+                |looked: io::Result<()>| looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+            // Where the reactor believes that there is something, it is told better, which spares the next read.
+            match stream.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(_) => would_block(stream.try_io(Interest::READABLE, peek)),
+                Poll::Pending => would_block(peek()),
+            }
+        }
+        // TLS has records of its own (session tickets) that mean nothing here: let it read them.
+        wire => {
+            let mut context = Context::from_waker(Waker::noop());
+            Pin::new(wire).poll_read(&mut context, &mut ReadBuf::uninit(&mut byte)).is_pending()
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! How many requests may be under way at one origin, whose they are, and which of them wait.
+//!
+//! Each request has a [`Permit`] until its response is over; a tunnel has one until it ends. A permit that comes back goes to the
+//! first request that waits and whose client may have one more, never to a newcomer (decisions 026, 035). Connections are not
+//! counted here. One that can serve again goes along with its permit, so that the next request need not look for one.
+
+use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::h1::IdleConnection;
+use super::pool::OriginState;
+use super::{Origin, Settings};
+use crate::client::Client;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// The limits of one origin, per worker.
+#[derive(Clone, Copy)]
+pub(super) struct PermitLimits {
+    /// Requests under way.
+    pub requests_max: usize,
+    /// Requests that wait.
+    waiting_max: usize,
+    /// Requests under way for one client.
+    client_requests_max: usize,
+    /// Requests of one client that wait.
+    client_waiting_max: usize,
+    /// How long a request waits.
+    waiting_time: Duration,
+}
+
+impl PermitLimits {
+    pub fn of(settings: &Settings) -> PermitLimits {
+        let share = |max| share(max, settings.client_share_percent);
+        PermitLimits {
+            requests_max: settings.connections_per_origin_max,
+            waiting_max: settings.waiting_max,
+            client_requests_max: share(settings.connections_per_origin_max),
+            client_waiting_max: share(settings.waiting_max),
+            waiting_time: settings.connect_timeout,
+        }
+    }
+}
+
+/// A part of a limit, rounded up and never nothing.
+fn share(max: usize, percent: u32) -> usize {
+    let part = max.saturating_mul(usize::try_from(percent).unwrap_or(100)).div_ceil(100);
+    part.clamp(max.min(1), max)
+}
+
+/// The permits of one origin.
+pub(super) struct Permits {
+    limits: PermitLimits,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    holders: Holders,
+    waiting: VecDeque<Waiting>,
+    tickets: u64,
+}
+
+/// A request in the queue.
+struct Waiting {
+    ticket: u64,
+    client: Option<Client>,
+    grant: oneshot::Sender<Grant>,
+}
+
+/// A permit, and the connection that came back with it.
+pub(super) struct Grant {
+    pub permit: Permit,
+    pub connection: Option<IdleConnection>,
+}
+
+impl Permits {
+    pub fn new(limits: PermitLimits) -> Permits {
+        Permits { limits, state: RefCell::default() }
+    }
+
+    /// Requests under way.
+    pub fn under_way(&self) -> usize {
+        self.state.borrow().holders.len()
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.state.borrow().waiting.len()
+    }
+
+    /// Whether one more request of this client may be under way.
+    fn has_room(&self, client: Option<Client>) -> bool {
+        let holders = &self.state.borrow().holders;
+        holders.len() < self.limits.requests_max && !holders.has(client, self.limits.client_requests_max)
+    }
+
+    fn queue_up(&self, client: Option<Client>, origin: &Origin) -> Result<Place<'_>, UpstreamFault> {
+        let mut state = self.state.borrow_mut();
+        if state.waiting.len() >= self.limits.waiting_max {
+            return Err(self.busy(origin, "too many others wait already"));
+        }
+        let share = self.limits.client_waiting_max;
+        if client.is_some()
+            && state.waiting.len() >= share
+            && state.waiting.iter().filter(|waiting| waiting.client == client).count() >= share
+        {
+            let detail = format!("{share} requests of this client wait for {origin} already");
+            return Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail));
+        }
+        let (sender, receiver) = oneshot::channel();
+        let ticket = state.tickets;
+        state.tickets += 1;
+        state.waiting.push_back(Waiting { ticket, client, grant: sender });
+        Ok(Place { permits: self, ticket, grant: receiver })
+    }
+
+    fn busy(&self, origin: &Origin, why: &str) -> UpstreamFault {
+        let max = self.limits.requests_max;
+        let detail = format!("{max} requests of this worker are under way at {origin}, as many as may be, and {why}");
+        UpstreamFault::new(UpstreamFaultKind::Busy, detail)
+    }
+
+    /// Takes the first request out of the queue whose client has not its share of permits.
+    fn next_waiting(&self) -> Option<Waiting> {
+        let mut state = self.state.borrow_mut();
+        let share = self.limits.client_requests_max;
+        if state.waiting.is_empty() || state.holders.len() < share {
+            return state.waiting.pop_front();
+        }
+        let counts = state.holders.by_client();
+        let may_have = |waiting: &Waiting| {
+            waiting.client.is_none_or(|client| counts.get(&client).is_none_or(|&held| held < share))
+        };
+        let first = state.waiting.iter().position(may_have)?;
+        state.waiting.remove(first)
+    }
+}
+
+/// The right to have one request under way at an origin. Dropped, it goes to the first request that waits.
+pub(super) struct Permit {
+    origin: Rc<OriginState>,
+    /// The place among the holders; `None` once it was given back.
+    place: Option<usize>,
+}
+
+impl Permit {
+    /// A permit, unless all are taken or this client has its share of them.
+    pub fn at_once(origin: &Rc<OriginState>, client: Option<Client>) -> Option<Permit> {
+        origin.permits.has_room(client).then(|| Permit::begin(origin, client))
+    }
+
+    /// Waits in the queue for a permit.
+    pub async fn wait(origin: &Rc<OriginState>, client: Option<Client>) -> Result<Grant, UpstreamFault> {
+        let permits = &origin.permits;
+        let mut place = permits.queue_up(client, origin.origin())?;
+        match timeout(permits.limits.waiting_time, &mut place.grant).await {
+            Ok(Ok(grant)) => Ok(grant),
+            _ => Err(permits.busy(origin.origin(), "none ended in time")),
+        }
+    }
+
+    fn begin(origin: &Rc<OriginState>, client: Option<Client>) -> Permit {
+        let place = origin.permits.state.borrow_mut().holders.begin(client);
+        Permit { origin: Rc::clone(origin), place: Some(place) }
+    }
+
+    /// The origin that it is for.
+    pub fn origin(&self) -> &Rc<OriginState> {
+        &self.origin
+    }
+
+    /// Gives the permit back together with a connection that can serve again. The first request that waits gets both; where
+    /// none does, the connection is returned.
+    pub fn give_back_with(mut self, connection: IdleConnection) -> Option<IdleConnection> {
+        self.end();
+        let Some(first) = self.origin.permits.next_waiting() else { return Some(connection) };
+        self.grant(first, Some(connection));
+        None
+    }
+
+    /// Ends it; false where it was given back before.
+    fn end(&mut self) -> bool {
+        let Some(place) = self.place.take() else { return false };
+        self.origin.permits.state.borrow_mut().holders.end(place);
+        true
+    }
+
+    /// A request that has just given up drops the grant, and its permit goes to the next one.
+    fn grant(&self, first: Waiting, connection: Option<IdleConnection>) {
+        let permit = Permit::begin(&self.origin, first.client);
+        drop(first.grant.send(Grant { permit, connection }));
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.end()
+            && let Some(first) = self.origin.permits.next_waiting()
+        {
+            self.grant(first, None);
+        }
+    }
+}
+
+/// The clients whose requests are under way. A permit costs no lookup; clients are counted only where the share of one may be
+/// reached.
+#[derive(Default)]
+struct Holders {
+    places: Vec<Option<Client>>,
+    free: Vec<usize>,
+}
+
+impl Holders {
+    fn begin(&mut self, client: Option<Client>) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place] = client;
+                place
+            }
+            None => {
+                self.places.push(client);
+                self.places.len() - 1
+            }
+        }
+    }
+
+    fn end(&mut self, place: usize) {
+        self.places[place] = None;
+        self.free.push(place);
+    }
+
+    fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    fn has(&self, client: Option<Client>, many: usize) -> bool {
+        client.is_some() && self.len() >= many && self.places.iter().filter(|held| **held == client).count() >= many
+    }
+
+    /// How many each client has.
+    fn by_client(&self) -> HashMap<Client, usize> {
+        let mut counts = HashMap::new();
+        self.places.iter().flatten().for_each(|client| *counts.entry(*client).or_default() += 1);
+        counts
+    }
+}
+
+/// A place in an origin's queue, free again when this is dropped.
+struct Place<'a> {
+    permits: &'a Permits,
+    ticket: u64,
+    grant: oneshot::Receiver<Grant>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.permits.state.borrow_mut();
+        if let Ok(at) = state.waiting.binary_search_by_key(&self.ticket, |waiting| waiting.ticket) {
+            state.waiting.remove(at);
+        }
+    }
+}
