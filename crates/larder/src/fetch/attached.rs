@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 #[must_use]
 pub struct AttachedFetch {
     run: Option<Run>,
-    left: Option<Left>,
+    unattended: Option<Unattended>,
     env: Rc<Env>,
 }
 
@@ -24,7 +24,7 @@ pub(super) type Run = Pin<Box<dyn Future<Output = ()>>>;
 
 impl AttachedFetch {
     pub(super) fn new(run: Run, watch: Watch, asks: AskedOrigin, env: Rc<Env>) -> AttachedFetch {
-        AttachedFetch { run: Some(run), left: Some(Left { watch, asks, leave: None }), env }
+        AttachedFetch { run: Some(run), unattended: Some(Unattended { watch, asks, permit: None }), env }
     }
 
     /// Runs `work` for the client while the fetch goes on. The fetch is polled first, so that `work` sees its news at once.
@@ -50,10 +50,10 @@ impl AttachedFetch {
 
 impl Drop for AttachedFetch {
     fn drop(&mut self) {
-        let (Some(mut run), Some(mut left)) = (self.run.take(), self.left.take()) else { return };
+        let (Some(mut run), Some(mut fetch)) = (self.run.take(), self.unattended.take()) else { return };
         // A worker that ends takes its fetches with it.
-        if left.goes_on(&Context::from_waker(Waker::noop())) && Handle::try_current().is_ok() {
-            tokio::task::spawn_local(poll_fn(move |cx| match left.goes_on(cx) {
+        if fetch.goes_on(&Context::from_waker(Waker::noop())) && Handle::try_current().is_ok() {
+            tokio::task::spawn_local(poll_fn(move |cx| match fetch.goes_on(cx) {
                 true => run.as_mut().poll(cx),
                 false => Poll::Ready(()),
             }));
@@ -61,26 +61,26 @@ impl Drop for AttachedFetch {
     }
 }
 
-/// A fetch that its client has left to itself.
-struct Left {
+/// A fetch without the client that began it.
+struct Unattended {
     watch: Watch,
     asks: AskedOrigin,
     /// The permit to go on although nobody reads the response.
-    leave: Option<Unread>,
+    permit: Option<Unread>,
 }
 
-impl Left {
+impl Unattended {
     /// Whether a client still wants the response, or the store does and not too many fetches go on for the store alone.
     fn goes_on(&mut self, cx: &Context<'_>) -> bool {
         match self.watch.wanted(cx) {
             Wanted::Read => {
-                self.leave = None;
+                self.permit = None;
                 true
             }
             Wanted::No => false,
             Wanted::Stored => {
-                self.leave = self.leave.take().or_else(|| self.asks.unread());
-                self.leave.is_some()
+                self.permit = self.permit.take().or_else(|| self.asks.unread());
+                self.permit.is_some()
             }
         }
     }

@@ -1,5 +1,5 @@
 //! From an origin's name to an open stream: Happy Eyeballs version 2 (RFC 8305) over the addresses as they
-//! are resolved, then TLS. What connections are kept and how many there may be is `pool`'s business.
+//! are resolved, then TLS. Which connections are kept is known in `h1`, and how many requests there may be in `permits`.
 
 use super::dns::{Answer, Answers, Dns};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
@@ -32,7 +32,7 @@ const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 /// apart, so that many addresses of one don't keep the other from its turn.
 const ADDRESSES_MAX: usize = 16;
 
-/// An open stream and whom it leads to.
+/// An open stream, and the address that it leads to.
 pub(super) struct Opened {
     pub wire: Wire,
     pub peer: SocketAddr,
@@ -127,7 +127,7 @@ async fn handshake(
     tls.connect(name, wire.into_tcp().map_err(of_tls)?).await.map_err(of_tls)
 }
 
-/// What goes into SNI and is looked for in the certificate: never with a final dot (RFC 6066 section 3).
+/// The name for SNI and for the certificate: never with a final dot (RFC 6066 section 3).
 fn server_name(host: &Host) -> Option<ServerName<'static>> {
     match host.ip() {
         Some(ip) => Some(ServerName::IpAddress(ip.into())),

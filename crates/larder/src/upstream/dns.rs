@@ -1,9 +1,9 @@
 //! Names to addresses: literal addresses, `localhost`, the hosts file, and then either name servers that
-//! we ask ourselves (answers kept for their TTL) or the system's own resolver. No connection is made here.
+//! Larder asks itself (answers kept for their TTL) or the system's own resolver. No connection is made here.
 //!
-//! The resolver library keeps nothing: its cache counts answers, whatever their length. See [`super::answers`].
+//! The resolver library keeps nothing: its cache counts answers, whatever their length. See [`super::dns_cache`].
 
-use super::answers::{ADDRESSES_PER_ANSWER_MAX, Told};
+use super::dns_cache::{ADDRESSES_PER_ANSWER_MAX, DnsAnswer};
 use super::fault::{DnsTrouble, UpstreamFault, UpstreamFaultKind};
 use super::memory::Memory;
 use super::unreachable::{Addresses, Target};
@@ -29,7 +29,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Who is asked for the address of a name.
+/// The source of addresses of names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ResolverChoice {
     /// The name servers of `/etc/resolv.conf`, asked by ourselves, answers kept for their TTL.
@@ -44,7 +44,7 @@ pub enum ResolverChoice {
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// An answer is kept at least and at most this long, whatever its TTL says.
 const POSITIVE_TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
-/// The same for "there is no such name".
+/// The least and the most time for which "there is no such name" is kept.
 const NEGATIVE_TTL: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The system's answers carry no TTL: kept this long.
 const SYSTEM_KEEP: Duration = Duration::from_secs(30);
@@ -127,7 +127,7 @@ impl Dns {
         self.ask_for(&name, host.as_str().into())
     }
 
-    /// What is known is told at once; what was not answered of late is not asked for again so soon.
+    /// A known answer is given at once; a question that was not answered of late is not asked again so soon.
     fn ask_for(&self, name: &Name, text: Arc<str>) -> Answers {
         let asker = self.asker.borrow();
         let questions: &[Addresses] = match &*asker {
@@ -138,7 +138,7 @@ impl Dns {
         };
         let (mut answers, now) = (Answers::default(), Instant::now());
         for &which in questions {
-            if let Some(told) = self.memory.answers.recall(&text, which, now) {
+            if let Some(told) = self.memory.answers.find(&text, which, now) {
                 answers.ready.push(told.map_err(|trouble| fault(trouble, &text, said_by(trouble))));
                 continue;
             }
@@ -164,7 +164,7 @@ impl Dns {
                     Ok(_) | Err(DnsTrouble::NotFound) => attempt.answered(),
                 }
                 if let Some(time) = found.holds {
-                    memory.answers.keep(&text, which, &found.told, Instant::now() + time);
+                    memory.answers.insert(&text, which, &found.told, Instant::now() + time);
                 }
                 found.told.map_err(|trouble| fault(trouble, &text, &found.said))
             }));
@@ -228,9 +228,9 @@ fn is_localhost(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// What an answer came to.
+/// The result of a question.
 struct Found {
-    told: Told,
+    told: DnsAnswer,
     /// One fact about a failure.
     said: Cow<'static, str>,
     /// How long it may be kept; `None` for what says nothing about the name.
@@ -386,7 +386,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 async fn ask_system(calls: &Semaphore, memory: &Memory, name: &Arc<str>) -> Found {
     let _call = calls.acquire().await;
     // Another call may have brought the answer while this one waited for its turn.
-    if let Some(told) = memory.answers.recall(name, Addresses::All, Instant::now()) {
+    if let Some(told) = memory.answers.find(name, Addresses::All, Instant::now()) {
         let said = Cow::Borrowed(told.as_ref().map_or_else(|trouble| said_by(*trouble), |_| ""));
         return Found { told, said, holds: None };
     }

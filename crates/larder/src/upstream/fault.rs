@@ -1,4 +1,4 @@
-//! What can go wrong between Larder and an origin, as a value: the event, whether asking again is permitted, and what the
+//! Faults between Larder and an origin, as values: the event, whether asking again is permitted, and what the
 //! client is told.
 
 use crate::reach;
@@ -17,16 +17,16 @@ pub enum DnsTrouble {
     Timeout,
 }
 
-/// What is wrong with an origin's certificate.
+/// The trouble with an origin's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CertificateTrouble {
     /// It is past its last day.
     Expired,
-    /// Its first day has not come (or our clock is behind).
+    /// Its first day has not come (or the clock of this machine is behind).
     NotYetValid,
     /// It names other hosts than the one that was asked.
     WrongName,
-    /// Nobody whom we trust has issued it.
+    /// No authority that is trusted here has issued it.
     UnknownIssuer,
     /// It vouches for itself: an authority's certificate is used as a server's.
     SelfSigned,
@@ -59,21 +59,21 @@ impl CertificateTrouble {
 pub enum TlsTrouble {
     /// The origin could not prove who it is.
     CertificateInvalid {
-        /// What is wrong with its certificate.
+        /// The trouble with its certificate.
         why: CertificateTrouble,
     },
     /// The handshake broke off: no common version or cipher, an alert, or no TLS at all.
     Handshake,
 }
 
-/// What happened. Each kind has one word for logs and one status for the client.
+/// The kind of a fault. Each has one word for logs and one status for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpstreamFaultKind {
     /// The origin's name gave no address.
     Dns(DnsTrouble),
     /// No address of the origin is one to which the asker may be led.
     OutOfReach,
-    /// Nobody listens at the origin's port.
+    /// No program listens at the origin's port.
     Refused,
     /// No route leads to the origin.
     Unreachable,
@@ -95,7 +95,7 @@ pub enum UpstreamFaultKind {
     TooManyInterim,
     /// The client left in the middle of its request.
     ClientGone,
-    /// All of the origin's connections are taken, and no place was free to wait or none became free in time.
+    /// As many requests are under way at the origin as may be, and no place was free to wait or none of them ended in time.
     Busy,
 }
 
@@ -151,7 +151,7 @@ pub(super) enum Retry {
 /// A request to an origin that came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFault {
-    /// What happened.
+    /// The kind of fault.
     pub kind: UpstreamFaultKind,
     /// Whether asking again is permitted; `Upstreams::call` does that by itself.
     pub(super) retry: Retry,

@@ -1,13 +1,13 @@
-//! What the workers know together about the way to origins: addresses of names, and what was out of reach of late.
+//! The knowledge of all workers about the way to origins: addresses of names, and targets that were out of reach of late.
 
-use super::answers::KnownAnswers;
+use super::dns_cache::DnsCache;
 use super::unreachable::Unreachable;
 use std::fmt;
 use std::sync::Arc;
 
-/// Shared by all workers of a server: what one of them learned by waiting, the others need not wait for.
+/// Shared by all workers of a server, so that one worker need not wait for what another one learned by waiting.
 pub struct Memory {
-    pub(super) answers: KnownAnswers,
+    pub(super) answers: DnsCache,
     pub(super) unreachable: Arc<Unreachable>,
 }
 
@@ -17,7 +17,7 @@ const DNS_BYTES_MAX: usize = 1 << 20;
 impl Memory {
     /// Knows nothing yet; answers of name servers take at most so many bytes.
     pub fn new(dns_bytes_max: usize) -> Memory {
-        Memory { answers: KnownAnswers::new(dns_bytes_max), unreachable: Arc::default() }
+        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default() }
     }
 }
 

@@ -4,20 +4,20 @@
 //! One [`Upstreams`] per worker; nothing in here is shared between threads. [`Upstreams::call`] knows no protocol: HTTP/1.1 is
 //! the room `h1`, and HTTP/2 will be one beside it. Callers see no connection; one that a dropped [`BodySource`] had is closed.
 
-mod answers;
 mod body;
 mod call;
 mod connect;
 mod dns;
+mod dns_cache;
 mod fault;
 mod h1;
 mod memory;
-mod patience;
 mod permits;
 mod pool;
 #[cfg(test)]
 mod tests;
 mod unreachable;
+mod wait_limit;
 
 pub use body::BodySource;
 pub use call::{Call, CallEvent, OriginResponse, OutgoingBody, Switched, Upgraded};
@@ -36,7 +36,6 @@ use dns::Dns;
 use h1::{Connection, ConnectionChoice};
 use larder_wire::parse::HeadLimits;
 use larder_wire::{Host, Scheme, Url};
-use patience::Clock;
 use permits::{Grant, Permit};
 use pool::Pool;
 use std::cell::Cell;
@@ -47,6 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
+use wait_limit::LimitClock;
 
 /// Times, limits and trust for all origins of a worker.
 #[derive(Clone)]
@@ -225,7 +225,7 @@ pub struct Upstreams {
 
 struct Shared {
     settings: Settings,
-    clock: Clock,
+    clock: LimitClock,
     pool: Pool,
     /// Room of a connection that came back: whoever reads next takes it.
     spare: Cell<BytesMut>,
@@ -236,15 +236,15 @@ struct Shared {
 impl Upstreams {
     /// Prepares a way to origins whose time limits are exact. Opens nothing yet.
     pub fn new(settings: Settings) -> Result<Upstreams, SettingsFault> {
-        Upstreams::with(settings, Clock::Exact)
+        Upstreams::with(settings, LimitClock::Exact)
     }
 
     /// Prepares a worker's way to origins, with time limits on its coarse clock.
     pub fn on(settings: Settings, ticker: &Rc<Ticker>) -> Result<Upstreams, SettingsFault> {
-        Upstreams::with(settings, Clock::Coarse(Rc::clone(ticker)))
+        Upstreams::with(settings, LimitClock::Coarse(Rc::clone(ticker)))
     }
 
-    fn with(settings: Settings, clock: Clock) -> Result<Upstreams, SettingsFault> {
+    fn with(settings: Settings, clock: LimitClock) -> Result<Upstreams, SettingsFault> {
         if settings.connections_per_origin_max == 0 {
             return Err(SettingsFault::NoConnections);
         }

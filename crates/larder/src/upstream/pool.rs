@@ -240,7 +240,7 @@ pub struct AskedOrigin {
 }
 
 impl AskedOrigin {
-    /// Leave for a fetch to go on although nobody reads it; `None` when so many do already.
+    /// A permit for a fetch to go on although nobody reads it; `None` when as many do as may.
     pub fn unread(&self) -> Option<Unread> {
         let (of_origin, total) = (&self.state.unread, &self.unread_total);
         if of_origin.get() >= self.per_origin_max || total.get() >= self.max {

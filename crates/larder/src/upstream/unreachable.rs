@@ -24,7 +24,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(300);
 /// time-out is often shorter than ours. By then a SYN was sent three times.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// What may be out of reach.
+/// A target that may be out of reach.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     /// A TCP port.

@@ -3,8 +3,8 @@
 
 use super::super::connect::Opened;
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
-use super::super::patience::Patience;
 use super::super::permits::Permit;
+use super::super::wait_limit::WaitLimit;
 use super::super::{Settings, Shared};
 use super::idle::IdleConnection;
 use super::receive::{Inbound, Receiver};
@@ -47,14 +47,14 @@ struct Lease {
     upload: Option<Box<Upload>>,
 }
 
-/// What both halves share. The stream is borrowed for the time of one poll and never across an await.
+/// The part that both halves share. The stream is borrowed for the time of one poll and never across an await.
 pub(super) struct Link {
     wire: RefCell<Wire>,
     peer: SocketAddr,
     acknowledged_within: Cell<Option<Duration>>,
     shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.
-    pub patience: Patience,
+    pub wait_limit: WaitLimit,
     leased_at: Instant,
     /// It has served before, so the origin may close it just now, and rightly so.
     pub reused: bool,
@@ -71,7 +71,8 @@ pub(super) struct Link {
 
 impl Connection {
     pub fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let idle = IdleConnection { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
+        let idle =
+            IdleConnection { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
@@ -84,7 +85,7 @@ impl Connection {
             wire: RefCell::new(idle.wire),
             peer: idle.peer,
             acknowledged_within: Cell::new(idle.acknowledged_within),
-            patience: shared.clock.patience(),
+            wait_limit: shared.clock.wait_limit(),
             shared,
             leased_at,
             reused,
@@ -133,7 +134,7 @@ impl Connection {
     /// with a body goes through [`Connection::split_mut`].
     pub async fn send(&mut self, mut bytes: &[u8]) -> Result<(), UpstreamFault> {
         let link = &self.0.link;
-        link.send(&mut bytes, &link.patience).await?;
+        link.send(&mut bytes, &link.wait_limit).await?;
         link.request_whole.set(true);
         Ok(())
     }
@@ -255,14 +256,14 @@ pub struct HeldPermit {
 /// The outgoing half of a [`Connection`].
 pub(in crate::upstream) struct Sender<'a> {
     link: &'a Link,
-    patience: Patience,
+    wait_limit: WaitLimit,
 }
 
 impl Sender<'_> {
     fn new(link: &Link) -> Sender<'_> {
         link.sending.set(true);
         link.request_whole.set(false);
-        Sender { link, patience: link.shared.clock.patience() }
+        Sender { link, wait_limit: link.shared.clock.wait_limit() }
     }
 
     /// Sends what is in `bytes`, taking off what was sent: when the future is dropped, the rest is still there
@@ -270,7 +271,7 @@ impl Sender<'_> {
     /// in one write. On a fault, look for an answer before giving up: an origin that refuses a body
     /// early answers and then closes.
     pub async fn send(&mut self, bytes: &mut impl Buf) -> Result<(), UpstreamFault> {
-        self.link.send(bytes, &self.patience).await
+        self.link.send(bytes, &self.wait_limit).await
     }
 
     /// The request is complete.
@@ -308,9 +309,9 @@ impl Link {
         }
     }
 
-    async fn send(&self, bytes: &mut impl Buf, patience: &Patience) -> Result<(), UpstreamFault> {
+    async fn send(&self, bytes: &mut impl Buf, wait_limit: &WaitLimit) -> Result<(), UpstreamFault> {
         while bytes.has_remaining() {
-            let wrote = self.progress(patience, poll_fn(|cx| self.poll_write(cx, bytes))).await?;
+            let wrote = self.progress(wait_limit, poll_fn(|cx| self.poll_write(cx, bytes))).await?;
             if wrote == 0 {
                 return Err(self.broken(&io::ErrorKind::WriteZero.into()));
             }
@@ -319,7 +320,7 @@ impl Link {
         if self.wire.borrow().tls_is_off() {
             return Ok(());
         }
-        self.progress(patience, poll_fn(|cx| pin!(self.wire.borrow_mut().flush()).poll(cx))).await
+        self.progress(wait_limit, poll_fn(|cx| pin!(self.wire.borrow_mut().flush()).poll(cx))).await
     }
 
     /// One piece goes out by the plain system call, which is the cheaper one.
@@ -335,11 +336,11 @@ impl Link {
 
     async fn progress<T>(
         &self,
-        patience: &Patience,
+        wait_limit: &WaitLimit,
         work: impl Future<Output = io::Result<T>>,
     ) -> Result<T, UpstreamFault> {
         let idle = self.settings().idle_timeout;
-        match patience.limit(idle, work).await {
+        match wait_limit.limit(idle, work).await {
             Ok(done) => done.map_err(|error| self.broken(&error)),
             Err(_) => Err(UpstreamFault::new(
                 UpstreamFaultKind::IdleTimeout,

@@ -20,7 +20,7 @@ const HEAD_READ_BYTES: usize = 20 * 1024;
 const BODY_READ_BYTES: usize = 64 * 1024;
 /// With less room than this left in the buffer, a new one is taken.
 const ROOM_BYTES_MIN: usize = 16 * 1024;
-/// What came in and was not yet given out, and where in the answer we are.
+/// Bytes that came in and were not given out yet, and how far the response is.
 #[derive(Default)]
 pub(super) struct Inbound {
     buffer: BytesMut,
@@ -43,7 +43,7 @@ enum State {
     Body(Decoder),
     /// The answer was read to its end.
     Done,
-    /// What follows is no HTTP (101, or 2xx to CONNECT).
+    /// The bytes that follow are no HTTP (101, or 2xx to CONNECT).
     Switched,
     Failed(UpstreamFault),
 }
@@ -213,7 +213,7 @@ impl<'a> Receiver<'a> {
             let (limit, moves) = self.head_limit();
             let room = self.inbound.room();
             let reading = self.link.read(&mut self.inbound.buffer, room, BODY_READ_BYTES);
-            let read = match self.link.patience.limit(limit, reading).await {
+            let read = match self.link.wait_limit.limit(limit, reading).await {
                 Ok(read) => read,
                 Err(_) if moves => continue,
                 Err(_) => return Err(self.head_timeout()),
@@ -278,7 +278,7 @@ impl<'a> Receiver<'a> {
         let idle = self.link.settings().idle_timeout;
         let room = self.inbound.room();
         let reading = self.link.read(&mut self.inbound.buffer, room, BODY_READ_BYTES);
-        match self.link.patience.limit(idle, reading).await {
+        match self.link.wait_limit.limit(idle, reading).await {
             Ok(Ok(0)) => self.body_closed(),
             Ok(Ok(_)) => Ok(()),
             // TLS that ends without its own farewell: somebody may have cut the rest off (RFC 9112 section 9.8).

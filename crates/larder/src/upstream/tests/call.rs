@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 const EMPTY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// What an origin does with a request.
+/// The behaviour of an origin towards a request.
 #[derive(Clone, Copy, Debug)]
 enum Habit {
     Answers(&'static str),

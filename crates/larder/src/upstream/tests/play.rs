@@ -61,7 +61,7 @@ where
     origin_at("127.0.0.1:0".parse().unwrap(), script).await
 }
 
-/// The same at this address.
+/// An origin at this address that plays `script` on every connection.
 async fn origin_at<F, P>(address: SocketAddr, script: F) -> SocketAddr
 where
     F: Fn(Peer) -> P + Send + 'static,

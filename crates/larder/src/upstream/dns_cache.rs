@@ -1,4 +1,4 @@
-//! What name servers said, for as long as its time to live permits: one table for all workers, bounded by bytes. An
+//! Answers of name servers, for as long as their time to live permits: one table for all workers, bounded by bytes. An
 //! origin chooses how many addresses its name has and how many names there are, so a limit of entries would bound nothing.
 
 use super::fault::DnsTrouble;
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 /// Addresses used of one answer; the rest is ignored.
 pub(super) const ADDRESSES_PER_ANSWER_MAX: usize = 16;
 
-/// What an entry takes besides its name and addresses: its places in both tables and what the allocator rounds up.
+/// Bytes of an entry besides its name and addresses: its places in both tables, and the rounding of the allocator.
 const ENTRY_BYTES: usize = 320;
 
 /// An answer of name servers.
-pub(super) type Told = Result<Vec<IpAddr>, DnsTrouble>;
+pub(super) type DnsAnswer = Result<Vec<IpAddr>, DnsTrouble>;
 
 /// A name and which of its addresses were asked for.
 type Question = (Arc<str>, Addresses);
 
 /// The answers that are known.
-pub(super) struct KnownAnswers {
+pub(super) struct DnsCache {
     bytes_max: usize,
     table: Mutex<Table>,
 }
@@ -37,18 +37,18 @@ struct Table {
 }
 
 struct Known {
-    told: Told,
+    told: DnsAnswer,
     until: Instant,
     number: u64,
 }
 
-impl KnownAnswers {
-    pub fn new(bytes_max: usize) -> KnownAnswers {
-        KnownAnswers { bytes_max, table: Mutex::default() }
+impl DnsCache {
+    pub fn new(bytes_max: usize) -> DnsCache {
+        DnsCache { bytes_max, table: Mutex::default() }
     }
 
     /// The answer to a question, while it holds.
-    pub fn recall(&self, name: &Arc<str>, which: Addresses, now: Instant) -> Option<Told> {
+    pub fn find(&self, name: &Arc<str>, which: Addresses, now: Instant) -> Option<DnsAnswer> {
         let question = (Arc::clone(name), which);
         let mut table = self.table.lock();
         let known = table.answers.get(&question)?;
@@ -60,7 +60,7 @@ impl KnownAnswers {
     }
 
     /// Keeps an answer until a moment. The caller has cut it to [`ADDRESSES_PER_ANSWER_MAX`].
-    pub fn keep(&self, name: &Arc<str>, which: Addresses, told: &Told, until: Instant) {
+    pub fn insert(&self, name: &Arc<str>, which: Addresses, told: &DnsAnswer, until: Instant) {
         let question = (Arc::clone(name), which);
         let bytes = bytes_of(&question, told);
         let mut table = self.table.lock();
@@ -103,7 +103,7 @@ impl Table {
     }
 }
 
-fn bytes_of((name, _): &Question, told: &Told) -> usize {
+fn bytes_of((name, _): &Question, told: &DnsAnswer) -> usize {
     ENTRY_BYTES + name.len() + told.as_ref().map_or(0, |addresses| addresses.capacity() * size_of::<IpAddr>())
 }
 
@@ -113,20 +113,20 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    fn addresses(many: u32) -> Told {
+    fn addresses(many: u32) -> DnsAnswer {
         Ok((0..many).map(|number| IpAddr::V4(Ipv4Addr::from(number))).collect())
     }
 
     #[test]
     fn bytes_bound_it_whatever_comes() {
-        let (known, now) = (KnownAnswers::new(20_000), Instant::now());
+        let (known, now) = (DnsCache::new(20_000), Instant::now());
         for number in 0..1_000_u32 {
             let name: Arc<str> = format!("{number}.{}", "a".repeat(number as usize % 200)).into();
             let told = if number % 5 == 0 { Err(DnsTrouble::NotFound) } else { addresses(number % 16) };
-            known.keep(&name, Addresses::V4, &told, now + Duration::from_secs(60));
+            known.insert(&name, Addresses::V4, &told, now + Duration::from_secs(60));
             assert!(known.bytes() <= 20_000, "{}", known.bytes());
-            assert_eq!(known.recall(&name, Addresses::V4, now), Some(told));
-            assert_eq!(known.recall(&name, Addresses::V6, now), None);
+            assert_eq!(known.find(&name, Addresses::V4, now), Some(told));
+            assert_eq!(known.find(&name, Addresses::V6, now), None);
         }
         let table = known.table.lock();
         assert!(table.answers.len() > 20 && table.answers.len() == table.order.len());
@@ -136,16 +136,16 @@ mod tests {
 
     #[test]
     fn an_answer_holds_for_its_time_and_gives_way_to_a_newer_one() {
-        let (known, now) = (KnownAnswers::new(10_000), Instant::now());
+        let (known, now) = (DnsCache::new(10_000), Instant::now());
         let after = |seconds| now + Duration::from_secs(seconds);
         let name: Arc<str> = "a.example".into();
-        known.keep(&name, Addresses::All, &addresses(1), after(5));
-        known.keep(&name, Addresses::All, &addresses(2), after(2));
-        assert_eq!(known.recall(&name, Addresses::All, after(1)), Some(addresses(2)));
-        assert_eq!(known.recall(&name, Addresses::All, after(2)), None);
+        known.insert(&name, Addresses::All, &addresses(1), after(5));
+        known.insert(&name, Addresses::All, &addresses(2), after(2));
+        assert_eq!(known.find(&name, Addresses::All, after(1)), Some(addresses(2)));
+        assert_eq!(known.find(&name, Addresses::All, after(2)), None);
         assert_eq!(known.bytes(), 0);
-        known.keep(&name, Addresses::All, &addresses(3), after(2));
+        known.insert(&name, Addresses::All, &addresses(3), after(2));
         known.clear();
-        assert_eq!((known.recall(&name, Addresses::All, now), known.bytes()), (None, 0));
+        assert_eq!((known.find(&name, Addresses::All, now), known.bytes()), (None, 0));
     }
 }
