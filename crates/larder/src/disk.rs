@@ -20,8 +20,7 @@ fn settings(config: &Config, bytes_of_each: u64) -> store::Settings {
     store::Settings {
         disk_bytes: bytes_of_each,
         free_bytes_min: config.disk.free_bytes_min,
-        // With the eighth that an allocator takes for it beside, and the frequency sketch, half of the memory.
-        index_bytes_max: (memory / 5 * 2).max(INDEX_BYTES_MIN),
+        index_bytes_max: (memory / 2).max(INDEX_BYTES_MIN),
         write_block_bytes: (memory / 64).clamp(64 * 1024, 1024 * 1024) as usize,
         queue_bytes_max: (memory / 16).clamp(128 * 1024, 16 * 1024 * 1024),
         sync_seconds: config.disk.sync.as_secs().max(1),
