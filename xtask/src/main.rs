@@ -21,6 +21,7 @@ mod processes;
 mod results;
 mod same_bytes;
 mod shell;
+mod simulate;
 mod small_memory;
 mod stall;
 mod tally;
@@ -73,6 +74,8 @@ enum Chore {
     SmallMemory(small_memory::Args),
     /// Hits while the store is being filled: the late ones, and stalls.
     Stall(stall::Args),
+    /// The whole server in memory, with clients, origins, time and faults drawn from seeds: each law holds at each step.
+    Simulate(simulate::Args),
     /// Power cuts and killed processes: everything is read back and judged.
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Model(args) => model::run(&args),
         Chore::Parts(args) => parts::run(&args),
+        Chore::Simulate(args) => simulate::run(&args),
         Chore::SmallMemory(args) => small_memory::run(&args),
         Chore::Stall(args) => stall::run(&args),
         Chore::Tidy(args) => tidy::run(&args),

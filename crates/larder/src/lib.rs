@@ -52,6 +52,7 @@ pub mod sampling;
 pub mod server;
 pub mod settle;
 pub mod shared;
+mod simulation;
 pub mod socket;
 pub mod store;
 pub mod tally;

@@ -220,10 +220,10 @@ impl IdleConnections {
         }
         #[cfg(test)]
         while many < BATCH_CONNECTIONS
-            && let Some(number) = self.simulated.next()
+            && let Some((number, is_ended)) = self.simulated.next()
         {
             many += 1;
-            self.serve_ready(number, true, clock, served);
+            self.serve_ready(number, is_ended, clock, served);
         }
         clock.end_batch();
         for one in served.drain(..) {

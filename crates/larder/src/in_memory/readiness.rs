@@ -12,22 +12,24 @@ pub struct Readiness(Rc<RefCell<Ready>>);
 
 #[derive(Default)]
 struct Ready {
-    numbers: VecDeque<usize>,
+    /// Numbers of streams, and whether they have ended.
+    numbers: VecDeque<(usize, bool)>,
     waker: Option<Waker>,
 }
 
 impl Readiness {
-    /// A stream has become readable.
-    pub fn is_ready(&self, number: usize) {
+    /// A stream has become readable, or has ended.
+    pub fn is_ready(&self, number: usize, is_ended: bool) {
         let mut ready = self.0.borrow_mut();
-        if !ready.numbers.contains(&number) {
-            ready.numbers.push_back(number);
+        match ready.numbers.iter_mut().find(|(own, _)| *own == number) {
+            Some((_, has_ended)) => *has_ended |= is_ended,
+            None => ready.numbers.push_back((number, is_ended)),
         }
         ready.waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the first of them.
-    pub fn next(&self) -> Option<usize> {
+    /// Takes the first of them, with whether it has ended.
+    pub fn next(&self) -> Option<(usize, bool)> {
         self.0.borrow_mut().numbers.pop_front()
     }
 
