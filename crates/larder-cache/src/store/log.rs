@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::OpenFault;
-use super::medium::Medium;
+use super::medium::{ASIDE_PREFIX, Medium};
 use super::purges::{self, Lost, Purge, PurgeLog, Tombstones, Wanted};
 use super::recovery::{Life, Recovery, survey};
 use super::segment::{Geometry, HEAD_BYTES, SegmentHead, file_name, file_number};
@@ -191,9 +191,6 @@ fn bound_what_is_aside(medium: &dyn Medium, bytes_max: u64, notices: &mut Vec<No
     }
     Ok(left)
 }
-
-/// Folders of damaged stores are called so, with a number.
-pub const ASIDE_PREFIX: &str = "damaged-";
 
 fn is_ours(name: &str) -> bool {
     file_number(name).is_some() || [SUPERBLOCK_NAME, NUMBERS_NAME, purges::NAME, purges::NEW_NAME].contains(&name)

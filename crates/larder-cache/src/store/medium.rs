@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::{Errno, ReadWriteFlags};
 
+/// Folders of damaged stores are called so, with a number.
+pub const ASIDE_PREFIX: &str = "damaged-";
+
 /// A folder of files.
 pub trait Medium: Send + Sync {
     /// Opens a file for reading and writing; makes an empty one where there is none.
@@ -89,7 +92,7 @@ impl Medium for Files {
             if name == LOCK_NAME {
                 continue;
             }
-            if name.starts_with(super::log::ASIDE_PREFIX) && each.file_type()?.is_dir() {
+            if name.starts_with(ASIDE_PREFIX) && each.file_type()?.is_dir() {
                 for inner in fs::read_dir(each.path())? {
                     let inner = inner?;
                     if inner.file_type()?.is_file() {

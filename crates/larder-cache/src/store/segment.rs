@@ -12,7 +12,7 @@ use crc32c::crc32c;
 
 use super::locations::{Location, RECORD_BYTES_MAX, SEGMENTS_MAX};
 use super::record::{u32_at, u64_at};
-use super::superblock::Identity;
+use super::superblock::{Identity, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 /// Before the first record.
 pub const HEAD_BYTES: u64 = 64;
@@ -20,10 +20,6 @@ pub const HEAD_BYTES: u64 = 64;
 pub const TRAILER_BYTES: u64 = 64;
 /// A record in the summary.
 pub const SUMMARY_ENTRY_BYTES: u64 = 16;
-/// The largest segment; the smallest is [`SEGMENT_BYTES_MIN`].
-pub const SEGMENT_BYTES_MAX: u64 = 8 << 20;
-/// See [`SEGMENT_BYTES_MAX`].
-pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// One to write, one being recycled, and two to keep something in.
 pub const SEGMENTS_MIN: u64 = 4;
 

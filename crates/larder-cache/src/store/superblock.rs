@@ -15,6 +15,10 @@ pub const SUPERBLOCK_NAME: &str = "larder.store";
 pub const NUMBERS_NAME: &str = "larder.numbers";
 /// The format that is written, and the newest that is read.
 pub const FORMAT_VERSION: u32 = 1;
+/// The smallest segment.
+pub const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+/// The largest segment.
+pub const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 const SUPERBLOCK_BYTES: usize = 64;
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"larder\x01\n";
@@ -49,7 +53,7 @@ impl Identity {
     pub(super) fn read(bytes: &[u8]) -> Option<Identity> {
         let uuid = u128::from(u64_at(bytes, 0)) | u128::from(u64_at(bytes, 8)) << 64;
         let segment_bytes = u64_at(bytes, 24);
-        let known = super::segment::SEGMENT_BYTES_MIN..=super::segment::SEGMENT_BYTES_MAX;
+        let known = SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX;
         let sound = segment_bytes.is_power_of_two() && known.contains(&segment_bytes);
         sound.then_some(Identity { uuid, hash_seed: u64_at(bytes, 16), segment_bytes })
     }

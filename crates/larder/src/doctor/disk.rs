@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::config::{Loaded, ValueSource};
 use crate::settle::{free_bytes, held_bytes, rounded};
-use larder_cache::store::log::ASIDE_PREFIX;
+use larder_cache::store::medium::ASIDE_PREFIX;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
