@@ -8,7 +8,7 @@ use larder_wire::directives::{CacheControl, Names};
 use larder_wire::{Fields, RequestHead, ResponseHead};
 
 use super::freshness::Directives;
-use super::{Asked, Mode, NotStored, Settings};
+use super::{Mode, Settings};
 
 /// The treatment of an answer that could be stored if it set no cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,25 +58,6 @@ pub(super) fn permits_authorized(control: &CacheControl) -> bool {
 /// True when the request had `Authorization` and its answer does not say that others may have it.
 pub(super) fn is_for_authorized(request: &RequestHead, control: &CacheControl, settings: &Settings) -> bool {
     settings.mode == Mode::Shared && request.fields.contains("Authorization") && !permits_authorized(control)
-}
-
-/// Whether the answer to a request may change what is stored for everybody: a 304, the answer to a HEAD, a part of it. An
-/// answer that would not be stored for others because of who asked or what cookie it sets does not reach them through
-/// the head of a stored one either. The answer to an unsafe method is exempt: by RFC 9111 section 4.4 it makes void
-/// what is stored, whichever client sent the request.
-pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Settings) -> Result<(), NotStored> {
-    let control = Directives::of(response, settings).control;
-    if is_for_authorized(request, &control, settings) {
-        return Err(NotStored::Authorization);
-    }
-    // No part of the answer to such a request is to be stored, its fields neither (RFC 9111 section 5.2.1.5).
-    if Asked::of(request).no_store() {
-        return Err(NotStored::RequestNoStore);
-    }
-    match cookie(&response.fields, &control, settings) {
-        Cookie::ForOne => Err(NotStored::SetCookie),
-        Cookie::Stays | Cookie::Goes => Ok(()),
-    }
 }
 
 /// Whether the parts of a stored response may be fetched with the request of one who authenticates: what its origin said

@@ -33,7 +33,7 @@ use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
-pub use audience::{SetCookie, may_update, shares_with_authorized};
+pub use audience::{SetCookie, shares_with_authorized};
 pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use freshness::LifetimeSource;
 pub use freshness_facts::FreshnessFacts;
@@ -42,7 +42,7 @@ pub use precondition::{Precondition, precondition, range_applies};
 pub use request::{
     Asked, StaleWhy, StandIn, Usable, ValidateWhy, answerable, disconnected, stale_if_error, stands_in, usable,
 };
-pub use storable::{NotStored, Storable, storable};
+pub use storable::{NotStored, Storable, may_update, storable};
 pub use stored_head::{dated, head_to_store};
 pub use validate::{HeadSays, answer_to_asker, conditional, freshen, freshened_by, head_says, named_by, renew};
 pub use vary::{Vary, choose};

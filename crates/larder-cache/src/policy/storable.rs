@@ -1,4 +1,4 @@
-//! Whether a response may be kept, and on which terms (RFC 9111 section 3).
+//! Whether a response may be kept, and on which terms (RFC 9111 section 3); and whether it may change what is stored.
 
 use larder_wire::directives::{CacheControl, Names};
 use larder_wire::etag::ETag;
@@ -8,7 +8,7 @@ use larder_wire::{Method, RequestHead, ResponseHead};
 use super::audience::{self, Cookie};
 use super::freshness::{self, Directives, LifetimeSource};
 use super::request::has_body;
-use super::{Grace, Mode, Settings, Terms, Times, Vary};
+use super::{Asked, Grace, Mode, Settings, Terms, Times, Vary};
 
 /// The decision on a response that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +189,25 @@ fn may_store(
         return Err(NotStored::Partial);
     }
     Ok(())
+}
+
+/// Whether the answer to a request may change what is stored for everybody: a 304, the answer to a HEAD, a part of it. An
+/// answer that would not be stored for others because of who asked or what cookie it sets does not reach them through
+/// the head of a stored one either. The answer to an unsafe method is exempt: by RFC 9111 section 4.4 it makes void
+/// what is stored, whichever client sent the request.
+pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Settings) -> Result<(), NotStored> {
+    let control = Directives::of(response, settings).control;
+    if audience::is_for_authorized(request, &control, settings) {
+        return Err(NotStored::Authorization);
+    }
+    // No part of the answer to such a request is to be stored, its fields neither (RFC 9111 section 5.2.1.5).
+    if Asked::of(request).no_store() {
+        return Err(NotStored::RequestNoStore);
+    }
+    match audience::cookie(&response.fields, &control, settings) {
+        Cookie::ForOne => Err(NotStored::SetCookie),
+        Cookie::Stays | Cookie::Goes => Ok(()),
+    }
 }
 
 /// The last condition of RFC 9111 section 3, and whether keeping is of any use.
