@@ -1,10 +1,9 @@
-//! The decisions, as values with a word and a sentence each.
+//! The decisions, as values with a word each; `text` has their sentences.
 
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
-use larder_wire::date::{Stamp, format_date};
+use larder_wire::date::Stamp;
 use larder_wire::directives::MaxStale;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -295,17 +294,6 @@ impl Decision {
             Decision::Answer(_) => "answer",
         }
     }
-}
-
-impl fmt::Display for Decision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        super::text::say(self, f)
-    }
-}
-
-/// A moment as people read it.
-pub(super) fn date(seconds: u64) -> String {
-    String::from_utf8_lossy(&format_date(Stamp(seconds))).into_owned()
 }
 
 /// How a key was made of a URL.

@@ -1,33 +1,41 @@
 //! Decisions in sentences.
 
-use super::decision::{Decision, Numbers, OfAsked, OfVariant, Settled, date};
+use super::decision::{Decision, Numbers, OfAsked, OfVariant, Settled};
 use super::{Explanation, Tense};
 use crate::record::Cause;
+use larder_wire::date::{Stamp, format_date};
 use std::fmt::{self, Write};
 
 /// The sentence of a decision.
-pub(super) fn say(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match decision {
-        Decision::Listener { address, place } => write!(f, "{address} ({place})"),
-        Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
-        Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
-        Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
-        Decision::Directives { asked } => f.write_str(&directives(asked)),
-        Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
-        Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),
-        Decision::Absent { fate, since, not_stored_before } => {
-            absent(fate.as_deref(), *since, not_stored_before.as_deref(), f)
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decision::Listener { address, place } => write!(f, "{address} ({place})"),
+            Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
+            Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
+            Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
+            Decision::Directives { asked } => f.write_str(&directives(asked)),
+            Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
+            Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),
+            Decision::Absent { fate, since, not_stored_before } => {
+                absent(fate.as_deref(), *since, not_stored_before.as_deref(), f)
+            }
+            Decision::Followed { looks } => {
+                write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
+            }
+            Decision::Upstream { .. } => upstream(self, f),
+            Decision::Stored { stored, why, numbers, on_disk, vary } => {
+                kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)?;
+                if vary.is_empty() { Ok(()) } else { write!(f, "; a variant by {}", vary.join(", ")) }
+            }
+            Decision::Answer(settled) => answer(settled, f),
         }
-        Decision::Followed { looks } => {
-            write!(f, "waited for what another request had asked the origin for (looked {looks} times)")
-        }
-        Decision::Upstream { .. } => upstream(decision, f),
-        Decision::Stored { stored, why, numbers, on_disk, vary } => {
-            kept(*stored, why.as_deref(), numbers.as_ref(), *on_disk, f)?;
-            if vary.is_empty() { Ok(()) } else { write!(f, "; a variant by {}", vary.join(", ")) }
-        }
-        Decision::Answer(settled) => answer(settled, f),
     }
+}
+
+/// A moment as people read it.
+fn date(seconds: u64) -> String {
+    String::from_utf8_lossy(&format_date(Stamp(seconds))).into_owned()
 }
 
 fn directives(asked: &OfAsked) -> String {
