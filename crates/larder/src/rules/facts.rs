@@ -1,7 +1,7 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
-use super::{FoundFacts, Verdict};
+use super::FoundFacts;
 use crate::config::{Ambiguous, Config, Site, SiteOrigin};
 use crate::manager;
 use crate::reach::{Asker, OwnAddresses};
@@ -34,13 +34,6 @@ pub struct Scene<'a> {
     pub via_name: &'a str,
     /// The facts that were found out because an earlier verdict needed them.
     pub found: FoundFacts,
-}
-
-impl Scene<'_> {
-    /// Judges a request that need not have been sent, as `larder explain` and `larder check` do.
-    pub fn judge(&self, request: &RequestHead) -> Verdict {
-        super::judge::judge(&mut Facts::of(*self, request))
-    }
 }
 
 /// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
@@ -346,7 +339,7 @@ impl Facts<'_> {
 mod tests {
     use super::*;
     use crate::config::Loaded;
-    use crate::rules::judge;
+    use crate::rules::{Verdict, judge};
     use larder_wire::parse::{self, HeadLimits, Parsed};
 
     /// The facts that the verdict on a request depends on, by name.

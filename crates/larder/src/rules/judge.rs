@@ -1,13 +1,13 @@
 //! The rules, in the order in which they are applied.
 
-use super::facts::Facts;
+use super::facts::{Facts, Scene};
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
 use super::{Ask, Need, Route};
 use crate::config::HostHeader;
 use crate::page::Page;
 use crate::reach::{self, Asker};
 use crate::record::Rule;
-use larder_wire::{Host, Method};
+use larder_wire::{Host, Method, RequestHead};
 use std::sync::Arc;
 
 /// The decision about a request.
@@ -43,6 +43,13 @@ enum UrlVerdict {
 
 /// The word of the error page for a host that is no site.
 const NO_SITE: &str = "no-site";
+
+impl Scene<'_> {
+    /// Judges a request that need not have been sent, as `larder explain` and `larder check` do.
+    pub fn judge(&self, request: &RequestHead) -> Verdict {
+        judge(&mut Facts::of(*self, request))
+    }
+}
 
 /// Judges a request by its form, its client and the configuration.
 pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
