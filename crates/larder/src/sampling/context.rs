@@ -1,27 +1,8 @@
 //! Places in traces, and the field `traceparent` that carries them (W3C Trace Context, section 3.2).
 
+use super::draws::{Draws, mixed};
+use super::ids::{SpanId, TraceId};
 use larder_wire::Fields;
-use std::fmt;
-
-/// The name of a trace; never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceId(pub u128);
-
-/// The name of a span; never zero.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpanId(pub u64);
-
-impl fmt::Display for TraceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl fmt::Display for SpanId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
 
 /// Whether the sender of a `traceparent` records its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +88,7 @@ pub struct SpanContext {
 
 impl SpanContext {
     /// The place of a request: below its sender's span, or the first of a trace.
-    pub fn begin(parent: Option<Parent>, draws: &super::Draws) -> SpanContext {
+    pub fn begin(parent: Option<Parent>, draws: &Draws) -> SpanContext {
         let trace = parent.map_or_else(|| draws.trace(), |parent| parent.trace);
         SpanContext { trace, span: draws.span(), parent: parent.map(|parent| parent.span), children: 0 }
     }
@@ -115,7 +96,7 @@ impl SpanContext {
     /// The place of a part of it.
     pub fn child(&mut self) -> SpanContext {
         self.children += 1;
-        let drawn = super::draws::mixed(self.span.0 ^ super::draws::mixed(self.children));
+        let drawn = mixed(self.span.0 ^ mixed(self.children));
         SpanContext { trace: self.trace, span: SpanId(drawn.max(1)), parent: Some(self.span), children: 0 }
     }
 
@@ -132,7 +113,6 @@ impl SpanContext {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampling::Draws;
 
     const TRACE: u128 = 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c;
     const SPAN: u64 = 0xb7ad_6b71_6920_3331;

@@ -1,6 +1,6 @@
 //! The random generator of a worker: for names of traces and spans, and for the choice of requests that are sampled.
 
-use super::context::{SpanId, TraceId};
+use super::ids::{SpanId, TraceId};
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 

@@ -2,9 +2,11 @@
 
 mod context;
 mod draws;
+mod ids;
 
-pub use context::{Flag, Parent, SpanContext, SpanId, TRACEPARENT, TRACESTATE, TraceId};
+pub use context::{Flag, Parent, SpanContext, TRACEPARENT, TRACESTATE};
 pub use draws::Draws;
+pub use ids::{SpanId, TraceId};
 
 use larder_wire::{Fields, RequestHead};
 
