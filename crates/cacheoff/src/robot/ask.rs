@@ -1,7 +1,6 @@
 //! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
 
-use super::judge::Wrong;
-use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, write_connect, write_request};
+use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, Wrong, write_connect, write_request};
 use crate::journal::Journal;
 use crate::ledger::{Mode, Trouble};
 use crate::link::Lane;

@@ -1,21 +1,16 @@
 //! The judge: what a reply must be, and what it was. The head is judged when it is complete, the body as it arrives.
 
+use super::Kindred;
+use super::case::{Case, Remark, TOLERANCE_S, Wrong};
 use super::labels::Labels;
-use super::{Kindred, Wish};
 use crate::gzip::{Encoded, Reader};
-use crate::journal::{Deeds, Journal};
+use crate::journal::Deeds;
 use crate::ledger::{Served, Trouble};
-use crate::object::{Body, HEADER_BYTES, Law, whose};
+use crate::object::{Body, HEADER_BYTES, whose};
 use crate::wire::{ECHO, Echo, FAULT, Fault, Tag, Xact};
 use larder_wire::ResponseHead;
 use larder_wire::date::parse_date;
 use larder_wire::range::ContentRange;
-
-/// Seconds by which clocks and roundings may differ.
-pub(super) const TOLERANCE_S: u64 = 2;
-
-/// A kind of trouble, with a word on what was expected and what came.
-pub type Wrong = (Trouble, String);
 
 /// Judges one reply.
 #[derive(Debug)]
@@ -57,29 +52,6 @@ pub struct Findings {
     pub fault: Option<Fault>,
 }
 
-/// A rule that a right reply breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remark {
-    /// A stored answer that is so many seconds old says no `Age`.
-    MissingAge(u64),
-}
-
-impl Remark {
-    /// Its name.
-    pub fn trouble(self) -> Trouble {
-        match self {
-            Self::MissingAge(_) => Trouble::MissingAge,
-        }
-    }
-
-    /// Says how the rule is broken.
-    pub fn detail(self) -> String {
-        match self {
-            Self::MissingAge(age) => format!("a hit that is {age} s old says no Age (RFC 9111 section 4)"),
-        }
-    }
-}
-
 /// The judgement on the whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -91,35 +63,6 @@ pub struct Verdict {
     pub whole: bool,
     /// Whether it ended before it was whole, and not because the robot broke it off.
     pub broken_off: bool,
-}
-
-/// The judge's knowledge besides the reply.
-#[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
-    /// The object law.
-    pub law: &'a Law,
-    /// The request.
-    pub wish: &'a Wish,
-    /// The journal of the origins.
-    pub journal: &'a Journal,
-    /// Whether the cache is a gateway: the origin of what it sends (RFC 9110 section 3.7).
-    pub gateway: bool,
-    /// The name of the transaction.
-    pub xact: Xact,
-    /// The origins' answers to it, as far as they are known.
-    pub deeds: Option<Deeds>,
-    /// Whether nobody else can have brought the object into the cache.
-    pub first: bool,
-    /// When the request was sent, in seconds since 1970.
-    pub asked: u64,
-    /// The second in which the last purge was sent that the cache acknowledged before this request was sent.
-    pub purged: Option<u64>,
-    /// Now, in seconds since 1970.
-    pub now: u64,
-    /// The status that the cache must give by itself, if it must.
-    pub expected: Option<u16>,
-    /// Seconds that an origin may take: think time and link.
-    pub delay_s_max: u64,
 }
 
 impl Judge {
@@ -452,12 +395,6 @@ impl Judge {
     pub fn begins_at(&self) -> u64 {
         self.at
     }
-}
-
-/// The variant that the robot must get.
-pub(super) fn variant(case: &Case<'_>) -> u8 {
-    let coded = case.law.content(&case.wish.name).variants > 1 && !matches!(case.wish.kind, Kindred::Part(_));
-    if coded { case.wish.variant } else { 0 }
 }
 
 /// Where an answer came from. A reply that bears the echo of an earlier transaction comes from the store unless an origin

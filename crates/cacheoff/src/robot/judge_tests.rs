@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::distribution::Distribution;
-use crate::object::{Content, Life, Name, Version, World};
+use crate::journal::Journal;
+use crate::object::{Content, Law, Life, Name, Version, World};
 use crate::random::Seal;
+use crate::robot::Wish;
 use crate::wire::HEAD_LIMITS;
 use larder_wire::date::{Stamp, format_date};
 use larder_wire::parse::{HeadScan, Parsed};

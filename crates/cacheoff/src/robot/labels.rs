@@ -2,7 +2,7 @@
 //! only where an RFC lets a cache, or a gateway as the origin of what it sends (RFC 9110 section 3.7), change it.
 
 use super::Kindred;
-use super::judge::{Case, Remark, TOLERANCE_S, Wrong, variant};
+use super::case::{Case, Remark, TOLERANCE_S, Wrong};
 use crate::ledger::{Served, Trouble};
 use crate::object::{Content, Version};
 use crate::wire::{Echo, Tag, UNCACHABLE};
@@ -50,7 +50,7 @@ impl Labels<'_> {
         if tag.seed != case.wish.facts.seed && !case.law.content(&case.wish.name).personal {
             return Some((Trouble::WrongBytes, format!("the tag is of object {:x}", tag.seed)));
         }
-        let wanted = variant(case);
+        let wanted = case.variant();
         (own && tag.variant != wanted)
             .then(|| (Trouble::WrongVariant, format!("variant {} instead of {wanted}", tag.variant)))
     }

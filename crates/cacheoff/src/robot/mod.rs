@@ -1,6 +1,7 @@
 //! Robots: each draws what to ask, asks it from its own address, and judges what it got.
 
 mod ask;
+mod case;
 mod demand;
 mod judge;
 mod labels;
@@ -10,8 +11,9 @@ mod script;
 mod shelf;
 
 pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
+pub use case::{Case, Remark, Wrong};
 pub use demand::{Demand, Kindred, Part, Wish};
-pub use judge::{Case, Findings, Judge, Remark, Verdict, Wrong};
+pub use judge::{Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
 pub use request::{write_connect, write_request};
 pub use script::{Line, Script};

@@ -95,7 +95,7 @@ fn ratio(point: &Point, by_bytes: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::Form;
+    use super::super::Form;
     use super::*;
 
     #[test]

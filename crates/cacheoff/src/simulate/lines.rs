@@ -1,7 +1,58 @@
-//! One line of a log, by form. Only answers that a cache might store count: GET, with 200, 203, 206 or 304.
+//! Forms of logs, and one line of a log by its form. Only answers that a cache might store count: GET, with 200, 203, 206 or 304.
 
-use super::trace::{Form, LoggedRequest};
 use serde_json::Value;
+
+/// Forms of logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Squid's native access log.
+    Squid,
+    /// The combined or common log of web servers.
+    Combined,
+    /// One JSON object a line.
+    Json,
+    /// The binary traces of libCacheSim: time, object, size, next use.
+    Oracle,
+    /// Time, object and size, with blanks or commas between them.
+    Columns,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Squid, Self::Combined, Self::Json, Self::Oracle, Self::Columns];
+
+    /// The word of flags and workloads.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Squid => "squid",
+            Self::Combined => "combined",
+            Self::Json => "json",
+            Self::Oracle => "oracle",
+            Self::Columns => "columns",
+        }
+    }
+
+    /// The form that a log seems to have, by its first bytes.
+    pub fn of(start: &[u8]) -> Option<Self> {
+        if start.iter().take(64).any(|byte| *byte == 0) {
+            return Some(Self::Oracle);
+        }
+        let text = String::from_utf8_lossy(start);
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines.take(20).find_map(|line| {
+            let line = Line::new(line);
+            let text_forms = [Self::Json, Self::Squid, Self::Combined, Self::Columns];
+            text_forms.into_iter().find(|form| line.read(*form).is_some())
+        })
+    }
+}
+
+/// The fields of one line or record.
+pub(super) struct LoggedRequest<'l> {
+    pub(super) at_s: f64,
+    pub(super) object: std::borrow::Cow<'l, [u8]>,
+    pub(super) bytes: u64,
+}
 
 /// A line.
 pub(super) struct Line<'l> {

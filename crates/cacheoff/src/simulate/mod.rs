@@ -13,6 +13,7 @@ mod stack;
 mod trace;
 
 pub use curve::{csv, curves, figure, sizes, text};
+pub use lines::Form;
 pub use policy::Policy;
 pub use stack::Stack;
-pub use trace::{Form, Trace};
+pub use trace::Trace;

@@ -1,6 +1,6 @@
 //! Reference policies, small and plain: what each keeps in so many bytes.
 
-use super::queues::{Fifo, Lfu, Lru, S3Fifo};
+use super::queues::{Fifo, Keep, Lfu, Lru, S3Fifo};
 use super::trace::Request;
 use std::collections::BTreeSet;
 
@@ -43,12 +43,6 @@ pub struct Hits {
     pub requests: u64,
     /// Their bytes.
     pub bytes: u64,
-}
-
-/// A policy that is given one request after the other.
-pub(super) trait Keep {
-    /// Says whether the object is there, and puts it there if not.
-    fn ask(&mut self, request: Request) -> bool;
 }
 
 /// Replays requests through a policy with so many bytes.
@@ -123,7 +117,7 @@ impl Keep for Belady {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::{Form, Trace};
+    use super::super::{Form, Trace};
     use super::*;
 
     /// Hits that a second program, written for this test alone in another language, counted on the same trace.

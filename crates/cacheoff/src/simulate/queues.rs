@@ -1,8 +1,13 @@
 //! The policies that know only the past. All are plain maps and queues: none is fast, each is easy to check.
 
-use super::policy::Keep;
 use super::trace::Request;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// A policy that is given one request after the other.
+pub(super) trait Keep {
+    /// Says whether the object is there, and puts it there if not.
+    fn ask(&mut self, request: Request) -> bool;
+}
 
 /// Least recently used.
 pub(super) struct Lru {

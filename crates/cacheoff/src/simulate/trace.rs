@@ -1,6 +1,6 @@
 //! Logs and traces as requests: squid's native log, the combined log, JSON lines, oracleGeneral, three columns.
 
-use super::lines;
+use super::lines::{Form, Line, LoggedRequest};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
@@ -28,58 +28,6 @@ pub struct Trace {
     pub span_s: f64,
     /// The requests go on behind the limit.
     pub cut: bool,
-}
-
-/// Forms of logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Squid's native access log.
-    Squid,
-    /// The combined or common log of web servers.
-    Combined,
-    /// One JSON object a line.
-    Json,
-    /// The binary traces of libCacheSim: time, object, size, next use.
-    Oracle,
-    /// Time, object and size, with blanks or commas between them.
-    Columns,
-}
-
-impl Form {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Squid, Self::Combined, Self::Json, Self::Oracle, Self::Columns];
-
-    /// The word of flags and workloads.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Squid => "squid",
-            Self::Combined => "combined",
-            Self::Json => "json",
-            Self::Oracle => "oracle",
-            Self::Columns => "columns",
-        }
-    }
-
-    /// The form that a log seems to have, by its first bytes.
-    pub fn of(start: &[u8]) -> Option<Self> {
-        if start.iter().take(64).any(|byte| *byte == 0) {
-            return Some(Self::Oracle);
-        }
-        let text = String::from_utf8_lossy(start);
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        lines.take(20).find_map(|line| {
-            let line = lines::Line::new(line);
-            let text_forms = [Self::Json, Self::Squid, Self::Combined, Self::Columns];
-            text_forms.into_iter().find(|form| line.read(*form).is_some())
-        })
-    }
-}
-
-/// The fields of one line or record.
-pub(super) struct LoggedRequest<'l> {
-    pub(super) at_s: f64,
-    pub(super) object: std::borrow::Cow<'l, [u8]>,
-    pub(super) bytes: u64,
 }
 
 /// Lines longer than this are no requests.
@@ -132,7 +80,7 @@ impl Reading {
         buffer.clear();
         let len = from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut buffer)?;
         let text = String::from_utf8_lossy(&buffer);
-        let line = lines::Line::new(text.trim());
+        let line = Line::new(text.trim());
         match line.read(form) {
             Some(logged) => self.add(&logged),
             None if !text.trim().is_empty() && !text.starts_with('#') => self.trace.skipped += 1,

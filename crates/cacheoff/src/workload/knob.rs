@@ -247,6 +247,11 @@ fn whole(text: &str) -> Option<f64> {
     number(text).filter(|value| value.fract() == 0.0 && *value <= 9e15)
 }
 
+/// The table that a knob stands in.
+pub(super) fn section_of(name: &str) -> &str {
+    name.split_once('.').map_or("", |(section, _)| section)
+}
+
 /// A plain value as text; `None` if it is a list or a table.
 pub(super) fn text_of(value: &DeValue<'_>) -> Option<String> {
     match value {

@@ -2,7 +2,7 @@
 
 use super::builtin::BUILTIN;
 use super::draft::{ContentDraft, PhaseDraft};
-use super::knob::Knob;
+use super::knob::{Knob, section_of};
 use super::table::{CONTENT, KNOBS, PHASE};
 use super::{Workload, variants};
 use std::fmt::Write;
@@ -65,11 +65,6 @@ pub fn markdown() -> String {
     table(&mut out, "`[[content]]`, at least one", CONTENT.iter(), &ContentDraft::empty());
     table(&mut out, "`[[phase]]`, at least one", PHASE.iter(), &PhaseDraft::empty());
     out
-}
-
-/// The table that a knob stands in.
-pub(super) fn section_of(name: &str) -> &str {
-    name.split_once('.').map_or("", |(section, _)| section)
 }
 
 fn table<T: Clone + 'static>(out: &mut String, title: &str, knobs: impl Iterator<Item = &'static Knob<T>>, empty: &T) {

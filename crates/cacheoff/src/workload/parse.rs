@@ -1,8 +1,7 @@
 //! A TOML file to a [`Workload`], with everything that is wrong collected on the way.
 
 use super::draft::{ContentDraft, PhaseDraft};
-use super::knob::{Knob, Refusal, text_of};
-use super::manual::section_of;
+use super::knob::{Knob, Refusal, section_of, text_of};
 use super::report::{Problem, Report};
 use super::table::{CONTENT, KNOBS, PHASE};
 use super::{Embeds, Workload, sense};
