@@ -3,6 +3,7 @@
 //! files are in the page cache, because a device of a shared machine would be all that is measured without it.
 
 use super::disk_report;
+use super::disk_results::{CONNECTIONS, MEMORY_BYTES, Row, SET_BYTES, Sample, Size};
 use crate::lab::Lab;
 use crate::law::{self, Origin};
 use crate::load::{Load, Outcome};
@@ -14,14 +15,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Objects of one length, together the working set.
-#[derive(Clone, Copy, Debug)]
-pub struct Size {
-    /// The words in the table.
-    pub name: &'static str,
-    length: u64,
-}
-
 /// The lengths of the comparison.
 pub const SIZES: [Size; 3] = [
     Size { name: "1 KB", length: 1_000 },
@@ -29,51 +22,7 @@ pub const SIZES: [Size; 3] = [
     Size { name: "1 MB", length: 1_000_000 },
 ];
 
-/// The memory tier.
-pub const MEMORY_BYTES: u64 = 20_000_000;
-/// All bodies together.
-pub const SET_BYTES: u64 = 5 * MEMORY_BYTES;
 const DISK_BYTES: u64 = 2_000_000_000;
-/// Connections of the load.
-pub const CONNECTIONS: usize = 32;
-
-impl Size {
-    /// How many objects there are.
-    pub fn objects(self) -> u64 {
-        SET_BYTES / self.length
-    }
-}
-
-/// One run of a load against a server.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// CPU of the server's processes per answer, what it did soon after included.
-    pub cpu_micros: f64,
-    /// Answers per second as the load saw them.
-    pub rate: f64,
-    /// Requests that reached the origin, per answer.
-    pub origin_share: f64,
-    /// Answers that were not right.
-    pub wrong: u64,
-    /// Answers whose bytes were compared.
-    pub compared: u64,
-}
-
-/// The results of a server with objects of one size.
-pub struct Row {
-    /// The server.
-    pub kind: Kind,
-    /// By round, each with its part of the set.
-    pub fills: Vec<Sample>,
-    /// By round, over the whole set.
-    pub hits: Vec<Sample>,
-    /// Bytes written per byte of the bodies.
-    pub written: f64,
-    /// Bytes allocated in the folder per byte of the bodies, beyond those at the start.
-    pub space: f64,
-    /// Bytes allocated in the folder by an empty store.
-    pub space_at_start: u64,
-}
 
 /// Plays all sizes and gives the page.
 pub fn play(root: &Path, rounds: usize, seconds: u64) -> Result<(String, u64), Trouble> {

@@ -1,6 +1,6 @@
 //! The page of the comparison of stores, as Markdown.
 
-use super::disk::{CONNECTIONS, MEMORY_BYTES, Row, SET_BYTES, Sample, Size};
+use super::disk_results::{CONNECTIONS, MEMORY_BYTES, Row, SET_BYTES, Sample, Size};
 use super::report::{machine, median};
 use std::fmt::Write;
 

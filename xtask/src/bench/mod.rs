@@ -9,6 +9,7 @@ mod cells;
 mod curves;
 mod disk;
 mod disk_report;
+mod disk_results;
 mod features;
 mod field;
 mod generators;
