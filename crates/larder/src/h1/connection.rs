@@ -2,8 +2,8 @@
 
 use super::Workspace;
 use super::head_cache::Request;
-use super::idle::Slot;
 use super::render::{self, Framed, Next};
+use super::slot::Slot;
 use crate::body_pieces;
 use crate::clock;
 use crate::env::{Env, PeerFacts};
@@ -13,7 +13,7 @@ use crate::outbox::Outbox;
 use crate::partial_heads::{Crowded, HeadUnderWay};
 use crate::permit::ConnectionPermit;
 use crate::request_body::Piece;
-use crate::socket::{OtherSide, Socket};
+use crate::socket::OtherSide;
 use crate::ticker::{Timer, Wait, WaitEnd};
 use crate::wire::Wire;
 use bytes::{Buf, Bytes, BytesMut};
@@ -42,7 +42,7 @@ pub struct Connection {
     /// The connection counts as open for as long as this lives.
     pub permit: Option<ConnectionPermit>,
     /// Its slot among the idle connections, for as long as it may be parked there.
-    pub slot: Option<Slot>,
+    pub slot: Option<Slot<Box<Connection>>>,
     /// The current request's body, as far as it has not been read.
     pub upload: Option<Decoder>,
     /// The trailer fields of that body, once it was read to its end.
@@ -229,6 +229,12 @@ impl Connection {
         }
     }
 
+    /// Whether the poll of the idle connections reports the socket; registers it there unless the runtime's poll has it.
+    pub fn join_idle_poll(&mut self) -> bool {
+        let Some(slot) = &mut self.slot else { return false };
+        slot.is_registered() || self.wire.free().is_some_and(|socket| slot.register(socket))
+    }
+
     /// Gives up the slot of a connection whose socket is registered in the runtime's poll: it can't be parked any more.
     fn leave_idle_poll(&mut self) {
         if self.wire.free().is_none() {
@@ -272,11 +278,6 @@ impl Connection {
         if let Some(socket) = self.wire.free() {
             socket.refresh();
         }
-    }
-
-    /// The socket, if it is neither TLS nor registered in the runtime's poll.
-    pub fn free(&mut self) -> Option<&mut Socket> {
-        self.wire.free()
     }
 
     /// Reads without a wait.

@@ -12,20 +12,15 @@
 use super::Workspace;
 use super::connection::{Connection, HEAD_READ_BYTES_MAX};
 use super::serve::{self, NextState, Start};
+use super::slot::{Slot, Slots};
 use crate::caught;
 use crate::clock::Carried;
-#[cfg(test)]
-use crate::in_memory::Readiness;
-#[cfg(test)]
-use crate::planted::{self, Planted};
-use crate::socket::Socket;
 use crate::ticker::{TICK, Wait, WaitEnd};
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll as Descriptor, Registry, Token};
+use mio::{Events, Poll as Descriptor};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::task::{Poll, ready};
@@ -43,24 +38,10 @@ const READS_MAX: u8 = 4;
 
 /// The idle connections of a worker.
 pub struct IdleConnections {
-    registry: Registry,
-    slots: RefCell<Vec<SlotState>>,
-    free: RefCell<Vec<usize>>,
+    slots: Rc<Slots<Box<Connection>>>,
     batch: RefCell<Batch>,
     /// Set when the worker drains: no connection is parked any more.
     closed: Cell<bool>,
-    /// Simulated connections that became readable.
-    #[cfg(test)]
-    simulated: Readiness,
-}
-
-enum SlotState {
-    /// No connection has this slot.
-    Free,
-    /// Its connection is idle since this tick.
-    Parked(Box<Connection>, u64),
-    /// Its connection is being served; whether its socket became readable since.
-    Served { is_readable: bool },
 }
 
 /// The buffers of a batch, used again by the next one.
@@ -78,103 +59,33 @@ struct Served {
     more: bool,
 }
 
-/// The slot of a connection; it is free again when this is dropped.
-pub struct Slot {
-    idle: Rc<IdleConnections>,
-    number: usize,
-    registered: bool,
-}
-
-impl Slot {
-    /// Removes the socket from the descriptor: the connection will not be parked any more.
-    pub fn give_up(self, socket: &Socket) {
-        #[cfg(test)]
-        socket.unwatch();
-        if self.registered
-            && let Ok(socket) = socket.descriptor()
-        {
-            // It was added, so it is there.
-            let _ = self.idle.registry.deregister(&mut SourceFd(&socket.as_raw_fd()));
-        }
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.idle.slots.borrow_mut()[self.number] = SlotState::Free;
-        self.idle.free.borrow_mut().push(self.number);
-    }
-}
-
 impl IdleConnections {
     /// A new descriptor without connections.
-    pub fn new() -> io::Result<Rc<IdleConnections>> {
+    pub fn new() -> io::Result<IdleConnections> {
         let descriptor = Descriptor::new()?;
         let registry = descriptor.registry().try_clone()?;
         let (events, served) = (Events::with_capacity(BATCH_CONNECTIONS), Vec::with_capacity(BATCH_CONNECTIONS));
-        Ok(Rc::new(IdleConnections {
-            registry,
-            slots: RefCell::default(),
-            free: RefCell::default(),
+        Ok(IdleConnections {
+            slots: Slots::new(registry),
             batch: RefCell::new(Batch { descriptor, events, served }),
             closed: Cell::new(false),
-            #[cfg(test)]
-            simulated: Readiness::default(),
-        }))
-    }
-
-    /// A slot for a connection that was accepted.
-    fn slot(self: &Rc<Self>) -> Slot {
-        let number = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            let mut slots = self.slots.borrow_mut();
-            slots.push(SlotState::Free);
-            slots.len() - 1
-        });
-        self.slots.borrow_mut()[number] = SlotState::Served { is_readable: false };
-        Slot { idle: Rc::clone(self), number, registered: false }
+        })
     }
 
     /// Parks a connection on which nothing is under way. If its socket became readable meanwhile, it is served at once.
     fn park(&self, mut connection: Box<Connection>) {
-        if !self.is_registered(&mut connection) || self.closed.get() {
+        if !connection.join_idle_poll() || self.closed.get() {
             return promote_for_good(connection, Start::NextRequest);
         }
-        let Some(number) = connection.slot.as_ref().map(|slot| slot.number) else {
+        let Some(number) = connection.slot.as_ref().map(Slot::number) else {
             return promote_to_task(connection, Start::NextRequest);
         };
-        if let SlotState::Served { is_readable: is_readable @ true } = &mut self.slots.borrow_mut()[number] {
-            *is_readable = false;
-        } else {
-            connection.park();
-            let since = connection.space.env.ticker.wait_begins();
-            self.slots.borrow_mut()[number] = SlotState::Parked(connection, since);
-            return;
+        if self.slots.became_readable(number) {
+            return self.serve_one(connection, READS_MAX);
         }
-        self.serve_one(connection, READS_MAX);
-    }
-
-    fn is_registered(&self, connection: &mut Connection) -> bool {
-        let Some(slot) = &connection.slot else { return false };
-        if slot.registered {
-            return true;
-        }
-        let number = slot.number;
-        let added = connection.free().is_some_and(|socket| self.register(socket, number));
-        if let Some(slot) = &mut connection.slot {
-            slot.registered = added;
-        }
-        added
-    }
-
-    /// Has the descriptor report this socket by the number of its slot.
-    fn register(&self, socket: &Socket, number: usize) -> bool {
-        #[cfg(test)]
-        if socket.watch(&self.simulated, number) {
-            return true;
-        }
-        socket.descriptor().is_ok_and(|socket| {
-            self.registry.register(&mut SourceFd(&socket.as_raw_fd()), Token(number), Interest::READABLE).is_ok()
-        })
+        connection.park();
+        let since = connection.space.env.ticker.wait_begins();
+        self.slots.park(number, connection, since);
     }
 
     /// Serves a connection outside of a batch, because more may have come than one read takes.
@@ -220,7 +131,7 @@ impl IdleConnections {
         }
         #[cfg(test)]
         while many < BATCH_CONNECTIONS
-            && let Some((number, is_ended)) = self.simulated.next()
+            && let Some((number, is_ended)) = self.slots.simulated.next()
         {
             many += 1;
             self.serve_ready(number, is_ended, clock, served);
@@ -235,7 +146,7 @@ impl IdleConnections {
     /// Serves a connection of a batch that is readable; its answers are written with those of the others.
     #[inline]
     fn serve_ready(&self, number: usize, is_ended: bool, clock: &Carried, served: &mut Vec<Served>) {
-        let Some(connection) = self.take(number) else { return };
+        let Some(connection) = self.slots.take(number) else { return };
         let Some(one) = read_ready(connection, is_ended) else { return };
         if one.connection.flush_now {
             self.write(one, READS_MAX);
@@ -250,7 +161,7 @@ impl IdleConnections {
         poll_fn(|cx| {
             loop {
                 #[cfg(test)]
-                if self.simulated.poll(cx).is_ready() {
+                if self.slots.simulated.poll(cx).is_ready() {
                     match self.turn(space) {
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                         done => return Poll::Ready(done),
@@ -282,27 +193,6 @@ impl IdleConnections {
         }
     }
 
-    /// Takes a connection that became readable from its slot.
-    fn take(&self, number: usize) -> Option<Box<Connection>> {
-        let mut slots = self.slots.borrow_mut();
-        let slot = slots.get_mut(number)?;
-        match slot {
-            SlotState::Parked(..) => match std::mem::replace(slot, SlotState::Served { is_readable: false }) {
-                SlotState::Parked(connection, _) => Some(connection),
-                SlotState::Free | SlotState::Served { .. } => None,
-            },
-            SlotState::Served { is_readable } => {
-                *is_readable = true;
-                #[cfg(test)]
-                if planted::is(Planted::LostWakeup) {
-                    *is_readable = false;
-                }
-                None
-            }
-            SlotState::Free => None,
-        }
-    }
-
     /// Closes connections that were idle for too long, or all of them; gives the time for which none of the others expires.
     fn expire(&self, space: &Workspace, all: bool) -> Duration {
         let env = &space.env;
@@ -310,20 +200,16 @@ impl IdleConnections {
             let timeouts = &env.config().timeouts;
             timeouts.idle.min(timeouts.head)
         };
-        let mut over = Vec::new();
         let mut next = shortest.max(TICK);
-        for slot in self.slots.borrow_mut().iter_mut() {
-            let SlotState::Parked(connection, since) = slot else { continue };
-            let left = connection.silence_max().saturating_sub(env.ticker.since(*since));
-            if !all && !left.is_zero() {
-                next = next.min(left);
-            } else if let SlotState::Parked(connection, _) =
-                std::mem::replace(slot, SlotState::Served { is_readable: false })
-            {
-                over.push(connection);
+        let expired = self.slots.take_expired(|connection, since| {
+            let left = connection.silence_max().saturating_sub(env.ticker.since(since));
+            if all || left.is_zero() {
+                return true;
             }
-        }
-        over.into_iter().for_each(Connection::drop_now);
+            next = next.min(left);
+            false
+        });
+        expired.into_iter().for_each(Connection::drop_now);
         next
     }
 }
@@ -383,10 +269,10 @@ async fn serve_task(mut connection: Box<Connection>, start: Start) {
 
 /// Serves a connection that was just accepted. Its first bytes are read before it gets a task or is registered in a poll.
 pub fn serve_accepted(mut connection: Box<Connection>) {
-    let idle = Rc::clone(&connection.space.idle);
-    connection.slot = Some(idle.slot());
+    let space = Rc::clone(&connection.space);
+    connection.slot = Some(space.idle.slots.slot());
     if let Some(served) = read_ready(connection, false) {
-        idle.write(served, READS_MAX);
+        space.idle.write(served, READS_MAX);
     }
 }
 
@@ -394,7 +280,7 @@ pub fn serve_accepted(mut connection: Box<Connection>) {
 pub fn start(space: &Rc<Workspace>) -> io::Result<()> {
     // The descriptor is no TCP socket. It stands in a `TcpStream` because that is how the runtime reports readiness; nothing
     // is ever read from the stream or written to it.
-    let poll = std::net::TcpStream::from(space.idle.registry.as_fd().try_clone_to_owned()?);
+    let poll = std::net::TcpStream::from(space.idle.slots.registry.as_fd().try_clone_to_owned()?);
     poll.set_nonblocking(true)?;
     let poll = TcpStream::from_std(poll)?;
     let (space, poll) = (Rc::clone(space), Rc::new(poll));

@@ -6,6 +6,7 @@ pub mod idle;
 pub mod quick;
 pub mod render;
 pub mod serve;
+mod slot;
 
 pub use connection::Connection;
 pub use serve::{Start, serve};
@@ -42,7 +43,7 @@ pub struct Workspace {
     /// The buffer into which sockets are read first.
     pub scratch: RefCell<Box<[u8]>>,
     /// Connections between two requests.
-    pub idle: Rc<IdleConnections>,
+    pub idle: IdleConnections,
     /// Empty inboxes of idle connections.
     pub inboxes: RefCell<Vec<BytesMut>>,
     /// Empty outboxes of idle connections.

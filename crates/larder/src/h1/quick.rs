@@ -4,7 +4,6 @@
 use super::connection::Connection;
 use super::head_cache::Request;
 use super::render::Next;
-use super::serve::Begun;
 use crate::env::RecordGuard;
 #[cfg(test)]
 use crate::exchange::broken;
@@ -27,6 +26,16 @@ pub enum Quick {
     Answered(Next),
     /// There is no answer at hand. Verdict, record and key go along, so that they need not be made again.
     Waits(Box<Begun>),
+}
+
+/// A request that is not answered at once: its record, and the facts that were found out about it.
+pub struct Begun {
+    /// The verdict of the rules, where they were asked.
+    pub verdict: Option<Verdict>,
+    /// The record of the request.
+    pub record: RecordGuard,
+    /// The key of the request, where it was looked up.
+    pub key: Option<Vec<u8>>,
 }
 
 /// Answers a request without a wait, where that is possible.

@@ -1,7 +1,7 @@
 //! Serves the requests of a connection, one after the other.
 
 use super::connection::{Connection, End};
-use super::quick::{self, Quick};
+use super::quick::{self, Begun, Quick};
 use super::render::Next;
 use crate::env::{PeerFacts, RecordGuard};
 use crate::exchange::deliver::{self, Ended};
@@ -10,7 +10,7 @@ use crate::exchange::stream::ClientStream;
 use crate::exchange::{Exchange, broken_page};
 use crate::page::Page;
 use crate::request_body::RequestBody;
-use crate::rules::{self, Verdict};
+use crate::rules;
 use crate::tunnel::{self, Opening};
 use bytes::BytesMut;
 use larder_wire::framing::{self, Framing};
@@ -45,16 +45,6 @@ impl NextState {
     pub fn closes(&self) -> bool {
         matches!(self, NextState::Closes)
     }
-}
-
-/// A request that is not answered at once: its record, and the facts that were found out about it.
-pub struct Begun {
-    /// The verdict of the rules, where they were asked.
-    pub verdict: Option<Verdict>,
-    /// The record of the request.
-    pub record: RecordGuard,
-    /// The key of the request, where it was looked up.
-    pub key: Option<Vec<u8>>,
 }
 
 /// Answers the requests in bytes that were read on a connection on which nothing else is under way.
