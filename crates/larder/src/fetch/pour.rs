@@ -68,8 +68,15 @@ impl Sink {
 /// Carries the body to its end. The error is the word for the fault that broke the response off.
 pub(super) async fn pour(mut sink: Sink, mut body: BodySource) -> Result<(), &'static str> {
     loop {
-        if !sink.is_full() && room(&mut sink, &mut body).await == Room::Gone {
-            return Ok(());
+        if !sink.is_full() {
+            let room = match body.is_sending() {
+                false => sink.room().await,
+                // Boxed, because it is rare and large: a fetch is copied as it begins.
+                true => Box::pin(body.send_beside(sink.room())).await,
+            };
+            if room == Room::Gone {
+                return Ok(());
+            }
         }
         match body.next().await {
             Ok(Some(_)) if sink.is_full() => return Ok(()),
@@ -80,13 +87,5 @@ pub(super) async fn pour(mut sink: Sink, mut body: BodySource) -> Result<(), &'s
             }
             Err(fault) => return Err(sink.fail(&fault)),
         }
-    }
-}
-
-async fn room(sink: &mut Sink, body: &mut BodySource) -> Room {
-    match body.is_sending() {
-        false => sink.room().await,
-        // Boxed, because it is rare and large: a fetch is copied as it begins.
-        true => Box::pin(body.send_beside(sink.room())).await,
     }
 }

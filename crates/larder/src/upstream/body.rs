@@ -37,7 +37,11 @@ impl BodySource {
     /// sent, if the origin answered before it was over. Cancel-safe. After a fault there is nothing but that fault.
     pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
-        let piece = connection.next_piece().await?;
+        let piece = match connection.is_sending() {
+            false => connection.receiver().body().await?,
+            // Boxed, because it is rare and large: a fetch is copied as it begins.
+            true => Box::pin(connection.next_piece_while_sending()).await?,
+        };
         self.release_if_over();
         Ok(piece)
     }

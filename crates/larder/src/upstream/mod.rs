@@ -283,26 +283,12 @@ impl Upstreams {
                 (permit, connection, Instant::now())
             }
         };
-        let idle = match choice {
-            ConnectionChoice::IdleAllowed => {
-                handed_on.and_then(|idle| idle.for_request(reach)).or_else(|| origin.take_idle(reach, now))
-            }
-            // One that was handed on is closed, to make room for the new one.
-            ConnectionChoice::NewOnly => {
-                drop(handed_on);
-                None
-            }
-        };
-        match idle {
-            Some(idle) => {
-                origin.count(|counts| counts.reused += 1);
-                Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now))
-            }
-            None => {
-                origin.make_room();
-                Box::pin(self.open(permit, reach)).await
-            }
+        if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
+            origin.count(|counts| counts.reused += 1);
+            return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
         }
+        origin.make_room();
+        Box::pin(self.open(permit, reach)).await
     }
 
     async fn open(&self, permit: Permit, reach: &Reach) -> Result<Connection, UpstreamFault> {
@@ -325,7 +311,7 @@ impl Upstreams {
         self.shared.pool.asked(url)
     }
 
-    /// Plain TCP to any host and port, for a CONNECT: same look-up, same race, no limit per origin.
+    /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.
     pub async fn tunnel(&self, host: &Host, port: u16, reach: &Reach) -> Result<Wire, UpstreamFault> {
         connect::open_plain(&self.shared.dns, &self.shared.settings, host, port, reach).await
     }

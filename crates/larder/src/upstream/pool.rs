@@ -1,6 +1,6 @@
 //! All origins that a worker knows: the permits for requests, the idle connections, and what is remembered of each.
 
-use super::h1::{IdleConnection, IdleConnections};
+use super::h1::{ConnectionChoice, IdleConnection, IdleConnections};
 use super::permits::{Permit, PermitLimits, Permits};
 use super::{Counts, Origin, OriginStats, Settings, Stats};
 use crate::hashing::HashState;
@@ -203,8 +203,21 @@ impl OriginState {
         self.permits.under_way() + self.idle.len()
     }
 
-    /// Takes the idle connection that was used last and can serve a request that may reach so far.
-    pub fn take_idle(self: &Rc<OriginState>, reach: &Reach, now: Instant) -> Option<IdleConnection> {
+    /// The connection that came with the permit or, where that can't serve the request, the idle one that was used last and can;
+    /// `None` where a new one has to be opened.
+    pub fn idle_for(
+        self: &Rc<OriginState>,
+        choice: ConnectionChoice,
+        reach: &Reach,
+        handed_on: Option<IdleConnection>,
+        now: Instant,
+    ) -> Option<IdleConnection> {
+        if choice == ConnectionChoice::NewOnly {
+            return None;
+        }
+        if let Some(idle) = handed_on.and_then(|idle| idle.for_request(reach)) {
+            return Some(idle);
+        }
         #[cfg(test)]
         let idle_before = self.idle.len();
         let taken = self.idle.take(reach, now);

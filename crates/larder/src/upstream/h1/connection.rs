@@ -144,15 +144,14 @@ impl Connection {
         self.receiver().response(asked).await
     }
 
-    /// The next piece of the response's body; see [`Receiver::body`]. The rest of the request is sent meanwhile.
-    pub async fn next_piece(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
-        if self.is_sending() {
-            return Box::pin(self.next_piece_and_send()).await;
-        }
-        self.receiver().body().await
+    /// The incoming half: [`Receiver::body`] gives the pieces of the response's body.
+    pub fn receiver(&mut self) -> Receiver<'_> {
+        let Lease { link, inbound, .. } = &mut *self.0;
+        Receiver::new(link, inbound)
     }
 
-    async fn next_piece_and_send(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+    /// The next piece of the response's body. The rest of the request is sent meanwhile.
+    pub async fn next_piece_while_sending(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let Lease { link, inbound, upload, .. } = &mut *self.0;
         let Some(rest) = upload else { return Receiver::new(link, inbound).body().await };
         let mut sender = Sender::new(link);
@@ -239,11 +238,6 @@ impl Connection {
     pub fn into_tunnel(self) -> (Wire, BytesMut, HeldPermit) {
         let Lease { link, inbound, permit, .. } = *self.0;
         (link.wire.into_inner(), inbound.into_unread(), HeldPermit { _permit: permit })
-    }
-
-    fn receiver(&mut self) -> Receiver<'_> {
-        let Lease { link, inbound, .. } = &mut *self.0;
-        Receiver::new(link, inbound)
     }
 }
 

@@ -122,7 +122,7 @@ async fn truncated_answers_are_truncated_and_never_complete() {
         ask(&mut connection, GET).await.unwrap();
         let fault = whole_body(&mut connection).await.unwrap_err();
         assert_eq!((fault.kind, fault.retry), (UpstreamFaultKind::Truncated, Retry::No), "{answer}");
-        let again = connection.next_piece().await.unwrap_err();
+        let again = connection.receiver().body().await.unwrap_err();
         assert_eq!(again.kind, UpstreamFaultKind::Truncated, "a fault stays");
     }
     let origin = at(says_and_closes("HTTP/1.1 200 OK\r\nContent-Le").await);

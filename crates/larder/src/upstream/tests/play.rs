@@ -164,7 +164,7 @@ pub async fn ask(connection: &mut Connection, request: &str) -> Result<ResponseH
 
 pub async fn whole_body(connection: &mut Connection) -> Result<Vec<u8>, UpstreamFault> {
     let mut body = Vec::new();
-    while let Some(piece) = patiently(connection.next_piece()).await? {
+    while let Some(piece) = patiently(connection.receiver().body()).await? {
         body.extend_from_slice(&piece);
     }
     Ok(body)

@@ -140,7 +140,7 @@ async fn dropped_futures_lose_no_byte() {
             assert_eq!(statuses, [103, 200], "seed {seed}");
             let mut received = Vec::new();
             loop {
-                match a_few_polls(connection.next_piece(), dice.roll(3)).await {
+                match a_few_polls(connection.receiver().body(), dice.roll(3)).await {
                     Some(Ok(Some(piece))) => received.extend_from_slice(&piece),
                     Some(Ok(None)) => return received,
                     Some(Err(fault)) => panic!("seed {seed}: {fault}"),
@@ -258,7 +258,7 @@ async fn nothing_is_read_that_nobody_asked_for() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(*seen.borrow() < size / 2, "only the kernel's buffers fill: {}", *seen.borrow());
     let (mut total, mut largest) = (0, 0);
-    while let Some(piece) = patiently(connection.next_piece()).await.unwrap() {
+    while let Some(piece) = patiently(connection.receiver().body()).await.unwrap() {
         total += piece.len();
         largest = largest.max(piece.len());
     }
@@ -278,7 +278,7 @@ async fn a_body_in_tiny_chunks_comes_in_fewer_pieces() {
     let mut connection = lease(&upstreams(|_| ()), &origin).await.unwrap();
     ask(&mut connection, GET).await.unwrap();
     let (mut total, mut pieces) = (0, 0);
-    while let Some(piece) = patiently(connection.next_piece()).await.unwrap() {
+    while let Some(piece) = patiently(connection.receiver().body()).await.unwrap() {
         (total, pieces) = (total + piece.len(), pieces + 1);
     }
     assert_eq!(total, 10_000);
