@@ -58,8 +58,8 @@ struct ContestLine {
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let done = match Cli::parse() {
-        Cli::Run(args) => stop::heard(|| args.run()),
-        Cli::Contest(line) => stop::heard(|| {
+        Cli::Run(args) => stop::with_signals(|| args.run()),
+        Cli::Contest(line) => stop::with_signals(|| {
             let cores = line.contest.own_cores();
             let mut play = |heat: &crate::contest::Heat<'_>| {
                 crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores)
@@ -71,11 +71,11 @@ pub fn main() -> ExitCode {
                 |discipline: &crate::contest::Discipline| crate::run::command::check(discipline, line.peak, line.scale);
             line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts }, &check)
         }),
-        Cli::Peak(args) => stop::heard(|| args.run()),
+        Cli::Peak(args) => stop::with_signals(|| args.run()),
         Cli::Proof(args) => args.run(),
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
-        Cli::Downtime(args) => stop::heard(|| args.run()),
+        Cli::Downtime(args) => stop::with_signals(|| args.run()),
         Cli::Ceiling(args) => args.run(),
         Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),

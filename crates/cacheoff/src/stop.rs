@@ -22,7 +22,7 @@ static STARTED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Hears both signals from here on; to be called before anything is started.
-pub fn hear() -> Result<(), String> {
+pub fn catch_signals() -> Result<(), String> {
     let failed = |error: io::Error| format!("signals cannot be waited for: {error}");
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let guard = runtime.enter();
@@ -68,9 +68,9 @@ pub fn pause(time: Duration) {
     }
 }
 
-/// A command that hears signals from its start on.
-pub fn heard(command: impl FnOnce() -> Result<ExitCode, String>) -> Result<ExitCode, String> {
-    hear()?;
+/// Runs a command with handlers of signals from its start on.
+pub fn with_signals(command: impl FnOnce() -> Result<ExitCode, String>) -> Result<ExitCode, String> {
+    catch_signals()?;
     command()
 }
 

@@ -27,7 +27,7 @@ pub struct Decoder {
 
 /// The result of one call: how far it came, and what it found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct Decoded {
     /// Bytes of the input that are dealt with, also when more are needed: do not give them again.
     pub consumed: usize,
     /// The event that those bytes amount to.
@@ -98,11 +98,11 @@ impl Decoder {
     }
 
     /// Deals with the next bytes of the body. A fault stays: later calls repeat it.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, Fault> {
         match self.state {
-            State::Done | State::Length(0) => Ok(Step { consumed: 0, event: Event::End(Fields::new()) }),
+            State::Done | State::Length(0) => Ok(Decoded { consumed: 0, event: Event::End(Fields::new()) }),
             State::Broken(kind, detail) => Err(Fault { side: self.side, kind, detail }),
-            _ if input.is_empty() => Ok(Step { consumed: 0, event: Event::NeedMore }),
+            _ if input.is_empty() => Ok(Decoded { consumed: 0, event: Event::NeedMore }),
             State::UntilClose => Ok(data(0..input.len())),
             State::Length(left) => {
                 let taken = at_most(input.len(), left);
@@ -143,7 +143,7 @@ impl Decoder {
         }
     }
 
-    fn chunked(&mut self, input: &[u8]) -> Result<Step, Fault> {
+    fn chunked(&mut self, input: &[u8]) -> Result<Decoded, Fault> {
         let mut at = 0;
         while let Some(&byte) = input.get(at) {
             match self.state {
@@ -160,7 +160,7 @@ impl Decoder {
             }
             at += 1;
         }
-        Ok(Step { consumed: at, event: Event::NeedMore })
+        Ok(Decoded { consumed: at, event: Event::NeedMore })
     }
 
     /// One byte of what stands around the chunks (RFC 9112 section 7.1). White space, signs and `0x` have no
@@ -203,7 +203,7 @@ impl Decoder {
     }
 
     /// Collects the lines of the trailer section until its empty one.
-    fn trailer(&mut self, input: &[u8], mut at: usize) -> Result<Step, Fault> {
+    fn trailer(&mut self, input: &[u8], mut at: usize) -> Result<Decoded, Fault> {
         loop {
             let rest = &input[at..];
             let line_end = memchr::memchr(b'\n', rest).map(|lf| lf + 1);
@@ -214,7 +214,7 @@ impl Decoder {
             }
             self.trailer.extend_from_slice(piece);
             if line_end.is_none() {
-                return Ok(Step { consumed: at, event: Event::NeedMore });
+                return Ok(Decoded { consumed: at, event: Event::NeedMore });
             }
             if !self.trailer.ends_with(b"\r\n") {
                 return Err(self.broken(FaultKind::Trailer, "a trailer line ends in LF without CR"));
@@ -229,7 +229,7 @@ impl Decoder {
         }
     }
 
-    fn end(&mut self, consumed: usize) -> Result<Step, Fault> {
+    fn end(&mut self, consumed: usize) -> Result<Decoded, Fault> {
         let block = std::mem::take(&mut self.trailer);
         let mut trailers = match tokenise(&block, self.trailer_lines) {
             Ok(fields) => fields,
@@ -237,7 +237,7 @@ impl Decoder {
         };
         trailers.retain(|name, _| may_be_trailer(name));
         self.state = State::Done;
-        Ok(Step { consumed, event: Event::End(trailers) })
+        Ok(Decoded { consumed, event: Event::End(trailers) })
     }
 
     fn broken(&mut self, kind: FaultKind, detail: &'static str) -> Fault {
@@ -299,8 +299,8 @@ pub fn may_be_trailer(name: &str) -> bool {
     !HEAD_ONLY.iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
-fn data(range: Range<usize>) -> Step {
-    Step { consumed: range.end, event: Event::Data(range) }
+fn data(range: Range<usize>) -> Decoded {
+    Decoded { consumed: range.end, event: Event::Data(range) }
 }
 
 /// The smaller one, which fits the type of the first.

@@ -31,7 +31,7 @@ impl HoldArgs {
     /// Returns when the input has ended, or on Ctrl-C or SIGTERM, and the cache with it.
     pub fn run(&self) -> Result<ExitCode, String> {
         // Before the start, so that no signal leaves the cache behind.
-        let mut ends = Ends::hear()?;
+        let mut ends = Ends::catch()?;
         let prepared = Prepared::new(EntrySpec::builtin(&self.entry)?, self.post())?;
         prepared.prepare()?;
         let running = prepared.start()?;
@@ -68,12 +68,12 @@ struct Ends {
 }
 
 impl Ends {
-    fn hear() -> Result<Ends, String> {
+    fn catch() -> Result<Ends, String> {
         let runtime = Builder::new_current_thread().enable_io().build();
         let runtime = runtime.map_err(|error| format!("signals cannot be waited for: {error}"))?;
-        let hear = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
+        let caught = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
         let guard = runtime.enter();
-        let (interrupt, terminate) = (hear(SignalKind::interrupt())?, hear(SignalKind::terminate())?);
+        let (interrupt, terminate) = (caught(SignalKind::interrupt())?, caught(SignalKind::terminate())?);
         drop(guard);
         Ok(Ends { runtime, interrupt, terminate })
     }

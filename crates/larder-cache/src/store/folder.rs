@@ -15,7 +15,7 @@ use super::purges::Purge;
 use super::queue::{Queue, Taken, Task};
 use super::readers::Reads;
 use super::recovery::Recovery;
-use super::removal::{NotDurable, Share};
+use super::removal::{NotDurable, RemovalPart};
 use super::segment_reader::{SegmentReader, count};
 use super::segment_writer::SegmentWriter;
 
@@ -139,7 +139,7 @@ struct WriterThread<'a> {
     held_bytes: u64,
     synced: Instant,
     /// Removals that wait for the purge log, and what is to be written there: one sync for all.
-    forgotten: Vec<(usize, Share)>,
+    forgotten: Vec<(usize, RemovalPart)>,
     purges: Vec<Purge>,
 }
 
@@ -190,13 +190,13 @@ impl WriterThread<'_> {
             Task::Extent { id, key_hash, at, bytes, waiting } => {
                 self.writer.append_extent(id, key_hash, at, bytes, waiting);
             }
-            Task::Forget { key, id, share, hiding } => {
+            Task::Forget { key, id, part, hiding } => {
                 let killed = self.writer.kill(&key, id);
                 drop(hiding);
-                self.await_purge_log(killed.heads, killed.records, share);
+                self.await_purge_log(killed.heads, killed.records, part);
             }
-            Task::Rules(rules, share) => {
-                self.await_purge_log(0, rules.iter().cloned().map(Purge::Rule).collect(), share);
+            Task::Rules(rules, part) => {
+                self.await_purge_log(0, rules.iter().cloned().map(Purge::Rule).collect(), part);
             }
             Task::Sync(waiting) => {
                 self.sync();
@@ -208,9 +208,9 @@ impl WriterThread<'_> {
         }
     }
 
-    fn await_purge_log(&mut self, heads: usize, purges: Vec<Purge>, share: Share) {
+    fn await_purge_log(&mut self, heads: usize, purges: Vec<Purge>, part: RemovalPart) {
         self.purges.extend(purges);
-        self.forgotten.push((heads, share));
+        self.forgotten.push((heads, part));
         if self.forgotten.len() >= PURGES_TOGETHER_MAX {
             self.commit_purges();
         }
@@ -221,8 +221,8 @@ impl WriterThread<'_> {
             return;
         }
         let outcome = self.writer.purge(&std::mem::take(&mut self.purges)).map_err(|_| NotDurable);
-        for (heads, share) in self.forgotten.drain(..) {
-            share.tell(outcome.map(|()| heads));
+        for (heads, part) in self.forgotten.drain(..) {
+            part.report(outcome.map(|()| heads));
         }
     }
 

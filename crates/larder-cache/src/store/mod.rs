@@ -58,7 +58,7 @@ use medium::{Files, Medium};
 use queue::Task;
 use readers::Wanted;
 use record::Kind;
-use removal::Share;
+use removal::RemovalPart;
 use rules::{Force, Rule, Scope, Verdict};
 use segment_reader::{Hiding, Patience, ReadOutcome, SegmentReader};
 use segment_writer::LogSettings;
@@ -510,9 +510,9 @@ impl Store {
     /// removed rather than less.
     pub fn forget(&self, key: &[u8], id: Option<ObjectId>) -> Fetching<Result<usize, NotDurable>> {
         // While a folder was out of service its objects went to others: all are told.
-        self.in_all_folders(|folder, share| {
+        self.in_all_folders(|folder, part| {
             let hiding = folder.reader.hide(key);
-            Task::Forget { key: Bytes::copy_from_slice(key), id, share, hiding }
+            Task::Forget { key: Bytes::copy_from_slice(key), id, part, hiding }
         })
     }
 
@@ -527,19 +527,19 @@ impl Store {
         *next += rules.len() as u64;
         self.folders.iter().for_each(|folder| folder.reader.rules.add_all(&rules));
         drop(next);
-        self.in_all_folders(|_, share| Task::Rules(Arc::clone(&rules), share))
+        self.in_all_folders(|_, part| Task::Rules(Arc::clone(&rules), part))
     }
 
     /// A folder out of service makes it not durable.
-    fn in_all_folders(&self, task: impl Fn(&Folder, Share) -> Task) -> Fetching<Result<usize, NotDurable>> {
-        let (fetching, first) = Share::first();
+    fn in_all_folders(&self, task: impl Fn(&Folder, RemovalPart) -> Task) -> Fetching<Result<usize, NotDurable>> {
+        let (fetching, first) = RemovalPart::first();
         for folder in &self.folders {
-            let share = first.another();
+            let part = first.another();
             if folder.reader.healthy() {
-                folder.queue.push(task(folder, share));
+                folder.queue.push(task(folder, part));
             }
         }
-        first.tell(Ok(0));
+        first.report(Ok(0));
         fetching
     }
 
@@ -577,7 +577,7 @@ impl Store {
     pub fn sync(&self) -> Fetching<()> {
         let (fetching, waiting) = Fetching::pair(());
         let waiting = Arc::new(waiting);
-        // Each folder holds a share; the last one gives.
+        // Each folder holds a reference; dropping the last one resolves the future.
         for folder in self.healthy() {
             folder.queue.push(Task::Sync(Arc::clone(&waiting)));
         }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::fetching::Promise;
-use super::removal::Share;
+use super::removal::RemovalPart;
 use super::rules::Rule;
 use super::segment_reader::Hiding;
 use super::{HeadToStore, ObjectId, Put, Refusal};
@@ -22,9 +22,9 @@ pub(super) enum Task {
     /// Write a piece of a body.
     Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Promise<Put> },
     /// Remove heads of a key.
-    Forget { key: Bytes, id: Option<ObjectId>, share: Share, hiding: Hiding },
+    Forget { key: Bytes, id: Option<ObjectId>, part: RemovalPart, hiding: Hiding },
     /// Bring rules to disk.
-    Rules(Arc<[Rule]>, Share),
+    Rules(Arc<[Rule]>, RemovalPart),
     /// Bring everything to disk, and let go of this.
     Sync(Arc<Promise<()>>),
 }

@@ -31,35 +31,35 @@ impl Drop for Removal {
     }
 }
 
-/// One folder's part in a removal. Dropped without a word, it failed.
-pub(super) struct Share {
+/// One folder's part in a removal. A part that is dropped before it is reported has failed.
+pub(super) struct RemovalPart {
     removal: Arc<Removal>,
-    told: bool,
+    is_done: bool,
 }
 
-impl Share {
-    /// A first share, and what all of them will say together: how many heads went.
-    pub(super) fn first() -> (Fetching<Result<usize, NotDurable>>, Share) {
+impl RemovalPart {
+    /// The first part, and the outcome of all parts together: how many heads were removed.
+    pub(super) fn first() -> (Fetching<Result<usize, NotDurable>>, RemovalPart) {
         let (fetching, waiting) = Fetching::pair(Err(NotDurable));
         let removal = Removal { heads: AtomicUsize::new(0), failed: AtomicBool::new(false), waiting: Some(waiting) };
-        (fetching, Share { removal: Arc::new(removal), told: false })
+        (fetching, RemovalPart { removal: Arc::new(removal), is_done: false })
     }
 
-    /// One more share of the same removal.
-    pub(super) fn another(&self) -> Share {
-        Share { removal: Arc::clone(&self.removal), told: false }
+    /// One more part of the same removal.
+    pub(super) fn another(&self) -> RemovalPart {
+        RemovalPart { removal: Arc::clone(&self.removal), is_done: false }
     }
 
     /// The part is done.
-    pub(super) fn tell(mut self, outcome: Result<usize, NotDurable>) {
-        self.told = outcome.is_ok();
+    pub(super) fn report(mut self, outcome: Result<usize, NotDurable>) {
+        self.is_done = outcome.is_ok();
         self.removal.heads.fetch_add(outcome.unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-impl Drop for Share {
+impl Drop for RemovalPart {
     fn drop(&mut self) {
-        if !self.told {
+        if !self.is_done {
             self.removal.failed.store(true, Ordering::Relaxed);
         }
     }
@@ -73,14 +73,14 @@ mod tests {
     fn all_must_do_their_part() {
         let cases = [([Ok(1), Ok(2)], Ok(3)), ([Ok(1), Err(NotDurable)], Err(NotDurable)), ([Ok(0), Ok(0)], Ok(0))];
         for (parts, expected) in cases {
-            let (fetching, first) = Share::first();
-            parts.into_iter().for_each(|part| first.another().tell(part));
-            first.tell(Ok(0));
+            let (fetching, first) = RemovalPart::first();
+            parts.into_iter().for_each(|part| first.another().report(part));
+            first.report(Ok(0));
             assert_eq!(fetching.wait(), expected, "{parts:?}");
         }
-        let (fetching, first) = Share::first();
+        let (fetching, first) = RemovalPart::first();
         drop(first.another());
-        first.tell(Ok(5));
+        first.report(Ok(5));
         assert_eq!(fetching.wait(), Err(NotDurable), "one was lost");
     }
 }

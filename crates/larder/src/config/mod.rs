@@ -267,15 +267,15 @@ pub(crate) fn user_folder(variable: &str, below_home: &str) -> Option<PathBuf> {
 
 /// The place of a table in a file. It is no part of the table's value, so all places are equal.
 #[derive(Clone, Debug, Default)]
-pub struct Place(pub Option<(std::sync::Arc<str>, usize)>);
+pub struct SourceLine(pub Option<(std::sync::Arc<str>, usize)>);
 
-impl PartialEq for Place {
-    fn eq(&self, _: &Place) -> bool {
+impl PartialEq for SourceLine {
+    fn eq(&self, _: &SourceLine) -> bool {
         true
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SourceLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
             Some((file, line)) => write!(f, "{file}:{line}"),
@@ -298,13 +298,13 @@ pub struct Listen {
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
     pub origin: Option<Arc<SiteOrigin>>,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLine,
 }
 
 impl Listen {
     /// A plain listener: the configured sites, or a forward proxy where there are none.
     pub fn at(address: SocketAddr) -> Listen {
-        Listen { address, tls: Vec::new(), intercept: false, forward: None, origin: None, place: Place::default() }
+        Listen { address, tls: Vec::new(), intercept: false, forward: None, origin: None, place: SourceLine::default() }
     }
 
     /// Whether clients may use it as a forward proxy.
@@ -370,7 +370,7 @@ pub struct Site {
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceLine,
 }
 
 /// Which `Host` an origin behind a reverse proxy sees.

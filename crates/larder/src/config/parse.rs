@@ -7,7 +7,7 @@ use super::sites;
 use super::spelling::closest;
 use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
 use super::url::SiteOrigin;
-use super::{CertificateFiles, Config, HostHeader, Listen, Place, Site, Sites, url};
+use super::{CertificateFiles, Config, HostHeader, Listen, Site, Sites, SourceLine, url};
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
@@ -404,9 +404,9 @@ impl Parser {
         });
     }
 
-    fn place(&self, span: &Range<usize>) -> Place {
+    fn place(&self, span: &Range<usize>) -> SourceLine {
         let source = &self.sources[self.current];
-        Place(Some((Arc::clone(&source.name), source.line(span.start))))
+        SourceLine(Some((Arc::clone(&source.name), source.line(span.start))))
     }
 
     fn said_in_file(&mut self, name: &'static str, value: &Spanned<DeValue<'_>>) {
@@ -444,7 +444,13 @@ impl Parser {
 pub(super) fn any_site() -> Site {
     let host = Host::parse("origin.invalid").expect("a valid name");
     let origin = Arc::new(SiteOrigin::new(Url { scheme: Scheme::Http, host, port: 80, path: "/".into() }));
-    Site { hosts: Vec::new(), prefix: "/".to_owned(), origin, host_header: HostHeader::Client, place: Place::default() }
+    Site {
+        hosts: Vec::new(),
+        prefix: "/".to_owned(),
+        origin,
+        host_header: HostHeader::Client,
+        place: SourceLine::default(),
+    }
 }
 
 fn is_section(name: &str) -> bool {

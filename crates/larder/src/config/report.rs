@@ -72,7 +72,7 @@ impl Report {
             writeln!(f, "error: {}", problem.message)?;
             return hint(problem, "", f);
         };
-        let place = Place::of(&source.text, at);
+        let place = Excerpt::of(&source.text, at);
         let margin = " ".repeat(place.line.to_string().len());
         writeln!(f, "error: {}", problem.message)?;
         writeln!(f, "{margin}--> {}:{}:{}", source.name, place.line, place.column)?;
@@ -106,20 +106,20 @@ impl fmt::Display for Report {
 impl std::error::Error for Report {}
 
 /// Where something stands, for people: counted from 1, in characters.
-struct Place<'a> {
+struct Excerpt<'a> {
     line: usize,
     column: usize,
     carets: usize,
     content: &'a str,
 }
 
-impl<'a> Place<'a> {
-    fn of(text: &'a str, at: &Range<usize>) -> Place<'a> {
+impl<'a> Excerpt<'a> {
+    fn of(text: &'a str, at: &Range<usize>) -> Excerpt<'a> {
         let begin = floor(text, at.start);
         let end = floor(text, at.end).max(begin);
         let from = text[..begin].rfind('\n').map_or(0, |newline| newline + 1);
         let to = text[begin..].find('\n').map_or(text.len(), |newline| begin + newline);
-        Place {
+        Excerpt {
             line: 1 + text[..from].matches('\n').count(),
             column: 1 + text[from..begin].chars().count(),
             carets: text[begin..end.min(to)].chars().count().max(1),

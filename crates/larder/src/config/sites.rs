@@ -150,7 +150,7 @@ fn under(prefix: &[u8], path: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::url::SiteOrigin;
-    use super::super::{HostHeader, Place};
+    use super::super::{HostHeader, SourceLine};
     use super::*;
     use proptest::prelude::*;
     use std::sync::Arc;
@@ -161,7 +161,7 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
-            place: Place::default(),
+            place: SourceLine::default(),
         }
     }
 
