@@ -151,11 +151,11 @@ pub static SETTINGS: &[Setting<Config>] = &[
     Whole::new("limits.waiting_per_origin_max", Field::Count(|c| &mut c.limits.waiting_per_origin_max))
         .between(0, 10_000_000)
         .at_restart()
-    .about("Requests that wait for a connection to one origin. Further ones are answered 503."),
+    .about("Requests that wait until one of those under way at their origin ends. Further ones are answered 503."),
     Whole::new("limits.origin_share_percent", Field::Percent(|c| &mut c.limits.origin_share_percent))
         .between(1, 100)
         .at_restart()
-    .about("The part of an origin's connections (`upstream.connections_per_origin_max`) and of its waiting places (`waiting_per_origin_max`) that one client may have: an IPv4 address, or an IPv6 network of 64 bits. Its further requests wait, then are answered 503. `100` where all requests come from one proxy."),
+    .about("The part of the requests under way at an origin (`upstream.connections_per_origin_max`) and of its waiting places (`waiting_per_origin_max`) that one client may have: an IPv4 address, or an IPv6 network of 64 bits. Its further requests wait, then are answered 503. `100` where all requests come from one proxy."),
     Whole::new("limits.upload_bytes_per_second_min", Field::Size(|c| &mut c.limits.upload_bytes_per_second_min))
         .between(0, PB)
         .about("How fast a request body must come: each so many bytes earn a second of silence beyond `timeouts.upload_silence`; then 408. Only waits for the client count. `0` is no minimum."),

@@ -34,7 +34,8 @@ impl BodySource {
     }
 
     /// The next piece; `None` at the end. Nothing is read before it is asked for. Meanwhile the rest of the request's body is
-    /// sent, if the origin answered before it was over. Cancel-safe. After a fault there is nothing but that fault.
+    /// sent, if the origin answered before it was over; what is unsent when the response is over stays so, and the connection is
+    /// closed. Cancel-safe. After a fault there is nothing but that fault.
     pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         let piece = match connection.is_sending() {

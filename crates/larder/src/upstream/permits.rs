@@ -158,6 +158,14 @@ impl Permit {
         let mut place = permits.queue_up(client, origin.origin())?;
         match timeout(permits.limits.waiting_time, &mut place.grant).await {
             Ok(Ok(grant)) => Ok(grant),
+            _ if permits.state.borrow().holders.len() < permits.limits.requests_max => {
+                let share = permits.limits.client_requests_max;
+                let detail = format!(
+                    "{share} requests of this client are under way at {}, and none ended in time",
+                    origin.origin()
+                );
+                Err(UpstreamFault::new(UpstreamFaultKind::Busy, detail))
+            }
             _ => Err(permits.busy(origin.origin(), "none ended in time")),
         }
     }

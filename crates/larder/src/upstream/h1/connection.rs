@@ -179,7 +179,7 @@ impl Connection {
         work.await
     }
 
-    /// The rest of a request that was answered early: it is sent while the body of the response is read. The connection serves
+    /// The rest of a request that was answered early: it is sent while the body of the response is read, and no longer. The connection serves
     /// no other request, because it is not known whether the origin will read this one to its end.
     pub(super) fn send_rest_of(&mut self, upload: Box<Upload>) {
         self.0.inbound.is_for_this_alone();
