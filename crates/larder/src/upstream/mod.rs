@@ -9,6 +9,7 @@ mod call;
 mod connect;
 mod dns;
 mod dns_cache;
+mod exchange;
 mod fault;
 mod h1;
 mod memory;
@@ -20,8 +21,9 @@ mod unreachable;
 mod wait_limit;
 
 pub use body::BodySource;
-pub use call::{Call, CallEvent, OriginResponse, OutgoingBody, Switched, Upgraded};
+pub use call::{Call, CallEvent, OutgoingBody};
 pub use dns::ResolverChoice;
+pub use exchange::{OriginResponse, Switched, Upgraded};
 pub use fault::{CertificateTrouble, DnsTrouble, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 pub use h1::HeldPermit;
 pub use memory::Memory;

@@ -4,6 +4,7 @@
 mod connection;
 mod exchange;
 mod idle;
+mod link;
 mod receive;
 mod upload;
 

@@ -3,7 +3,7 @@
 
 use super::super::Settings;
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
-use super::connection::Link;
+use super::link::Link;
 use crate::body_pieces;
 use bytes::{Buf, Bytes, BytesMut};
 use larder_wire::body::Decoder;

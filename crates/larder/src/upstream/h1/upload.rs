@@ -1,7 +1,7 @@
 //! The body of a request on its way to the origin, with its framing.
 
 use super::super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::connection::Sender;
+use super::link::Sender;
 use crate::request_body::Piece;
 use bytes::{Buf, Bytes};
 use larder_wire::encode;
