@@ -411,7 +411,7 @@ pub struct Limits {
     pub heads_bytes_max: usize,
     /// The bytes of a long answer from disk that may wait in the kernel to be sent; half of that for others.
     pub unsent_bytes_max: u32,
-    /// Requests that wait for a connection to one origin; further ones are answered 503.
+    /// Requests that wait until one of those under way at their origin ends; further ones are answered 503.
     pub waiting_per_origin_max: usize,
     /// Of an origin's connections and of those places to wait, the part that one client may have.
     pub origin_share_percent: u32,
