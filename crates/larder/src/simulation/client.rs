@@ -1,7 +1,6 @@
 //! The clients of a run: each connection sends its requests and judges what comes back.
 
 use super::judge::{self, Asked, Got};
-use super::law::{self, Body};
 use super::message::{BodyEnd, Inbox, Message};
 use super::origin::name_of;
 use super::plan::{Action, ConnectionPlan, LeaveAfter, LeaveHow, Step, UploadFraming};
@@ -113,7 +112,7 @@ impl Client {
             })
             .await;
         }
-        let body = upload_of(step, length);
+        let body = judge::upload_of(step, length);
         let slow = Step { piece_bytes: step.piece_bytes.max(20_000), ..step.clone() };
         if framing != UploadFraming::Chunked {
             return self.put(&body, &slow).await;
@@ -299,14 +298,4 @@ enum Answer {
     None,
     /// The client has got as much as it wanted.
     Left,
-}
-
-/// The bytes of an upload.
-pub fn upload_of(step: &Step, length: u64) -> Vec<u8> {
-    Body { object: step.object, version: 0, variant: 'u' }.bytes(5, 5 + length)
-}
-
-/// The answer that the origin gives to an upload.
-pub fn echo_of(step: &Step, length: u64) -> String {
-    format!("{length} {}", law::sum(&upload_of(step, length)))
 }

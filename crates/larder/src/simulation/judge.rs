@@ -1,8 +1,7 @@
 //! The laws of one answer: it is of the object and variant that were asked for, its bytes are those of one version, it is no older
 //! than the last purge, and it comes when it can.
 
-use super::client::echo_of;
-use super::law::Body;
+use super::law::{self, Body};
 use super::message::{BodyEnd, Message};
 use super::origin::name_of;
 use super::plan::{Action, ConnectionPlan, Step, UploadFraming};
@@ -56,6 +55,16 @@ pub fn method_of(step: &Step) -> &'static str {
 /// The path of an object.
 pub fn path_of(object: usize) -> String {
     format!("/of/{object}")
+}
+
+/// The bytes of an upload.
+pub fn upload_of(step: &Step, length: u64) -> Vec<u8> {
+    Body { object: step.object, version: 0, variant: 'u' }.bytes(5, 5 + length)
+}
+
+/// The answer that the origin gives to an upload.
+fn echo_of(step: &Step, length: u64) -> String {
+    format!("{length} {}", law::sum(&upload_of(step, length)))
 }
 
 impl Asked {
