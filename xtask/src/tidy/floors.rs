@@ -1,5 +1,6 @@
 //! The modules of a crate stand on numbered floors. An arrow (one module uses another) leads to a lower floor, or to a
-//! module of the same floor from which no way leads back. Exceptions are listed exactly, so the list can only shrink.
+//! module of the same floor from which no way leads back. Exceptions are listed exactly, so the list can only shrink. Modules that
+//! lie side by side in another one have no circle either, and no exceptions.
 
 use super::arrows::Modules;
 use super::{Finding, Tree, crates};
@@ -25,7 +26,10 @@ pub fn check(tree: &Tree, floors: &BTreeMap<String, Floors>) -> Vec<Finding> {
     for package in crates::packages(tree) {
         let modules = Modules::read(tree, &format!("{}src/", package.folder));
         match floors.get(&package.name) {
-            Some(floors) => findings.extend(Plan::of(&package.name, floors, &modules).findings()),
+            Some(floors) => {
+                findings.extend(Plan::of(&package.name, floors, &modules).findings());
+                findings.extend(circles_within(&package.name, &modules));
+            }
             None if modules.names.is_empty() => {}
             None => findings.push(Finding::new(TABLE, 1, format!("crate {} has no floors", package.name))),
         }
@@ -161,6 +165,32 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Circles of modules that lie side by side in another one. The table names the outer one only, as a rule.
+fn circles_within(package: &str, modules: &Modules) -> Vec<Finding> {
+    let arrows: BTreeMap<(&str, &str), &(String, usize)> =
+        modules.drawn.iter().filter_map(|((from, to), place)| Some((siblings(from, to)?, place))).collect();
+    let all: Vec<(&str, &str)> = arrows.keys().copied().collect();
+    let mut findings = Vec::new();
+    for (&(from, to), (file, line)) in &arrows {
+        if let Some(back) = way(&all, to, from) {
+            let what = format!("{package}: module {from} may not use {to}: a circle: {from} → {}", back.join(" → "));
+            findings.push(Finding::new(file, *line, what));
+        }
+    }
+    findings
+}
+
+/// The two modules side by side in a third one that these are or lie in: `a::b::x` and `a::c` lie in `a::b` and `a::c`. `None`
+/// where one lies in the other, or the crate alone holds both.
+fn siblings<'a>(from: &'a str, to: &'a str) -> Option<(&'a str, &'a str)> {
+    let common = from.split("::").zip(to.split("::")).take_while(|(from, to)| from == to).count();
+    let with_one_more = |module: &'a str| {
+        let end = module.match_indices("::").nth(common).map_or(module.len(), |(at, _)| at);
+        (module.split("::").count() > common).then(|| &module[..end])
+    };
+    if common == 0 { None } else { Some((with_one_more(from)?, with_one_more(to)?)) }
+}
+
 /// The name under which the table has a module: its own, or that of the nearest one above it.
 fn listed<'a>(placed: &Placed<'a>, module: &str) -> Option<&'a str> {
     let mut name = module;
@@ -246,6 +276,17 @@ mod tests {
         assert!(said("x: w, w: x, y:", &format!("{floors}climbs = {{ w = ['x'] }}")).is_empty());
         let both = said("x: w, w: x, y:", &format!("{floors}climbs = {{ w = ['x'], x = ['w'] }}"));
         assert_eq!(both.len(), 2, "{both:?}");
+    }
+
+    #[test]
+    fn modules_side_by_side_in_another_have_no_circle() {
+        let table = "from_below = [['x']]";
+        assert!(said("x: x::y x::z, x::y: x, x::z: x::y", table).is_empty(), "the outer one may be used");
+        let circle = said("x:, x::y: x::z, x::z: x::w::v, x::w::v: x::y, x::w: x", table);
+        assert_eq!(circle.len(), 3, "{circle:?}");
+        assert_eq!(circle[0], "a: module x::w may not use x::y: a circle: x::w → x::y → x::z → x::w");
+        assert_eq!(siblings("a::b", "a::b::c"), None);
+        assert_eq!(siblings("a::b", "c"), None);
     }
 
     #[test]
