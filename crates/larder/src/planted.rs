@@ -8,11 +8,11 @@ use std::cell::Cell;
 /// A fault that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// A connection that becomes readable while it is served is not read again (`h1::idle`).
+    /// A connection that becomes readable while it is served is not read again (`h1::slot`).
     LostWakeup,
     /// A memoised judgement leaves the key of the request before in its place (`h1::quick`).
     SwappedBody,
-    /// An idle connection to an origin that was found closed keeps its permit (`upstream::pool`).
+    /// An idle connection to an origin that was found closed keeps its permit (`upstream::permits`).
     LeakedPermit,
 }
 

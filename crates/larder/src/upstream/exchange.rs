@@ -4,7 +4,8 @@
 use super::body::BodySource;
 use super::call::{Call, CallEvent};
 use super::fault::{Retry, UpstreamFault};
-use super::h1::{self, ConnectionChoice};
+use super::h1;
+use super::idle::ConnectionChoice;
 use super::{HeldPermit, Upstreams};
 use crate::record::Reuse;
 use crate::wire::Wire;

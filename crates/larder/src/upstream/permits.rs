@@ -5,16 +5,19 @@
 //! counted here. One that can serve again goes along with its permit, so that the next request need not look for one.
 
 use super::fault::{UpstreamFault, UpstreamFaultKind};
-use super::h1::IdleConnection;
-use super::pool::OriginState;
-use super::{Origin, Settings};
+use super::idle::{ConnectionChoice, IdleConnection, IdleConnections};
+use super::{Counts, Origin, OriginStats, Settings};
 use crate::client::Client;
-use std::cell::RefCell;
+#[cfg(test)]
+use crate::planted::{self, Planted};
+use crate::reach::Reach;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The limits of one origin, per worker.
 #[derive(Clone, Copy)]
@@ -77,7 +80,7 @@ pub(super) struct Grant {
 }
 
 impl Permits {
-    pub fn new(limits: PermitLimits) -> Permits {
+    fn new(limits: PermitLimits) -> Permits {
         Permits { limits, state: RefCell::default() }
     }
 
@@ -209,6 +212,103 @@ impl Drop for Permit {
             && let Some(first) = self.origin.permits.next_waiting()
         {
             self.grant(first, None);
+        }
+    }
+}
+
+/// One origin: its permits, its idle connections, and what is remembered of it.
+pub(super) struct OriginState {
+    origin: Origin,
+    pub permits: Permits,
+    pub idle: IdleConnections,
+    /// Connections, idle ones included.
+    connections_max: usize,
+    /// Fetches that go on although nobody reads them.
+    pub unread: Cell<usize>,
+    counts: Cell<Counts>,
+    favourite: Cell<Option<IpAddr>>,
+    pub used_at: Cell<Instant>,
+}
+
+impl OriginState {
+    pub fn new(origin: Origin, limits: PermitLimits, idle: IdleConnections) -> OriginState {
+        OriginState {
+            origin,
+            permits: Permits::new(limits),
+            idle,
+            connections_max: limits.requests_max,
+            unread: Cell::default(),
+            counts: Cell::default(),
+            favourite: Cell::new(None),
+            used_at: Cell::new(Instant::now()),
+        }
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The address that accepted the last connection.
+    pub fn favourite(&self) -> Option<IpAddr> {
+        self.favourite.get()
+    }
+
+    pub fn prefer(&self, ip: IpAddr) {
+        self.favourite.set(Some(ip));
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    pub fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    /// Connections: one for each request under way, and the idle ones.
+    pub fn open(&self) -> usize {
+        self.permits.under_way() + self.idle.len()
+    }
+
+    /// The connection that came with the permit or, where that can't serve the request, the idle one that was used last and can;
+    /// `None` where a new one has to be opened.
+    pub fn idle_for(
+        self: &Rc<OriginState>,
+        choice: ConnectionChoice,
+        reach: &Reach,
+        handed_on: Option<IdleConnection>,
+        now: Instant,
+    ) -> Option<IdleConnection> {
+        if choice == ConnectionChoice::NewOnly {
+            return None;
+        }
+        if let Some(idle) = handed_on.and_then(|idle| idle.for_request(reach)) {
+            return Some(idle);
+        }
+        #[cfg(test)]
+        let idle_before = self.idle.len();
+        let taken = self.idle.take(reach, now);
+        #[cfg(test)]
+        if planted::is(Planted::LeakedPermit) && taken.is_none() && self.idle.len() < idle_before {
+            Box::leak(Box::new(Permit::at_once(self, None)));
+        }
+        taken
+    }
+
+    /// Closes idle connections where the one that a request with a permit opens would be one too many.
+    pub fn make_room(&self) {
+        while self.open() > self.connections_max && self.idle.close_oldest() {}
+    }
+
+    pub fn stats(&self) -> OriginStats {
+        OriginStats {
+            origin: self.origin.clone(),
+            open: self.open(),
+            idle: self.idle.len(),
+            waiting: self.permits.waiting(),
+            counts: self.counts.get(),
         }
     }
 }

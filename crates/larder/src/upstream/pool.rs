@@ -1,16 +1,12 @@
 //! All origins that a worker knows: the permits for requests, the idle connections, and what is remembered of each.
 
-use super::h1::{ConnectionChoice, IdleConnection, IdleConnections};
-use super::permits::{Permit, PermitLimits, Permits};
-use super::{Counts, Origin, OriginStats, Settings, Stats};
+use super::idle::{IdleConnection, IdleConnections};
+use super::permits::{OriginState, Permit, PermitLimits};
+use super::{Counts, Origin, Settings, Stats};
 use crate::hashing::HashState;
-#[cfg(test)]
-use crate::planted::{self, Planted};
-use crate::reach::Reach;
 use larder_wire::Url;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -67,7 +63,7 @@ impl Pool {
         if now >= self.sweep_at.get() {
             self.sweep();
         }
-        if let Some(state) = self.recent.borrow().as_ref().filter(|state| state.origin.serves(url)) {
+        if let Some(state) = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url)) {
             state.used_at.set(now);
             return Rc::clone(state);
         }
@@ -84,23 +80,15 @@ impl Pool {
         if self.origins.borrow().len() >= ORIGINS_REMEMBERED_MAX {
             self.forget_oldest();
         }
-        let state = Rc::new(OriginState {
-            origin: origin.clone(),
-            permits: Permits::new(self.limits.permits),
-            idle: IdleConnections::new(&self.idle_total, self.limits.keep_alive),
-            connections_max: self.limits.permits.requests_max,
-            unread: Cell::default(),
-            counts: Cell::default(),
-            favourite: Cell::new(None),
-            used_at: Cell::new(Instant::now()),
-        });
+        let idle = IdleConnections::new(&self.idle_total, self.limits.keep_alive);
+        let state = Rc::new(OriginState::new(origin.clone(), self.limits.permits, idle));
         self.origins.borrow_mut().insert(origin.clone(), Rc::clone(&state));
         state
     }
 
     /// The origin of a URL, for a fetch that may go on when its clients have left.
     pub fn asked(&self, url: &Url) -> AskedOrigin {
-        let recent = self.recent.borrow().as_ref().filter(|state| state.origin.serves(url)).cloned();
+        let recent = self.recent.borrow().as_ref().filter(|state| state.origin().serves(url)).cloned();
         let state = recent.unwrap_or_else(|| self.look_up(&Origin::of(url)));
         AskedOrigin {
             state,
@@ -148,7 +136,7 @@ impl Pool {
             return;
         };
         if let Some(state) = origins.remove(&origin) {
-            self.forgotten.set(self.forgotten.get().plus(state.counts.get()));
+            self.forgotten.set(self.forgotten.get().plus(state.counts()));
         }
     }
 
@@ -161,86 +149,6 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         let origins = self.origins.borrow();
         Stats { origins: origins.values().map(|state| state.stats()).collect(), forgotten: self.forgotten.get() }
-    }
-}
-
-/// One origin: its permits, its idle connections, and what is remembered of it.
-pub(super) struct OriginState {
-    origin: Origin,
-    pub permits: Permits,
-    pub idle: IdleConnections,
-    /// Connections, idle ones included.
-    connections_max: usize,
-    /// Fetches that go on although nobody reads them.
-    unread: Cell<usize>,
-    counts: Cell<Counts>,
-    favourite: Cell<Option<IpAddr>>,
-    used_at: Cell<Instant>,
-}
-
-impl OriginState {
-    pub fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    /// The address that accepted the last connection.
-    pub fn favourite(&self) -> Option<IpAddr> {
-        self.favourite.get()
-    }
-
-    pub fn prefer(&self, ip: IpAddr) {
-        self.favourite.set(Some(ip));
-    }
-
-    pub fn count(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.counts.get();
-        change(&mut counts);
-        self.counts.set(counts);
-    }
-
-    /// Connections: one for each request under way, and the idle ones.
-    fn open(&self) -> usize {
-        self.permits.under_way() + self.idle.len()
-    }
-
-    /// The connection that came with the permit or, where that can't serve the request, the idle one that was used last and can;
-    /// `None` where a new one has to be opened.
-    pub fn idle_for(
-        self: &Rc<OriginState>,
-        choice: ConnectionChoice,
-        reach: &Reach,
-        handed_on: Option<IdleConnection>,
-        now: Instant,
-    ) -> Option<IdleConnection> {
-        if choice == ConnectionChoice::NewOnly {
-            return None;
-        }
-        if let Some(idle) = handed_on.and_then(|idle| idle.for_request(reach)) {
-            return Some(idle);
-        }
-        #[cfg(test)]
-        let idle_before = self.idle.len();
-        let taken = self.idle.take(reach, now);
-        #[cfg(test)]
-        if planted::is(Planted::LeakedPermit) && taken.is_none() && self.idle.len() < idle_before {
-            Box::leak(Box::new(Permit::at_once(self, None)));
-        }
-        taken
-    }
-
-    /// Closes idle connections where the one that a request with a permit opens would be one too many.
-    pub fn make_room(&self) {
-        while self.open() > self.connections_max && self.idle.close_oldest() {}
-    }
-
-    fn stats(&self) -> OriginStats {
-        OriginStats {
-            origin: self.origin.clone(),
-            open: self.open(),
-            idle: self.idle.len(),
-            waiting: self.permits.waiting(),
-            counts: self.counts.get(),
-        }
     }
 }
 

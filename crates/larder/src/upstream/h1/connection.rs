@@ -4,8 +4,8 @@
 use super::super::Shared;
 use super::super::connect::Opened;
 use super::super::fault::UpstreamFault;
+use super::super::idle::IdleConnection;
 use super::super::permits::Permit;
-use super::idle::IdleConnection;
 use super::link::{Link, Sender};
 use super::receive::{Inbound, Receiver};
 use super::upload::Upload;
@@ -22,15 +22,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
-
-/// Whether an idle connection will do for a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum ConnectionChoice {
-    /// It will.
-    IdleAllowed,
-    /// The connection must be new: the request is a retry, or must not be sent twice.
-    NewOnly,
-}
 
 /// A connection to an origin for one request, until it is dropped (which closes it) or released.
 pub(in crate::upstream) struct Connection(Box<Lease>);

@@ -3,12 +3,10 @@
 
 mod connection;
 mod exchange;
-mod idle;
 mod link;
 mod receive;
 mod upload;
 
+pub(super) use connection::Connection;
 pub use connection::HeldPermit;
-pub(super) use connection::{Connection, ConnectionChoice};
 pub(super) use exchange::{ask, ask_upgrade};
-pub(super) use idle::{IdleConnection, IdleConnections};

@@ -3,7 +3,8 @@
 use super::play::*;
 use crate::client::Client;
 use crate::reach::Reach;
-use crate::upstream::h1::{Connection, ConnectionChoice};
+use crate::upstream::h1::Connection;
+use crate::upstream::idle::ConnectionChoice;
 use crate::upstream::{Origin, Settings, SettingsFault, UpstreamFault, UpstreamFaultKind, Upstreams};
 use std::time::Duration;
 use tokio::time::timeout;

@@ -1,7 +1,8 @@
 //! Scripted origins and the few words the tests speak with them.
 
 use crate::reach::Reach;
-use crate::upstream::h1::{Connection, ConnectionChoice};
+use crate::upstream::h1::Connection;
+use crate::upstream::idle::ConnectionChoice;
 use crate::upstream::{Call, Origin, Settings, UpstreamFault, Upstreams};
 use larder_wire::{Fields, Host, Method, ResponseHead, Scheme, Url};
 use std::future::Future;

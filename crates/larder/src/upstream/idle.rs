@@ -15,12 +15,12 @@ use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::time::Instant;
 
 /// A connection that no request has.
-pub(in crate::upstream) struct IdleConnection {
+pub(super) struct IdleConnection {
     pub wire: Wire,
     pub peer: SocketAddr,
     /// How long the origin said it keeps an idle connection.
     pub origin_keeps: Option<Duration>,
-    /// See [`Connection::acknowledge_within`](super::Connection::acknowledge_within).
+    /// See [`Connection::acknowledge_within`](super::h1::Connection::acknowledge_within).
     pub acknowledged_within: Option<Duration>,
 }
 
@@ -32,8 +32,17 @@ impl IdleConnection {
     }
 }
 
+/// Whether an idle connection will do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectionChoice {
+    /// It will.
+    IdleAllowed,
+    /// The connection must be new: the request is a retry, or must not be sent twice.
+    NewOnly,
+}
+
 /// The idle connections to one origin.
-pub(in crate::upstream) struct IdleConnections {
+pub(super) struct IdleConnections {
     /// The one used last is at the end and is used first: the others may grow old and go.
     parked: RefCell<Vec<Parked>>,
     /// The idle connections of the worker, to all origins.
