@@ -1,5 +1,5 @@
 //! HTTP/1.1 to origins: a connection carries one request at a time, and serves again where both sides permit it. Framing,
-//! idle connections, and what a connection that ends says about its request are known here and nowhere above.
+//! and what a connection that ends says about its request, are known here and nowhere above.
 
 mod connection;
 mod exchange;
