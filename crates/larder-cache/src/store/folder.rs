@@ -59,6 +59,15 @@ impl Folder {
         Ok(folder)
     }
 
+    /// A folder without threads, and the work that its owner does for them. The index is read before this returns.
+    pub(super) fn unthreaded(recovery: Recovery, settings: &Settings) -> (Folder, Unthreaded) {
+        let (queue, reads) = (Arc::new(Queue::new(settings.queue_bytes_max)), Arc::<Reads>::default());
+        let reader = Arc::clone(recovery.reader());
+        let writer = WriterThread::new(recovery.run(1, || reads.look_again()), &queue);
+        let work = Unthreaded { writer, reader: Arc::clone(&reader), reads: Arc::clone(&reads) };
+        (Folder { reader, queue, reads, threads: Mutex::default() }, work)
+    }
+
     fn spawn(&self, name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.threads.lock().push(std::thread::Builder::new().name(name).spawn(work)?);
         Ok(())
@@ -90,7 +99,7 @@ const WRITER_RESTARTS_MAX: u64 = 8;
 /// refused, and the folder is read anew from its files, as at a start of the program: index and segments come from the
 /// same recovery that a power cut leaves to do. After [`WRITER_RESTARTS_MAX`] times, or when the files can't be opened,
 /// the folder is out of service until the next start.
-fn write(recovery: Recovery, queue: &Queue, reads: &Reads, next_rule: &Mutex<u64>, sync_every: Duration) {
+fn write(recovery: Recovery, queue: &Arc<Queue>, reads: &Reads, next_rule: &Mutex<u64>, sync_every: Duration) {
     let (reader, settings) = (Arc::clone(recovery.reader()), recovery.settings);
     let mut recovery = Some(recovery);
     for _ in 0..=WRITER_RESTARTS_MAX {
@@ -105,15 +114,7 @@ fn write(recovery: Recovery, queue: &Queue, reads: &Reads, next_rule: &Mutex<u64
                 }
             };
             let writer = recovery.run(RECOVERY_THREADS, || reads.look_again());
-            WriterThread {
-                writer,
-                queue,
-                held_bytes: 0,
-                synced: Instant::now(),
-                forgotten: Vec::new(),
-                purges: Vec::new(),
-            }
-            .work(sync_every);
+            WriterThread::new(writer, queue).work(sync_every);
             io::Result::Ok(())
         });
         match catch_unwind(attempt) {
@@ -132,9 +133,39 @@ fn write(recovery: Recovery, queue: &Queue, reads: &Reads, next_rule: &Mutex<u64
     }
 }
 
-struct WriterThread<'a> {
+/// The work of a folder without threads.
+pub(super) struct Unthreaded {
+    writer: WriterThread,
+    reader: Arc<SegmentReader>,
+    reads: Arc<Reads>,
+}
+
+impl Unthreaded {
+    /// Does the first read that waits; false where none does.
+    pub(super) fn read(&self) -> bool {
+        self.reads.serve_next(&self.reader)
+    }
+
+    /// Writes all that waits; false where nothing does.
+    pub(super) fn write(&mut self) -> bool {
+        let mut tasks = VecDeque::new();
+        if self.writer.queue.take(&mut tasks, Some(Duration::ZERO)) != Taken::Tasks {
+            return false;
+        }
+        tasks.into_iter().for_each(|task| self.writer.perform(task));
+        self.writer.settle();
+        true
+    }
+
+    /// Brings to disk what was written.
+    pub(super) fn sync(&mut self) {
+        self.writer.sync();
+    }
+}
+
+struct WriterThread {
     writer: SegmentWriter,
-    queue: &'a Queue,
+    queue: Arc<Queue>,
     /// Bytes of the queue that the batch holds.
     held_bytes: u64,
     synced: Instant,
@@ -148,7 +179,18 @@ const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// Purges that share a sync.
 const PURGES_TOGETHER_MAX: usize = 4096;
 
-impl WriterThread<'_> {
+impl WriterThread {
+    fn new(writer: SegmentWriter, queue: &Arc<Queue>) -> WriterThread {
+        WriterThread {
+            writer,
+            queue: Arc::clone(queue),
+            held_bytes: 0,
+            synced: Instant::now(),
+            forgotten: Vec::new(),
+            purges: Vec::new(),
+        }
+    }
+
     fn work(mut self, sync_every: Duration) {
         let mut tasks = VecDeque::new();
         while self.take(&mut tasks, sync_every) != Taken::Closed {

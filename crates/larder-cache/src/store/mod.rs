@@ -36,6 +36,7 @@ pub mod segment_reader;
 #[doc(hidden)]
 pub mod segment_writer;
 mod spare;
+mod steps;
 #[doc(hidden)]
 pub mod superblock;
 
@@ -67,6 +68,7 @@ use spare::{Room, SPARE_BYTES, Spares};
 
 pub use fetching::{Fetching, Promise, Putting};
 pub use removal::NotDurable;
+pub use steps::Steps;
 
 /// A body of at most this many bytes that is whole lies in the record of its head.
 pub const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -354,6 +356,15 @@ impl Store {
     /// [`Store::open`] for folders of any kind, each with the name for messages.
     #[doc(hidden)]
     pub fn open_media(media: &[(PathBuf, Arc<dyn Medium>)], settings: &Settings) -> Result<Arc<Store>, OpenFault> {
+        Store::open_with(media, settings, Folder::start)
+    }
+
+    /// [`Store::open_media`] with another way to start a folder.
+    fn open_with(
+        media: &[(PathBuf, Arc<dyn Medium>)],
+        settings: &Settings,
+        mut start: impl FnMut(recovery::Recovery, usize, &Settings, &Arc<Mutex<u64>>) -> io::Result<Folder>,
+    ) -> Result<Arc<Store>, OpenFault> {
         let (mut recoveries, mut notices) = (Vec::new(), Vec::new());
         for (place, medium) in media {
             let opened = log::open(Arc::clone(medium), settings.log_settings(), place)?;
@@ -367,7 +378,7 @@ impl Store {
         for (number, (mut recovery, (place, _))) in recoveries.into_iter().zip(media).enumerate() {
             let wrong = |error| OpenFault::Io(place.clone(), error);
             recovery.raise_numbers(numbers).map_err(wrong)?;
-            started.push(Folder::start(recovery, number, settings, &next_rule).map_err(wrong)?);
+            started.push(start(recovery, number, settings, &next_rule).map_err(wrong)?);
         }
         let spares = (settings.queue_bytes_max / SPARE_BYTES as u64).clamp(SPARES_MIN, SPARES_MAX);
         let sketched = settings.index_bytes_max / INDEX_BYTES_PER_SKETCHED;

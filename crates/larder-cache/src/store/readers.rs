@@ -90,13 +90,23 @@ impl Reads {
     /// The work of a reader thread until the store closes.
     pub(super) fn serve(&self, reader: &SegmentReader) {
         while let Some(wanted) = self.take() {
-            // One that meets a broken invariant finds nothing, and the next ones go on.
-            match catch_unwind(AssertUnwindSafe(|| perform(reader, wanted))) {
-                Ok(Some(again)) => self.park(reader, again),
-                Ok(None) => {}
-                Err(_) => {
-                    reader.counters.reader_restarts.fetch_add(1, Ordering::Relaxed);
-                }
+            self.serve_one(reader, wanted);
+        }
+    }
+
+    /// Does the first read that waits; false where none does.
+    pub(super) fn serve_next(&self, reader: &SegmentReader) -> bool {
+        let wanted = self.inner.lock().wanted.pop_front();
+        wanted.map(|wanted| self.serve_one(reader, wanted)).is_some()
+    }
+
+    fn serve_one(&self, reader: &SegmentReader, wanted: Wanted) {
+        // One that meets a broken invariant finds nothing, and the next ones go on.
+        match catch_unwind(AssertUnwindSafe(|| perform(reader, wanted))) {
+            Ok(Some(again)) => self.park(reader, again),
+            Ok(None) => {}
+            Err(_) => {
+                reader.counters.reader_restarts.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
