@@ -240,6 +240,11 @@ impl Entry {
         self.state.read().is_whole()
     }
 
+    /// True where the body passes through a window: bytes that every reader has taken are not kept.
+    pub fn passes(&self) -> bool {
+        self.state.read().life.passes()
+    }
+
     /// True for a response whose stream from the start is over, whole or not: a validation may name it.
     pub(crate) fn is_settled(&self) -> bool {
         self.state.read().life.is_settled()

@@ -206,8 +206,8 @@ async fn deliver_entry<S: ClientStream>(
         }
         Selected::Unsatisfiable(length) => return unsatisfiable(stream, &delivery, length, record),
         Selected::Ranges(mut ranges) => {
-            // A body that is not kept whole passes through a window and can't be read backwards.
-            if !source.reader.entry().is_whole() {
+            // A body that is not kept whole passes through a window and can't be read backwards, even if all of it is there.
+            if !source.reader.entry().is_whole() || source.reader.entry().passes() {
                 ranges.sort_by_key(|range| range.start);
             }
             return Box::pin(deliver_ranges(stream, delivery, source, &ranges, length.unwrap_or(0), record)).await;
