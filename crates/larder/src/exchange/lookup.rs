@@ -85,9 +85,8 @@ pub async fn look_up<S: ClientStream>(
                     }
                 }
             }
-            Found::Validate(_, _, reader, writer) | Found::Missing(reader, writer, _) | Found::Pass(reader, writer) => {
-                lookup.lead(reader, writer, cause).await
-            }
+            Found::Validate(stored, _, reader, writer) => lookup.validate(stored, reader, writer, cause).await,
+            Found::Missing(reader, writer, _) | Found::Pass(reader, writer) => lookup.lead(reader, writer, cause).await,
         };
         if let Some(answer) = answer {
             return answer;
@@ -190,6 +189,13 @@ impl<S: ClientStream> Lookup<'_, S> {
         let fetch = self.fetch(FetchKind::Share, writer);
         self.record.leads(&fetch.notes);
         fetch::start_detached(fetch);
+    }
+
+    /// Begins a fetch that validates a stored response. The reader of that response is given up: while the response is still coming
+    /// in, the reader would hold back all others.
+    async fn validate(&mut self, stored: Hit, reader: Reader, writer: Writer, cause: Cause) -> Option<AnswerSource> {
+        drop(stored);
+        self.lead(reader, writer, cause).await
     }
 
     /// Begins a fetch and waits for its answer.
