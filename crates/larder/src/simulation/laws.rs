@@ -28,7 +28,7 @@ pub fn of_each_moment(world: &World, server: &Simulated) {
             if open > open_max || waiting > waiting_max || idle > open {
                 world.broken(LIMITS, format!("worker {number}: {origin:?}, permitted {open_max} and {waiting_max}"));
             }
-            if waiting > 0 && open < open_max && config.limits.origin_share_percent == 100 {
+            if waiting > 0 && open - idle < open_max && config.limits.origin_share_percent == 100 {
                 world.broken("a free permit goes to the first who waits", format!("worker {number}: {origin:?}"));
             }
         }

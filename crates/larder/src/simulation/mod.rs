@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod client;
+mod disk;
 mod draw;
 mod judge;
 mod law;

@@ -25,6 +25,21 @@ pub struct Plan {
     pub connections: Vec<ConnectionPlan>,
     /// Events beside them, with their times.
     pub events: Vec<(u64, Event)>,
+    /// The disk of the store; none: everything is in memory.
+    pub disk: Option<DiskPlan>,
+}
+
+/// The disk of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskPlan {
+    /// The size of the store.
+    pub bytes: u64,
+    /// Bytes that may wait to be written.
+    pub queue_bytes_max: u64,
+    /// The longest time between two steps of its work.
+    pub step_millis_max: u64,
+    /// So many operations go well before some fail.
+    pub fails_after: Option<u64>,
 }
 
 /// A host of origins.
@@ -289,6 +304,7 @@ impl Plan {
         let mut lines = vec![
             format!("{} workers, calm: {}, prompt: {}", self.workers, self.is_calm, self.is_prompt),
             self.settings.join("; "),
+            format!("disk: {:?}", self.disk),
         ];
         lines.extend(self.hosts.iter().enumerate().map(|(at, host)| format!("host {at}: {host:?}")));
         lines.extend(self.objects.iter().enumerate().map(|(at, object)| format!("object {at}: {object:?}")));
@@ -322,7 +338,14 @@ impl Drawn {
         let many = self.draw.pick(&[2, 4, 8, 16]);
         let connections = (0..many).map(|_| self.connection(workers, &objects)).collect();
         let events = (0..self.draw.below(4)).map(|_| (self.draw.below(8_000), self.event(objects.len()))).collect();
-        Plan { seed, is_calm, is_prompt, settings: self.settings(), workers, hosts, objects, connections, events }
+        let settings = self.settings();
+        let disk = self.draw.chance(40).then(|| DiskPlan {
+            bytes: self.draw.pick(&[2_000_000, 8_000_000]),
+            queue_bytes_max: self.draw.pick(&[300_000, 4_000_000]),
+            step_millis_max: self.draw.pick(&[1, 20, 200]),
+            fails_after: self.trouble(30).then(|| self.draw.between(1, 60)),
+        });
+        Plan { seed, is_calm, is_prompt, settings, workers, hosts, objects, connections, events, disk }
     }
 
     fn trouble(&mut self, percent: u64) -> bool {
@@ -433,13 +456,18 @@ impl Drawn {
             false => LeaveAfter::Got(self.draw.pick(&[1, 100, 500, 5_000, 100_000])),
         };
         let how = self.draw.pick(&[LeaveHow::Closes, LeaveHow::Resets, LeaveHow::HalfCloses]);
+        let (client, worker) = (self.draw.below(4) as u8, self.draw.below(workers as u64) as usize);
+        let at_millis = self.draw.pick(&[0, 0, 1, 10, 400, 2_500, 5_000]);
+        let (sends, gets) = (self.stream(is_slow), self.stream(is_slow));
+        let takes_little = gets.room_bytes.min(gets.read_bytes_max) < 1_000;
+        let pauses: [u64; 4] = if takes_little { [0, 0, 1, 1] } else { [0, 1, 100, 700] };
         ConnectionPlan {
-            client: self.draw.below(4) as u8,
-            worker: self.draw.below(workers as u64) as usize,
-            at_millis: self.draw.pick(&[0, 0, 1, 10, 400, 2_500, 5_000]),
-            sends: self.stream(is_slow),
-            gets: self.stream(is_slow),
-            read_pause_millis: if is_slow { self.draw.pick(&[0, 1, 100, 700]) } else { 0 },
+            client,
+            worker,
+            at_millis,
+            sends,
+            gets,
+            read_pause_millis: if is_slow { self.draw.pick(&pauses) } else { 0 },
             leaves: self.trouble(25).then_some(Leave { after, how }),
             steps,
         }

@@ -1,6 +1,7 @@
 //! One run of a plan, from the start of the server to the count of its records.
 
 use super::client::Client;
+use super::disk;
 use super::laws;
 use super::origin::Origins;
 use super::plan::{Event, Plan};
@@ -59,6 +60,10 @@ async fn play(plan: &Plan, folder: &Path) -> (Rc<World>, Rc<RefCell<Simulated>>)
     let world = World::new(Rc::new(plan.clone()));
     let _network = network::install(Origins::new(&world));
     let server = Rc::new(RefCell::new(Simulated::start(plan, folder)));
+    if let Some(disk) = plan.disk {
+        let steps = std::mem::take(&mut server.borrow_mut().steps);
+        tokio::task::spawn_local(disk::work(Rc::clone(&world), disk, steps));
+    }
     sleep(Duration::from_millis(10)).await;
     let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let observer = tokio::task::spawn_local(observe(Rc::clone(&world), Rc::clone(&server)));

@@ -1,5 +1,6 @@
 //! The server of a run: all of it but its threads, its listening sockets and its admin side.
 
+use super::disk;
 use super::plan::Plan;
 use super::world::World;
 use crate::cache_settings::{cache_settings, run_policy, site_policy};
@@ -16,6 +17,7 @@ use crate::tls::{self, Roots};
 use crate::upstream::ResolverChoice;
 use crate::worker::Worker;
 use larder_cache::cache::Cache;
+use larder_cache::store::Steps;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -28,6 +30,8 @@ pub struct Simulated {
     pub shared: Arc<Shared>,
     /// Its workers.
     pub workers: Vec<Rc<Worker>>,
+    /// The work of the store, where it has a disk.
+    pub steps: Vec<Steps>,
     /// The access log.
     pub log: PathBuf,
     listener: Arc<Listener>,
@@ -71,13 +75,14 @@ impl Simulated {
         let mut config = Config {
             admin: None,
             store: Some(folder.join("store")),
-            disk_bytes: Some(0),
+            disk_bytes: Some(plan.disk.map_or(0, |disk| disk.bytes)),
             workers: plan.workers,
             ..load(&text).unwrap_or_else(|report| panic!("{report}\n{text}")).config
         };
         let store_folder = StoreFolder::of(&mut config).expect("a folder");
         let (log, _writer) = AccessLog::open(config.log.as_ref()).expect("a log");
-        let cache = Cache::over(cache_settings(&config, plan.seed), None);
+        let (store, steps) = plan.disk.as_ref().map(disk::open).unzip();
+        let cache = Cache::over(cache_settings(&config, plan.seed), store);
         let policy = cache.settings().policy.clone();
         let policies = Policies { site: site_policy(policy.clone()), run: run_policy(&config, policy) };
         let upstream = crate::upstream::Settings {
@@ -107,7 +112,7 @@ impl Simulated {
             serving.push(tokio::task::spawn_local(Rc::clone(&worker).serve(Vec::new(), commands)));
             workers.push(worker);
         }
-        Simulated { shared, workers, log: log_path, listener, serving }
+        Simulated { shared, workers, steps: steps.unwrap_or_default(), log: log_path, listener, serving }
     }
 
     /// Accepts a connection of a client; gives the client's end.

@@ -31,7 +31,7 @@ pub fn shrink(plan: &Plan, law: &str) -> Plan {
 fn weight(plan: &Plan) -> usize {
     let turns: usize = plan.objects.iter().map(|object| object.turns.len()).sum();
     let hosts: usize = plan.hosts.iter().map(|host| host.connects.len() + host.names.len()).sum();
-    plan.connections.len() + plan.requests() + plan.events.len() + turns + hosts
+    usize::from(plan.disk.is_some()) + plan.connections.len() + plan.requests() + plan.events.len() + turns + hosts
 }
 
 /// Plans that lack something, those that lack most first.
@@ -49,6 +49,7 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
         without(&|plan| plan.connections.truncate(many / 2));
         without(&|plan| drop(plan.connections.drain(..many / 2)));
     }
+    without(&|plan| plan.disk = None);
     without(&|plan| plan.events.clear());
     without(&|plan| plan.hosts.iter_mut().for_each(|host| (host.connects, host.names) = Default::default()));
     without(&|plan| plan.objects.iter_mut().for_each(|object| object.turns.clear()));
