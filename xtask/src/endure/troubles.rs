@@ -55,9 +55,11 @@ fn empty_log(subject: &Subject) {
 }
 
 fn fifo_log(subject: &Subject) -> Result<(), shell::Trouble> {
-    let log = subject.seen.join("log/access.log");
-    fs::remove_file(&log).ok();
-    shell::call(Command::new("mkfifo").arg(&log))?;
+    // In place at once: the server could make its log anew where a file is taken away first.
+    let (log, fifo) = (subject.seen.join("log/access.log"), subject.seen.join("log/fifo"));
+    fs::remove_file(&fifo).ok();
+    shell::call(Command::new("mkfifo").arg(&fifo))?;
+    fs::rename(&fifo, &log).map_err(|error| error.to_string())?;
     subject.signal(Signal::USR1);
     Ok(())
 }
