@@ -12,7 +12,7 @@ use crate::{Fault, FaultKind, Fields, Side};
 
 /// Decodes the body of one message.
 ///
-/// Call [`Decoder::decode`] with what has been read, drop [`Step::consumed`] bytes, and go on until
+/// Call [`Decoder::decode`] with what has been read, drop [`Decoded::consumed`] bytes, and go on until
 /// [`Event::NeedMore`] (read more) or [`Event::End`]. When the peer closes, call [`Decoder::finish`].
 #[derive(Clone, Debug)]
 pub struct Decoder {
