@@ -162,9 +162,18 @@ impl Walk {
         self.see("latest requests", "document.querySelectorAll('#latest tbody tr').length > 3")
     }
 
-    fn explain(&mut self) -> Result<(), Trouble> {
+    /// The list of requests as it is now. The view shows what it had until new rows are here, and the records of old rows may be gone
+    /// under load.
+    fn see_requests_anew(&mut self) -> Result<(), Trouble> {
+        let mark =
+            "document.querySelectorAll('#requests tbody tr').forEach(row => { row.dataset.before = 'yes' }); true";
+        self.browser.evaluate(mark)?;
         self.go("requests")?;
-        self.see("requests", "document.querySelectorAll('#requests tbody tr').length > 5")?;
+        self.see("requests", "document.querySelectorAll('#requests tbody tr:not([data-before])').length > 5")
+    }
+
+    fn explain(&mut self) -> Result<(), Trouble> {
+        self.see_requests_anew()?;
         self.browser.evaluate("document.querySelector('#requests tbody button').click()")?;
         self.see(
             "its explanation",
@@ -280,7 +289,7 @@ impl Walk {
                 self.settle()?;
                 found.extend(self.judge(&axe)?.into_iter().map(|said| format!("{view} {width} {colours}: {said}")));
             }
-            self.go("requests")?;
+            self.see_requests_anew()?;
             self.browser.evaluate("document.querySelector('#requests tbody button').click()")?;
             self.see("the drawer", "document.getElementById('drawer').open")?;
             found.extend(self.judge(&axe)?.into_iter().map(|said| format!("drawer {width} {colours}: {said}")));
