@@ -26,11 +26,11 @@ pub struct Call<'a> {
     pub reach: &'a Reach,
     /// The client for whom the origin is asked; it may have its share of the permits.
     pub client: Option<Client>,
-    /// When the call begins.
+    /// When the request began; a second try sets the moment anew.
     pub begins: Instant,
     /// How long the origin may be silent before a stored response is sent instead of its answer; `None` where none may.
     pub silent_for: Option<Duration>,
-    /// Is told what happens on the way to the response.
+    /// Called with each event on the way to the response.
     pub on: &'a dyn Fn(CallEvent),
 }
 
