@@ -21,8 +21,8 @@ enum Cli {
     Hold(crate::contest::hold::HoldArgs),
     /// Makes reports of ledgers
     Report(crate::report::command::ReportArgs),
-    /// Cuts the power of a cache and measures how long it takes to serve again
-    Downtime(crate::downtime::command::DowntimeArgs),
+    /// Kills a cache and measures how long it takes to serve again
+    Kill(crate::kill::command::KillArgs),
     /// Measures what the generator itself can do, beside wrk and ab
     Ceiling(crate::ceiling::CeilingArgs),
     /// The fixed responder of `ceiling`
@@ -66,16 +66,16 @@ pub fn main() -> ExitCode {
             };
             let facts =
                 |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
-            let cut = &mut crate::downtime::command::cut;
+            let kill = &mut crate::kill::command::kill_entry;
             let check =
                 |discipline: &crate::contest::Discipline| crate::run::command::check(discipline, line.peak, line.scale);
-            line.contest.run(&mut crate::contest::Players { play: &mut play, cut, facts: &facts }, &check)
+            line.contest.run(&mut crate::contest::Players { play: &mut play, kill, facts: &facts }, &check)
         }),
         Cli::Peak(args) => stop::with_signals(|| args.run()),
         Cli::Proof(args) => args.run(),
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
-        Cli::Downtime(args) => stop::with_signals(|| args.run()),
+        Cli::Kill(args) => stop::with_signals(|| args.run()),
         Cli::Ceiling(args) => args.run(),
         Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),

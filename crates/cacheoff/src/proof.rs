@@ -86,14 +86,14 @@ impl ProofArgs {
         let mut ledgers = vec![play(&self.bare(&discipline))?];
         let plan = self.plan(&discipline)?;
         let facts = |discipline: &Discipline| facts(discipline, Some(self.peak), self.scale);
-        let mut cut = |_: &EntrySpec, _: &Post| Ledger::default();
+        let mut kill = |_: &EntrySpec, _: &Post| Ledger::default();
         let mut tell = |event: Event<'_>| {
             if let Event::Failed { label, reason } = event {
                 eprintln!("proof: {label} failed: {reason}");
             }
         };
         if !plan.entries.is_empty() {
-            let mut players = Players { play: &mut play, cut: &mut cut, facts: &facts };
+            let mut players = Players { play: &mut play, kill: &mut kill, facts: &facts };
             ledgers.extend(contest(&plan, &mut players, &mut tell)?);
         }
         let (text, holds) = self.table(&discipline, &ledgers)?;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// The disciplines that the project publishes. Five entries take about 40 minutes: 7 for `hammer`, 2 for `tree`, 20 for
-/// PolyMix-2, 10 for the cut.
+/// PolyMix-2, 10 for the kill.
 const STANDARD: [&str; 4] =
-    ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "downtime:rounds=2"];
+    ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "kill:rounds=2"];
 
 /// Plays workloads against several caches in alternation and reports them side by side.
 #[derive(clap::Args, Debug)]
@@ -25,10 +25,10 @@ pub struct ContestArgs {
     #[arg(long, value_name = "NAME=ADDR:PORT")]
     ask: Vec<String>,
     /// Workloads by name or file, each with what differs: hammer:variant=16kb:rounds=2, polymix-2:peak=100:scale=0.002,
-    /// tree:store=disk:robot.count=2; `downtime` cuts the power of a disk store
+    /// tree:store=disk:robot.count=2; `kill` kills a cache with a disk store
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
-    /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the power cut
+    /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the kill
     #[arg(long, conflicts_with = "workload")]
     standard: bool,
     /// Rounds of each workload that does not say
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_standard_contest_is_four_disciplines() {
         let names: Vec<String> = plan_of(&["--standard"]).unwrap().disciplines.iter().map(Discipline::title).collect();
-        assert_eq!(names, ["hammer", "tree", "polymix-2", "downtime"]);
+        assert_eq!(names, ["hammer", "tree", "polymix-2", "kill"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 /// A workload with what is changed in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Discipline {
-    /// The workload by name or file; [`Discipline::DOWNTIME`] is the test of a power cut.
+    /// The workload by name or file; [`Discipline::KILL`] is the test of a kill.
     pub workload: String,
     /// A variant of it.
     pub variant: Option<String>,
@@ -20,8 +20,8 @@ pub struct Discipline {
 }
 
 impl Discipline {
-    /// The name of the test of a power cut, which is no workload.
-    pub const DOWNTIME: &str = "downtime";
+    /// The name of the test that kills the cache, which is no workload.
+    pub const KILL: &str = "kill";
 
     /// A workload as it is.
     pub fn of(workload: &str) -> Self {
@@ -64,9 +64,9 @@ impl Discipline {
         if all.is_empty() { name } else { format!("{name} ({})", all.join(", ")) }
     }
 
-    /// Whether the power is cut.
-    pub fn cuts_power(&self) -> bool {
-        self.workload == Self::DOWNTIME
+    /// Whether the cache is killed.
+    pub fn kills(&self) -> bool {
+        self.workload == Self::KILL
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!((found.variant.as_deref(), found.rounds), (Some("16kb"), Some(2)));
         assert_eq!(found.title(), "hammer (16kb, robot.count 4)");
         assert_eq!(Discipline::parse("dir/mine.toml:peak=9").unwrap().title(), "mine");
-        assert!(Discipline::parse("downtime").unwrap().cuts_power());
+        assert!(Discipline::parse("kill").unwrap().kills());
     }
 
     #[test]

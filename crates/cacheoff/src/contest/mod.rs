@@ -97,8 +97,8 @@ pub enum Event<'a> {
 pub struct Players<'a> {
     /// Gets a running cache and returns the ledger of one run.
     pub play: &'a mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
-    /// Gets an entry that is not running, and cuts its power.
-    pub cut: &'a mut dyn FnMut(&EntrySpec, &Post) -> Ledger,
+    /// Gets an entry that is not running, starts it and kills it.
+    pub kill: &'a mut dyn FnMut(&EntrySpec, &Post) -> Ledger,
     /// The facts about the workload in the ledger of an entry that never began, so that it is listed beside the others.
     pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
 }
@@ -161,8 +161,8 @@ fn attempt(
 ) -> Ledger {
     let path = plan.folder.join(file_name(&discipline.title(), &spec.name, round));
     let post = post(plan, spec, discipline);
-    let played = match discipline.cuts_power() {
-        true => Ok(keep(&path, (players.cut)(spec, &post), round)),
+    let played = match discipline.kills() {
+        true => Ok(keep(&path, (players.kill)(spec, &post), round)),
         false => heat(spec, &post, discipline, round, &path, players),
     };
     let ledger = played.unwrap_or_else(|reason| keep(&path, failed(spec, (players.facts)(discipline), reason), round));
@@ -222,7 +222,7 @@ fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline) -> Post {
     match &discipline.store {
         Some(store) => post.store.clone_from(store),
         // A store in memory has nothing to keep.
-        None if discipline.cuts_power() => "disk".clone_into(&mut post.store),
+        None if discipline.kills() => "disk".clone_into(&mut post.store),
         None => {}
     }
     post

@@ -241,8 +241,8 @@ impl Running {
         self.family = self.pid().map_or_else(Vec::new, proc::tree);
     }
 
-    /// Cuts the power: SIGKILL to every process at once.
-    pub fn cut(mut self) {
+    /// SIGKILL to every process at once.
+    pub fn kill(mut self) {
         self.end(Signal::KILL);
     }
 

@@ -43,7 +43,7 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
     }
 }
 
-fn no_cut(_: &EntrySpec, _: &Post) -> Ledger {
+fn no_kill(_: &EntrySpec, _: &Post) -> Ledger {
     unreachable!()
 }
 
@@ -83,7 +83,8 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
         Event::Failed { label, reason } => failures.push(format!("{label}: {reason}")),
         Event::TimeIsOver | Event::Stopped => {}
     };
-    let ledgers = contest(&plan, &mut Players { play: &mut play, cut: &mut no_cut, facts: &facts }, &mut tell).unwrap();
+    let ledgers =
+        contest(&plan, &mut Players { play: &mut play, kill: &mut no_kill, facts: &facts }, &mut tell).unwrap();
     let order: Vec<&str> = seen.iter().map(|(label, _)| label.as_str()).collect();
     assert_eq!(order[..6], ["one", "dies", "absent", "dies", "absent", "one"]);
     assert_eq!(ledgers.len(), 12);
@@ -116,12 +117,12 @@ fn a_taken_port_is_said_and_no_round_begins_when_time_is_over() {
     plan.post.port = listener.local_addr().unwrap().port();
     plan.disciplines.truncate(1);
     let ledgers =
-        contest(&plan, &mut Players { play: &mut |_| unreachable!(), cut: &mut no_cut, facts: &facts }, &mut |_| {})
+        contest(&plan, &mut Players { play: &mut |_| unreachable!(), kill: &mut no_kill, facts: &facts }, &mut |_| {})
             .unwrap();
     assert!(matches!(&ledgers[0].end.outcome, Outcome::Failed(reason) if reason.contains("is taken")));
     plan.time_max = Some(Duration::ZERO);
     assert!(
-        contest(&plan, &mut Players { play: &mut |_| unreachable!(), cut: &mut no_cut, facts: &facts }, &mut |_| {})
+        contest(&plan, &mut Players { play: &mut |_| unreachable!(), kill: &mut no_kill, facts: &facts }, &mut |_| {})
             .unwrap()
             .is_empty()
     );
@@ -147,6 +148,6 @@ fn an_address_is_asked_and_never_started() {
         asked = Some((heat.pid, heat.address.to_string()));
         Ok(Ledger::default())
     };
-    contest(&plan, &mut Players { play: &mut play, cut: &mut no_cut, facts: &facts }, &mut |_| {}).unwrap();
+    contest(&plan, &mut Players { play: &mut play, kill: &mut no_kill, facts: &facts }, &mut |_| {}).unwrap();
     assert_eq!(asked, Some((None, address)));
 }

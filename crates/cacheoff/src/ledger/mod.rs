@@ -36,7 +36,7 @@ pub enum Record {
     Phase(PhaseStart),
     /// One interval.
     Interval(Box<Interval>),
-    /// The result of a downtime test.
+    /// The result of a kill or a power cut.
     Downtime(Downtime),
     /// A remark.
     Note(Note),
@@ -53,7 +53,7 @@ pub struct Ledger {
     pub phases: Vec<PhaseStart>,
     /// Intervals in order.
     pub intervals: Vec<Interval>,
-    /// Downtime tests.
+    /// Results of kills and power cuts.
     pub downtimes: Vec<Downtime>,
     /// Remarks.
     pub notes: Vec<Note>,

@@ -271,7 +271,7 @@ pub struct Note {
     pub text: String,
 }
 
-/// The result of a downtime test. Times count from the command that started the cache again.
+/// The result of a kill or a power cut. Times count from the command that started the cache again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Downtime {
@@ -283,17 +283,23 @@ pub struct Downtime {
     /// Time to the first miss that was answered, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_miss_us: Option<u64>,
-    /// Time to the first hit on what was stored before the cut, in microseconds.
+    /// Time to the first hit on what was stored before the stop, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_hit_us: Option<u64>,
     /// Gap between two probes in microseconds: what the times are exact to.
     pub resolution_us: u64,
     /// How long the cache stayed without power, in microseconds.
     pub dark_us: u64,
-    /// Objects stored before the cut that were asked for afterwards.
+    /// Objects stored before the stop that were asked for afterwards.
     pub probed: u64,
     /// Of those, served from the store.
     pub kept: u64,
+    /// Objects asked for the first time in the last seconds before the stop that were asked for afterwards.
+    pub late_probed: u64,
+    /// Of those, served from the store.
+    pub late_kept: u64,
+    /// Answers after the start whose bytes were not those of the object.
+    pub wrong: u64,
 }
 
 /// The last record.

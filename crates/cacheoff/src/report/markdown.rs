@@ -92,7 +92,7 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
 fn name(metric: &Metric) -> String {
     match metric.group {
         Group::Response => format!("response, {}", metric.name),
-        Group::Downtime => format!("after the cut: {}", metric.name),
+        Group::Downtime => format!("after the outage: {}", metric.name),
         _ => metric.name.to_owned(),
     }
 }

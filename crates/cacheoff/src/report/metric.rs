@@ -26,7 +26,7 @@ pub struct Metric {
 impl Metric {
     /// Its value, if the run has one.
     pub fn of(&self, summary: &Summary<'_>) -> Option<f64> {
-        // The load around a power cut is a probe and no test of speed.
+        // The load around a kill or a power cut is a probe and no test of speed.
         let is_probe = !summary.ledger.downtimes.is_empty() && self.group.is_of_load();
         (self.of)(summary).filter(|value| value.is_finite() && !is_probe)
     }
@@ -67,7 +67,7 @@ pub enum Group {
     Cost,
     /// Divided by price or power.
     Normalised,
-    /// After a power cut.
+    /// After a kill or a power cut.
     Downtime,
     /// How far the referee and the machine can be trusted.
     Trust,
@@ -104,7 +104,7 @@ impl Group {
             Self::Errors => "Errors",
             Self::Cost => "Cost of the cache",
             Self::Normalised => "Normalised",
-            Self::Downtime => "After the power cut",
+            Self::Downtime => "After the outage",
             Self::Trust => "Trust",
         }
     }
@@ -197,7 +197,9 @@ metrics! {
         "downtime.accept" "first connection" Micros Less "From the start command to the first connection." |s| Some(s.ledger.downtimes.first()?.first_accept_us? as f64);
         "downtime.miss" "first miss" Micros Less "From the start command to the first answered miss." |s| Some(s.ledger.downtimes.first()?.first_miss_us? as f64);
         "downtime.hit" "first hit" Micros Less "From the start command to the first hit on what was stored before." |s| Some(s.ledger.downtimes.first()?.first_hit_us? as f64);
-        "downtime.kept" "objects kept" Share More "Of the objects stored before the cut, those served afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.kept, d.probed) };
+        "downtime.kept" "objects kept" Share More "Of the objects stored before the outage, those served afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.kept, d.probed) };
+        "downtime.late" "late objects kept" Share More "Of the objects asked for the first time in the last 5 seconds before the outage, those served from the store afterwards." |s| { let d = s.ledger.downtimes.first()?; ratio(d.late_kept, d.late_probed) };
+        "downtime.wrong" "wrong bytes" Count Less "Answers after the start whose bytes were not those of the object." |s| Some(s.ledger.downtimes.first()?.wrong as f64);
     }
     Origin {
         "origin.rps" "requests" PerSecond Neither "Requests per second that reached the origins." |s| s.per_second(s.phase.origin.requests as f64).filter(|_| s.phase.origin.requests > 0);

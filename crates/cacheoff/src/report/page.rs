@@ -56,9 +56,9 @@ fn head(title: &str) -> String {
     )
 }
 
-/// Figures by which workloads are told at a glance, and those of a power cut.
+/// Figures by which workloads are told at a glance, and those of a cache that was stopped and started again.
 const GLANCE: [&str; 4] = ["rps", "hit.p99", "dhr", "cpu_us"];
-const GLANCE_CUT: [&str; 2] = ["downtime.hit", "downtime.kept"];
+const GLANCE_STOPPED: [&str; 2] = ["downtime.hit", "downtime.kept"];
 
 /// A few figures of each workload, entries side by side; bold marks the best of those that count.
 fn glance(comparisons: &[Comparison<'_>]) -> String {
@@ -71,8 +71,9 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
     let mut table = Table::plain(&[&[""], &labels[..]].concat());
     for comparison in comparisons {
         let mut headed = false;
-        let cut = comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
-        let keys: &[&str] = if cut { &GLANCE_CUT } else { &GLANCE };
+        let stopped =
+            comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
+        let keys: &[&str] = if stopped { &GLANCE_STOPPED } else { &GLANCE };
         for metric in keys.iter().filter_map(|key| Metric::named(key)) {
             let of = |label: &str| {
                 let entry = comparison.entries.iter().find(|entry| entry.label == label)?;

@@ -17,7 +17,7 @@ const BARS: [&str; 8] = ["downtime.miss", "downtime.hit", "rps", "mean", "p99", 
 /// Metrics that head the page of a single run.
 const TILES: [&str; 8] = ["rps", "mean", "p50", "p99", "max", "dhr", "errors", "cpu_us"];
 /// Metrics of the executive table; the whole list stands folded below it.
-const EXECUTIVE: [&str; 29] = [
+const EXECUTIVE: [&str; 31] = [
     "downtime.accept",
     "rps",
     "bps",
@@ -46,6 +46,8 @@ const EXECUTIVE: [&str; 29] = [
     "downtime.miss",
     "downtime.hit",
     "downtime.kept",
+    "downtime.late",
+    "downtime.wrong",
     "duration",
 ];
 /// Words longer than this are broken into lines, so that they do not widen a column of numbers.

@@ -140,12 +140,12 @@ fn cache(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     }
 }
 
-/// Findings about the store after a power cut.
+/// Findings about the store after a kill or a power cut.
 fn state(ledger: &Ledger, all: &mut Vec<Finding>) {
     for found in ledger.downtimes.iter().filter(|found| found.first_hit_us.is_none()) {
         let text = match found.probed {
-            0 => "nothing had been stored before the power cut, so there was no hit to come".to_owned(),
-            _ => "nothing of what was stored survived the power cut".to_owned(),
+            0 => "nothing had been stored before the cache was stopped, so there was no hit to come".to_owned(),
+            _ => "nothing of what was stored was served after the cache was started again".to_owned(),
         };
         add(all, Weight::Remark, text);
     }

@@ -257,7 +257,7 @@ fn failures(ledger: &Ledger) -> Vec<String> {
 
 /// Whether a discipline of a contest can be played: what can't is said before anything is started.
 pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(), String> {
-    if discipline.cuts_power() {
+    if discipline.kills() {
         return Ok(());
     }
     let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));

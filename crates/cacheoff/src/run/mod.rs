@@ -69,7 +69,7 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
     if let (Some(dark), None) = (order.phases.iter().find(|phase| phase.dark), &order.power) {
         let name = &dark.name;
         return Err(format!(
-            "phase {name} is dark: say with --cut and --again how the power goes and comes, or use cacheoff downtime"
+            "phase {name} is dark: say with --cut and --again how the power goes and comes, or use cacheoff kill"
         ));
     }
     let (port, workers) = (order.settings.origins.port, order.settings.workers.max(1));

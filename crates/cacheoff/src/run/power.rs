@@ -1,6 +1,6 @@
 //! Dark phases: the power of the cache is cut when one begins and comes back when it ends, by commands of the user's.
 //! The times of the first answers afterwards are read off the intervals, so that their resolution is that of the
-//! intervals; `cacheoff downtime` is finer.
+//! intervals; `cacheoff kill` is finer.
 
 use crate::ledger::{Class, Downtime, Interval};
 use crate::schedule::Schedule;

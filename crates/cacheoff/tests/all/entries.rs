@@ -3,8 +3,8 @@
 //! An entry that is not installed is passed over: that its absence is reported is tested with the contest.
 
 use cacheoff::contest::{EntrySpec, Post, Prepared};
-use cacheoff::downtime::origin::Origin;
-use cacheoff::downtime::probe::{Found, Probe};
+use cacheoff::kill::origin::Origin;
+use cacheoff::kill::probe::{Found, Probe};
 use std::time::Duration;
 
 fn free_port() -> u16 {

@@ -214,12 +214,12 @@ fn the_page_stands_alone_and_shows_everything() {
 }
 
 #[test]
-fn pages_of_one_run_of_a_downtime_test_and_of_nothing() {
+fn pages_of_one_run_of_a_kill_and_of_nothing() {
     let mut one = run(SQUID, 0, 40.0);
     one.run.watts = Some(80.0);
     keep("one.html", &page(std::slice::from_ref(&one)));
-    let mut downtime = run(SQUID, 0, 4.0);
-    downtime.downtimes.push(Downtime {
+    let mut killed = run(SQUID, 0, 4.0);
+    killed.downtimes.push(Downtime {
         cut: "kill -9".to_owned(),
         first_accept_us: Some(210_000),
         first_miss_us: Some(230_000),
@@ -228,9 +228,10 @@ fn pages_of_one_run_of_a_downtime_test_and_of_nothing() {
         dark_us: 5_000_000,
         probed: 300,
         kept: 298,
+        ..Downtime::default()
     });
-    let shown = page(&[downtime]);
-    assert!(shown.contains("After the power cut") && shown.contains("450 ms"));
+    let shown = page(&[killed]);
+    assert!(shown.contains("After the outage") && shown.contains("450 ms"));
     assert!(page(&[]).contains("No runs"));
     assert!(page(&[Ledger::default()]).contains("not one reply was measured"));
     keep("history.html", &super::page::history_page());

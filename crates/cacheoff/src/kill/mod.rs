@@ -1,5 +1,6 @@
-//! The downtime test: a cache is filled, its power is cut, it is started again; how long until the first connection, the
-//! first miss, the first hit on what was stored before?
+//! The test of a stop: a cache is filled, stopped from one moment to the next, started again; how long until the first
+//! connection, the first miss, the first hit on what was stored before? [`Means`] says how it is stopped: `cacheoff kill`
+//! sends SIGKILL, which loses what the processes had in memory and nothing that they had handed to the system.
 //!
 //! One robot at a constant gap, as in Downtime-2, but with a gap of ten milliseconds after the restart instead of
 //! statistics of five seconds. It keeps a load of its own and a small origin, so that it runs against any cache.
@@ -19,28 +20,28 @@ use crate::proc::{Sampler, Watched, machine, system_tuning};
 use crate::stop;
 use origin::Origin;
 use probe::{Found, Probe};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const WORKLOAD: &str = "downtime";
 /// Words of the phases, in order.
 const PHASES: [&str; 3] = ["load", "dark", "meas"];
 const SECOND: Duration = Duration::from_secs(1);
+/// Objects that were asked for the first time so shortly before the stop are counted apart.
+const LATE: Duration = Duration::from_secs(5);
 
 /// How the test is run.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Objects that are stored before the cut.
+    /// Objects that are stored before the stop.
     pub objects: u32,
-    /// How long the load lasts before the cut.
+    /// How long the load lasts before the stop.
     pub load: Duration,
-    /// How long the cache stays without power.
+    /// How long the cache stays stopped.
     pub dark: Duration,
     /// Gap between two probes after the restart.
     pub gap: Duration,
     /// Longest time that is waited for the first hit.
     pub meas_max: Duration,
-    /// A command that cuts the power, instead of SIGKILL.
-    pub cut: Option<String>,
 }
 
 impl Default for Settings {
@@ -51,9 +52,49 @@ impl Default for Settings {
             dark: Duration::from_secs(5),
             gap: Duration::from_millis(10),
             meas_max: Duration::from_secs(120),
-            cut: None,
         }
     }
+}
+
+/// How the cache is stopped.
+pub struct Means<'a> {
+    /// The name of the test: `kill` or `power-cut`.
+    pub test: &'static str,
+    /// The means in words.
+    pub words: String,
+    /// Stops it at once, and leaves its folder as the next start finds it. The sentences go into the ledger.
+    pub stop: &'a mut dyn FnMut(Running) -> Result<Vec<String>, String>,
+}
+
+impl Means<'_> {
+    /// The name of the test that sends SIGKILL.
+    pub const KILL: &'static str = "kill";
+    const SIGKILL: &'static str = "SIGKILL to every process of the cache";
+
+    /// SIGKILL, after a command of the user's if there is one.
+    pub fn with_kill<T>(command: Option<&str>, test: impl FnOnce(Means<'_>) -> T) -> T {
+        let words = command.map_or_else(|| Self::SIGKILL.to_owned(), str::to_owned);
+        let mut stop = |running: Running| {
+            command.map_or(Ok(()), stop_by)?;
+            running.kill();
+            Ok(Vec::new())
+        };
+        test(Means { test: Self::KILL, words, stop: &mut stop })
+    }
+}
+
+/// The entry that is tested and how it is asked.
+pub struct Subject<'a> {
+    /// Its files; its folder keeps what the store writes between two starts.
+    pub entry: &'a Prepared,
+    /// The cache, if it runs already; else it is prepared and started.
+    pub running: Option<Running>,
+    /// Whether it is asked as a forward proxy.
+    pub forward: bool,
+    /// The origin of the test.
+    pub origin: &'a Origin,
+    /// The entry's name.
+    pub label: &'a str,
 }
 
 /// The counters and clocks of a test that goes on.
@@ -64,30 +105,26 @@ struct Test<'a> {
     sampler: Sampler,
     phase: u16,
     interval_from: Duration,
+    /// Answers with wrong bytes since the start.
+    wrong: u64,
     settings: &'a Settings,
     tell: &'a mut dyn FnMut(&str),
 }
 
-/// Runs the test on an entry: its folder must keep what the store writes between two starts.
-pub fn downtime(
-    entry: &Prepared,
-    forward: bool,
-    origin: &Origin,
-    label: &str,
-    settings: &Settings,
-    tell: &mut dyn FnMut(&str),
-) -> Ledger {
+/// Runs the test; the cache is ended afterwards.
+pub fn outage(subject: Subject<'_>, means: Means<'_>, settings: &Settings, tell: &mut dyn FnMut(&str)) -> Ledger {
     let mut test = Test {
         begun: Instant::now(),
-        ledger: Ledger { run: head(entry, forward, label, settings), ..Ledger::default() },
+        ledger: Ledger { run: head(&subject, &means, settings), ..Ledger::default() },
         recorder: Recorder::new(),
         sampler: Sampler::new(Watched::Nobody),
         phase: 0,
         interval_from: Duration::ZERO,
+        wrong: 0,
         settings,
         tell,
     };
-    let outcome = match test.play(entry, forward, origin) {
+    let outcome = match test.play(subject, means) {
         _ if stop::is_asked() => Outcome::Interrupted,
         Ok(()) => Outcome::Complete,
         Err(reason) => Outcome::Failed(reason),
@@ -103,26 +140,31 @@ fn go_on() -> Result<(), String> {
 }
 
 impl Test<'_> {
-    fn play(&mut self, entry: &Prepared, forward: bool, origin: &Origin) -> Result<(), String> {
-        entry.prepare()?;
-        let running = entry.start()?;
+    fn play(&mut self, subject: Subject<'_>, means: Means<'_>) -> Result<(), String> {
+        let Subject { entry, running, forward, origin, .. } = subject;
+        let running = match running {
+            Some(running) => running,
+            None => {
+                entry.prepare()?;
+                entry.start()?
+            }
+        };
         self.ledger.run.target.address = running.address.to_string();
         self.ledger.run.target.entry = Some(running.entry.clone());
         let ask = Probe { cache: running.address, forward, origin, timeout: Duration::from_secs(2) };
         self.watch(&running);
         self.enter(0);
         (self.tell)("load");
-        let stored = self.load(&ask)?;
+        let (stored, late) = self.load(&ask)?;
         self.enter(1);
-        (self.tell)("power is cut");
-        let cut_at = Instant::now();
-        if let Some(command) = &self.settings.cut {
-            cut_by(command)?;
+        (self.tell)(&format!("stopped: {}", means.words));
+        let stopped_at = Instant::now();
+        for remark in (means.stop)(running)? {
+            self.note(remark);
         }
-        running.cut();
-        stop::pause(self.settings.dark.saturating_sub(cut_at.elapsed()));
+        stop::pause(self.settings.dark.saturating_sub(stopped_at.elapsed()));
         go_on()?;
-        let dark = cut_at.elapsed();
+        let dark = stopped_at.elapsed();
         self.enter(2);
         (self.tell)("started again");
         let again = Instant::now();
@@ -131,19 +173,21 @@ impl Test<'_> {
         let short = Probe { timeout: Duration::from_millis(250), ..ask };
         // Probing stores objects anew, so that half of them is left alone for the count.
         let (probed, untouched) = stored.split_at(stored.len() / 2);
-        let mut found = self.measure(&short, again, probed);
-        found.dark_us = micros(dark);
+        let mut found = Downtime { cut: means.words, dark_us: micros(dark), ..Downtime::default() };
+        self.measure(&short, again, probed, &mut found);
         self.flush();
-        self.count_kept(&ask, untouched, &mut found);
+        (found.probed, found.kept) = self.count_kept(&ask, untouched.iter().map(|number| stored_path(*number)));
+        (found.late_probed, found.late_kept) = self.count_kept(&ask, late.iter().map(|number| late_path(*number)));
+        found.wrong = self.wrong;
         self.flush();
         self.ledger.downtimes.push(found);
         running.stop();
         Ok(())
     }
 
-    /// Stores the objects, then asks for them again at a constant gap until the load is over. Returns those that were
-    /// hits the second time.
-    fn load(&mut self, ask: &Probe<'_>) -> Result<Vec<u32>, String> {
+    /// Stores the objects, then asks at a constant gap for one of them and for a new one in turn until the load is over.
+    /// Returns those that were hits the second time, and the new ones of the last seconds.
+    fn load(&mut self, ask: &Probe<'_>) -> Result<(Vec<u32>, Vec<u32>), String> {
         let mut misses = 0;
         for number in 0..self.settings.objects {
             go_on()?;
@@ -155,27 +199,31 @@ impl Test<'_> {
         let again: Vec<u32> = (0..self.settings.objects).collect();
         let stored: Vec<u32> = again.into_iter().filter(|n| self.ask(ask, &stored_path(*n)) == Found::Hit).collect();
         let until = Instant::now() + self.settings.load;
-        for number in stored.iter().cycle() {
+        let mut late: VecDeque<(u32, Instant)> = VecDeque::new();
+        for turn in 0_u32.. {
             if Instant::now() >= until {
                 break;
             }
             go_on()?;
-            self.ask(ask, &stored_path(*number));
+            match stored.get((turn as usize / 2) % stored.len().max(1)).filter(|_| turn % 2 == 0) {
+                Some(number) => drop(self.ask(ask, &stored_path(*number))),
+                None if self.ask(ask, &late_path(turn)) == Found::Miss => late.push_back((turn, Instant::now())),
+                None => {}
+            }
+            while late.front().is_some_and(|(_, at)| at.elapsed() > LATE) {
+                late.pop_front();
+            }
             std::thread::sleep(self.settings.gap);
         }
         if stored.is_empty() {
-            self.note("the cache stored nothing, so there can be no hit after the cut".to_owned());
+            self.note("the cache stored nothing, so there can be no hit after the start".to_owned());
         }
-        Ok(stored)
+        Ok((stored, late.into_iter().map(|(number, _)| number).collect()))
     }
 
     /// Probes at the gap until there was a miss and a hit, or it took too long.
-    fn measure(&mut self, ask: &Probe<'_>, again: Instant, stored: &[u32]) -> Downtime {
-        let mut found = Downtime {
-            cut: self.settings.cut.clone().unwrap_or_else(|| "SIGKILL to every process of the cache".to_owned()),
-            resolution_us: micros(self.settings.gap),
-            ..Downtime::default()
-        };
+    fn measure(&mut self, ask: &Probe<'_>, again: Instant, stored: &[u32], found: &mut Downtime) {
+        found.resolution_us = micros(self.settings.gap);
         // An object is asked for once: the second time it would be a hit on what the probe itself stored.
         let mut left = stored.iter().peekable();
         for turn in 0_u32.. {
@@ -206,14 +254,11 @@ impl Test<'_> {
                 break;
             }
         }
-        found
     }
 
-    /// Asks once for everything that was stored and not asked for since the cut.
-    fn count_kept(&mut self, ask: &Probe<'_>, untouched: &[u32], found: &mut Downtime) {
-        found.probed = untouched.len() as u64;
-        let mut kept = |number: &&u32| self.ask(ask, &stored_path(**number)) == Found::Hit;
-        found.kept = untouched.iter().filter(|number| kept(number)).count() as u64;
+    /// Asks once for each of some objects that nobody asked for since the stop: how many there were, how many were hits.
+    fn count_kept(&mut self, ask: &Probe<'_>, paths: impl Iterator<Item = String>) -> (u64, u64) {
+        paths.fold((0, 0), |(probed, kept), path| (probed + 1, kept + u64::from(self.ask(ask, &path) == Found::Hit)))
     }
 
     /// One request, counted.
@@ -226,7 +271,11 @@ impl Test<'_> {
             Found::Hit => self.recorder.reply(&reply(Served::Hit, path, took)),
             Found::Miss => self.recorder.reply(&reply(Served::Miss, path, took)),
             Found::NoConnection => self.error(Trouble::ConnectRefused, path, "no connection"),
-            Found::NoAnswer(reason) if reason.contains("body") => self.error(Trouble::WrongBytes, path, reason),
+            Found::WrongBytes => {
+                self.wrong += u64::from(self.phase == 2);
+                self.error(Trouble::WrongBytes, path, "bytes that are not those of the object");
+            }
+            Found::NoAnswer(reason) if reason.contains("body") => self.error(Trouble::Truncated, path, reason),
             Found::NoAnswer(reason) => self.error(Trouble::Reset, path, reason),
         }
         if self.begun.elapsed() - self.interval_from >= SECOND {
@@ -260,7 +309,7 @@ impl Test<'_> {
         let now = self.begun.elapsed();
         let mut interval: Interval = self.recorder.take(self.phase, self.interval_from, now - self.interval_from);
         interval.load = Some(self.sampler.sample());
-        // Without power nothing answers: that is the test and no error.
+        // A stopped cache answers nothing: that is the test and no error.
         if self.phase == 1 || (self.phase == 2 && self.ledger.downtimes.is_empty()) {
             interval.errors = lies_of(&interval.errors);
         }
@@ -278,8 +327,8 @@ impl Test<'_> {
     }
 }
 
-fn cut_by(command: &str) -> Result<(), String> {
-    let fail = |reason: String| format!("the command that cuts the power failed: {command:?}: {reason}");
+fn stop_by(command: &str) -> Result<(), String> {
+    let fail = |reason: String| format!("the command that stops the cache failed: {command:?}: {reason}");
     match std::process::Command::new("/bin/sh").args(["-c", command]).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(fail(status.to_string())),
@@ -288,8 +337,8 @@ fn cut_by(command: &str) -> Result<(), String> {
 }
 
 /// The ledger of a cache that could not be prepared.
-fn failed(label: &str, reason: String) -> Ledger {
-    let workload = WorkloadFacts { name: WORKLOAD.to_owned(), scale: 1.0, ..WorkloadFacts::default() };
+pub fn failed(test: &str, label: &str, reason: String) -> Ledger {
+    let workload = WorkloadFacts { name: test.to_owned(), scale: 1.0, ..WorkloadFacts::default() };
     let run = Run { label: label.to_owned(), workload, ..Run::default() };
     Ledger { run, end: End { outcome: Outcome::Failed(reason), ..End::default() }, ..Ledger::default() }
 }
@@ -300,6 +349,10 @@ fn lies_of(errors: &Errors) -> Errors {
         counts: errors.counts.iter().filter(|(trouble, _)| trouble.is_lie()).map(|(t, n)| (*t, *n)).collect(),
         exhibits: errors.exhibits.iter().filter(|exhibit| exhibit.trouble.is_lie()).cloned().collect(),
     }
+}
+
+fn late_path(number: u32) -> String {
+    format!("/late/{number}")
 }
 
 fn stored_path(number: u32) -> String {
@@ -330,28 +383,32 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn head(entry: &Prepared, forward: bool, label: &str, settings: &Settings) -> Run {
+fn head(subject: &Subject<'_>, means: &Means<'_>, settings: &Settings) -> Run {
     let plan =
         |name: &str, goal: String| PhasePlan { name: name.to_owned(), logged: true, goal, ..PhasePlan::default() };
     let goals = [
-        format!("{} objects stored, then asked for again for {} s", settings.objects, settings.load.as_secs()),
-        format!("no power for {} s", settings.dark.as_secs()),
+        format!(
+            "{} objects stored; then one of them and a new one in turn for {} s",
+            settings.objects,
+            settings.load.as_secs_f64()
+        ),
+        format!("stopped for {} s", settings.dark.as_secs_f64()),
         format!("a probe each {} ms until the first hit", settings.gap.as_millis()),
     ];
     Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
-        label: label.to_owned(),
+        label: subject.label.to_owned(),
         started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         workload: WorkloadFacts {
-            name: WORKLOAD.to_owned(),
+            name: means.test.to_owned(),
             scale: 1.0,
             report_phase: PHASES[2].to_owned(),
             ..WorkloadFacts::default()
         },
         target: Target {
-            mode: if forward { Mode::Forward } else { Mode::Reverse },
-            product: entry.product(),
+            mode: if subject.forward { Mode::Forward } else { Mode::Reverse },
+            product: subject.entry.product(),
             ..Target::default()
         },
         contents: vec!["object".to_owned()],

@@ -1,4 +1,4 @@
-//! The test on two small caches: one that keeps its files over a cut, one that begins empty.
+//! The test on two small caches: one that keeps its files over a kill, one that begins empty.
 
 use super::*;
 use crate::contest::{EntrySpec, Post};
@@ -45,7 +45,8 @@ fn played(forget: &str) -> Ledger {
         meas_max: Duration::from_secs(5),
         ..Settings::default()
     };
-    downtime(&entry, false, &origin, "perl", &settings, &mut |_| {})
+    let subject = Subject { entry: &entry, running: None, forward: false, origin: &origin, label: "perl" };
+    Means::with_kill(None, |means| outage(subject, means, &settings, &mut |_| {}))
 }
 
 #[test]
@@ -58,6 +59,7 @@ fn a_store_that_survives_gives_hits_soon_after_the_start() {
     assert!(found.first_miss_us.is_some_and(|miss| miss >= accept), "{found:?}");
     assert_eq!((found.probed, found.kept, found.resolution_us), (20, 20, 10_000));
     assert!(found.dark_us >= 200_000);
+    assert!(found.late_probed >= 5 && found.late_kept == found.late_probed && found.wrong == 0, "{found:?}");
     assert_eq!(ledger.phases.len(), 3);
     assert!(ledger.phase(0).class(crate::ledger::Class::Hit).replies >= 40);
     assert_eq!(ledger.phase(2).errors.total(), 0, "a refused connection is the test, not an error");
@@ -70,5 +72,5 @@ fn a_store_that_is_lost_gives_a_miss_and_no_object_kept() {
     let ledger = played("forget");
     let found = &ledger.downtimes[0];
     assert!(found.first_miss_us.is_some() && found.first_hit_us.is_none(), "{found:?}");
-    assert_eq!((found.kept, found.probed), (0, 20));
+    assert_eq!((found.kept, found.probed, found.late_kept), (0, 20, 0));
 }

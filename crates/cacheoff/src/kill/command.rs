@@ -1,7 +1,7 @@
-//! `cacheoff downtime`.
+//! `cacheoff kill`.
 
 use super::origin::Origin;
-use super::{Settings, downtime};
+use super::{Means, Settings, Subject, outage};
 use crate::contest::{EntrySpec, Post, Prepared};
 use crate::ledger::Ledger;
 use crate::report::command::Outputs;
@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Cuts the power of a cache and measures how long until it serves again.
+/// Kills a cache and measures how long until it serves again. Nothing that the system had taken is lost: that is the test
+/// of `power-cut`.
 #[derive(clap::Args, Debug)]
-pub struct DowntimeArgs {
+pub struct KillArgs {
     /// Entries that come with the program
     #[arg(long, value_delimiter = ',')]
     entries: Vec<String>,
@@ -27,7 +28,7 @@ pub struct DowntimeArgs {
     /// Where the cache of --start listens
     #[arg(long, value_name = "ADDR:PORT")]
     address: Option<String>,
-    /// A command that cuts the power, instead of SIGKILL to every process of the cache
+    /// A command that stops the cache, before SIGKILL to every process of it that is left
     #[arg(long, value_name = "COMMAND")]
     cut: Option<String>,
     /// How the cache is asked
@@ -36,13 +37,13 @@ pub struct DowntimeArgs {
     /// Its store
     #[arg(long, default_value = "disk", value_parser = ["memory", "disk"])]
     store: String,
-    /// Objects that are stored before the cut
+    /// Objects that are stored before the kill
     #[arg(long, default_value_t = 2_000)]
     objects: u32,
-    /// Seconds of load before the cut
+    /// Seconds of load before the kill
     #[arg(long, default_value_t = 30)]
     load_s: u64,
-    /// Seconds without power
+    /// Seconds until it is started again
     #[arg(long, default_value_t = 5)]
     dark_s: u64,
     /// Port of the cache
@@ -62,21 +63,27 @@ pub struct DowntimeArgs {
     outputs: Outputs,
 }
 
-/// Cuts the power of an entry of a contest.
-pub fn cut(spec: &EntrySpec, post: &Post) -> Ledger {
+/// Kills an entry of a contest.
+pub fn kill_entry(spec: &EntrySpec, post: &Post) -> Ledger {
     let label = spec.name.clone();
     let origin = match Origin::start(post.origin) {
         Ok(origin) => origin,
-        Err(error) => return super::failed(&label, format!("the origin cannot listen on {}: {error}", post.origin)),
+        Err(error) => {
+            return super::failed(Means::KILL, &label, format!("the origin cannot listen on {}: {error}", post.origin));
+        }
     };
-    let mut tell = |text: &str| eprintln!("downtime: {label}: {text}");
+    let mut tell = |text: &str| eprintln!("kill: {label}: {text}");
     match Prepared::new(spec.clone(), post.clone()) {
-        Ok(entry) => downtime(&entry, post.mode == "forward", &origin, &label, &Settings::default(), &mut tell),
-        Err(reason) => super::failed(&label, reason),
+        Ok(entry) => {
+            let forward = post.mode == "forward";
+            let subject = Subject { entry: &entry, running: None, forward, origin: &origin, label: &label };
+            Means::with_kill(None, |means| outage(subject, means, &Settings::default(), &mut tell))
+        }
+        Err(reason) => super::failed(Means::KILL, &label, reason),
     }
 }
 
-impl DowntimeArgs {
+impl KillArgs {
     /// Tests one entry after the other and gives the report.
     pub fn run(&self) -> Result<ExitCode, String> {
         let specs = self.specs()?;
@@ -87,20 +94,23 @@ impl DowntimeArgs {
         let mut ledgers = Vec::new();
         for spec in specs {
             if stop::is_asked() {
-                eprintln!("downtime: stopped, the entries that are left are not played");
+                eprintln!("kill: stopped, the entries that are left are not played");
                 break;
             }
             let label = spec.name.clone();
-            let mut tell = |text: &str| eprintln!("downtime: {label}: {text}");
+            let mut tell = |text: &str| eprintln!("kill: {label}: {text}");
             let prepared = Prepared::new(spec, self.post(&origin));
             let ledger = match prepared {
-                Ok(prepared) => {
-                    downtime(&prepared, self.mode == "forward", &origin, &label, &self.settings(), &mut tell)
+                Ok(entry) => {
+                    let forward = self.mode == "forward";
+                    let subject = Subject { entry: &entry, running: None, forward, origin: &origin, label: &label };
+                    let settings = self.settings();
+                    Means::with_kill(self.cut.as_deref(), |means| outage(subject, means, &settings, &mut tell))
                 }
-                Err(reason) => super::failed(&label, reason),
+                Err(reason) => super::failed(Means::KILL, &label, reason),
             };
             if let Some(folder) = &self.folder {
-                let file = folder.join(format!("downtime-{label}.ledger"));
+                let file = folder.join(format!("kill-{label}.ledger"));
                 std::fs::create_dir_all(folder)
                     .and_then(|()| File::create(&file))
                     .and_then(|file| ledger.write(file))
@@ -140,7 +150,6 @@ impl DowntimeArgs {
             objects: self.objects,
             load: Duration::from_secs(self.load_s),
             dark: Duration::from_secs(self.dark_s),
-            cut: self.cut.clone(),
             ..Settings::default()
         }
     }

@@ -13,8 +13,10 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 pub enum Found {
     /// Nobody took the connection.
     NoConnection,
-    /// A connection, and no right answer on it.
+    /// A connection, and no whole answer on it.
     NoAnswer(String),
+    /// A whole answer with bytes that are not those of the object.
+    WrongBytes,
     /// The origin's answer, whole.
     Miss,
     /// A stored answer, whole.
@@ -68,13 +70,37 @@ fn judge(answer: &[u8], path: &str, before: u64) -> Found {
     }
     let serial =
         head.lines().find_map(|line| line.strip_prefix(SERIAL)?.trim_start_matches([':', ' ']).parse::<u64>().ok());
-    let body_is_right =
-        if head.contains("transfer-encoding") { None } else { Some(answer[end + 4..] == body(path)[..]) };
-    match (serial, body_is_right) {
-        (_, Some(false)) => Found::NoAnswer("the body is not that of the object".to_owned()),
-        (Some(serial), _) if serial <= before => Found::Hit,
-        (Some(_), _) => Found::Miss,
-        (None, _) => Found::NoAnswer("no serial number".to_owned()),
+    let rest = &answer[end + 4..];
+    let chunked = head.lines().any(|line| line.starts_with("transfer-encoding:") && line.contains("chunked"));
+    let Some(found) = (if chunked { unchunked(rest) } else { Some(rest.to_vec()) }) else {
+        return Found::NoAnswer("the body has no end".to_owned());
+    };
+    let right = body(path);
+    match serial {
+        // The client sees by the length that something is missing.
+        _ if found.len() < right.len() && right.starts_with(&found) => {
+            Found::NoAnswer("the body ended early".to_owned())
+        }
+        _ if found != right => Found::WrongBytes,
+        Some(serial) if serial <= before => Found::Hit,
+        Some(_) => Found::Miss,
+        None => Found::NoAnswer("no serial number".to_owned()),
+    }
+}
+
+/// The bytes of a body in chunks; `None` without a last chunk.
+fn unchunked(mut rest: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = Vec::new();
+    loop {
+        let line = rest.windows(2).position(|window| window == b"\r\n")?;
+        let size = std::str::from_utf8(&rest[..line]).ok()?.split(';').next()?.trim();
+        let size = usize::from_str_radix(size, 16).ok()?;
+        rest = &rest[line + 2..];
+        if size == 0 {
+            return Some(whole);
+        }
+        whole.extend_from_slice(rest.get(..size)?);
+        rest = rest.get(size.checked_add(2)?..)?;
     }
 }
 
@@ -88,11 +114,21 @@ mod tests {
             [format!("HTTP/1.1 {status} x\r\nX-Serial: {serial}\r\n\r\n").as_bytes(), body].concat()
         };
         let right = body("/a");
+        let chunked = |parts: &[&[u8]], end: &str| {
+            let head = b"HTTP/1.1 200 x\r\nX-Serial: 7\r\nTransfer-Encoding: chunked\r\n\r\n";
+            let one = |part: &&[u8]| [format!("{:x}\r\n", part.len()).as_bytes(), part, b"\r\n"].concat();
+            [&head[..], &parts.iter().flat_map(one).collect::<Vec<u8>>(), end.as_bytes()].concat()
+        };
         for (bytes, found) in [
             (answer("200", "7", &right), Found::Hit),
             (answer("200", "8", &right), Found::Miss),
-            (answer("200", "7", &body("/b")), Found::NoAnswer("the body is not that of the object".to_owned())),
-            (answer("200", "7", &right[..99]), Found::NoAnswer("the body is not that of the object".to_owned())),
+            (answer("200", "7", &body("/b")), Found::WrongBytes),
+            (answer("200", "7", &right[..99]), Found::NoAnswer("the body ended early".to_owned())),
+            (answer("200", "7", &[&right[..99], &[0; 8_093]].concat()), Found::WrongBytes),
+            (chunked(&[&right[..5_000], &right[5_000..]], "0\r\n\r\n"), Found::Hit),
+            (chunked(&[&right[5_000..], &right[..5_000]], "0\r\n\r\n"), Found::WrongBytes),
+            (chunked(&[&right], ""), Found::NoAnswer("the body has no end".to_owned())),
+            (chunked(&[&right], "ffffffffffffffff\r\n"), Found::NoAnswer("the body has no end".to_owned())),
             (answer("502", "7", &right), Found::NoAnswer("status 502".to_owned())),
             (answer("200", "", &right), Found::NoAnswer("no serial number".to_owned())),
             (b"junk".to_vec(), Found::NoAnswer("no head".to_owned())),
