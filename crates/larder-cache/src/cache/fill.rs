@@ -67,24 +67,27 @@ impl Fill {
     /// Says whether the next piece may be pushed; wakes the task when it may. A hole whose clients all left is
     /// filled when little is missing of it.
     pub fn poll_room(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Room> {
-        if self.poll_disk(cx, cache).is_pending() {
-            return Poll::Pending;
+        let Poll::Ready(pace) = self.poll_disk(cx, cache) else { return Poll::Pending };
+        let mut limits = cache.limits(false);
+        if pace == Pace::OfDisk {
+            limits.window_bytes = u64::MAX;
         }
-        self.entry.poll_room_in_hole(cx, &self.progress, &cache.limits(false), cache.object_bytes_max(false))
+        self.entry.poll_room_in_hole(cx, &self.progress, &limits, cache.object_bytes_max(false))
     }
 
     /// A body that does not stay in memory waits for the disk.
-    fn poll_disk(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<()> {
-        let Some(spool) = &mut self.spool else { return Poll::Ready(()) };
+    fn poll_disk(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Pace> {
+        let Some(spool) = &mut self.spool else { return Poll::Ready(Pace::OfReaders) };
         let written: Vec<Range<u64>> = std::iter::from_fn(|| spool.poll_written(cx)).collect();
         if spool.is_refused() {
-            return Poll::Ready(());
+            return Poll::Ready(Pace::OfReaders);
         }
-        if !self.entry.drop_written(written) {
-            return spool.poll_room(cx);
+        let leaves_memory = self.entry.drop_written(written);
+        let full = leaves_memory && spool.writing_bytes() >= cache.settings().window_bytes;
+        if full || spool.poll_room(cx).is_pending() {
+            return Poll::Pending;
         }
-        let full = spool.writing_bytes() >= cache.settings().window_bytes;
-        if full || spool.poll_room(cx).is_pending() { Poll::Pending } else { Poll::Ready(()) }
+        Poll::Ready(if leaves_memory { Pace::OfDisk } else { Pace::OfReaders })
     }
 
     /// Puts a piece in its place and wakes the readers.
@@ -99,7 +102,7 @@ impl Fill {
         let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_refused());
         self.entry.push_into_hole(&mut self.progress, piece, cache.object_bytes_max(false), spooled);
         if !cache.make_room() {
-            self.entry.shrink_while_filled(self.spool.is_some(), spooled);
+            self.entry.shrink_while_filled(&self.progress, self.spool.is_some(), spooled);
         }
     }
 
@@ -122,6 +125,15 @@ impl Fill {
     pub fn fail(mut self, failure: Failure) {
         self.failure = failure;
     }
+}
+
+/// The pace at which a hole is filled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// The disk: what it has leaves memory, whether readers have taken it or not.
+    OfDisk,
+    /// The readers, as soon as memory has no room for more of the body.
+    OfReaders,
 }
 
 /// Pieces below this are copied.
