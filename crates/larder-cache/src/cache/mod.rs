@@ -322,6 +322,7 @@ impl Cache {
         }
         for entry in pending.iter().map(|pending| &pending.entry).chain(&variants) {
             entry.listed.store(false, Ordering::Relaxed);
+            entry.keep_blocks();
         }
         let mut evict = self.evict.lock();
         for entry in &variants {
@@ -542,6 +543,8 @@ impl Cache {
             let vary = vary_of(entry);
             let replaced: Vec<Arc<Entry>> = all.variants.extract_if(.., |old| vary_of(old) == vary).collect();
             let crowded_out = (all.variants.len() >= variants_max).then(|| all.variants.remove(0));
+            // A head that the disk refuses takes those of all variants along.
+            replaced.iter().chain(&crowded_out).chain(&all.variants).for_each(|old| old.keep_blocks());
             all.variants.push(Arc::clone(entry));
             Some((replaced, crowded_out))
         });
@@ -598,6 +601,9 @@ impl Cache {
             state.loaded &= !was_stored;
             (was_stored, state.is_empty())
         };
+        if entry.is_pinned() {
+            entry.keep_blocks();
+        }
         if was_stored {
             self.evict.lock().remove(entry);
         }

@@ -182,6 +182,7 @@ impl Cache {
         let mut evict = self.evict.lock();
         for entry in gone {
             entry.listed.store(false, Ordering::Relaxed);
+            entry.keep_blocks();
             evict.remove(&entry);
         }
     }

@@ -110,11 +110,12 @@ impl OnDisk {
         }
     }
 
-    /// A copy that is not whole counts no more.
-    fn drop_refused(&mut self) {
-        if matches!(self, OnDisk::Refused(_)) {
-            *self = OnDisk::No;
-        }
+    /// A copy that is not whole counts no more. Gives back where it was.
+    fn drop_refused(&mut self) -> Option<Arc<DiskLocation>> {
+        let OnDisk::Refused(location) = self else { return None };
+        let location = Arc::clone(location);
+        *self = OnDisk::No;
+        Some(location)
     }
 }
 
@@ -199,8 +200,22 @@ impl Entry {
     pub(crate) fn is_being_written(&self) -> bool {
         let mut state = self.state.write();
         state.drop_finished_puts();
-        state.on_disk.drop_refused();
+        if let Some(location) = state.on_disk.drop_refused()
+            && self.keeps_blocks.swap(false, Ordering::Relaxed)
+        {
+            location.store.release_blocks(location.id);
+        }
         state.put_count() > 0
+    }
+
+    /// It can't be found any more, or its head on disk is about to go: blocks of its body that lie on disk alone stay until its
+    /// last user leaves, so that an answer which has begun does not break off.
+    pub(crate) fn keep_blocks(&self) {
+        let state = self.state.read();
+        let Some(location) = state.on_disk.location().filter(|_| !state.is_whole()) else { return };
+        if !self.keeps_blocks.swap(true, Ordering::Relaxed) {
+            location.store.keep_blocks(location.id);
+        }
     }
 
     /// Whether bytes that are read from disk now are to stay in memory.

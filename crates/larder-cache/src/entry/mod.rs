@@ -69,6 +69,8 @@ pub struct Entry {
     weight: AtomicU64,
     /// In the index, or on its way there; cleared when it is replaced, invalidated or found unfit.
     pub(crate) listed: AtomicBool,
+    /// Its blocks on disk stay until it is dropped ([`Entry::keep_blocks`]).
+    keeps_blocks: AtomicBool,
     /// How many [`PinnedEntry`] there are of it.
     pins: AtomicU32,
     /// The number of the last invalidation rule when its fetch began, or its last validation.
@@ -109,6 +111,7 @@ impl Entry {
             was_used: AtomicBool::new(false),
             weight: AtomicU64::new(0),
             listed: AtomicBool::new(false),
+            keeps_blocks: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             epoch: AtomicU64::new(epoch),
             judged: AtomicU64::new(epoch),
@@ -298,6 +301,11 @@ enum Leads {
 impl Drop for Entry {
     fn drop(&mut self) {
         self.budget.adjust(*self.weight.get_mut(), 0);
+        if *self.keeps_blocks.get_mut()
+            && let Some(location) = self.state.get_mut().on_disk.location()
+        {
+            location.store.release_blocks(location.id);
+        }
     }
 }
 

@@ -237,6 +237,7 @@ impl WriterThread {
                 drop(hiding);
                 self.await_purge_log(killed.heads, killed.records, part);
             }
+            Task::DropBlocks { id, length } => self.writer.drop_blocks(id, length),
             Task::Rules(rules, part) => {
                 self.await_purge_log(0, rules.iter().cloned().map(Purge::Rule).collect(), part);
             }

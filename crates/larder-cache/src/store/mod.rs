@@ -16,6 +16,7 @@ pub mod sketch;
 
 mod fetching;
 mod folder;
+mod kept;
 #[doc(hidden)]
 pub mod locations;
 #[doc(hidden)]
@@ -514,6 +515,20 @@ impl Store {
     /// While what this gives back lives, the heads of a key are not found.
     pub(crate) fn hide(&self, key: &[u8]) -> Vec<Hiding> {
         self.folders.iter().map(|folder| folder.reader.hide(key)).collect()
+    }
+
+    /// The blocks of a body stay until [`Store::release_blocks`], be it that its head is replaced or removed meanwhile.
+    pub(crate) fn keep_blocks(&self, id: ObjectId) {
+        self.folders.iter().for_each(|folder| folder.reader.kept.keep(id));
+    }
+
+    /// Ends one [`Store::keep_blocks`]. With the last one the blocks go, if the head has gone.
+    pub(crate) fn release_blocks(&self, id: ObjectId) {
+        for folder in &self.folders {
+            if let Some(length) = folder.reader.kept.release(id) {
+                folder.queue.push(Task::DropBlocks { id, length });
+            }
+        }
     }
 
     /// Removes one representation of a key or all: not found from now on, and on disk when it resolves, with the number of

@@ -23,6 +23,8 @@ pub(super) enum Task {
     Extent { id: ObjectId, key_hash: u64, at: u64, bytes: Vec<Bytes>, waiting: Promise<Put> },
     /// Remove heads of a key.
     Forget { key: Bytes, id: Option<ObjectId>, part: RemovalPart, hiding: Hiding },
+    /// Take the blocks of a body out of the index: its head has gone before, and now its last reader.
+    DropBlocks { id: ObjectId, length: Option<u64> },
     /// Bring rules to disk.
     Rules(Arc<[Rule]>, RemovalPart),
     /// Bring everything to disk, and let go of this.
@@ -41,14 +43,14 @@ impl Task {
                 TASK_BYTES + (head.key.len() + head.meta.len() + head.tags.len() * 8) as u64 + body
             }
             Task::Extent { bytes, .. } => TASK_BYTES + sum(bytes),
-            Task::Forget { .. } | Task::Rules(..) | Task::Sync(_) => 0,
+            Task::Forget { .. } | Task::DropBlocks { .. } | Task::Rules(..) | Task::Sync(_) => 0,
         }
     }
 
     fn refuse(self, why: Refusal) {
         match self {
             Task::Head(_, waiting) | Task::Extent { waiting, .. } => waiting.give(Put::Refused(why)),
-            Task::Forget { .. } | Task::Rules(..) | Task::Sync(_) => {}
+            Task::Forget { .. } | Task::DropBlocks { .. } | Task::Rules(..) | Task::Sync(_) => {}
         }
     }
 }

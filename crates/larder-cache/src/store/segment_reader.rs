@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::kept::KeptBodies;
 use super::locations::{Before, Location, Locations, Name};
 use super::medium::{Medium, MediumFile};
 use super::record::{HEADER_BYTES, Kind, Record};
@@ -45,6 +46,8 @@ pub struct SegmentReader {
     /// Keys whose heads are being removed, and how often.
     hidden: Mutex<HashMap<u64, usize>>,
     hidden_count: AtomicUsize,
+    /// Bodies that are read though their heads may have gone.
+    pub(super) kept: KeptBodies,
 }
 
 /// The facts about a segment that memory holds.
@@ -158,6 +161,7 @@ impl SegmentReader {
             failed: AtomicBool::new(false),
             hidden: Mutex::default(),
             hidden_count: AtomicUsize::new(0),
+            kept: KeptBodies::default(),
         }
     }
 

@@ -616,7 +616,11 @@ impl SegmentWriter {
         }
     }
 
-    fn drop_blocks(&self, id: ObjectId, length: Option<u64>) {
+    /// Takes the blocks of a body out of the index, now or when its last reader has left.
+    pub(super) fn drop_blocks(&self, id: ObjectId, length: Option<u64>) {
+        if self.reader.kept.head_has_gone(id, length) {
+            return;
+        }
         self.each_block(id, length, |pieces| {
             pieces.into_iter().for_each(|piece| _ = self.reader.remove(piece));
             true
