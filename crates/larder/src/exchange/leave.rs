@@ -133,10 +133,10 @@ async fn ask_upgrade(
         client: Some(Client::at(peer.address.ip())),
         begins: notes.attempt().into(),
         silent_for: None,
-        on: &|event| {
-            if let CallEvent::Connected { at, peer, reuse } = event {
-                notes.connected(at.into_std(), peer, reuse);
-            }
+        on: &|event| match event {
+            CallEvent::Connected { at, peer, reuse } => notes.connected(at.into_std(), peer, reuse),
+            CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
+            CallEvent::Retried | CallEvent::Interim(_) => {}
         },
     };
     let upgraded = env.upstreams.upgrade(&mut call, &offer).await?;

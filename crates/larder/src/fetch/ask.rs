@@ -65,6 +65,7 @@ impl Fetch {
                     interim.tell(head);
                 }
             }
+            CallEvent::Unexpected(status) => self.notes.answered(clock::instant(), status),
         }
     }
 }

@@ -58,4 +58,6 @@ pub enum CallEvent {
     Retried,
     /// An interim head came.
     Interim(ResponseHead),
+    /// A head with this status came that the request does not permit; the call fails.
+    Unexpected(u16),
 }

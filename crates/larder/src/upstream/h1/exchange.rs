@@ -25,7 +25,8 @@ pub(in crate::upstream) async fn ask(
         Some(body) => Box::pin(ask_with_body(&mut connection, call, body)).await?,
     };
     if head.status == 101 {
-        return Err(unexpected_switch("101 was not asked for", "the origin switched protocols though nobody asked"));
+        let why = "the origin switched protocols though nobody asked";
+        return Err(unexpected_switch(call, "101 was not asked for", why));
     }
     Ok((head, connection))
 }
@@ -53,6 +54,7 @@ pub(in crate::upstream) async fn ask_upgrade(
     match hop::switched(&head.fields, offer) {
         Some(protocols) => Ok((head, connection, Some(protocols))),
         None => Err(unexpected_switch(
+            call,
             "101 without a protocol that was offered",
             "the origin switched to a protocol that nobody offered",
         )),
@@ -60,7 +62,8 @@ pub(in crate::upstream) async fn ask_upgrade(
 }
 
 /// A 101 that does not follow from the request (RFC 9110 section 15.2.2).
-fn unexpected_switch(fault: &'static str, detail: &str) -> UpstreamFault {
+fn unexpected_switch(call: &Call<'_>, fault: &'static str, detail: &str) -> UpstreamFault {
+    (call.on)(CallEvent::Unexpected(101));
     UpstreamFault::new(UpstreamFaultKind::Wire(Fault::origin(FaultKind::StatusLine, fault)), detail)
 }
 

@@ -283,9 +283,16 @@ async fn a_client_that_leaves_within_its_request_ends_the_call() {
 async fn an_offer_to_upgrade_is_taken_declined_or_met_by_nonsense() {
     let switches = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: chat/1\r\n\r\nfirst";
     let other = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n";
+    let unexpected = Cell::new(None);
+    let on = |event| {
+        if let CallEvent::Unexpected(status) = event {
+            unexpected.set(Some(status));
+        }
+    };
     let upgrade = async |answer: &'static str| -> (Result<Upgraded, UpstreamFault>, Upstreams) {
         let (to, fields, upstreams) = (url(&at(answers(answer).await)), Fields::new(), upstreams(|_| ()));
-        (patiently(upstreams.upgrade(&mut call(&to, &fields), "chat/1, chat/2")).await, upstreams)
+        let mut call = Call { on: &on, ..call(&to, &fields) };
+        (patiently(upstreams.upgrade(&mut call, "chat/1, chat/2")).await, upstreams)
     };
     let (upgraded, upstreams) = upgrade(switches).await;
     let Ok(Upgraded::Switched(switched)) = upgraded else { panic!("the origin switched") };
@@ -301,8 +308,10 @@ async fn an_offer_to_upgrade_is_taken_declined_or_met_by_nonsense() {
     assert_eq!(upstreams.stats().origins[0].idle, 1);
 
     for answer in [other, "HTTP/1.1 101 Switching Protocols\r\n\r\n"] {
+        assert_eq!(unexpected.take(), None);
         let fault = upgrade(answer).await.0.err().unwrap();
         assert!(matches!(fault.kind, UpstreamFaultKind::Wire(_)), "{fault}");
+        assert_eq!(unexpected.take(), Some(101), "the record says what came");
     }
     // A 101 to a request that offers nothing.
     let origin = at(answers(switches).await);
