@@ -12,7 +12,7 @@ pub enum Planted {
     LostWakeup,
     /// A memoised judgement leaves the key of the request before in its place (`h1::quick`).
     SwappedBody,
-    /// An idle connection to an origin that was found closed keeps its permit (`upstream::permits`).
+    /// A look for an idle connection that finds only closed ones leaves a permit taken (`upstream::permits`).
     LeakedPermit,
 }
 

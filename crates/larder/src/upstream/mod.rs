@@ -279,7 +279,7 @@ impl Upstreams {
         client: Option<Client>,
     ) -> Result<Connection, UpstreamFault> {
         let origin = self.shared.pool.origin(url, now);
-        let (permit, handed_on, now) = match Permit::at_once(&origin, client) {
+        let (permit, handed_on, now) = match Permit::try_take(&origin, client) {
             Some(permit) => (permit, None, now),
             None => {
                 // Boxed, as all that is large and rare here: a fetch is copied as it begins.

@@ -151,7 +151,7 @@ pub(super) struct Permit {
 
 impl Permit {
     /// A permit, unless all are taken or this client has its share of them.
-    pub fn at_once(origin: &Rc<OriginState>, client: Option<Client>) -> Option<Permit> {
+    pub fn try_take(origin: &Rc<OriginState>, client: Option<Client>) -> Option<Permit> {
         origin.permits.has_room(client).then(|| Permit::begin(origin, client))
     }
 
@@ -292,7 +292,7 @@ impl OriginState {
         let taken = self.idle.take(reach, now);
         #[cfg(test)]
         if planted::is(Planted::LeakedPermit) && taken.is_none() && self.idle.len() < idle_before {
-            Box::leak(Box::new(Permit::at_once(self, None)));
+            Box::leak(Box::new(Permit::try_take(self, None)));
         }
         taken
     }
