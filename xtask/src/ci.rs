@@ -18,31 +18,8 @@ pub struct Args {
     quick: bool,
 }
 
-/// Which scenarios to play.
-#[derive(clap::Args)]
-pub struct QuickArgs {
-    /// A folder of `scenarios/`, or any part of a script's path.
-    #[arg(default_value = "basics")]
-    scenarios: String,
-}
-
-/// The checks that take less than a minute: format, house rules, lints, unit tests and some scenarios.
-pub fn quick(args: &QuickArgs) -> Result<(), Trouble> {
-    let root = shell::workspace()?;
-    let mut book = Book::new();
-    book.step("format", || simple(cargo(&root, &["fmt", "--all", "--check"])));
-    book.step("tidy", || checked(tidy::run(&tidy::Args::default())));
-    book.step("lints", || simple(cargo(&root, &LINTS)));
-    book.step("tests", || {
-        let mut test =
-            cargo(&root, &["test", "--workspace", "--quiet", "--lib", "--bin", "xtask", "--test", "scenarios"]);
-        test.env("SCENARIO", format!("scenarios/{}", args.scenarios));
-        tests(&mut test)
-    });
-    book.close()
-}
-
-const LINTS: [&str; 7] = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+/// Clippy, as it runs everywhere.
+pub const LINTS: [&str; 7] = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
 
 /// Runs all steps and prints the total.
 pub fn run(args: &Args) -> Result<(), Trouble> {
@@ -80,18 +57,18 @@ fn counted(outcome: Result<Tally, Trouble>) -> Tally {
 }
 
 /// The total so far and the steps that were red.
-struct Book {
+pub struct Book {
     began: Instant,
     total: Tally,
     lines: Vec<String>,
 }
 
 impl Book {
-    fn new() -> Book {
+    pub fn new() -> Book {
         Book { began: Instant::now(), total: Tally::default(), lines: Vec::new() }
     }
 
-    fn step(&mut self, name: &str, work: impl FnOnce() -> Tally) {
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Tally) {
         println!("\n== {name}");
         let began = Instant::now();
         let tally = work();
@@ -106,7 +83,7 @@ impl Book {
         self.total.add(tally);
     }
 
-    fn close(self) -> Result<(), Trouble> {
+    pub fn close(self) -> Result<(), Trouble> {
         println!("\n== summary");
         for line in &self.lines {
             println!("{line}");
@@ -118,17 +95,20 @@ impl Book {
     }
 }
 
-fn cargo(root: &Path, args: &[&str]) -> Command {
+/// A call of cargo in the workspace.
+pub fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(args);
     command
 }
 
-fn simple(mut command: Command) -> Tally {
+/// A command that passes or fails as a whole.
+pub fn simple(mut command: Command) -> Tally {
     checked(shell::call(&mut command))
 }
 
-fn checked(outcome: Result<(), Trouble>) -> Tally {
+/// A check that passes or fails as a whole; its trouble is printed.
+pub fn checked(outcome: Result<(), Trouble>) -> Tally {
     if let Err(trouble) = &outcome {
         println!("{trouble}");
     }
@@ -145,7 +125,8 @@ fn licences(root: &Path) -> Tally {
 }
 
 /// Runs tests and counts them from what each test program says.
-fn tests(command: &mut Command) -> Tally {
+/// Runs test programs and counts their tests.
+pub fn tests(command: &mut Command) -> Tally {
     let mut tally = Tally::default();
     let run = shell::follow(command, |line| {
         tally.add(read_result(line).unwrap_or_default());

@@ -18,6 +18,7 @@ mod model;
 mod parts;
 mod peers;
 mod processes;
+mod quick;
 mod results;
 mod same_bytes;
 mod shell;
@@ -44,7 +45,7 @@ enum Chore {
     /// Everything that must hold before a change goes in: format, lints, tidy, documentation, tests, end to end.
     Ci(ci::Args),
     /// The checks that take less than a minute: format, tidy, lints, unit tests and one folder of scenarios.
-    Quick(ci::QuickArgs),
+    Quick(quick::Args),
     /// Fuzz targets one after another.
     Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
@@ -88,7 +89,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
-        Chore::Quick(args) => ci::quick(&args),
+        Chore::Quick(args) => quick::run(&args),
         Chore::Attack(args) => attack::run(&args),
         Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),
