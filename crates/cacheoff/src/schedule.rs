@@ -13,6 +13,10 @@ pub struct Phase {
     pub goals: Vec<Goal>,
     /// Whether the working set must be frozen besides.
     pub until_frozen: bool,
+    /// Errors that end the run; below 1, their share of the replies.
+    pub errors: Option<f64>,
+    /// Bounds of the mean response time between which the load is kept.
+    pub thermostat: Option<Thermostat>,
     /// Whether its figures are reported.
     pub logged: bool,
     /// Whether the cache has no power while it lasts; nobody asks then.
@@ -37,6 +41,8 @@ impl Phase {
             name: name.to_owned(),
             goals: vec![goal],
             until_frozen: false,
+            errors: None,
+            thermostat: None,
             logged: true,
             dark: false,
             populus: one,
@@ -54,6 +60,17 @@ impl Phase {
             _ => None,
         }
     }
+}
+
+/// The load follows the response time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thermostat {
+    /// Below this mean the load rises.
+    pub low: Duration,
+    /// Above this one it falls.
+    pub high: Duration,
+    /// By which share of itself.
+    pub step: f64,
 }
 
 /// A goal that ends a phase.
@@ -117,16 +134,23 @@ pub struct Schedule {
     /// Workers, and those of them whose working set is frozen.
     workers: usize,
     frozen: AtomicUsize,
+    /// The factor that thermostats have brought the load to, as bits.
+    heat: AtomicU64,
 }
 
 const OPEN: u64 = u64::MAX;
+/// A thermostat changes the load by these factors at most.
+const HEAT: (f64, f64) = (0.01, 4.0);
+/// A share of errors says something of so many replies and more.
+const REPLIES_MIN: u64 = 1_000;
 
 impl Schedule {
     /// Of these phases, played by so many workers.
     pub fn new(phases: Vec<Phase>, workers: u16) -> Self {
         let ends = phases.iter().map(|_| AtomicU64::new(OPEN)).collect();
         let (counts, frozen) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicUsize::new(0));
-        let schedule = Self { phases, ends, counts, workers: usize::from(workers), frozen };
+        let heat = AtomicU64::new(1f64.to_bits());
+        let schedule = Self { phases, ends, counts, workers: usize::from(workers), frozen, heat };
         schedule.fix_from(0);
         schedule
     }
@@ -177,7 +201,7 @@ impl Schedule {
         let progress = phase.goals.iter().map(|goal| self.progress(number, *goal, now)).fold(0.0, f64::max);
         Factors {
             populus: if phase.dark { 0.0 } else { phase.populus.at(progress) },
-            load: phase.load.at(progress),
+            load: phase.load.at(progress) * if phase.thermostat.is_some() { self.heat() } else { 1.0 },
             recurrence: phase.recurrence.at(progress),
             special: phase.special.at(progress),
             hot: phase.hot.at(progress),
@@ -201,7 +225,35 @@ impl Schedule {
 
     /// The highest load of any phase.
     pub fn load_max(&self) -> f64 {
-        self.phases.iter().map(|phase| phase.load.highest()).fold(0.0, f64::max)
+        let highest = |phase: &Phase| phase.load.highest() * if phase.thermostat.is_some() { HEAT.1 } else { 1.0 };
+        self.phases.iter().map(highest).fold(0.0, f64::max)
+    }
+
+    fn heat(&self) -> f64 {
+        f64::from_bits(self.heat.load(Relaxed))
+    }
+
+    /// The mean response time of a second of a phase is this: its thermostat changes the load. One thread calls it.
+    pub fn feel(&self, phase: usize, response: Duration) {
+        let Some(thermostat) = self.phases.get(phase).and_then(|phase| phase.thermostat) else { return };
+        let change = match response {
+            slow if slow > thermostat.high => 1.0 - thermostat.step,
+            fast if fast < thermostat.low => 1.0 + thermostat.step,
+            _ => return,
+        };
+        self.heat.store((self.heat() * change).clamp(HEAT.0, HEAT.1).to_bits(), Relaxed);
+    }
+
+    /// Why the run has to end, if a phase with so many errors among so many replies ends it.
+    pub fn broken(&self, phase: usize, errors: u64, replies: u64) -> Option<String> {
+        let phase = self.phases.get(phase)?;
+        let most = phase.errors?;
+        let share = errors as f64 / (errors + replies).max(1) as f64;
+        let reached =
+            if most >= 1.0 { errors as f64 >= most } else { errors + replies >= REPLIES_MIN && share >= most };
+        let limit = if most >= 1.0 { format!("{most}") } else { format!("{} %", 100.0 * most) };
+        let (name, percent) = (&phase.name, 100.0 * share);
+        reached.then(|| format!("{errors} errors ({percent:.1} %) in phase {name}, which ends the run at {limit}"))
     }
 
     /// Counts towards the goal of the current phase.
@@ -282,6 +334,36 @@ mod tests {
         schedule.froze();
         schedule.advance(2 * SECOND);
         assert_eq!(schedule.end(0), Some(2 * SECOND));
+    }
+
+    #[test]
+    fn a_thermostat_raises_and_lowers_the_load_of_its_phase_within_limits() {
+        let thermostat = Thermostat { low: SECOND / 2, high: SECOND, step: 0.1 };
+        let warm = Phase { thermostat: Some(thermostat), ..phase(Goal::Time(9 * SECOND), Ramp::flat(0.5)) };
+        let schedule = Schedule::new(vec![warm, phase(Goal::Time(9 * SECOND), Ramp::flat(0.5))], 1);
+        assert_eq!(schedule.load_max(), 2.0);
+        let load = || schedule.factors(SECOND).load;
+        for (response, expected) in [(SECOND / 4, 0.55), (SECOND * 3 / 4, 0.55), (2 * SECOND, 0.495)] {
+            schedule.feel(0, response);
+            assert!((load() - expected).abs() < 1e-9, "{response:?}: {}", load());
+        }
+        (0..100).for_each(|_| schedule.feel(0, Duration::ZERO));
+        assert_eq!((load(), schedule.factors(10 * SECOND).load), (2.0, 0.5));
+        schedule.feel(1, 2 * SECOND);
+        assert_eq!(load(), 2.0, "a phase without a thermostat feels nothing");
+    }
+
+    #[test]
+    fn errors_end_the_run_by_their_number_or_by_their_share_of_enough_replies() {
+        let with = |errors| {
+            let phase = Phase { errors, ..phase(Goal::Time(SECOND), Ramp::flat(1.0)) };
+            Schedule::new(vec![phase], 1)
+        };
+        assert_eq!(with(None).broken(0, 1_000, 0), None);
+        assert_eq!(with(Some(3.0)).broken(0, 2, 0), None);
+        assert!(with(Some(3.0)).broken(0, 3, 0).unwrap().contains("3 errors"));
+        assert_eq!((with(Some(0.1)).broken(0, 500, 499), with(Some(0.1)).broken(0, 99, 901)), (None, None));
+        assert!(with(Some(0.1)).broken(0, 100, 900).unwrap().contains("ends the run at 10 %"));
     }
 
     #[test]

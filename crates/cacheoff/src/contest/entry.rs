@@ -85,6 +85,9 @@ pub struct EntrySpec {
     pub mode: BTreeMap<String, Variation>,
     /// Stores it has.
     pub store: BTreeMap<String, Variation>,
+    /// The `/etc/hosts` that it sees; that of the machine if this is empty.
+    #[serde(skip)]
+    pub hosts: String,
     #[serde(skip)]
     pub(super) templates: BTreeMap<String, String>,
 }

@@ -7,6 +7,7 @@ pub mod command;
 mod discipline;
 mod entry;
 pub mod hold;
+pub mod names;
 mod process;
 mod stand_in;
 #[cfg(test)]
@@ -181,7 +182,8 @@ fn heat(
     path: &Path,
     players: &mut Players<'_>,
 ) -> Result<Ledger, String> {
-    let prepared = Prepared::new(spec.clone(), post.clone())?;
+    let named = (players.facts)(discipline).names;
+    let prepared = Prepared::new(EntrySpec { hosts: named, ..spec.clone() }, post.clone())?;
     prepared.prepare()?;
     let running = prepared.start()?;
     let target = Target {

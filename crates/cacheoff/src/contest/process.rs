@@ -1,6 +1,7 @@
 //! A cache that is running: started from its entry, bound to its cores, ready, and ended with all that it started.
 
 use super::entry::{EntrySpec, Stop, Values};
+use super::names;
 use super::stand_in::StandIn;
 use crate::ledger;
 use crate::proc;
@@ -29,6 +30,8 @@ const SAID_BYTES_MAX: usize = 600;
 const DESCRIPTORS_WISHED: u64 = 65_536;
 /// Of those, what it needs beside connections.
 const DESCRIPTORS_SPARE: u64 = 200;
+/// Names of the visible servers, in the entry's own folder.
+const HOSTS: &str = "hosts";
 const POLL: Duration = Duration::from_millis(10);
 
 /// Where and how an entry runs.
@@ -106,11 +109,20 @@ impl Prepared {
         given.insert("cache_dir".to_owned(), cache_dir.display().to_string());
         let values = spec.values(&post.mode, &post.store, given);
         let files = spec.written(&values)?;
+        if !spec.hosts.is_empty() {
+            let path = folder.path().join(HOSTS);
+            fs::write(&path, &spec.hosts).map_err(|e| format!("no names for {}: {e}", spec.name))?;
+        }
         lay_out(&spec, folder.path(), memory_folder.as_ref().map(|shm| shm.path()), &files, &owner)?;
         let preparations = spec.preparations(&post.mode, &post.store);
         let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
         let version = version(&spec, &program);
         Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
+    }
+
+    /// The file that it sees as `/etc/hosts`.
+    fn hosts(&self) -> PathBuf {
+        self.folder.path().join(HOSTS)
     }
 
     /// Product and version.
@@ -151,7 +163,10 @@ impl Prepared {
         let log = fs::File::create(self.folder.path().join("out.log"))
             .map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
         let errors = log.try_clone().map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
-        let mut command = Command::new(&program);
+        let mut command = match self.spec.hosts.is_empty() {
+            true => Command::new(&program),
+            false => names::seeing(&program, &self.hosts()),
+        };
         command.args(&arguments).current_dir(self.folder.path()).process_group(0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         for (name, value) in &self.spec.environment {

@@ -135,7 +135,8 @@ fn close_case(job: &Job, verdict: &Verdict, pending: &mut Pending) {
         return pending.leave(object);
     }
     // The first question about an object that does not ask for all of it brings no copy.
-    let asks_all = verdict.findings.status == 200 && !matches!(job.wish.kind, Kindred::Head | Kindred::Post(_));
+    let has_copy = job.wish.kind != Kindred::Head && job.wish.kind.upload_bytes().is_none();
+    let asks_all = verdict.findings.status == 200 && has_copy;
     let brings = job.wish.repeat || asks_all && !job.wish.client.logged_in;
     pending.done(object, verdict.whole && brings && !job.aborted, !job.wish.repeat);
 }

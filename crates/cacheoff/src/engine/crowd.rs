@@ -1,11 +1,12 @@
 //! The robots of a worker: when each asks, what waits for a connection, and which connections are idle.
 
 use super::Settings;
+use super::ideal::IdealAges;
 use super::slots::Slot;
 use crate::distribution::Distribution;
 use crate::object::Name;
 use crate::random::Stream;
-use crate::robot::{Demand, Multipliers, Pace, Pending, Script, Shelf, Wish};
+use crate::robot::{Demand, Kindred, Multipliers, Pace, Pending, Script, Shelf, Wish};
 use crate::schedule::{Factors, Schedule};
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -20,6 +21,8 @@ pub struct Robot {
     pub queue: VecDeque<Wish>,
     /// Its connections without a request, oldest first.
     pub idle: Vec<(SocketAddr, Slot)>,
+    /// Those that carry requests to which others may be added, if robots send several at once; and some that did so before.
+    pub busy: Vec<Slot>,
     /// Its connections.
     pub open: u32,
     /// Its requests that have a connection.
@@ -42,6 +45,8 @@ pub struct Crowd {
     pub demand: Demand,
     /// Their requests under way.
     pub pending: Pending,
+    /// The copies that an ideal cache would have of objects with short lives.
+    ages: IdealAges,
     /// Variants that were asked for, of objects that have several.
     variants: HashSet<(u64, u8)>,
     /// Objects that are there from the start, instead of what demand makes.
@@ -80,6 +85,7 @@ impl Crowd {
                 number,
                 queue: VecDeque::new(),
                 idle: Vec::new(),
+                busy: Vec::new(),
                 open: 0,
                 under_way: 0,
                 alive: false,
@@ -93,6 +99,7 @@ impl Crowd {
             robots: robots.collect(),
             demand: Demand::new(worker, settings.origins.servers, settings.law.contents.len()),
             pending: Pending::default(),
+            ages: IdealAges::of(&settings.law),
             variants: HashSet::new(),
             shelf: settings.preset.map(|objects| {
                 let (servers, contents) = (settings.origins.servers, settings.law.contents.len());
@@ -213,8 +220,9 @@ impl Crowd {
         wish.variant = u8::from(robot.accepts_gzip);
         wish.client.number = number;
         robot.debt += (wish.children.len() + wish.parts.len()) as u64;
-        if !wish.repeat && wish.facts.cachable {
-            self.fresh_cachable += 1;
+        if settings.freeze_after.is_some() && !wish.repeat && wish.kind == Kindred::Basic {
+            let kept = wish.children.iter().filter(|child| law.facts(child).cachable).count() as u64;
+            self.fresh_cachable += kept + u64::from(wish.facts.cachable);
         }
         wish.new_variant = self.is_new_variant(settings, &wish.name, wish.variant);
         let object = wish.name.fingerprint();
@@ -243,6 +251,18 @@ impl Crowd {
         self.shelf.as_ref().map_or_else(|| self.demand.working_set(), Shelf::objects)
     }
 
+    /// Worlds that these objects belong to; a shelf is one.
+    pub fn worlds(&self) -> u64 {
+        self.shelf.as_ref().map_or_else(|| self.demand.worlds(), |_| 1)
+    }
+
+    /// A request is being sent in this second since 1970: no hit is offered on what must have expired.
+    pub fn age(&mut self, settings: &Settings, wish: &mut Wish, unix: u64) {
+        if wish.tries == 0 {
+            wish.expired = self.ages.ask(&settings.law, wish, unix);
+        }
+    }
+
     /// A page arrived whole.
     pub fn arrived(&mut self, settings: &Settings, robot: u32, page: &Wish) {
         if let Some(shelf) = &mut self.shelf {
@@ -253,11 +273,9 @@ impl Crowd {
     /// The objects that a robot asks for, of those that a page of its embeds.
     pub fn children(&mut self, settings: &Settings, page: &Wish, now: Duration) -> Vec<Wish> {
         let mut children = Vec::with_capacity(page.children.len());
-        for name in &page.children {
-            let facts = settings.law.facts(name);
+        for (number, name) in page.children.iter().enumerate() {
             let new_variant = self.is_new_variant(settings, name, page.variant);
-            let personal = settings.law.content(name).personal;
-            let child = Wish { personal, ..Wish::of(*name, facts, page.repeat).like(page) };
+            let child = page.child(&settings.law, &settings.robots, (number, name));
             children.push(Wish { intended: now, new_variant, ..child });
         }
         children

@@ -2,6 +2,7 @@
 
 mod attribution;
 mod crowd;
+mod ideal;
 mod poll;
 mod rehearsal;
 mod slots;

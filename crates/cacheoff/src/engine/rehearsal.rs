@@ -5,7 +5,9 @@
 use super::Settings;
 use super::crowd::{Crowd, Due, Wake};
 use super::timers::Timers;
+use crate::distribution::Distribution;
 use crate::ledger::{Interval, Kind, Levels, Recorder, Reply, Served};
+use crate::link::Link;
 use crate::random::Stream;
 use crate::robot::{Kindred, Wish};
 use crate::schedule::{Phase, Schedule};
@@ -22,12 +24,15 @@ pub enum Partner {
     Nobody,
 }
 
-/// Plays all phases; gives what was counted in each second, as a run does.
-pub fn rehearse(settings: &Settings, phases: Vec<Phase>, partner: Partner) -> Vec<Interval> {
+/// Plays all phases; gives what was counted in each second, as a run does. `None` if a worker would send more requests
+/// than this.
+pub fn rehearse(settings: &Settings, phases: Vec<Phase>, partner: Partner, requests_max: u64) -> Option<Vec<Interval>> {
     let schedule = Schedule::new(phases, settings.workers);
-    let workers = (0..settings.workers.max(1)).map(|number| Stage::new(settings, &schedule, number, partner));
+    let workers =
+        (0..settings.workers.max(1)).map(|number| Stage::new(settings, &schedule, number, partner, requests_max));
     // One after the other: a phase whose goal is a number of replies is the first one's.
-    workers.flat_map(Stage::play).collect()
+    let played: Option<Vec<Vec<Interval>>> = workers.map(Stage::play).collect();
+    played.map(|intervals| intervals.concat())
 }
 
 /// One worker.
@@ -42,10 +47,15 @@ struct Stage<'a> {
     free: Vec<usize>,
     recorder: Recorder,
     stream: Stream,
-    /// Seconds of a reply beside the think time: a round trip, and that of the connection for those that are the first.
+    /// Seconds of a reply of an origin beside the think time: a round trip, and that of the connection for those that are
+    /// the first.
     round_s: f64,
+    /// The same between robots and whom they speak to.
+    near: Duration,
     intervals: Vec<Interval>,
     interval: (Duration, usize),
+    /// Requests that may still be sent.
+    requests_left: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,14 +74,27 @@ struct Sent {
     at: Duration,
 }
 
+/// The status that an origin answers with.
+fn status_of(kind: Kindred) -> u16 {
+    match kind {
+        Kindred::ModifiedAfter | Kindred::TagMatch => 304,
+        Kindred::Part(_) => 206,
+        _ => 200,
+    }
+}
+
 const TICK: Duration = Duration::from_millis(50);
 /// A hit takes so long.
 const HIT: Duration = Duration::from_micros(300);
 
 impl<'a> Stage<'a> {
-    fn new(settings: &'a Settings, schedule: &'a Schedule, number: u16, partner: Partner) -> Self {
-        let uses = settings.origins.uses.as_ref().map_or(f64::INFINITY, |uses| uses.mean().max(1.0));
-        let round_s = 2.0 * settings.origins.link.delay.as_secs_f64() * (1.0 + 1.0 / uses);
+    fn new(settings: &'a Settings, schedule: &'a Schedule, number: u16, partner: Partner, requests_max: u64) -> Self {
+        let rounds = |uses: &Option<Distribution>, link: &Link| {
+            let uses = uses.as_ref().map_or(f64::INFINITY, |uses| uses.mean().max(1.0));
+            2.0 * link.delay.as_secs_f64() * (1.0 + 1.0 / uses)
+        };
+        let round_s = rounds(&settings.origins.uses, &settings.origins.link);
+        let near = Duration::from_secs_f64(rounds(&settings.robots.uses, &settings.robots.link));
         Self {
             settings,
             schedule,
@@ -83,15 +106,20 @@ impl<'a> Stage<'a> {
             recorder: Recorder::new(),
             stream: Stream::named(settings.law.seed, &format!("rehearsal {number}")),
             round_s,
+            near,
             intervals: Vec::new(),
             interval: (Duration::ZERO, 0),
+            requests_left: requests_max,
         }
     }
 
-    fn play(mut self) -> Vec<Interval> {
+    fn play(mut self) -> Option<Vec<Interval>> {
         self.timers.set(Duration::ZERO, TimerEvent::Populate);
         let mut over_at = None;
         while let Some(now) = self.timers.next() {
+            if self.requests_left == 0 {
+                return None;
+            }
             self.schedule.advance(now);
             self.cut(now);
             if self.schedule.phase_at(now).is_none() {
@@ -109,7 +137,7 @@ impl<'a> Stage<'a> {
         }
         let last = self.timers.next().unwrap_or(self.interval.0);
         self.hand_over(last);
-        self.intervals
+        Some(self.intervals)
     }
 
     fn populate(&mut self, at: Duration) {
@@ -151,7 +179,7 @@ impl<'a> Stage<'a> {
     fn dispatch(&mut self, robot: u32, now: Duration) {
         loop {
             let found = &mut self.crowd.robots[robot as usize];
-            if found.under_way >= self.settings.robots.connections_max {
+            if found.under_way >= self.settings.robots.connections_max.saturating_mul(self.settings.robots.pipeline) {
                 return;
             }
             let Some(wish) = found.queue.pop_front() else { return };
@@ -160,12 +188,14 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn send(&mut self, robot: u32, wish: Wish, now: Duration) {
+    fn send(&mut self, robot: u32, mut wish: Wish, now: Duration) {
+        self.crowd.age(self.settings, &mut wish, self.settings.law.epoch + now.as_secs());
+        self.requests_left = self.requests_left.saturating_sub(1);
         let company = self.crowd.pending.ask(wish.name.fingerprint());
-        self.recorder.sent(wish.repeat, None);
+        self.recorder.sent(wish.repeat, wish.name.is_private(), None);
         let is_hit = self.partner == Partner::Cache && wish.offered() && !company.overlaps;
         let (served, after) = if is_hit { (Served::Hit, HIT) } else { (Served::Miss, self.think()) };
-        let after = if self.partner == Partner::Nobody { Duration::ZERO } else { after };
+        let after = if self.partner == Partner::Nobody { Duration::ZERO } else { after + self.near };
         let sent = Some(Box::new(Sent { robot, wish, served, behind: company.behind, at: now }));
         let place = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
@@ -194,8 +224,12 @@ impl<'a> Stage<'a> {
         if wish.kind != Kindred::Purge {
             self.crowd.pending.done(wish.name.fingerprint(), true, !wish.repeat);
             self.crowd.arrived(self.settings, robot, &wish);
-            let children = self.crowd.children(self.settings, &wish, now);
-            self.crowd.robots[robot as usize].queue.extend(children);
+            if wish.facts.redirects || wish.kind.brings(status_of(wish.kind), self.settings.robots.embeds_of_304) {
+                let children = self.crowd.children(self.settings, &wish, now);
+                self.crowd.robots[robot as usize].queue.extend(children);
+            } else {
+                self.crowd.forgo(robot, &wish);
+            }
         }
         self.dispatch(robot, now);
         if let Some(wake) = self.crowd.again(self.settings, robot, now) {
@@ -204,11 +238,12 @@ impl<'a> Stage<'a> {
     }
 
     fn record(&mut self, wish: &Wish, served: Served, behind: bool, took: Duration, now: Duration) {
-        let size = wish.facts.size;
+        let status = status_of(wish.kind);
+        let size = if status == 304 || wish.kind == Kindred::Head { 0 } else { wish.facts.size };
         self.recorder.reply(&Reply {
             kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },
             content: wish.name.content,
-            status: 200,
+            status,
             cachable: wish.facts.cachable,
             offered: wish.offered(),
             served,
@@ -250,9 +285,11 @@ impl<'a> Stage<'a> {
         self.recorder.set_levels(Levels {
             robots: u64::from(self.crowd.alive()),
             working_set: self.crowd.working_set(),
+            worlds: self.crowd.worlds(),
             populus: factors.populus as f32,
             load: factors.load as f32,
             recurrence: factors.recurrence as f32,
+            special: factors.special as f32,
             ..Levels::default()
         });
         self.intervals.push(self.recorder.take(phase as u16, from, end.saturating_sub(from)));

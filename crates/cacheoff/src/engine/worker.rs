@@ -11,13 +11,15 @@ use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::server_number;
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
-use crate::robot::{Ask, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of};
+use crate::robot::{
+    After, Ask, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of,
+};
 use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::{Clock, Xact};
 use rustls::ClientConfig;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -360,6 +362,15 @@ impl Worker {
             let Some(wish) = found.queue.front_mut() else { return };
             let end = self.settings.route.end(wish.name.server);
             let reuse = found.idle.iter().rposition(|(leads, _)| *leads == end);
+            let follows = self.settings.robots.pipeline > 1 && wish.kind.is_repeatable() && reuse.is_none();
+            if follows && let Some(slot) = self.with_room(robot, end) {
+                let Some(wish) = self.crowd.robots[robot as usize].queue.pop_front() else { return };
+                let job = self.job(wish);
+                self.follow(slot, job);
+                continue;
+            }
+            let found = &mut self.crowd.robots[robot as usize];
+            let Some(wish) = found.queue.front_mut() else { return };
             if reuse.is_none() && found.open >= self.settings.robots.connections_max {
                 if found.idle.is_empty() {
                     wish.waited = true;
@@ -379,31 +390,63 @@ impl Worker {
         }
     }
 
+    /// A connection of a robot on which a request may be sent behind others.
+    fn with_room(&mut self, robot: u32, end: SocketAddr) -> Option<Slot> {
+        let (busy, depth) = (&mut self.crowd.robots[robot as usize].busy, self.settings.robots.pipeline);
+        busy.retain(|slot| self.asks.at(*slot).is_some_and(|ask| ask.is_busy()));
+        busy.iter().copied().find(|slot| self.asks.at(*slot).is_some_and(|ask| ask.end == end && ask.has_room(depth)))
+    }
+
+    /// Notes that a connection carries requests.
+    fn carries(&mut self, robot: u32, slot: Slot) {
+        let busy = &mut self.crowd.robots[robot as usize].busy;
+        if self.settings.robots.pipeline > 1 && !busy.contains(&slot) {
+            busy.push(slot);
+        }
+    }
+
     /// A request leaves the queue.
-    fn job(&mut self, wish: Wish) -> Box<Job> {
+    fn job(&mut self, mut wish: Wish) -> Box<Job> {
+        self.crowd.age(&self.settings, &mut wish, self.clock.unix);
         let object = wish.name.fingerprint();
         let purges = wish.kind == Kindred::Purge;
         let company = if purges { Company::default() } else { self.crowd.pending.ask(object) };
         let first = self.crowd.pending.is_first(object);
         let late = (!wish.waited && wish.tries == 0).then(|| self.now.saturating_sub(wish.intended));
-        self.recorder.sent(wish.repeat, late);
+        self.recorder.sent(wish.repeat, wish.name.is_private(), late);
         self.xacts += 1;
         let number = Journal::number(self.number, self.xacts);
         self.journal.open(number, wish.kind == Kindred::Basic && !wish.client.logged_in);
         let mut job = Job::new(wish, Xact { tag: self.settings.law.tag, number }, company, first, self.now);
         job.purged = self.crowd.pending.purged_at(object);
-        if purges {
+        // An unsafe request makes stored answers of its target invalid (RFC 9111 section 4.4).
+        if purges || job.wish.kind.upload_bytes().is_some() {
             self.crowd.pending.purge(object, self.now);
         }
         job
     }
 
     fn reuse(&mut self, slot: Slot, job: Box<Job>) {
+        if let Some(robot) = self.sent_on(slot) {
+            self.carries(robot, slot);
+            self.ask(slot, |ask, desk| ask.begin(job, desk));
+        }
+    }
+
+    /// Sends a request behind others.
+    fn follow(&mut self, slot: Slot, job: Box<Job>) {
+        if self.sent_on(slot).is_some() {
+            self.ask(slot, |ask, desk| ask.follow(job, desk));
+        }
+    }
+
+    /// A request goes out on a connection that carried one before; says whose it is.
+    fn sent_on(&mut self, slot: Slot) -> Option<u32> {
         self.recorder.side(Side::Client).reused += 1;
-        let Some(robot) = self.asks.at(slot).map(|ask| ask.robot) else { return };
+        let robot = self.asks.at(slot).map(|ask| ask.robot)?;
         self.crowd.robots[robot as usize].under_way += 1;
         self.under_way += 1;
-        self.ask(slot, |ask, desk| ask.begin(job, desk));
+        Some(robot)
     }
 
     fn connect(&mut self, robot: u32, job: Box<Job>) {
@@ -419,8 +462,9 @@ impl Worker {
             Ok(ask) => {
                 let slot = self.asks.insert(ask);
                 let watched = self.asks.at(slot).map(|ask| self.poll.watch(ask.socket(), slot.token(ASK)));
+                self.carries(robot, slot);
                 if let Some(Err(error)) = watched {
-                    let job = self.asks.remove(slot).and_then(Ask::abandon);
+                    let job = self.asks.remove(slot).and_then(|ask| ask.abandon().0);
                     self.gone(robot);
                     if let Some(job) = job {
                         self.failed(robot, job, trouble_of(&error), error.to_string(), 0);
@@ -436,7 +480,16 @@ impl Worker {
     }
 
     fn ask(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) {
-        let Some(ask) = self.asks.at(slot) else { return };
+        let mut goes_on = self.turn(slot, act);
+        // Replies that came together are taken one after the other, not within each other.
+        while goes_on {
+            goes_on = self.turn(slot, |ask, desk| ask.step(desk));
+        }
+    }
+
+    /// One turn of a connection; says whether another may follow at once.
+    fn turn(&mut self, slot: Slot, act: impl FnOnce(&mut Ask, &mut Desk<'_>) -> Outcome) -> bool {
+        let Some(ask) = self.asks.at(slot) else { return false };
         let mut desk = desk(&self.settings, &self.journal, &self.clock, self.now, &mut self.buffer);
         let outcome = act(ask, &mut desk);
         let (robot, end, used) = (ask.robot, ask.end, ask.used);
@@ -449,17 +502,19 @@ impl Worker {
         match outcome {
             Outcome::Poll => {}
             Outcome::Wake(at) => self.timers.set(at, TimerEvent::Ask(slot)),
-            Outcome::Done(report, stays) => {
-                if stays {
-                    self.crowd.robots[robot as usize].idle.push((end, slot));
-                } else {
-                    self.close(slot);
+            Outcome::Done(report, after) => {
+                match after {
+                    After::Idle => self.crowd.robots[robot as usize].idle.push((end, slot)),
+                    After::Ends => self.close(slot),
+                    After::Busy => {}
                 }
                 self.done(robot, &report);
+                return after == After::Busy;
             }
             Outcome::Failed(job, trouble, detail) => {
-                self.asks.remove(slot);
+                let behind = self.asks.remove(slot).map(|ask| ask.abandon().1);
                 self.gone(robot);
+                self.queue_again(robot, behind.unwrap_or_default());
                 self.failed(robot, job, trouble, detail, used);
             }
             Outcome::Ended(wrong) => {
@@ -472,12 +527,26 @@ impl Worker {
                 self.gone(robot);
             }
         }
+        false
     }
 
     fn close(&mut self, slot: Slot) {
         if let Some(ask) = self.asks.remove(slot) {
             self.recorder.side(Side::Client).closed += 1;
-            self.gone(ask.robot);
+            let robot = ask.robot;
+            self.gone(robot);
+            self.queue_again(robot, ask.abandon().1);
+        }
+    }
+
+    /// The connection ended before the turn of these requests; they are sent again, which is no failure of theirs (RFC 9112
+    /// section 9.3.2).
+    fn queue_again(&mut self, robot: u32, behind: VecDeque<Box<Job>>) {
+        for job in behind.into_iter().rev() {
+            self.finished(robot);
+            self.recorder.side(Side::Client).retried += 1;
+            self.crowd.pending.take_back(job.wish.name.fingerprint());
+            self.crowd.robots[robot as usize].queue.push_front(job.wish);
         }
     }
 
@@ -492,7 +561,8 @@ impl Worker {
         self.finished(robot);
         let wish = &report.job.wish;
         let redirected = wish.facts.redirects && report.verdict.findings.status == 302;
-        let page_is_here = (report.verdict.findings.status == 200 || redirected) && wish.kind != Kindred::Purge;
+        let status = report.verdict.findings.status;
+        let page_is_here = redirected || wish.kind.brings(status, self.settings.robots.embeds_of_304);
         if page_is_here && report.verdict.findings.wrong.is_none() {
             self.crowd.arrived(&self.settings, robot, wish);
         }
@@ -595,7 +665,9 @@ impl Worker {
             let Some(ask) = self.asks.remove(slot) else { continue };
             let robot = ask.robot;
             self.gone(robot);
-            if let Some(job) = ask.abandon() {
+            let (job, behind) = ask.abandon();
+            self.queue_again(robot, behind);
+            if let Some(job) = job {
                 let detail = format!("no whole reply within {} s", self.settings.robots.timeout.as_secs());
                 self.failed(robot, job, Trouble::Timeout, detail, 0);
             }
@@ -649,9 +721,11 @@ impl Worker {
             under_way: self.under_way,
             waiting: waiting as u64,
             working_set: self.crowd.working_set(),
+            worlds: self.crowd.worlds(),
             populus: factors.populus as f32,
             load: factors.load as f32,
             recurrence: factors.recurrence as f32,
+            special: factors.special as f32,
         });
         let client = self.recorder.side(Side::Client);
         (client.open, client.idle) = (self.asks.len() as u64, idle as u64);

@@ -264,7 +264,7 @@ impl Test<'_> {
     /// One request, counted.
     fn ask(&mut self, ask: &Probe<'_>, path: &str) -> Found {
         let begun = Instant::now();
-        self.recorder.sent(path.starts_with("/old"), None);
+        self.recorder.sent(path.starts_with("/old"), false, None);
         let found = ask.ask(path);
         let took = begun.elapsed();
         match &found {

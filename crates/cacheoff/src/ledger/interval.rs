@@ -29,6 +29,12 @@ pub struct Interval {
     pub repeats: u64,
     /// Distinct URLs asked for the first time.
     pub fresh_urls: u64,
+    /// Of those, the ones that one robot alone asks for.
+    #[serde(skip_serializing_if = "is_none")]
+    pub fresh_private: u64,
+    /// Requests that were sent for what one robot alone asks for.
+    #[serde(skip_serializing_if = "is_none")]
+    pub private: u64,
     /// Replies that ended before they were whole: they are in no class.
     #[serde(skip_serializing_if = "is_none")]
     pub incomplete: u64,
@@ -100,6 +106,8 @@ impl Interval {
         self.sent += other.sent;
         self.repeats += other.repeats;
         self.fresh_urls += other.fresh_urls;
+        self.fresh_private += other.fresh_private;
+        self.private += other.private;
         self.incomplete += other.incomplete;
         for (class, figures) in &other.classes {
             self.classes.entry(*class).or_default().merge(figures);
@@ -409,12 +417,16 @@ pub struct Levels {
     pub waiting: u64,
     /// Objects in the working set.
     pub working_set: u64,
+    /// Worlds that these belong to: public ones of a server and a content type, private ones of a robot and a content type.
+    pub worlds: u64,
     /// Share of the robots that the schedule wants alive.
     pub populus: f32,
     /// Multiplier of the rate.
     pub load: f32,
     /// Multiplier of the recurrence.
     pub recurrence: f32,
+    /// Multiplier of the share of requests that are not basic.
+    pub special: f32,
 }
 
 impl Levels {
@@ -424,9 +436,11 @@ impl Levels {
         self.under_way += other.under_way;
         self.waiting += other.waiting;
         self.working_set += other.working_set;
+        self.worlds += other.worlds;
         self.populus = self.populus.max(other.populus);
         self.load = self.load.max(other.load);
         self.recurrence = self.recurrence.max(other.recurrence);
+        self.special = self.special.max(other.special);
     }
 }
 

@@ -94,13 +94,17 @@ impl Recorder {
         self.plain.due += 1;
     }
 
-    /// A request was sent. `repeat`: it had been asked for before. `late`: from its intended start to now, unless it had
-    /// to wait for a connection.
-    pub fn sent(&mut self, repeat: bool, late: Option<Duration>) {
+    /// A request was sent. `repeat`: it had been asked for before. `private`: one robot alone asks for it. `late`: from its
+    /// intended start to now, unless it had to wait for a connection.
+    pub fn sent(&mut self, repeat: bool, private: bool, late: Option<Duration>) {
         self.plain.sent += 1;
+        self.plain.private += u64::from(private);
         match repeat {
             true => self.plain.repeats += 1,
-            false => self.plain.fresh_urls += 1,
+            false => {
+                self.plain.fresh_urls += 1;
+                self.plain.fresh_private += u64::from(private);
+            }
         }
         if let Some(late) = late {
             self.lateness.add(micros(late));

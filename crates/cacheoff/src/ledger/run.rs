@@ -70,6 +70,10 @@ pub struct WorkloadFacts {
     /// Lowest DHR with which the result counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhr_min: Option<f64>,
+    /// Names of the visible servers in the form of `/etc/hosts`, if URLs have names: those who start a cache tell it. It is
+    /// not written down, for it follows from the number of servers.
+    #[serde(skip)]
+    pub names: String,
 }
 
 /// The system between robots and origins.

@@ -68,14 +68,35 @@ impl Content {
     /// For how many seconds after its `Date` an answer is fresh in a shared cache by its `Cache-Control`, and how many it
     /// may be given out for on top (RFC 5861); `None` if that says nothing, so that `Expires` decides.
     pub fn lifetime_s(&self) -> Option<(u64, u64)> {
+        let lifetime = Lifetime::of(&self.cache_control)?;
+        Some((lifetime.fresh_s, lifetime.behind_s.max(lifetime.on_error_s)))
+    }
+}
+
+/// The lifetime that a `Cache-Control` gives to an answer in a shared cache, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// For so long it is fresh.
+    pub fresh_s: u64,
+    /// For so long after that it may be given out while the cache asks the origin behind it (RFC 5861 section 3).
+    pub behind_s: u64,
+    /// For so long it may be given out where the origin fails (RFC 5861 section 4).
+    pub on_error_s: u64,
+}
+
+impl Lifetime {
+    /// The lifetime in a `Cache-Control`; `None` if it gives none, so that `Expires` decides.
+    pub fn of(cache_control: &str) -> Option<Self> {
         let mut fields = Fields::new();
-        fields.push("Cache-Control", self.cache_control.as_bytes());
+        fields.push("Cache-Control", cache_control.as_bytes());
         let said = CacheControl::of(&fields);
-        let grace = match said.must_revalidate || said.proxy_revalidate {
-            true => 0,
-            false => said.stale_while_revalidate.max(said.stale_if_error).unwrap_or(0),
-        };
-        Some((said.s_maxage.or(said.max_age)?, grace))
+        let strict = said.must_revalidate || said.proxy_revalidate;
+        let grace = |seconds: Option<u64>| seconds.filter(|_| !strict).unwrap_or(0);
+        Some(Self {
+            fresh_s: said.s_maxage.or(said.max_age)?,
+            behind_s: grace(said.stale_while_revalidate),
+            on_error_s: grace(said.stale_if_error),
+        })
     }
 }
 

@@ -43,6 +43,11 @@ impl Name {
         mix(mix(mix(u64::from(self.server) << 16 | kind) ^ world) ^ self.number)
     }
 
+    /// Whether it belongs to one robot alone.
+    pub fn is_private(&self) -> bool {
+        matches!(self.world, World::Private { .. })
+    }
+
     /// The path: `/TAG/SERVER.CONTENT.WORLD/NUMBER` and the ending, numbers in hexadecimal.
     pub(super) fn write_path(&self, tag: u32, ending: &str, out: &mut Vec<u8>) {
         let (kind, world) = match self.world {

@@ -1,5 +1,6 @@
 //! A request head in, the answer out: a function of the object law and the time, signed.
 
+use super::Parts;
 use crate::gzip::Encoded;
 use crate::object::{Body, Facts, Law, Name, Version, hex};
 use crate::random::Seal;
@@ -29,12 +30,14 @@ pub struct Answer {
 }
 
 /// The bytes that a variant sends.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Payload {
     /// The body.
     Plain(Body),
     /// The body as gzip.
     Coded(Encoded),
+    /// Several parts of the body.
+    Parts(Parts),
 }
 
 impl Payload {
@@ -43,6 +46,7 @@ impl Payload {
         match self {
             Self::Plain(body) => body.fill(at, out),
             Self::Coded(encoded) => encoded.fill(at, out),
+            Self::Parts(parts) => parts.fill(at, out),
         }
     }
 }
@@ -142,6 +146,10 @@ impl Reply<'_> {
             self.end(out);
             return Answer { object: Some(*name), ..self.bare(302, None) };
         }
+        let several = self.ranges(size).filter(|ranges| ranges.len() > 1 && variant == 0);
+        if let Some(ranges) = several {
+            return self.parts((law, name, &facts, &version, &tag), body, &ranges, fault, out);
+        }
         let part = self.part(size);
         // `Content-Range` says how long a part is, so that a length that is too large spoils nothing of it.
         let fault = fault.filter(|fault| *fault != Fault::LongLength || part.is_none());
@@ -164,6 +172,32 @@ impl Reply<'_> {
         let body = (self.request.method != Method::Head).then(|| (payload(), range));
         let chunked = chunked && body.is_some();
         Answer { status, body, keeps_alive: self.keeps_alive, chunked, fault, object: Some(*name) }
+    }
+
+    /// Several parts in one answer.
+    fn parts(
+        &self,
+        (law, name, facts, version, tag): (&Law, &Name, &Facts, &Version, &Tag),
+        body: Body,
+        ranges: &[Range<u64>],
+        fault: Option<Fault>,
+        out: &mut Vec<u8>,
+    ) -> Answer {
+        let boundary = format!("cacheoff-{:x}", body.seed);
+        let parts = Parts::of(body, ranges, &law.content(name).media, &boundary);
+        let fault = fault.filter(|fault| *fault != Fault::LongLength);
+        self.begin(206, fault, out);
+        let chunked = self.chunked && self.request.version == Http::Http11;
+        if chunked {
+            field("Transfer-Encoding", b"chunked", out);
+        }
+        self.lengths(&(0..parts.bytes()), false, 0, 0, out);
+        field("Content-Type", format!("multipart/byteranges; boundary={boundary}").as_bytes(), out);
+        self.labels(law, name, facts, version, tag, out);
+        self.end(out);
+        let range = 0..parts.bytes();
+        let body = Some((Payload::Parts(parts), range));
+        Answer { status: 206, body, keeps_alive: self.keeps_alive, chunked, fault, object: Some(*name) }
     }
 
     fn begin(&self, status: u16, fault: Option<Fault>, out: &mut Vec<u8>) {
@@ -253,14 +287,20 @@ impl Reply<'_> {
         since.is_some_and(|since| version.modified <= since.0)
     }
 
-    /// The part that is asked for; several at once are answered with the whole.
+    /// The part that is asked for.
     fn part(&self, size: u64) -> Option<Range<u64>> {
+        let ranges = self.ranges(size)?;
+        let [range] = &ranges[..] else { return None };
+        Some(range.clone())
+    }
+
+    /// The parts that are asked for, those that there are.
+    fn ranges(&self, size: u64) -> Option<Vec<Range<u64>>> {
         if self.request.method != Method::Get || self.request.fields.contains("If-Range") {
             return None;
         }
         let specs: Vec<RangeSpec> = parse_range(self.request.fields.get("Range")?)?;
-        let [spec] = specs[..] else { return None };
-        spec.within(size)
+        Some(specs.into_iter().filter_map(|spec| spec.within(size)).collect())
     }
 }
 

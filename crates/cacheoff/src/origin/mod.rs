@@ -3,9 +3,11 @@
 
 mod answer;
 mod chunks;
+mod parts;
 mod serve;
 
 pub use answer::{Answer, Departure, Manner, Payload, answer};
+pub use parts::Parts;
 pub use serve::{Next, Serve, Site};
 
 pub use crate::wire::Fault;

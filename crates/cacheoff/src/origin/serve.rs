@@ -11,7 +11,7 @@ use crate::wire::{CALIBRATE, Clock, ECHO, HEAD_LIMITS, Xact};
 use larder_wire::body::{Decoder, Event};
 use larder_wire::framing;
 use larder_wire::parse::{HeadScan, Parsed};
-use larder_wire::{Method, RequestHead, Target};
+use larder_wire::{Method, RequestHead, Target, Version};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -129,6 +129,8 @@ struct Reply {
     arrivals: VecDeque<Arrival>,
 }
 
+/// The answer before the answer.
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 /// Bytes that are given to the link at once.
 const LANE_BYTES: u64 = 1 << 20;
 
@@ -265,6 +267,7 @@ impl Serve {
                 self.begin_whole(&upload, site);
                 return Ok(true);
             }
+            self.go_on(&upload.head)?;
             self.upload = Some(Box::new(upload));
         }
         let Some(mut upload) = self.upload.take() else { return Ok(false) };
@@ -285,6 +288,18 @@ impl Serve {
         }
         self.begin_whole(&upload, site);
         Ok(true)
+    }
+
+    /// Tells a client that holds its body back to send it (RFC 9110 section 10.1.1). It waits for no link: few bytes, that
+    /// nothing is ahead of.
+    fn go_on(&mut self, head: &RequestHead) -> Result<(), ()> {
+        let holds = head.version == Version::Http11 && head.fields.has_member("Expect", "100-continue");
+        if !holds || !self.inbox.is_empty() {
+            return Ok(());
+        }
+        let sent = self.channel.write(CONTINUE).map_err(|_| ())?;
+        let flushed = self.channel.flush_some().map_err(|_| ())?;
+        if sent == CONTINUE.len() && flushed { Ok(()) } else { Err(()) }
     }
 
     /// A request is whole, its body too.

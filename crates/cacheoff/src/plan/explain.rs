@@ -149,6 +149,7 @@ fn what(workload: &Workload, plan: &Plan) -> Vec<String> {
         (requests.reload, "are reloads, which must reach the origin"),
         (requests.range, "ask for a part"),
         (requests.post, "are POST"),
+        (requests.put, "are PUT"),
         (requests.head, "are HEAD"),
         (requests.logged_in, "come from users who are logged in and must not be answered from the store"),
     ];

@@ -2,6 +2,7 @@
 
 use super::sample::{Sample, sample};
 use super::{Basis, WorkingSetSize, is_uniform_window};
+use crate::object::Lifetime;
 use crate::workload::{Popularity, WorkingSet, Workload};
 
 /// The share of the hits that the stated size gives.
@@ -47,21 +48,21 @@ pub(super) fn found(
     workload: &Workload,
     basis: &Basis,
     set: Option<&WorkingSetSize>,
-    peak: f64,
+    rate: Option<f64>,
     (requests, robots): (Option<f64>, u64),
 ) -> Found {
     if workload.replay.is_some() {
         return Found { dhr: None, bhr: None, lru_99_bytes: None, repeats: 0.0, how: How::Unknown };
     }
     if let Popularity::Live { segment_s, window } = workload.interest.popularity {
-        return live(workload, basis, segment_s, window, peak);
+        return live(workload, basis, segment_s, window, rate.unwrap_or(1.0));
     }
     if is_uniform_window(workload) {
-        let bhr = basis.recurrence * basis.cachable * basis.cachable_size / basis.size.max(1e-9);
+        let bhr = basis.recurrence * basis.offerable * basis.cachable_size / basis.size.max(1e-9);
         let sliding = !matches!(workload.interest.working_set, WorkingSet::Unlimited);
         let lru = set.filter(|_| sliding).map(|set| set.cachable_bytes * uniform_window_99(basis.recurrence));
         return Found {
-            dhr: Some(basis.recurrence * basis.cachable),
+            dhr: Some(basis.recurrence * basis.offerable),
             bhr: Some(bhr),
             lru_99_bytes: lru,
             repeats: basis.recurrence,
@@ -71,7 +72,7 @@ pub(super) fn found(
     // Where no interest is shared, each robot has a set of its own, and one of them is drawn.
     let own = if workload.interest.public == 0.0 { robots.max(1) as f64 } else { 1.0 };
     let Sample { dhr, bhr, repeats, lru_bytes, requests } =
-        sample(workload, basis, set, requests.map(|requests| requests / own), SHARE);
+        sample(workload, basis, set, (requests.map(|requests| requests / own), rate.map(|rate| rate / own)), SHARE);
     let lru_99_bytes = match workload.interest.working_set {
         WorkingSet::Fixed(_) => lru_bytes.map(|bytes| bytes * own),
         _ => lru_bytes,
@@ -85,8 +86,11 @@ fn live(workload: &Workload, basis: &Basis, segment_s: f64, window: u32, peak: f
         WorkingSet::Fixed(channels) => channels as f64,
         _ => 1.0,
     };
-    let new = (2.0 * channels / segment_s / peak).min(1.0);
-    let dhr = (1.0 - new) * basis.cachable;
+    // A list is fetched again when it has expired, a segment once.
+    let list = workload.contents.first().and_then(|content| Lifetime::of(&content.cache_control));
+    let list_s = list.map_or(segment_s, |lifetime| (lifetime.fresh_s as f64).max(1.0));
+    let new = (channels * (1.0 / list_s + 1.0 / segment_s) / peak).min(1.0);
+    let dhr = (1.0 - new) * basis.offerable;
     let bytes =
         channels * f64::from(window) * workload.contents.iter().map(|content| content.size_mean()).fold(0.0, f64::max);
     let bhr = dhr * basis.cachable_size / basis.size.max(1e-9);

@@ -13,7 +13,8 @@ pub use explain::{explain, show};
 pub use lru::How;
 
 use crate::ledger::Ideal;
-use crate::workload::{Phase, Popularity, WorkingSet, Workload};
+use crate::object::Lifetime;
+use crate::workload::{Content, Phase, Popularity, WorkingSet, Workload};
 use std::time::Duration;
 
 /// The user's choices besides the workload.
@@ -111,7 +112,7 @@ impl Plan {
         let basis = Basis::of(workload);
         let requests = requests(workload, peak);
         let working_set = basis.working_set(workload, peak, robots, requests);
-        let found = lru::found(workload, &basis, working_set.as_ref(), peak.unwrap_or(1.0), (requests, robots));
+        let found = lru::found(workload, &basis, working_set.as_ref(), peak, (requests, robots));
         let fill = found.dhr.map(|_| basis.cachable * (1.0 - found.repeats));
         let miss_s = miss(workload);
         let far = 2.0 * workload.client_link.delay.as_secs_f64();
@@ -156,6 +157,9 @@ impl Plan {
 pub(crate) struct Basis {
     /// Share that a store may keep.
     pub cachable: f64,
+    /// Share on which hits are offered where they were asked for before: of what a store may keep, that which is the same for
+    /// all clients.
+    pub offerable: f64,
     /// Mean size.
     pub size: f64,
     /// Mean size of what a store may keep.
@@ -166,15 +170,17 @@ pub(crate) struct Basis {
 
 impl Basis {
     fn of(workload: &Workload) -> Self {
-        let shares = workload.real_shares();
-        let sum = |value: fn(&crate::workload::Content) -> f64| -> f64 {
+        let mix = workload.mix(1.0);
+        let sum_over = |shares: &[f64], value: fn(&Content) -> f64| -> f64 {
             shares.iter().zip(&workload.contents).map(|(share, content)| share * value(content)).sum()
         };
+        let sum = |value: fn(&Content) -> f64| sum_over(&mix.contents, value);
         let cachable = sum(|content| content.cachable);
         let kept = sum(|content| content.cachable * content.size_mean());
         let factor = reported(workload).map_or(1.0, |phase| phase.recurrence.mean());
         Self {
             cachable,
+            offerable: sum_over(&mix.basic, Content::offerable) * (1.0 - workload.requests.logged_in),
             size: sum(|content| content.size_mean()),
             cachable_size: if cachable > 0.0 { kept / cachable } else { 0.0 },
             recurrence: (workload.interest.recurrence * factor).min(1.0),
@@ -289,7 +295,10 @@ pub(crate) fn is_uniform_window(workload: &Workload) -> bool {
     let interest = &workload.interest;
     let slides = !matches!(interest.working_set, WorkingSet::Fixed(_));
     let plain = interest.hot_probability == 0.0 && interest.bhr_discrimination == 0.0;
-    slides && plain && interest.popularity == Popularity::Uniform
+    let alike = workload.requests.accept_gzip == 0.0 || workload.contents.iter().all(|content| content.variants == 1);
+    let lasts = |content: &Content| content.life.cycle.is_none() && Lifetime::of(&content.cache_control).is_none();
+    let long = workload.contents.iter().all(lasts);
+    slides && plain && alike && long && interest.popularity == Popularity::Uniform
 }
 
 #[cfg(test)]

@@ -83,6 +83,27 @@ fn one_object_is_hit_by_all_but_the_first() {
 }
 
 #[test]
+fn no_hit_is_planned_on_what_is_personal_or_expired_nor_for_users_who_are_logged_in() {
+    let dhr = |robots: &str, content: &str| {
+        let text = format!(
+            "name = \"one\"\nabout = \"One object.\"\npeak = 1\n[robot]\npace = \"constant(1)\"\n{robots}\
+             [interest]\nworking_set = \"fixed(1)\"\n[[content]]\nname = \"page\"\nshare = 1\nsize = \"1KB\"\n{content}\
+             [[phase]]\nname = \"all\"\nlength = \"10000s\"\n"
+        );
+        let workload = load("one", &text, None, &[]).unwrap_or_else(|report| panic!("{report}"));
+        Plan::of(&workload, &Asked::default()).dhr.unwrap()
+    };
+    near(dhr("", ""), 1.0, 0.001);
+    near(dhr("", "personal = true\n"), 0.0, 1e-9);
+    near(dhr("[requests]\nlogged_in = \"20%\"\n", ""), 0.8, 0.02);
+    // One request a second: one of ten fetches it, or, with a grace, one of many.
+    near(dhr("", "cache_control = \"public, max-age=10\"\n"), 0.9, 0.01);
+    near(dhr("", "cache_control = \"public, max-age=10, stale-while-revalidate=10\"\n"), 1.0, 0.01);
+    near(dhr("", "cycle = \"20s\"\n"), 0.95, 0.01);
+    near(dhr("[requests]\nreload = \"50%\"\n", ""), 1.0, 0.001);
+}
+
+#[test]
 fn a_tree_that_is_walked_twice_is_hit_by_half() {
     for variant in [None, Some("three")] {
         let workload = Builtin::named("tree").unwrap().workload(variant).unwrap();

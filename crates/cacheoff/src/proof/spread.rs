@@ -5,7 +5,6 @@
 
 use crate::engine::{Partner, rehearse};
 use crate::ledger::{Ledger, Mode, PhasePlan, Run};
-use crate::plan::{Asked, Plan};
 use crate::robot::Route;
 use crate::run::{Row, Wanted, derive, rows};
 use crate::workload::Workload;
@@ -16,7 +15,7 @@ pub const SEEDS: u64 = 200;
 /// All cells of a table lie in their intervals in all but this share of proofs.
 pub const ALARMS: f64 = 0.01;
 /// Longer workloads are not rehearsed.
-const REQUESTS_MAX: f64 = 500_000.0;
+const REQUESTS_MAX: u64 = 500_000;
 /// The first of the seeds: none that a clock gives.
 const FIRST_SEED: u64 = 1 << 40;
 /// Standard errors in the intervals of [`Row`].
@@ -173,16 +172,35 @@ pub fn by_formula(row: &Row, outside: f64) -> Bounds {
 }
 
 impl Rehearsed<'_> {
-    /// Whether that is possible: replies do not decide when robots ask, and it is not too long.
-    pub fn is_possible(&self) -> bool {
-        let asked = Asked { peak_per_s: self.wanted.peak, cache_bytes: self.wanted.cache_bytes };
-        let requests = Plan::of(self.workload, &asked).requests;
-        let paced = self.workload.robots.pace.rate_per_s().is_some() && self.workload.replay.is_none();
-        paced && requests.is_some_and(|requests| requests <= REQUESTS_MAX)
+    /// Whether that is possible: no log decides, and it is not too long.
+    pub fn is_possible(&self) -> Result<bool, String> {
+        Ok(self.workload.replay.is_none() && self.played(FIRST_SEED, Partner::Origins)?.is_some())
+    }
+
+    /// Whether seed and times alone say what is asked: replies decide neither when robots ask nor when phases end.
+    pub fn is_its_seed(&self) -> bool {
+        let timed = |phase: &crate::workload::Phase| {
+            let counts = phase.replies.is_some() || phase.fill_bytes.is_some() || phase.fill_caches.is_some();
+            phase.length.is_some() && !counts && !phase.until_frozen
+        };
+        self.is_paced() && self.workload.phases.iter().all(timed)
+    }
+
+    /// The partner whose replies delay nothing. Robots that wait for their replies would never come to an end with nobody.
+    pub fn nobody(&self) -> Partner {
+        if self.is_paced() { Partner::Nobody } else { Partner::Origins }
+    }
+
+    fn is_paced(&self) -> bool {
+        self.workload.robots.pace.rate_per_s().is_some()
     }
 
     /// The figures of one seed.
     pub fn once(&self, seed: u64, partner: Partner) -> Result<Vec<Row>, String> {
+        self.played(seed, partner)?.ok_or_else(|| format!("seed {seed} asks more than {REQUESTS_MAX} times"))
+    }
+
+    fn played(&self, seed: u64, partner: Partner) -> Result<Option<Vec<Row>>, String> {
         // Purges are for caches alone.
         let (mode, purge) = match partner {
             Partner::Cache => (Mode::Reverse, "PURGE".to_owned()),
@@ -192,8 +210,9 @@ impl Rehearsed<'_> {
         let (settings, phases) = derive(self.workload, &Wanted { seed, route, ..self.wanted.clone() })?;
         let plan = |phase: &crate::schedule::Phase| PhasePlan { logged: phase.logged, ..PhasePlan::default() };
         let run = Run { phases: phases.iter().map(plan).collect(), ..Run::default() };
-        let ledger = Ledger { run, intervals: rehearse(&settings, phases, partner), ..Ledger::default() };
-        Ok(rows(&ledger, self.workload, &settings))
+        let Some(intervals) = rehearse(&settings, phases, partner, REQUESTS_MAX) else { return Ok(None) };
+        let ledger = Ledger { run, intervals, ..Ledger::default() };
+        Ok(Some(rows(&ledger, self.workload, &settings)))
     }
 
     /// How each figure is spread over many seeds.

@@ -7,7 +7,7 @@ use super::metric::{Better, Group, METRICS, Metric};
 use super::summary::Summary;
 use super::verdict::Finding;
 use crate::chart::{Unit, grouped};
-use crate::ledger::{Class, Entry, Ledger, MissCause, Trouble};
+use crate::ledger::{Class, Entry, Interval, Ledger, MissCause, Trouble};
 use std::fmt::Write;
 
 /// A word about a run.
@@ -543,6 +543,7 @@ fn plan(out: &mut String, run: &Summary<'_>) {
         }
     }
     html.push_str(&table.html());
+    html.push_str(&worlds(&run.phase));
     let changes: String = facts.scale_notes.iter().map(|note| format!("<li>{}</li>", escaped(note))).collect();
     if !changes.is_empty() {
         let _ = write!(html, "<h4>What the scale changes</h4><ul>{changes}</ul>");
@@ -554,6 +555,21 @@ fn plan(out: &mut String, run: &Summary<'_>) {
     let _ = write!(html, "<p class=\"sub\">Made by <code>{}</code></p>", escaped(&run.ledger.run.command));
     out.push_str("<h3>The workload</h3>");
     out.push_str(&folded("Plan, links and file", &html));
+}
+
+/// The objects that were asked for: how much of the interest robots had in common, and in how many worlds it lay.
+fn worlds(phase: &Interval) -> String {
+    let mut table = Table::plain(&["interest in the reported phase", ""]);
+    let of = |part: u64, whole: u64| Unit::Share.text(part as f64 / whole.max(1) as f64);
+    for (name, value) in [
+        ("requests for what one robot alone asks for", of(phase.private, phase.sent)),
+        ("requests for new objects, those of one robot alone", of(phase.fresh_private, phase.fresh_urls)),
+        ("worlds with objects that may be asked for again, at its end", Unit::Count.text(phase.levels.worlds as f64)),
+        ("objects in them, without what pages embed", Unit::Count.text(phase.levels.working_set as f64)),
+    ] {
+        table.row(&[name.to_owned(), value]);
+    }
+    table.html()
 }
 
 fn links(ledger: &Ledger) -> String {

@@ -7,6 +7,8 @@ use crate::ledger::{Class, Interval, Ledger, Load, Outcome, TlsFacts, Trouble};
 const LATENESS_P99_US_MAX: u64 = 10_000;
 /// Of the requests that were due, this share must have been sent.
 const SENT_SHARE_MIN: f64 = 0.98;
+/// More than this share is a burst of requests that were due before the phase.
+const SENT_SHARE_MAX: f64 = 1.02;
 /// A thread of the referee that is busier than this was a limit, unless the cache was busy as well.
 const OWN_THREAD_CPU_MAX: f32 = 0.95;
 /// A cache that uses less than this share of a core beside a full referee was not the limit.
@@ -104,6 +106,14 @@ fn referee(phase: &Interval, load: Option<&Load>, all: &mut Vec<Finding>) {
             all,
             Weight::Invalid,
             format!("the rate asked for was not reached: {share} of the requests that were due were sent"),
+        );
+    }
+    if phase.due > 0 && (phase.sent as f64) > phase.due as f64 * SENT_SHARE_MAX {
+        let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
+        add(
+            all,
+            Weight::Invalid,
+            format!("the rate asked for was exceeded: {share} of the requests that were due were sent"),
         );
     }
     let own: u64 = phase.errors.counts.iter().filter(|(trouble, _)| trouble.is_own()).map(|(_, count)| count).sum();

@@ -1,6 +1,9 @@
-//! One connection of a robot: a request at a time, and the reply to it, judged as it arrives.
+//! One connection of a robot: a request at a time, or several one behind the other (RFC 9112 section 9.3.2), and the
+//! replies to them, judged as they arrive.
 
-use super::{Case, Company, Judge, RobotSettings, Route, Verdict, Wish, Wrong, write_connect, write_request};
+use super::dial::{open, trouble_of};
+use super::{Case, Company, Judge, Kindred, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
+use super::{write_connect, write_request};
 use crate::journal::Journal;
 use crate::ledger::{Mode, Trouble};
 use crate::link::Lane;
@@ -13,8 +16,7 @@ use larder_wire::framing::{self, Framing};
 use larder_wire::parse::{HeadScan, Parsed};
 use larder_wire::{Method, ResponseHead};
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -22,6 +24,8 @@ use std::time::Duration;
 
 /// A robot that reads slowly looks again after so long.
 const TRICKLE: Duration = Duration::from_millis(50);
+/// A body is held back for so long at most.
+const CONTINUE_MAX: Duration = Duration::from_secs(1);
 /// Bytes that an exhibit shows.
 const SHOWN_BYTES: usize = 32;
 /// Bytes of a head that such a robot reads at once, so that not the whole body comes along.
@@ -69,6 +73,8 @@ pub struct Job {
     pub asked: u64,
     out: Vec<u8>,
     out_at: usize,
+    /// Where the body begins that is held back, and until when it is.
+    held: Option<(usize, Duration)>,
     head_bytes: u64,
     reply: Option<(Judge, Decoder, u64)>,
     keeps_alive: bool,
@@ -98,12 +104,23 @@ pub enum Outcome {
     Poll,
     /// Wants to be called at a time.
     Wake(Duration),
-    /// The reply is here; whether the connection stays.
-    Done(Box<Report>, bool),
+    /// The reply is here.
+    Done(Box<Report>, After),
     /// The request failed before any byte of a reply; the connection is gone.
     Failed(Box<Job>, Trouble, String),
     /// The connection ended while nothing was under way; perhaps by bytes that were not asked for.
     Ended(Option<Wrong>),
+}
+
+/// The state of a connection after a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It ends.
+    Ends,
+    /// It waits for a request.
+    Idle,
+    /// Other requests are under way on it.
+    Busy,
 }
 
 /// One connection of a robot.
@@ -129,6 +146,10 @@ pub struct Ask {
     inbox: Vec<u8>,
     scan: HeadScan,
     state: State,
+    /// Requests behind the one whose reply is awaited.
+    behind: VecDeque<Box<Job>>,
+    /// Requests of late, also those that are answered, if robots send several at once.
+    turns: Vec<Turn>,
     readable: bool,
     writable: bool,
     /// The other end sends no more than what can be read now.
@@ -149,7 +170,7 @@ enum State {
     Sending(Box<Job>),
     Receiving(Box<Job>),
     /// The reply is whole, and crosses the link until the time.
-    Arriving(Duration, Box<Report>, bool),
+    Arriving(Duration, Box<Report>, After),
 }
 
 impl Ask {
@@ -187,6 +208,8 @@ impl Ask {
             inbox: Vec::new(),
             scan: HeadScan::new(),
             state: State::Connecting(job),
+            behind: VecDeque::new(),
+            turns: Vec::new(),
             readable: false,
             writable: false,
             ended: false,
@@ -210,14 +233,32 @@ impl Ask {
         self.step(desk)
     }
 
-    /// Gives up; says what was under way.
-    pub fn abandon(self) -> Option<Box<Job>> {
-        match self.state {
+    /// Whether a request may be sent behind those that are under way: fewer than so many, all of which may be sent again if
+    /// the connection ends.
+    pub fn has_room(&self, depth: u32) -> bool {
+        let (State::Sending(job) | State::Receiving(job)) = &self.state else { return false };
+        let stays = job.reply.is_none() || job.keeps_alive;
+        let repeatable = |job: &Job| job.wish.kind.is_repeatable();
+        let under_way = self.behind.len() as u32 + 1;
+        under_way < depth && stays && self.uses_left > 0 && !self.ended && self.lanes.is_none() && repeatable(job)
+    }
+
+    /// Sends a request behind those that are under way.
+    pub fn follow(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Outcome {
+        self.write(&mut job, desk);
+        self.behind.push_back(job);
+        self.step(desk)
+    }
+
+    /// Gives up; says what was under way, and what was behind that.
+    pub fn abandon(self) -> (Option<Box<Job>>, VecDeque<Box<Job>>) {
+        let first = match self.state {
             State::Idle => None,
             State::Connecting(job) | State::Tunnelling(job) | State::Shaking(_, job) => Some(job),
             State::Leaving(_, job) | State::Sending(job) | State::Receiving(job) => Some(job),
             State::Arriving(_, report, _) => Some(report.job),
-        }
+        };
+        (first, self.behind)
     }
 
     /// The kernel says that something is ready.
@@ -246,11 +287,11 @@ impl Ask {
                 }
                 State::Sending(job) => self.sending(job),
                 State::Receiving(job) => self.receiving(job, desk),
-                State::Arriving(until, report, stays) if until > desk.now => {
-                    self.state = State::Arriving(until, report, stays);
+                State::Arriving(until, report, after) if until > desk.now => {
+                    self.state = State::Arriving(until, report, after);
                     return Outcome::Wake(until);
                 }
-                State::Arriving(_, report, stays) => return Outcome::Done(report, stays),
+                State::Arriving(_, report, after) => return self.arrived(report, after),
             };
             if let Some(outcome) = outcome {
                 return outcome;
@@ -353,18 +394,21 @@ impl Ask {
         across
     }
 
+    /// A reply is here; the connection goes on with the next request.
+    fn arrived(&mut self, report: Box<Report>, after: After) -> Outcome {
+        if after == After::Busy
+            && let Some(next) = self.behind.pop_front()
+        {
+            self.asked_head = next.wish.kind == Kindred::Head;
+            self.state = State::Receiving(next);
+        }
+        Outcome::Done(report, after)
+    }
+
     /// Writes the request and lets it leave.
     fn send(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) {
-        // The first byte of the first request over TLS left with the handshake.
-        if self.used > 0 || !self.channel.is_secured() {
-            job.started = desk.now;
-        }
-        (self.used, self.uses_left, self.active) = (self.used + 1, self.uses_left.saturating_sub(1), desk.now);
-        job.asked = desk.clock.unix;
-        self.asked_head = job.wish.kind == super::Kindred::Head;
-        let (version, sender) = (desk.settings.version, (desk.route, &desk.journal.seal));
-        write_request(desk.law, sender, version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
-        job.sent = desk.now;
+        self.write(&mut job, desk);
+        self.asked_head = job.wish.kind == Kindred::Head;
         self.state = match &mut self.lanes {
             None => State::Sending(job),
             Some(lanes) => {
@@ -376,13 +420,35 @@ impl Ask {
         };
     }
 
+    /// Writes the request down.
+    fn write(&mut self, job: &mut Job, desk: &mut Desk<'_>) {
+        // The first byte of the first request over TLS left with the handshake.
+        if self.used > 0 || !self.channel.is_secured() {
+            job.started = desk.now;
+        }
+        (self.used, self.uses_left, self.active) = (self.used + 1, self.uses_left.saturating_sub(1), desk.now);
+        job.asked = desk.clock.unix;
+        let (version, sender) = (desk.settings.version, (desk.route, &desk.journal.seal));
+        write_request(desk.law, sender, version, &job.wish, job.xact, desk.clock.unix, &mut job.out);
+        let body = job.wish.kind.upload_bytes().filter(|_| job.wish.expects);
+        job.held = body.map(|bytes| (job.out.len() - bytes as usize, desk.now + CONTINUE_MAX));
+        job.sent = desk.now;
+        let depth = desk.settings.pipeline as usize;
+        if depth > 1 {
+            let body = desk.law.body(&job.wish.facts, 0, job.wish.user(desk.law));
+            self.turns.drain(..self.turns.len().saturating_sub(2 * depth));
+            self.turns.push(Turn { number: job.xact.number, seed: body.seed });
+        }
+    }
+
     fn sending(&mut self, mut job: Box<Job>) -> Option<Outcome> {
-        while job.out_at < job.out.len() {
+        let end = job.held.map_or(job.out.len(), |(body, _)| body);
+        while job.out_at < end {
             if !self.writable {
                 self.state = State::Sending(job);
                 return Some(Outcome::Poll);
             }
-            match self.channel.write(&job.out[job.out_at..]) {
+            match self.channel.write(&job.out[job.out_at..end]) {
                 Ok(len) => job.out_at += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -416,11 +482,48 @@ impl Ask {
         }
     }
 
+    /// Sends what is behind the request whose reply is awaited.
+    fn send_behind(&mut self) -> io::Result<()> {
+        for job in &mut self.behind {
+            while job.out_at < job.out.len() {
+                if !self.writable {
+                    return Ok(());
+                }
+                match self.channel.write(&job.out[job.out_at..]) {
+                    Ok(len) => job.out_at += len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        self.channel.flush_some().map(|_| ())
+    }
+
     fn receiving(&mut self, mut job: Box<Job>, desk: &mut Desk<'_>) -> Option<Outcome> {
+        // Requests that cannot be sent any more are sent again on another connection; replies may have come all the same.
+        if !self.behind.is_empty() && self.send_behind().is_err() {
+            self.uses_left = 0;
+        }
+        // The reply before this one came with the beginning of it.
+        let mut len = (!self.inbox.is_empty() && job.first_byte.is_none()).then_some(0);
         loop {
+            if let Some(len) = len.take() {
+                let at = self.crossed(len, desk.now);
+                job.first_byte.get_or_insert(at);
+                match self.take(&mut job, len, desk) {
+                    // The rest is left to the one who sends it.
+                    Ok(whole) if whole || job.aborted => return self.finish(job, at, true),
+                    Ok(_) if job.may_go_on() => {
+                        self.state = State::Sending(job);
+                        return None;
+                    }
+                    Ok(_) => {}
+                    Err(detail) => return Some(Outcome::Failed(job, Trouble::Malformed, detail)),
+                }
+            }
             if !self.readable {
-                self.state = State::Receiving(job);
-                return Some(Outcome::Poll);
+                return self.await_reply(job, desk.now);
             }
             let Some(room) = self.room(&job, desk) else {
                 self.state = State::Receiving(job);
@@ -428,18 +531,10 @@ impl Ask {
             };
             match self.channel.read(&mut desk.buffer[..room]) {
                 Ok(0) => return self.closed(job, desk),
-                Ok(len) => {
-                    self.readable = self.ended || self.channel.may_have_more(len, room);
+                Ok(read) => {
+                    self.readable = self.ended || self.channel.may_have_more(read, room);
                     self.active = desk.now;
-                    let at = self.crossed(len, desk.now);
-                    job.first_byte.get_or_insert(at);
-                    match self.take(&mut job, len, desk) {
-                        // The rest is left to the one who sends it.
-                        Ok(false) if job.aborted => return self.finish(job, at, true),
-                        Ok(false) => {}
-                        Ok(true) => return self.finish(job, at, true),
-                        Err(detail) => return Some(Outcome::Failed(job, Trouble::Malformed, detail)),
-                    }
+                    len = Some(read);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -448,6 +543,21 @@ impl Ask {
                 Err(error) => return Some(failed(job, &error)),
             }
         }
+    }
+
+    /// Nothing can be read now. A body that is held back is sent after a while in any case (RFC 9110 section 10.1.1).
+    fn await_reply(&mut self, mut job: Box<Job>, now: Duration) -> Option<Outcome> {
+        let Some((_, until)) = job.held else {
+            self.state = State::Receiving(job);
+            return Some(Outcome::Poll);
+        };
+        if until > now {
+            self.state = State::Receiving(job);
+            return Some(Outcome::Wake(until));
+        }
+        job.held = None;
+        self.state = State::Sending(job);
+        None
     }
 
     /// How much may be read now, if the robot reads slowly.
@@ -471,11 +581,12 @@ impl Ask {
         lanes.and_then(|lanes| lanes.1.send(now, len as u64).last().map(|last| last.at)).unwrap_or(now)
     }
 
-    /// Takes bytes in; says whether the reply is whole.
+    /// Takes bytes in; says whether the reply is whole. Bytes behind the last reply that is awaited are nobody's.
     fn take(&mut self, job: &mut Job, len: usize, desk: &mut Desk<'_>) -> Result<bool, String> {
+        let is_last = self.behind.is_empty();
         if self.inbox.is_empty() {
-            let (taken, whole) = take(&mut self.scan, job, &desk.buffer[..len], desk)?;
-            match whole {
+            let (taken, whole) = take(&mut self.scan, job, &desk.buffer[..len], (desk, &self.turns))?;
+            match whole && is_last {
                 true => job.end_at(&desk.buffer[taken..len]),
                 false => self.inbox.extend_from_slice(&desk.buffer[taken..len]),
             }
@@ -483,12 +594,12 @@ impl Ask {
         }
         self.inbox.extend_from_slice(&desk.buffer[..len]);
         let inbox = std::mem::take(&mut self.inbox);
-        let (taken, whole) = take(&mut self.scan, job, &inbox, desk)?;
-        if whole {
+        let (taken, whole) = take(&mut self.scan, job, &inbox, (desk, &self.turns))?;
+        if whole && is_last {
             job.end_at(&inbox[taken..]);
         }
         self.inbox = inbox;
-        self.inbox.drain(..if whole { self.inbox.len() } else { taken });
+        self.inbox.drain(..if whole && is_last { self.inbox.len() } else { taken });
         Ok(whole)
     }
 
@@ -507,24 +618,38 @@ impl Ask {
     fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
         let (judge, _, began) = job.reply.take()?;
         let verdict = judge.finish(began, complete);
-        let stays = job.keeps_alive && complete && self.uses_left > 0 && !self.ended;
+        // A connection whose request was not sent to its end carries no other.
+        let whole = job.out_at == job.out.len();
+        let after = match job.keeps_alive && complete && whole {
+            true if !self.behind.is_empty() => After::Busy,
+            true if self.uses_left > 0 && !self.ended => After::Idle,
+            _ => After::Ends,
+        };
         let first_byte = job.first_byte.unwrap_or(at).saturating_sub(job.started);
         let head_bytes = job.head_bytes;
-        self.state = State::Arriving(at, Box::new(Report { job, verdict, head_bytes, first_byte }), stays);
+        self.state = State::Arriving(at, Box::new(Report { job, verdict, head_bytes, first_byte }), after);
         None
     }
 }
 
 /// Reads what can be read of a reply. Says how many bytes are dealt with, and whether it is whole.
-fn take(scan: &mut HeadScan, job: &mut Job, bytes: &[u8], desk: &Desk<'_>) -> Result<(usize, bool), String> {
+fn take(
+    scan: &mut HeadScan,
+    job: &mut Job,
+    bytes: &[u8],
+    (desk, turns): (&Desk<'_>, &[Turn]),
+) -> Result<(usize, bool), String> {
     let mut at = 0;
     while job.reply.is_none() {
         match scan.response(&bytes[at..], &HEAD_LIMITS).map_err(|fault| fault.to_string())? {
             Parsed::Partial => return Ok((at, false)),
             Parsed::Complete { head, len } => {
                 (at, job.head_bytes) = (at + len, job.head_bytes + len as u64);
+                if head.status == 100 {
+                    job.held = None;
+                }
                 if !head.is_interim() {
-                    job.begin_reply(&head, desk)?;
+                    job.begin_reply(&head, desk, turns)?;
                 }
             }
         }
@@ -568,6 +693,7 @@ impl Job {
             asked: 0,
             out: Vec::with_capacity(384),
             out_at: 0,
+            held: None,
             head_bytes: 0,
             reply: None,
             keeps_alive: false,
@@ -576,18 +702,23 @@ impl Job {
         })
     }
 
+    /// Whether a body that was held back may be sent now.
+    fn may_go_on(&self) -> bool {
+        self.reply.is_none() && self.held.is_none() && self.out_at < self.out.len()
+    }
+
     /// The reply is whole, and this came behind it.
     fn end_at(&mut self, rest: &[u8]) {
-        let after_head = self.wish.kind == super::Kindred::Head;
+        let after_head = self.wish.kind == Kindred::Head;
         if let (Some((judge, _, _)), false) = (&mut self.reply, rest.is_empty()) {
             judge.accuse(surplus(rest, after_head));
             self.keeps_alive = false;
         }
     }
 
-    fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>) -> Result<(), String> {
+    fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>, turns: &[Turn]) -> Result<(), String> {
         let method = match self.wish.kind {
-            super::Kindred::Head => Method::Head,
+            Kindred::Head => Method::Head,
             _ => Method::Get,
         };
         let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
@@ -597,6 +728,7 @@ impl Job {
             journal: desk.journal,
             gateway: desk.route.mode == Mode::Reverse,
             xact: self.xact,
+            turns,
             deeds: desk.journal.deeds(self.xact.number),
             first: self.first,
             asked: self.asked,
@@ -633,42 +765,6 @@ fn is_tunnel(head: &ResponseHead, is_all: bool) -> Result<(), (Trouble, String)>
         200..300 if is_all => Ok(()),
         200..300 => Err((Trouble::Malformed, "bytes that nobody asked for follow the answer".to_owned())),
         status => Err((Trouble::Refused, format!("answered by {status}"))),
-    }
-}
-
-/// Begins to connect; TLS waits until that is done.
-fn open(from: Ipv4Addr, secure: Option<Arc<ClientConfig>>, server: u32, route: &Route) -> io::Result<Channel> {
-    let stream: TcpStream = dial(from, route.hop(server))?.into();
-    let Some(config) = secure else { return Ok(Channel::clear(stream)) };
-    let name = ServerName::try_from(route.peer(server)).map_err(io::Error::other)?;
-    Channel::client(stream, config, name)
-}
-
-fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-    socket.set_tcp_nodelay(true)?;
-    socket.bind(&SockAddr::from(SocketAddr::from((from, 0))))?;
-    match socket.connect(&SockAddr::from(to)) {
-        Ok(()) => Ok(socket),
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) => Ok(socket),
-        Err(error) => Err(error),
-    }
-}
-
-/// The kind of trouble that an error of the system is.
-pub fn trouble_of(error: &io::Error) -> Trouble {
-    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    match errno {
-        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => Trouble::NoDescriptors,
-        Some(rustix::io::Errno::ADDRNOTAVAIL | rustix::io::Errno::ADDRINUSE) => Trouble::NoPorts,
-        _ => match error.kind() {
-            ErrorKind::ConnectionRefused => Trouble::ConnectRefused,
-            ErrorKind::TimedOut => Trouble::ConnectTimeout,
-            // Only TLS says so.
-            ErrorKind::InvalidData => Trouble::Tls,
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Trouble::Reset,
-            _ => Trouble::Other,
-        },
     }
 }
 

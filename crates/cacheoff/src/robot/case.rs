@@ -1,6 +1,6 @@
 //! The facts by which a reply is judged, and the ways in which it can be wrong.
 
-use super::{Kindred, Wish};
+use super::Wish;
 use crate::journal::{Deeds, Journal};
 use crate::ledger::Trouble;
 use crate::object::Law;
@@ -48,6 +48,8 @@ pub struct Case<'a> {
     pub gateway: bool,
     /// The name of the transaction.
     pub xact: Xact,
+    /// Requests of late on the connection, if robots send several at once.
+    pub turns: &'a [Turn],
     /// The origins' answers to it, as far as they are known.
     pub deeds: Option<Deeds>,
     /// Whether nobody else can have brought the object into the cache.
@@ -64,10 +66,24 @@ pub struct Case<'a> {
     pub delay_s_max: u64,
 }
 
+/// A request on a connection that carries several at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The number of its transaction.
+    pub number: u64,
+    /// The seed of the body that it gets.
+    pub seed: u64,
+}
+
 impl Case<'_> {
+    /// The seeds of the bodies that belong to other requests of the connection.
+    pub(super) fn others(&self, own: u64) -> Vec<u64> {
+        self.turns.iter().map(|turn| turn.seed).filter(|seed| *seed != own).collect()
+    }
+
     /// The variant that the robot must get.
     pub(super) fn variant(&self) -> u8 {
-        let coded = self.law.content(&self.wish.name).variants > 1 && !matches!(self.wish.kind, Kindred::Part(_));
+        let coded = self.law.content(&self.wish.name).variants > 1 && !self.wish.kind.is_partial();
         if coded { self.wish.variant } else { 0 }
     }
 }

@@ -6,6 +6,7 @@ use crate::distribution::Distribution;
 use crate::ledger::Kind;
 use crate::object::{Facts, Law, Name, World, pick};
 use crate::random::{Stream, mix};
+use larder_wire::Version;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Wish {
     pub variant: u8,
     /// Whether nobody had asked for this variant of the object before.
     pub new_variant: bool,
+    /// Whether what an ideal cache has of it has expired; known when it is sent.
+    pub expired: bool,
     /// When it should have been sent.
     pub intended: Duration,
     /// Whether it had to wait for a connection.
@@ -32,6 +35,8 @@ pub struct Wish {
     pub tries: u8,
     /// The objects that the page embeds and the robot wants, if it is a page.
     pub children: Vec<Name>,
+    /// Whether it holds its body back until it is told to go on.
+    pub expects: bool,
     /// Other parts that are asked for at the same time.
     pub parts: Vec<Part>,
     /// After how many bytes of the body the robot breaks off, if it does.
@@ -68,10 +73,14 @@ pub enum Kindred {
     Head,
     /// A POST with a body of so many bytes.
     Post(u32),
+    /// A PUT with a body of so many bytes.
+    Put(u32),
     /// The object if its tag is not the current one: it is.
     TagMatch,
     /// A part.
     Part(Part),
+    /// Several parts in one answer.
+    Parts(Parts),
     /// That the cache forgets it.
     Purge,
 }
@@ -85,6 +94,52 @@ pub struct Part {
     pub end: u64,
     /// Whether it is asked for as so many bytes of the end.
     pub suffix: bool,
+}
+
+/// Several parts of an object, in their order and apart from each other: one in each of as many equal pieces of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    count: u8,
+    /// Where in its piece each lies follows from this.
+    seed: u32,
+    /// Bytes of each.
+    length: u64,
+    /// Bytes of a piece.
+    piece: u64,
+}
+
+/// Parts that are asked for in one request.
+const PARTS_MAX: u64 = 8;
+/// Parts that lie nearer to each other may become one (RFC 9110 section 15.3.7.2).
+const PARTS_GAP: u64 = 200;
+
+impl Parts {
+    /// So many parts of an object of this size; `None` if it is too small.
+    fn draw(size: u64, count: u64, bytes: Distribution, stream: &mut Stream) -> Option<Self> {
+        let count = count.min(PARTS_MAX);
+        let piece = size / count.max(1);
+        if count < 2 || piece <= 2 * PARTS_GAP {
+            return None;
+        }
+        let length = (bytes.draw(stream).max(1.0) as u64).min(piece - PARTS_GAP);
+        Some(Self { count: count as u8, seed: stream.next_u64() as u32, length, piece })
+    }
+
+    /// From the first byte of all to the last one.
+    pub fn span(&self) -> std::ops::Range<u64> {
+        self.range(0).start..self.range(u64::from(self.count) - 1).end
+    }
+
+    /// The parts.
+    pub fn ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+        (0..u64::from(self.count)).map(|number| self.range(number))
+    }
+
+    fn range(&self, number: u64) -> std::ops::Range<u64> {
+        let room = self.piece - PARTS_GAP - self.length;
+        let start = number * self.piece + Stream::new(u64::from(self.seed), number).below(room + 1);
+        start..start + self.length
+    }
 }
 
 impl Part {
@@ -112,9 +167,46 @@ impl Kindred {
             Self::ModifiedBefore | Self::ModifiedAfter | Self::TagMatch => Kind::Validation,
             Self::Reload => Kind::Reload,
             Self::Head => Kind::Head,
-            Self::Post(_) => Kind::Upload,
-            Self::Part(_) => Kind::Range,
+            Self::Post(_) | Self::Put(_) => Kind::Upload,
+            Self::Part(_) | Self::Parts(_) => Kind::Range,
             Self::Purge => Kind::Purge,
+        }
+    }
+
+    /// The kind of request for what a page embeds that was asked for in this way: validations and reloads are marks that
+    /// pages hand on.
+    fn handed_on(self, tagged: bool, cachable: bool) -> Self {
+        match self {
+            Self::ModifiedBefore | Self::ModifiedAfter | Self::Reload => self,
+            Self::TagMatch if tagged && cachable => self,
+            _ => Self::Basic,
+        }
+    }
+
+    /// Whether it asks for a part, or for several.
+    pub fn is_partial(self) -> bool {
+        matches!(self, Self::Part(_) | Self::Parts(_))
+    }
+
+    /// Whether it may be sent again when its connection ended before a reply (RFC 9110 section 9.2.2).
+    pub fn is_repeatable(self) -> bool {
+        !matches!(self, Self::Post(_) | Self::Put(_) | Self::Purge)
+    }
+
+    /// Bytes of the body of such a request.
+    pub fn upload_bytes(self) -> Option<u32> {
+        match self {
+            Self::Post(bytes) | Self::Put(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether a page that is asked for in this way and answered with this status leads to what it embeds.
+    pub fn brings(self, status: u16, embeds_of_304: bool) -> bool {
+        match status {
+            200 => !matches!(self, Self::Head | Self::Purge),
+            304 => embeds_of_304,
+            _ => false,
         }
     }
 }
@@ -139,6 +231,8 @@ impl Wish {
                 return wish;
             }
         }
+        let uploads = settings.expect_continue > 0.0 && wish.kind.upload_bytes().is_some_and(|bytes| bytes > 0);
+        wish.expects = uploads && settings.version == Version::Http11 && stream.chance(settings.expect_continue);
         let ranges = settings.ranges.parallel.draw(stream).max(1.0) as u64;
         if ranges > 1 && wish.kind == Kindred::Basic && facts.size > 1 {
             wish.parts = Part::divide(facts.size, ranges);
@@ -167,15 +261,31 @@ impl Wish {
             repeat,
             variant: 0,
             new_variant: false,
+            expired: false,
             intended: Duration::ZERO,
             waited: false,
             tries: 0,
             children: Vec::new(),
+            expects: false,
             parts: Vec::new(),
             abort_at: None,
             client: Client::default(),
             personal: false,
         }
+    }
+
+    /// The request for an object that this page embeds, the one with this number.
+    pub fn child(&self, law: &Law, settings: &RobotSettings, (number, name): (usize, &Name)) -> Self {
+        let (facts, content) = (law.facts(name), law.content(name));
+        let mut child = Self::of(*name, facts, self.repeat).like(self);
+        (child.personal, child.kind) = (content.personal, self.kind.handed_on(content.etag, facts.cachable));
+        if settings.abort > 0.0 {
+            // Not from the robot's stream: when a page comes depends on the cache.
+            let seed = self.name.fingerprint() ^ self.intended.as_nanos() as u64;
+            let mut stream = Stream::new(seed, number as u64);
+            child.abort_at = stream.chance(settings.abort).then(|| stream.below(facts.size + 1));
+        }
+        child
     }
 
     /// Like [`Self::of`], for another part of the same object.
@@ -200,10 +310,10 @@ impl Wish {
     }
 
     /// Whether an ideal cache answers it: a basic request for an object that is the same for all clients, was asked for
-    /// before, and may be stored.
+    /// before, may be stored, and has not expired since.
     pub fn offered(&self) -> bool {
         let plain = !self.personal && self.kind == Kindred::Basic && !self.facts.redirects && !self.client.logged_in;
-        plain && self.repeat && !self.new_variant && self.facts.cachable
+        plain && self.repeat && !self.new_variant && !self.expired && self.facts.cachable
     }
 }
 
@@ -235,7 +345,7 @@ const SERVER_TRIES: u32 = 8;
 /// How far the neighbours are whose size is looked at.
 const NEIGHBOURS: u64 = 4;
 /// Bytes of a body that a robot sends.
-const POST_BYTES_MAX: f64 = 1e6;
+const UPLOAD_BYTES_MAX: f64 = 1e6;
 
 impl Demand {
     /// Nothing asked for yet.
@@ -263,8 +373,17 @@ impl Demand {
 
     /// Names in the working set.
     pub fn working_set(&self) -> u64 {
-        let window = |names: &Names| if self.frozen { names.window } else { names.made };
-        self.public.iter().chain(self.private.values()).map(window).sum()
+        self.windows().sum()
+    }
+
+    /// Worlds with names that can be asked for again.
+    pub fn worlds(&self) -> u64 {
+        self.windows().filter(|window| *window > 0).count() as u64
+    }
+
+    fn windows(&self) -> impl Iterator<Item = u64> {
+        let all = self.public.iter().chain(self.private.values());
+        all.map(|names| if self.frozen { names.window } else { names.made })
     }
 
     /// Whether the working set grows no more.
@@ -420,6 +539,17 @@ fn discriminate(
     sizes.filter(|(facts, _)| facts.cachable).min_by_key(|(facts, _)| facts.size).map_or(chosen, |(_, name)| name)
 }
 
+fn partial(settings: &RobotSettings, size: u64, stream: &mut Stream) -> Kindred {
+    let ranges = &settings.ranges;
+    let count = ranges.parts.draw(stream).max(1.0) as u64;
+    let several = Parts::draw(size, count, ranges.bytes, stream).map(Kindred::Parts);
+    several.unwrap_or_else(|| Kindred::Part(Part::draw(size, ranges.bytes, ranges.suffix, stream)))
+}
+
+fn upload_bytes(settings: &RobotSettings, stream: &mut Stream) -> u32 {
+    settings.post_bytes.draw(stream).clamp(0.0, UPLOAD_BYTES_MAX) as u32
+}
+
 fn private_server(robot: u32, content: u8, number: u64, servers: u32) -> u32 {
     let hash = mix(mix(u64::from(robot) << 8 | u64::from(content)) ^ number);
     ((u128::from(hash) * u128::from(servers)) >> 64) as u32
@@ -434,11 +564,10 @@ fn kind_of(settings: &RobotSettings, facts: &Facts, tagged: bool, special: f64, 
         rest -= share * special;
         if rest < 0.0 {
             return match *ask {
-                Special::Post => Kindred::Post(settings.post_bytes.draw(stream).clamp(0.0, POST_BYTES_MAX) as u32),
+                Special::Post => Kindred::Post(upload_bytes(settings, stream)),
+                Special::Put => Kindred::Put(upload_bytes(settings, stream)),
                 Special::Part if facts.size == 0 => Kindred::Basic,
-                Special::Part => {
-                    Kindred::Part(Part::draw(facts.size, settings.ranges.bytes, settings.ranges.suffix, stream))
-                }
+                Special::Part => partial(settings, facts.size, stream),
                 // An object that has no tag, or may not be kept, cannot be asked about again.
                 Special::TagMatch if !tagged || !facts.cachable => Kindred::Basic,
                 Special::TagMatch => Kindred::TagMatch,

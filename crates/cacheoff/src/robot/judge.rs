@@ -1,8 +1,9 @@
 //! The judge: what a reply must be, and what it was. The head is judged when it is complete, the body as it arrives.
 
-use super::Kindred;
 use super::case::{Case, Remark, TOLERANCE_S, Wrong};
 use super::labels::Labels;
+use super::multipart::Multipart;
+use super::{Kindred, Parts};
 use crate::gzip::{Encoded, Reader};
 use crate::journal::Deeds;
 use crate::ledger::{Served, Trouble};
@@ -18,6 +19,8 @@ pub struct Judge {
     expected: Body,
     /// Undoes the coding of the body, if it has one.
     reader: Option<Box<Reader>>,
+    /// Takes the body apart, if it has several parts, which are these.
+    several: Option<Box<(Multipart, Parts)>>,
     at: u64,
     end: u64,
     /// Bytes of the body that came, coded as they are.
@@ -32,6 +35,8 @@ pub struct Judge {
     /// The reply says that the origin spoilt it, and the origin has not signed that.
     forged_fault: Option<String>,
     first: Vec<u8>,
+    /// Seeds of the bodies that other requests of the connection get, if there are several at once.
+    others: Vec<u64>,
     findings: Findings,
 }
 
@@ -81,6 +86,7 @@ impl Judge {
         let expected = case.law.body(&case.wish.facts, generation, case.wish.user(case.law));
         let mut judge = Self {
             expected,
+            several: several(case, head),
             reader: head.fields.contains("Content-Encoding").then(Box::default),
             at: 0,
             came: 0,
@@ -91,6 +97,7 @@ impl Judge {
             excused: false,
             forged_fault: None,
             first: Vec::new(),
+            others: case.others(expected.seed),
             findings: Findings {
                 status: head.status,
                 served: served(case, head.status, echo, claimed.is_some()),
@@ -136,6 +143,9 @@ impl Judge {
         if let Some(wrong) = self.fault_mark(case, head, echo) {
             return Some(wrong);
         }
+        if let Some(wrong) = self.reordered(case, echo, tag) {
+            return Some(wrong);
+        }
         if self.findings.fault == Some(Fault::Unavailable) {
             let detail = || (Trouble::WrongStatus, format!("status {} instead of 503", head.status));
             return (head.status != 503).then(detail);
@@ -151,6 +161,14 @@ impl Judge {
             .or_else(|| self.length(case, head, tag));
         self.findings.remark = labels.remark().filter(|_| wrong.is_none());
         wrong
+    }
+
+    /// Whether the reply belongs to another request of the connection: its echo or its tag says so.
+    fn reordered(&self, case: &Case<'_>, echo: Option<Echo>, tag: Option<(Tag, bool)>) -> Option<Wrong> {
+        let own = self.expected.seed;
+        let by_echo = echo.and_then(|echo| case.turns.iter().find(|turn| turn.number == echo.xact.number));
+        let by_tag = tag.is_some_and(|(tag, _)| self.others.contains(&tag.seed));
+        (by_tag || by_echo.is_some_and(|turn| turn.seed != own)).then(reordered)
     }
 
     /// Whether the reply says by itself that the origin spoilt it. The mark of an answer that was spoilt may stay on what a
@@ -194,7 +212,7 @@ impl Judge {
             Kindred::ModifiedAfter | Kindred::TagMatch => &[304, 200],
             // The version before the last change may be fresh in the cache, and did not change since.
             Kindred::ModifiedBefore if self.outlives_change(case) => &[200, 304],
-            Kindred::Part(_) => &[206, 200],
+            Kindred::Part(_) | Kindred::Parts(_) => &[206, 200],
             _ => &[200],
         };
         if !permitted.contains(&head.status) {
@@ -206,9 +224,15 @@ impl Judge {
         if head.status != 206 {
             return None;
         }
+        if let Some(several) = &self.several {
+            (self.at, self.end) = (0, several.1.ranges().map(|range| range.end - range.start).sum());
+            return None;
+        }
         let part = head.fields.get("Content-Range").and_then(ContentRange::parse);
         let asked = match case.wish.kind {
             Kindred::Part(part) => part.start..part.end,
+            // One part from the first byte of all to the last one has them all.
+            Kindred::Parts(parts) => parts.span(),
             _ => return Some((Trouble::WrongStatus, "status 206, but no part was asked for".into())),
         };
         match part {
@@ -243,7 +267,7 @@ impl Judge {
         if wish.kind == Kindred::Reload && dated.is_none_or(|dated| dated < case.asked) {
             return Some((Trouble::HitOnReload, "a reload was answered from the store".into()));
         }
-        if !wish.facts.cachable || matches!(wish.kind, Kindred::Post(_)) {
+        if !wish.facts.cachable || wish.kind.upload_bytes().is_some() {
             return Some((Trouble::HitOnUncachable, "the origin said private, no-store".into()));
         }
         if law.content(&wish.name).is_private() {
@@ -282,6 +306,9 @@ impl Judge {
 
     fn length(&self, case: &Case<'_>, head: &ResponseHead, tag: Option<(Tag, bool)>) -> Option<Wrong> {
         let declared: u64 = head.fields.text("Content-Length")?.parse().ok()?;
+        if self.several.is_some() {
+            return None;
+        }
         let right = match (&self.reader, tag) {
             (None, _) => self.end - self.at,
             (Some(_), Some((Tag { variant: 1, .. }, true))) => Encoded::len_of(self.end),
@@ -297,6 +324,14 @@ impl Judge {
     /// Judges bytes of the body as they arrive.
     pub fn body(&mut self, bytes: &[u8]) {
         self.came += bytes.len() as u64;
+        if let Some(mut several) = self.several.take() {
+            let read = several.0.take(bytes, |at, content| self.part(at, content));
+            self.several = Some(several);
+            if let Err(why) = read {
+                self.findings.wrong.get_or_insert((Trouble::WrongRange, why));
+            }
+            return;
+        }
         let Some(mut reader) = self.reader.take() else { return self.content(bytes) };
         if !self.is_ours() {
             return;
@@ -306,6 +341,18 @@ impl Judge {
         if let Err(why) = read {
             self.findings.wrong.get_or_insert((Trouble::WrongBytes, why.to_owned()));
         }
+    }
+
+    /// Judges bytes of a part among several.
+    fn part(&mut self, at: u64, bytes: &[u8]) {
+        if self.bytes_right && !self.expected.check(at, bytes) {
+            self.bytes_right = false;
+            if self.is_ours() {
+                let detail = format!("a wrong byte at or after {at}, in one of several parts");
+                self.findings.wrong.get_or_insert((Trouble::WrongBytes, detail));
+            }
+        }
+        self.at = (self.at + bytes.len() as u64).min(self.end);
     }
 
     /// Judges bytes of the body without its coding.
@@ -344,7 +391,16 @@ impl Judge {
 
     /// The message is over (`complete`) or the connection is.
     pub fn finish(mut self, started: u64, complete: bool) -> Verdict {
+        let came = whose(&self.first).filter(|_| !self.bytes_right && self.is_ours());
+        if came.is_some_and(|body| self.others.contains(&body.seed)) {
+            // Other faults of the head follow from this one.
+            self.findings.wrong = Some(reordered());
+        }
         let missing = self.end.saturating_sub(self.at);
+        let lost = self.several.take().filter(|_| complete && !self.excused && self.findings.fault.is_none());
+        if let Some(detail) = lost.and_then(|several| several.0.missing(several.1.ranges())) {
+            self.findings.wrong.get_or_insert((Trouble::WrongRange, detail));
+        }
         let has_body = matches!(self.findings.status, 200 | 206);
         // A coding has an end of its own.
         let open = !self.excused && self.reader.as_ref().is_some_and(|reader| !reader.is_whole());
@@ -397,6 +453,13 @@ impl Judge {
     }
 }
 
+/// The reader of an answer with several parts, where several were asked for.
+fn several(case: &Case<'_>, head: &ResponseHead) -> Option<Box<(Multipart, Parts)>> {
+    let Kindred::Parts(parts) = case.wish.kind else { return None };
+    let media = head.fields.get("Content-Type").filter(|_| head.status == 206)?;
+    Some(Box::new((Multipart::of(media, case.wish.facts.size)?, parts)))
+}
+
 /// Where an answer came from. A reply that bears the echo of an earlier transaction comes from the store unless an origin
 /// has answered this one too: it confirmed what was stored, or gave something that was not passed on.
 fn served(case: &Case<'_>, status: u16, echo: Option<Echo>, has_echo: bool) -> Served {
@@ -431,6 +494,11 @@ fn replayed(case: &Case<'_>, echo: Option<Echo>, dated: Option<u64>) -> Option<W
         Trouble::ForgedEcho,
         format!("the origin answered this request, but the echo is that of transaction {number:x}"),
     ))
+}
+
+/// The reply is that to another request of the connection.
+fn reordered() -> Wrong {
+    (Trouble::ReorderedReplies, "the reply is that to another request of this connection".to_owned())
 }
 
 /// The cache answered in the place of the origin.

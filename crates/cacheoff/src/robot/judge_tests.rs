@@ -75,6 +75,7 @@ impl Told {
             journal: &journal,
             gateway: false,
             xact: MINE,
+            turns: &[],
             deeds: None,
             first: true,
             asked: NOW,

@@ -3,16 +3,19 @@
 mod ask;
 mod case;
 mod demand;
+mod dial;
 mod judge;
 mod labels;
+mod multipart;
 mod pending;
 mod request;
 mod script;
 mod shelf;
 
-pub use ask::{Ask, Desk, Job, Outcome, Report, trouble_of};
-pub use case::{Case, Remark, Wrong};
-pub use demand::{Demand, Kindred, Part, Wish};
+pub use ask::{After, Ask, Desk, Job, Outcome, Report};
+pub use case::{Case, Remark, Turn, Wrong};
+pub use demand::{Demand, Kindred, Part, Parts, Wish};
+pub use dial::trouble_of;
 pub use judge::{Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
 pub use request::{write_connect, write_request};
@@ -51,16 +54,22 @@ pub struct RobotSettings {
     pub direct: Vec<(u8, f64)>,
     /// Probability that an embedded object is asked for.
     pub embed_recurrence: f64,
+    /// Whether a page that was answered 304 leads to what it embeds.
+    pub embeds_of_304: bool,
     /// Kinds of requests with their shares; the rest is basic.
     pub kinds: Vec<(Special, f64)>,
-    /// Bytes of a POST.
+    /// Bytes of a POST or PUT.
     pub post_bytes: Distribution,
+    /// Share of the requests with a body that hold it back until they are told to go on.
+    pub expect_continue: f64,
     /// How parts are asked for.
     pub ranges: Ranges,
     /// Requests that a connection carries; `None` for any number.
     pub uses: Option<Distribution>,
     /// Connections that a robot may have open.
     pub connections_max: u32,
+    /// Requests that are sent on one before the first of them is answered.
+    pub pipeline: u32,
     /// Requests that may wait for one.
     pub waiting_max: usize,
     /// The HTTP version that requests name.
@@ -88,7 +97,9 @@ pub struct RobotSettings {
 impl RobotSettings {
     /// Whether robots send what makes caches drop, or mark as stale, what they have stored (RFC 9111 section 4.4).
     pub fn may_invalidate(&self) -> bool {
-        self.kinds.iter().any(|(kind, share)| *share > 0.0 && matches!(kind, Special::Post | Special::Purge))
+        self.kinds
+            .iter()
+            .any(|(kind, share)| *share > 0.0 && matches!(kind, Special::Post | Special::Put | Special::Purge))
     }
 }
 
@@ -107,11 +118,19 @@ impl Default for RobotSettings {
             discrimination: 0.0,
             direct: vec![(0, 1.0)],
             embed_recurrence: 1.0,
+            embeds_of_304: false,
             kinds: Vec::new(),
             post_bytes: Distribution::Constant(0.0),
-            ranges: Ranges { bytes: Distribution::Constant(1.0), suffix: 0.0, parallel: Distribution::Constant(1.0) },
+            expect_continue: 0.0,
+            ranges: Ranges {
+                bytes: Distribution::Constant(1.0),
+                suffix: 0.0,
+                parts: Distribution::Constant(1.0),
+                parallel: Distribution::Constant(1.0),
+            },
             uses: None,
             connections_max: 4,
+            pipeline: 1,
             waiting_max: 1_000,
             version: Version::Http11,
             abort: 0.0,
@@ -153,8 +172,10 @@ pub enum Special {
     Reload,
     /// The head alone.
     Head,
-    /// With a body.
+    /// With a body, to be handled.
     Post,
+    /// With a body, to be stored.
+    Put,
     /// A part.
     Part,
     /// Invalidation of its URL.
@@ -168,6 +189,8 @@ pub struct Ranges {
     pub bytes: Distribution,
     /// Share of those that are asked for as the end of an object.
     pub suffix: f64,
+    /// Parts that one request asks for.
+    pub parts: Distribution,
     /// Parts into which a basic request is divided.
     pub parallel: Distribution,
 }
@@ -230,7 +253,7 @@ pub struct Route {
     pub host: String,
     /// Port of the origins.
     pub origin_port: u16,
-    /// Whether visible servers have names instead of addresses.
+    /// Whether visible servers have names instead of addresses; before a workload is derived: whether the cache knows them.
     pub names: bool,
     /// Whether robots speak TLS: through a tunnel of a forward proxy, else to whom they connect.
     pub tls: bool,

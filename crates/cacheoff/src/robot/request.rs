@@ -23,32 +23,29 @@ pub fn write_request(
     let method = match wish.kind {
         Kindred::Head => "HEAD",
         Kindred::Post(_) => "POST",
+        Kindred::Put(_) => "PUT",
         Kindred::Purge => &route.purge,
         _ => "GET",
     };
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
-    let server = server_address(wish.name.server);
     if route.mode == Mode::Forward && !route.tls {
-        let _ = write!(out, "http://{server}:{}", route.origin_port);
+        out.extend_from_slice(b"http://");
+        write_server(route, wish.name.server, out);
     }
     law.path(&wish.name, &wish.facts, out);
     out.push(b' ');
     out.extend_from_slice(version.as_str().as_bytes());
     out.extend_from_slice(b"\r\nHost: ");
-    let _ = match route.mode {
-        Mode::Reverse if !route.host.is_empty() && !route.names => out.write_all(route.host.as_bytes()),
-        _ if route.names => write!(out, "{}:{}", server_name(wish.name.server), route.origin_port),
-        _ => write!(out, "{server}:{}", route.origin_port),
-    };
+    match route.mode {
+        Mode::Reverse if !route.host.is_empty() && !route.names => out.extend_from_slice(route.host.as_bytes()),
+        _ => write_server(route, wish.name.server, out),
+    }
     out.extend_from_slice(b"\r\nAccept: */*\r\n");
     let cookie = wish.client.cookie.then(|| cookie_of(wish.client.number));
     let authorization = wish.client.logged_in.then(|| format!("Bearer robot-{:x}", wish.client.number));
     let digest = |value: &Option<String>| value.as_ref().map_or(0, |value| seal.digest(value.as_bytes()));
-    let body_bytes = match wish.kind {
-        Kindred::Post(bytes) => Some(bytes),
-        _ => None,
-    };
+    let body_bytes = wish.kind.upload_bytes();
     out.extend_from_slice(ECHO.as_bytes());
     out.extend_from_slice(b": ");
     xact.write(Burden { cookie: digest(&cookie), authorization: digest(&authorization), body_bytes }, out);
@@ -59,13 +56,24 @@ pub fn write_request(
         }
     }
     // A part is one of the body as it is.
-    if wish.variant > 0 && !matches!(wish.kind, Kindred::Part(_)) {
+    if wish.variant > 0 && !wish.kind.is_partial() {
         field("Accept-Encoding", b"gzip", out);
     }
     if version == Version::Http10 {
         field("Connection", b"keep-alive", out);
     }
+    if wish.expects {
+        field("Expect", b"100-continue", out);
+    }
     special(law, wish, xact, now, out);
+}
+
+/// Writes the authority of a visible server.
+fn write_server(route: &Route, server: u32, out: &mut Vec<u8>) {
+    let _ = match route.names {
+        true => write!(out, "{}:{}", server_name(server), route.origin_port),
+        false => write!(out, "{}:{}", server_address(server), route.origin_port),
+    };
 }
 
 /// Writes the request for a tunnel to the origin of a server (RFC 9110 section 9.3.6).
@@ -89,6 +97,13 @@ fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
                 false => write!(out, "Range: bytes={}-{}\r\n", part.start, part.end - 1),
             };
         }
+        Kindred::Parts(parts) => {
+            out.extend_from_slice(b"Range: bytes=");
+            for (number, range) in parts.ranges().enumerate() {
+                let _ = write!(out, "{}{}-{}", if number == 0 { "" } else { "," }, range.start, range.end - 1);
+            }
+            out.extend_from_slice(b"\r\n");
+        }
         Kindred::TagMatch => {
             let variant = if law.content(&wish.name).variants > 1 { wish.variant } else { 0 };
             let generation = law.version(&wish.name, &wish.facts, now).generation;
@@ -97,7 +112,7 @@ fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
             Tag { seed, generation, variant }.write(out);
             out.extend_from_slice(b"\r\n");
         }
-        Kindred::Post(bytes) => {
+        Kindred::Post(bytes) | Kindred::Put(bytes) => {
             out.extend_from_slice(b"Content-Length: ");
             decimal(u64::from(bytes), out);
             out.extend_from_slice(b"\r\n");
@@ -105,7 +120,7 @@ fn special(law: &Law, wish: &Wish, xact: Xact, now: u64, out: &mut Vec<u8>) {
         Kindred::Basic | Kindred::Head | Kindred::Purge => {}
     }
     out.extend_from_slice(b"\r\n");
-    if let Kindred::Post(bytes) = wish.kind {
+    if let Some(bytes) = wish.kind.upload_bytes() {
         let begins = out.len();
         out.resize(begins + bytes as usize, 0);
         Body::of_upload(xact.number, u64::from(bytes)).fill(0, &mut out[begins..]);

@@ -1,13 +1,15 @@
 //! `cacheoff run`, and the plays of a contest.
 
 use super::{Order, Power, Wanted, derive, route, run, table};
+use crate::contest::names::hosts;
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
 use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
+use crate::origin::server_address;
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
 use crate::report::{Summary, Weight};
-use crate::robot::Route;
+use crate::robot::{Route, server_name};
 use crate::schedule::{Goal, Phase};
 use crate::simulate::Trace;
 use crate::simulate::command::read as read_log;
@@ -74,6 +76,9 @@ pub struct RunArgs {
     /// Where the certificate of the origins' authority is written, for a cache that looks into tunnels
     #[arg(long, value_name = "FILE")]
     ca_out: Option<PathBuf>,
+    /// Where the names of the visible servers are written, in the form of /etc/hosts, for a forward proxy that looks them up
+    #[arg(long, value_name = "FILE", requires = "proxy")]
+    names: Option<PathBuf>,
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
@@ -149,6 +154,9 @@ impl RunArgs {
         };
         let (settings, phases) = derive(&scaled.workload, &wanted)?;
         let facts = workload_facts(&discipline, &scaled, peak, self.scale);
+        if let Some(path) = &self.names {
+            std::fs::write(path, &facts.names).map_err(|error| format!("--names {}: {error}", path.display()))?;
+        }
         let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
         if let Some(log) = &wanted.log {
             head.ideal = ideal(log);
@@ -224,11 +232,11 @@ impl RunArgs {
             let address = resolve(&format!("{}:{}", url.host.as_str(), url.port), "--site")?;
             Ok::<_, String>((address, url.authority()))
         });
-        let purge = self.purge_method.clone();
+        let (purge, names) = (self.purge_method.clone(), self.names.is_some());
         if !is_token(&purge) {
             return Err(format!("--purge-method {purge}: write one word, such as PURGE"));
         }
-        Ok(Route { purge, ..route(proxy, site.transpose()?, self.origin_port) })
+        Ok(Route { purge, names, ..route(proxy, site.transpose()?, self.origin_port) })
     }
 }
 
@@ -278,7 +286,8 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
         Mode::Forward => route(Some(heat.address), None, heat.origin.port()),
         Mode::Reverse => route(None, Some((heat.address, heat.address.to_string())), heat.origin.port()),
     };
-    let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), ..route };
+    // An entry that was started here sees the names of the visible servers.
+    let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), names: heat.pid.is_some(), ..route };
     let workers = cores.len().max(1) as u16;
     let wanted =
         Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, tls: None, route };
@@ -313,9 +322,21 @@ fn workload_facts(discipline: &Discipline, scaled: &Scaled, peak: Option<f64>, s
         report_phase: workload.rules.report_phase.clone(),
         errors_max: Some(workload.rules.errors_max),
         dhr_min: workload.rules.dhr_min,
+        names: names(workload, peak),
     }
 }
 
+/// The names of the visible servers, for caches that have to look them up; empty if URLs have addresses.
+fn names(workload: &Workload, peak: Option<f64>) -> String {
+    if !workload.servers.names {
+        return String::new();
+    }
+    let servers = Plan::of(workload, &Asked { peak_per_s: peak, cache_bytes: None }).servers.max(1);
+    hosts(servers.min(u64::from(SERVERS_MAX)) as u32, |server| (server_address(server), server_name(server)))
+}
+
+/// Names of visible servers that are told.
+const SERVERS_MAX: u32 = 1_000_000;
 /// Requests of a log that are replayed at most.
 const LOG_REQUESTS_MAX: usize = 20_000_000;
 

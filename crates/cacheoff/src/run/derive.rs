@@ -7,7 +7,7 @@ use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
 use crate::origin::{Fault, OriginSettings};
 use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
-use crate::schedule::{Goal, Phase, Ramp};
+use crate::schedule::{Goal, Phase, Ramp, Thermostat};
 use crate::simulate::Trace;
 use crate::tls::Tls;
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
@@ -137,15 +137,20 @@ fn refuse(workload: &Workload, wanted: &Wanted) -> Result<(), String> {
     }
     let forward = route.mode == Mode::Forward;
     let (robots, servers) = (&workload.robots, &workload.servers);
+    let link = workload.client_link;
     let cannot = [
+        (
+            robots.pipeline > 1 && link != workload::Link::default(),
+            "robot.pipeline over a client_link (requests on their way are not modelled one behind the other)",
+        ),
         (
             robots.tls && wanted.tls.is_none(),
             "robot.tls (cacheoff run plays it: no entry of a contest says how it speaks TLS)",
         ),
         (robots.protocol == Protocol::Http2, "robot.protocol http/2"),
         (
-            servers.names && forward,
-            "server.names (a forward proxy has to look them up; change it with server.names=false)",
+            servers.names && forward && !route.names,
+            "server.names (a forward proxy has to look them up: --names FILE writes them down for it; or change it with server.names=false)",
         ),
     ];
     let missing: Vec<&str> = cannot.iter().filter(|(asked, _)| *asked).map(|(_, what)| *what).collect();
@@ -219,6 +224,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         (Special::Reload, requests.reload),
         (Special::Head, requests.head),
         (Special::Post, requests.post),
+        (Special::Put, requests.put),
         (Special::Part, requests.range),
         // Without a cache there is nothing to purge.
         (Special::Purge, if mode == Mode::NoProxy { 0.0 } else { requests.purges }),
@@ -252,16 +258,20 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         discrimination: interest.bhr_discrimination,
         direct: direct.map(|(number, share)| (number as u8, share)).collect(),
         embed_recurrence: given.embed_recurrence,
+        embeds_of_304: given.embeds_of_304,
         kinds: kinds.into_iter().filter(|(_, share)| *share > 0.0).collect(),
         post_bytes: requests.post_bytes,
+        expect_continue: requests.expect_continue,
         ranges: Ranges {
             bytes: requests.range_bytes,
             suffix: requests.range_suffix,
+            parts: requests.range_parts,
             parallel: requests.parallel_ranges,
         },
         together: given.together,
         uses: Some(given.connection_uses),
         connections_max: if given.connections_max == 0 { u32::MAX } else { given.connections_max },
+        pipeline: given.pipeline.max(1),
         waiting_max: WAITING_MAX,
         version: if given.protocol == Protocol::Http10 { Version::Http10 } else { Version::Http11 },
         abort: given.abort,
@@ -299,6 +309,12 @@ fn phase(given: &workload::Phase, wanted: &Wanted) -> Result<Phase, String> {
         name: given.name.clone(),
         goals: goals.into_iter().flatten().collect(),
         until_frozen: given.until_frozen,
+        errors: given.errors,
+        thermostat: given.thermostat.map(|found| Thermostat {
+            low: Duration::from_secs_f64(found.low_s),
+            high: Duration::from_secs_f64(found.high_s),
+            step: found.step,
+        }),
         logged: given.logged,
         dark: given.dark,
         populus: ramp(given.populus),

@@ -69,6 +69,62 @@ fn conditions_parts_and_users_get_what_they_ask_for() {
 }
 
 #[test]
+fn several_parts_come_in_one_answer() {
+    let seen = seen(|settings| {
+        settings.robots.kinds = vec![(Special::Part, 0.5)];
+        settings.robots.ranges.bytes = Distribution::Uniform(1.0, 900.0);
+        settings.robots.ranges.parts = Distribution::Uniform(1.0, 5.0);
+        settings.origins.faults = vec![(Fault::Abort, 0.05)];
+    });
+    quiet(&seen);
+    let parts = seen.class(Class::Range);
+    assert!(parts.replies > 50 && parts.size.mean().unwrap() > 500.0, "{}", parts.replies);
+}
+
+#[test]
+fn a_body_is_held_back_until_the_origin_wants_it() {
+    let seen = seen(|settings| {
+        settings.robots.kinds = vec![(Special::Post, 0.3), (Special::Put, 0.3)];
+        settings.robots.post_bytes = Distribution::Uniform(1.0, 200_000.0);
+        settings.robots.expect_continue = 1.0;
+    });
+    quiet(&seen);
+    let uploads = seen.class(Class::Upload);
+    let slowest = uploads.response.quantile(0.9).unwrap();
+    assert!(uploads.replies > 50 && slowest < 900_000, "{} uploads, {slowest} µs", uploads.replies);
+}
+
+#[test]
+fn an_error_goal_ends_the_run_and_says_why() {
+    let mut order = tests::order(None, tests::Lie::None);
+    order.settings.robots.expected = Some(403);
+    order.phases =
+        vec![Phase { errors: Some(20.0), ..Phase::flat("top", crate::schedule::Goal::Time(Duration::from_secs(60))) }];
+    let ledger = run(order).unwrap();
+    let Outcome::Failed(reason) = &ledger.end.outcome else { panic!("{:?}", ledger.end) };
+    assert!(reason.contains("phase top") && ledger.end.at_us < 20_000_000, "{reason}");
+}
+
+#[test]
+fn a_thermostat_raises_the_rate_while_replies_are_fast() {
+    let thermostat = |low, high| crate::schedule::Thermostat {
+        low: Duration::from_millis(low),
+        high: Duration::from_millis(high),
+        step: 0.5,
+    };
+    let rate = |thermostat| {
+        let mut order = tests::order(None, tests::Lie::None);
+        let phase = Phase::flat("top", crate::schedule::Goal::Time(Duration::from_secs(5)));
+        order.phases = vec![Phase { thermostat, ..phase }];
+        order.settings.robots.pace = Pace::Poisson(10.0);
+        tests::whole(&run(order).unwrap()).due
+    };
+    let plain = rate(None);
+    assert!(rate(Some(thermostat(500, 1_000))) > plain * 5 / 4);
+    assert!(rate(Some(thermostat(0, 1))) <= plain * 11 / 10);
+}
+
+#[test]
 fn an_object_is_asked_for_in_parallel_parts() {
     let seen = seen(|settings| settings.robots.ranges.parallel = Distribution::Constant(4.0));
     quiet(&seen);

@@ -22,7 +22,7 @@ pub use table::{Row, logged, rows, table};
 
 use crate::engine::{Piece, Settings, Worker, listeners};
 use crate::journal::Journal;
-use crate::ledger::{self, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
+use crate::ledger::{self, Class, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
 use crate::proc::{Sampler, Watched};
 use crate::progress::Progress;
 use crate::schedule::{Phase, Schedule};
@@ -101,6 +101,7 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
         waiting: BTreeMap::new(),
         reached: vec![(0, 0); usize::from(workers)],
         failure: None,
+        errors: (0, 0, 0),
         switch: order.power.clone().map(Switch::new),
     };
     Ok(play(order, sockets, keeper))
@@ -169,6 +170,8 @@ struct Keeper {
     /// The latest interval of each worker.
     reached: Vec<(u16, u64)>,
     failure: Option<String>,
+    /// A phase, and its errors and replies so far.
+    errors: (usize, u64, u64),
     switch: Option<Switch>,
 }
 
@@ -186,17 +189,17 @@ impl Keeper {
                 schedule.stop(start.elapsed());
             }
             match pieces.recv_timeout(LOOK) {
-                Ok(piece) => self.take(piece),
+                Ok(piece) => self.take(piece, schedule),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.reached.iter_mut().for_each(|reached| *reached = (u16::MAX, u64::MAX));
-        self.flush();
+        self.flush(schedule);
         interrupted
     }
 
-    fn take(&mut self, piece: Piece) {
+    fn take(&mut self, piece: Piece, schedule: &Schedule) {
         let place = usize::from(piece.worker);
         match piece.interval {
             None => self.reached[place] = (u16::MAX, u64::MAX),
@@ -214,11 +217,11 @@ impl Keeper {
                 }
             }
         }
-        self.flush();
+        self.flush(schedule);
     }
 
     /// Writes down the intervals that all workers have left behind.
-    fn flush(&mut self) {
+    fn flush(&mut self, schedule: &Schedule) {
         let all_reached = self.reached.iter().min().copied().unwrap_or_default();
         while let Some(first) = self.waiting.first_entry() {
             // With one worker, an interval is complete when it is handed over.
@@ -236,7 +239,24 @@ impl Keeper {
             if let Some(switch) = &mut self.switch {
                 switch.see(&interval);
             }
+            self.steer(&interval, schedule);
             self.append(Record::Interval(Box::new(interval)));
+        }
+    }
+
+    /// Lets the schedule see what came of an interval: the load may follow it, and errors may end the run.
+    fn steer(&mut self, interval: &Interval, schedule: &Schedule) {
+        let phase = usize::from(interval.phase);
+        if self.errors.0 != phase {
+            self.errors = (phase, 0, 0);
+        }
+        self.errors.1 += interval.errors.total();
+        self.errors.2 += interval.replies();
+        if let Some(reason) = schedule.broken(phase, self.errors.1, self.errors.2) {
+            self.failure.get_or_insert(reason);
+        }
+        if let Some(mean) = interval.class(Class::All).response.mean() {
+            schedule.feel(phase, Duration::from_micros(mean as u64));
         }
     }
 

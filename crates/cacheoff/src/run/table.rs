@@ -2,11 +2,11 @@
 
 use crate::distribution::Distribution;
 use crate::engine::Settings;
-use crate::ledger::{Class, Histogram, Interval, Ledger};
+use crate::ledger::{Class, Histogram, Interval, Kind, Ledger, Levels};
 use crate::object::pick;
 use crate::random::Stream;
 use crate::robot::Special;
-use crate::workload::{Content, Workload};
+use crate::workload::{Content, Mix, Workload};
 use std::fmt::Write;
 
 /// Half the width of an interval of 99 % confidence, in standard errors.
@@ -73,13 +73,13 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
-/// The recurrence in the logged phases, by their replies.
-fn recurrence(ledger: &Ledger) -> f64 {
+/// The mean of a factor of the schedule in the logged phases, by their replies.
+fn factor(ledger: &Ledger, of: impl Fn(&Levels) -> f32) -> f64 {
     let (mut sum, mut weight) = (0.0, 0.0);
     for interval in &ledger.intervals {
         let logged = ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|phase| phase.logged);
         let replies = if logged { interval.class(Class::Basic).replies as f64 } else { 0.0 };
-        (sum, weight) = (sum + replies * f64::from(interval.levels.recurrence), weight + replies);
+        (sum, weight) = (sum + replies * f64::from(of(&interval.levels)), weight + replies);
     }
     if weight > 0.0 { sum / weight } else { 1.0 }
 }
@@ -90,13 +90,13 @@ fn repeats(again: f64) -> f64 {
     1.0 + 2.0 * again / (1.0 - again).max(0.01)
 }
 
-/// Whether what is asked for is like the objects that there are: neither popular ones of a fixed set, nor small ones by
-/// choice, nor parts.
+/// Whether what is asked for is as large as the objects that there are: neither popular ones of a fixed set, nor small ones
+/// by choice, nor parts.
 fn is_plain(settings: &Settings) -> bool {
     let robots = &settings.robots;
     let parts = robots.kinds.iter().any(|(kind, _)| *kind == Special::Part);
-    let whole = !parts && robots.ranges.parallel == Distribution::Constant(1.0) && robots.abort == 0.0;
-    whole && settings.preset.is_none() && robots.discrimination == 0.0 && robots.hot_set.is_none()
+    let whole = !parts && robots.ranges.parallel == Distribution::Constant(1.0);
+    whole && settings.preset.is_none() && robots.discrimination == 0.0
 }
 
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
@@ -108,43 +108,36 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
         return Vec::new();
     }
     let (whole, robot_seconds) = logged(ledger);
-    let (all, basic) = (whole.class(Class::All), whole.class(Class::Basic));
-    let (replies, basics) = (all.replies.max(1) as f64, basic.replies.max(1) as f64);
+    let basic = whole.class(Class::Basic);
     let cluster = design_effect(workload, settings);
-    let share = |what: String, (declared, ideal): (f64, f64), part: u64, of: f64| Row {
-        what,
-        declared: 100.0 * declared,
-        ideal: 100.0 * ideal,
-        measured: 100.0 * part as f64 / of,
-        around: 100.0 * WIDTH * (ideal * (1.0 - ideal) * cluster / of).sqrt(),
-        unit: "%",
-    };
     let contents = &workload.contents;
-    let (declared, real): (Vec<f64>, _) = (contents.iter().map(|c| c.share).collect(), workload.real_shares());
+    let declared: Vec<f64> = contents.iter().map(|content| content.share).collect();
+    let special = factor(ledger, |levels| levels.special);
+    let mix = workload.mix(special);
     let weighed = |of: fn(&Content) -> f64| {
         let sum = |shares: &[f64]| contents.iter().zip(shares).map(|(content, share)| of(content) * share).sum::<f64>();
-        (sum(&declared), sum(&real))
+        (sum(&declared), sum(&mix.basic))
     };
-    let mut rows = Vec::new();
-    for (number, content) in contents.iter().enumerate() {
-        let seen = whole.class(Class::Content(number as u8)).replies;
-        rows.push(share(format!("share of {}", content.name), (declared[number], real[number]), seen, replies));
+    let mut rows = of_requests(workload, &mix, special, &whole, cluster);
+    if workload.interest.public < 1.0 && settings.preset.is_none() {
+        let private = 1.0 - workload.interest.public;
+        let seen = (whole.fresh_private, whole.fresh_urls);
+        rows.push(share("private, of what is new", (private, private), seen, cluster));
     }
     let again = workload.interest.recurrence;
     let cluster = cluster * repeats(again);
     if is_plain(settings) {
         let (planned, likely) = weighed(Content::size_mean);
-        rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &all.size, 1.0 / 1024.0, "KB", cluster));
+        rows.push(mean("mean size", (planned / 1024.0, likely / 1024.0), &basic.size, 1.0 / 1024.0, "KB", cluster));
     }
     if settings.preset.is_none() && basic.replies > 0 {
-        let cachable = weighed(|content| content.cachable);
-        rows.push(Row {
-            around: 100.0 * WIDTH * (cachable.1 * (1.0 - cachable.1) * cluster / basics).sqrt(),
-            ..share("cachable".into(), cachable, whole.class(Class::Cachable).replies, basics)
-        });
-        let again = again * recurrence(ledger);
-        let offered = (again * cachable.0, again * cachable.1);
-        rows.push(share("offered DHR".into(), offered, basic.offered, basics));
+        let cachable = (whole.class(Class::Cachable).replies, basic.replies);
+        rows.push(share("cachable", weighed(|content| content.cachable), cachable, cluster));
+        let again = again * factor(ledger, |levels| levels.recurrence);
+        let (planned, likely) = weighed(Content::offerable);
+        let of_anybody = again * (1.0 - workload.requests.logged_in);
+        let offered = (of_anybody * planned, of_anybody * likely);
+        rows.push(share("offered DHR", offered, (basic.offered, basic.replies), cluster));
     }
     if settings.origins.think.is_some() {
         let think = workload.servers.think.mean();
@@ -156,6 +149,56 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
         rows.push(Row { what: "rate of a robot".into(), declared: rate, ideal: rate, measured, around, unit: "/s" });
     }
     rows
+}
+
+/// A row of a share: what is declared and what follows, and how many of how many were seen.
+fn share(what: &str, (declared, ideal): (f64, f64), (part, of): (u64, u64), cluster: f64) -> Row {
+    let of = of.max(1) as f64;
+    Row {
+        what: what.to_owned(),
+        declared: 100.0 * declared,
+        ideal: 100.0 * ideal,
+        measured: 100.0 * part as f64 / of,
+        around: 100.0 * WIDTH * (ideal * (1.0 - ideal) * cluster / of).sqrt(),
+        unit: "%",
+    }
+}
+
+/// Shares of all replies: content types, kinds of request.
+fn of_requests(workload: &Workload, mix: &Mix, special: f64, whole: &Interval, cluster: f64) -> Vec<Row> {
+    let replies = whole.replies();
+    let mut rows = Vec::new();
+    for (number, content) in workload.contents.iter().enumerate() {
+        let seen = whole.class(Class::Content(number as u8)).replies;
+        let shares = (content.share, mix.contents[number]);
+        rows.push(share(&format!("share of {}", content.name), shares, (seen, replies), cluster));
+    }
+    for (what, class, kind, declared) in kinds(workload) {
+        let shares = (declared * special, mix.of(kind));
+        rows.push(share(what, shares, (whole.class(class).replies, replies), cluster));
+    }
+    let abort = workload.robots.abort;
+    if abort > 0.0 {
+        let shares = (abort, abort * (1.0 - mix.bodiless));
+        rows.push(share("broken off by robots", shares, (whole.class(Class::Aborted).replies, replies), 1.0));
+    }
+    rows
+}
+
+/// The kinds of request besides basic ones that a workload has: what a row calls them, and their declared share. Parts that
+/// divide an object are as many as it is large, so they are left out.
+fn kinds(workload: &Workload) -> Vec<(&'static str, Class, Kind, f64)> {
+    let requests = &workload.requests;
+    let validations = requests.ims_200 + requests.ims_304 + requests.if_none_match;
+    let all = [
+        ("validations", Class::Validation, Kind::Validation, validations),
+        ("reloads", Class::Reload, Kind::Reload, requests.reload),
+        ("parts", Class::Range, Kind::Range, requests.range),
+        ("POST and PUT", Class::Upload, Kind::Upload, requests.post + requests.put),
+        ("HEAD", Class::Head, Kind::Head, requests.head),
+    ];
+    let divides = requests.parallel_ranges != Distribution::Constant(1.0);
+    all.into_iter().filter(|(.., share)| *share > 0.0 && !divides).collect()
 }
 
 /// How much less requests say than as many independent ones would: they come in clusters, a page with what it embeds.

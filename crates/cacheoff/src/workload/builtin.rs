@@ -19,12 +19,15 @@ macro_rules! builtin {
 
 /// All of them: the standards first, in the order of their years.
 pub static BUILTIN: &[Builtin] = builtin!(
+    "polymix-1",
+    "datacomm-1",
     "polymix-2",
     "polyfill-2",
     "polymix-3",
     "polymix-4",
     "webaxe-4",
     "downtime-2",
+    "simple",
     "hammer",
     "tree",
     "web",

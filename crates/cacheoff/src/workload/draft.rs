@@ -78,6 +78,8 @@ impl PhaseDraft {
             fill_bytes: None,
             fill_caches: None,
             until_frozen: false,
+            errors: None,
+            thermostat: None,
             logged: true,
             dark: false,
             populus: one,
@@ -153,30 +155,14 @@ impl Workload {
                 connection_uses: once,
                 connections_max: 0,
                 embed_recurrence: 1.0,
+                embeds_of_304: false,
+                pipeline: 1,
                 abort: 0.0,
                 read_bytes_per_s: 0,
                 per_address: 1,
                 together: false,
             },
-            requests: Requests {
-                ims_200: 0.0,
-                ims_304: 0.0,
-                if_none_match: 0.0,
-                reload: 0.0,
-                range: 0.0,
-                range_bytes: Distribution::Constant(65_536.0),
-                range_suffix: 0.0,
-                parallel_ranges: once,
-                post: 0.0,
-                post_bytes: Distribution::Constant(0.0),
-                head: 0.0,
-                cookie: 0.0,
-                query: 0.0,
-                accept_gzip: 0.0,
-                logged_in: 0.0,
-                purges: 0.0,
-                expected_status: 0,
-            },
+            requests: no_requests(),
             interest: Interest {
                 recurrence: 0.0,
                 public: 1.0,
@@ -205,5 +191,32 @@ impl Workload {
             rules: Rules { errors_max: 0.03, dhr_min: None, report_phase: String::new() },
             replay: None,
         }
+    }
+}
+
+/// Plain GETs.
+fn no_requests() -> Requests {
+    let once = Distribution::Constant(1.0);
+    Requests {
+        ims_200: 0.0,
+        ims_304: 0.0,
+        if_none_match: 0.0,
+        reload: 0.0,
+        range: 0.0,
+        range_bytes: Distribution::Constant(65_536.0),
+        range_suffix: 0.0,
+        range_parts: once,
+        parallel_ranges: once,
+        post: 0.0,
+        put: 0.0,
+        post_bytes: Distribution::Constant(0.0),
+        expect_continue: 0.0,
+        head: 0.0,
+        cookie: 0.0,
+        query: 0.0,
+        accept_gzip: 0.0,
+        logged_in: 0.0,
+        purges: 0.0,
+        expected_status: 0,
     }
 }

@@ -35,8 +35,9 @@ for the run: robots know it, `--ca-out FILE` writes its certificate for a cache 
 tunnel that is not looked into has no hits. Each robot keeps its own sessions and resumes them. Response times have the handshake in them; a modelled
 link delays it by its round trips. A connection that cannot be verified is the error `tls`, never clear text.
 
-Features that the engine does not play are refused, never left out: HTTP/2, TLS in contests, and names of
-servers through a forward proxy, which would have to look them up (`--set server.names=false`). A dark phase wants `--cut` and `--again`.
+Features that the engine does not play are refused, never left out: HTTP/2, TLS in contests, several requests at once on connections with a
+`client_link`. A dark phase wants `--cut` and `--again`. Where URLs have names (`server.names`), a forward proxy looks them up: those that a contest starts
+see an `/etc/hosts` with them (in a mount namespace); for others `--names FILE` writes it.
 ";
 
 /// The whole page.

@@ -7,6 +7,7 @@ mod builtin;
 mod draft;
 mod knob;
 mod manual;
+mod mix;
 mod parse;
 mod report;
 mod scale;
@@ -16,6 +17,7 @@ mod units;
 
 pub use builtin::{BUILTIN, Builtin};
 pub use manual::markdown;
+pub use mix::Mix;
 pub use parse::{load, variants};
 pub use report::Report;
 pub use scale::Scaled;
@@ -76,6 +78,10 @@ pub struct Robots {
     pub connections_max: u32,
     /// Share of the objects embedded in a page that are asked for.
     pub embed_recurrence: f64,
+    /// Whether a page that was answered 304 leads to what it embeds.
+    pub embeds_of_304: bool,
+    /// Requests that are sent on a connection before the first of them is answered.
+    pub pipeline: u32,
     /// Share of the replies whose reading is broken off.
     pub abort: f64,
     /// Bytes per second at which a robot reads; 0 is as they come.
@@ -161,12 +167,18 @@ pub struct Requests {
     pub range_bytes: Distribution,
     /// Share of the ranges that ask for the end of an object.
     pub range_suffix: f64,
+    /// Parts that one such request asks for.
+    pub range_parts: Distribution,
     /// Ranges into which an object is divided and asked for at once; 1 asks for it as a whole.
     pub parallel_ranges: Distribution,
     /// POST, of which a body is drawn.
     pub post: f64,
+    /// PUT, of which a body is drawn.
+    pub put: f64,
     /// Bytes of such a body.
     pub post_bytes: Distribution,
+    /// Share of the requests with a body that ask before they send it.
+    pub expect_continue: f64,
     /// HEAD.
     pub head: f64,
     /// Requests with a cookie of the robot.
@@ -404,6 +416,10 @@ pub struct Phase {
     pub fill_caches: Option<f64>,
     /// Goal, in addition to the others: the working set is frozen.
     pub until_frozen: bool,
+    /// Goal that ends the run: errors, or, below 1, their share.
+    pub errors: Option<f64>,
+    /// The load follows the response time.
+    pub thermostat: Option<Thermostat>,
     /// Whether its figures are reported.
     pub logged: bool,
     /// The cache has no power while it lasts, and nobody asks.
@@ -418,6 +434,17 @@ pub struct Phase {
     pub special: Factor,
     /// Multiplier of the probability of the hot set. Ours; Web Polygraph has no such factor.
     pub hot: Factor,
+}
+
+/// The load goes up and down so that the mean response time stays between two bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thermostat {
+    /// Seconds below which the load rises.
+    pub low_s: f64,
+    /// Seconds above which it falls.
+    pub high_s: f64,
+    /// By which share of itself, each second.
+    pub step: f64,
 }
 
 /// A factor that goes evenly from one value to another over a phase.
@@ -464,17 +491,7 @@ pub struct Replay {
 impl Workload {
     /// Shares of what is really asked for, by content type: pages bring what they embed.
     pub fn real_shares(&self) -> Vec<f64> {
-        let direct = self.direct_shares();
-        let mut real = direct.clone();
-        for (content, share) in self.contents.iter().zip(&direct) {
-            let Some(embeds) = &content.embeds else { continue };
-            let total: f64 = embeds.contents.iter().map(|(_, part)| part).sum();
-            for (number, part) in &embeds.contents {
-                let asked = share * embeds.count.mean() * self.robots.embed_recurrence;
-                real[usize::from(*number)] += asked * part / total;
-            }
-        }
-        normal(real)
+        self.mix(1.0).contents
     }
 
     /// Shares of the requests that are not for embedded objects, by content type.
@@ -489,6 +506,11 @@ impl Workload {
 }
 
 impl Content {
+    /// Share of its objects on which a hit is offered: a store may keep them, and they are the same for all clients.
+    pub fn offerable(&self) -> f64 {
+        if self.personal { 0.0 } else { self.cachable }
+    }
+
     /// The mean size of its bodies in bytes.
     pub fn size_mean(&self) -> f64 {
         self.size.mean_up_to(self.size_bytes_max as f64)

@@ -1,6 +1,6 @@
 //! Workloads that make no sense although each of their values is allowed.
 
-use super::{Popularity, WorkingSet, Workload};
+use super::{Pace, Popularity, WorkingSet, Workload};
 
 /// Types have a byte in object names.
 const CONTENTS_MAX: usize = 255;
@@ -85,6 +85,13 @@ fn phases(workload: &Workload, found: &mut Vec<Trouble>) {
             found.push(trouble(&at, format!("two phases are called {:?}", phase.name), "give each its own name"));
         }
     }
+    if let Some(phase) = phases.iter().find(|phase| phase.thermostat.is_some())
+        && !matches!(workload.robots.pace, Pace::Poisson { .. })
+    {
+        let at = format!("phase.{}.thermostat", phase.name);
+        let message = "a thermostat needs a rate that can be raised".to_owned();
+        found.push(trouble(&at, message, "write robot.pace = \"poisson(RATE)\""));
+    }
     let report = &workload.rules.report_phase;
     if !report.is_empty() && !phases.iter().any(|phase| phase.name == *report && phase.logged) {
         let message = format!("rules.report_phase: there is no logged phase {report:?}");
@@ -105,10 +112,10 @@ fn shares(workload: &Workload, found: &mut Vec<Trouble>) {
         let message = format!("the types of requests add up to {:.1} %", types * 100.0);
         found.push(Trouble { knobs: knobs.into(), message, hint: Some("what is left is basic".to_owned()) });
     }
-    if requests.post + requests.head > 1.0 {
+    if requests.post + requests.put + requests.head > 1.0 {
         found.push(trouble(
             "requests.post",
-            "POST and HEAD are more than all requests".to_owned(),
+            "POST, PUT and HEAD are more than all requests".to_owned(),
             "what is left is GET",
         ));
     }

@@ -4,8 +4,8 @@
 
 use super::draft::{ContentDraft, FactorDraft, PhaseDraft};
 use super::knob::{Field, Knob};
-use super::units::{Call, Unit, distribution, number, show_distribution};
-use super::{Expires, Pace, Popularity, Protocol, Replay, WorkingSet, Workload};
+use super::units::{Call, Unit, distribution, number, show_distribution, show_share};
+use super::{Expires, Pace, Popularity, Protocol, Replay, Thermostat, WorkingSet, Workload};
 use std::time::Duration;
 
 type Whole = Knob<Workload>;
@@ -72,9 +72,20 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
         "Connections that a robot holds at once; further requests wait, and the wait counts. 0 is no limit.",
     ),
     Whole::new(
+        "robot.pipeline",
+        Field::Few(|w| &mut w.robots.pipeline),
+        "Requests that are sent on a connection before the first of them is answered (RFC 9112 section 9.3.2); another connection is opened when all have so many. POST, PUT and purges wait for a connection of their own.",
+    )
+    .between(1.0, 64.0),
+    Whole::new(
         "robot.embed_recurrence",
         Field::Share(|w| &mut w.robots.embed_recurrence),
-        "Share of the objects embedded in a page that are asked for.",
+        "Share of the objects embedded in a page that are asked for. They have the marks of the page: repeated, `If-Modified-Since`, `If-None-Match`, reload; else they are plain GETs.",
+    ),
+    Whole::new(
+        "robot.embeds_of_304",
+        Field::Flag(|w| &mut w.robots.embeds_of_304),
+        "The objects of a page are asked for also when the page was answered 304: the robot has the page. Without it nothing is asked for then, as by the robots of Web Polygraph, which read the page as it comes.",
     ),
     Whole::new(
         "robot.abort",
@@ -126,16 +137,28 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
         "Share of the parts that are the end of an object.",
     ),
     Whole::new(
+        "requests.range_parts",
+        Field::Drawn(Unit::Count, |w| &mut w.requests.range_parts),
+        "Parts that one such request asks for; the answer to several is `multipart/byteranges`, or the whole. Objects that are too small are asked for one part.",
+    )
+    .between(1.0, 8.0),
+    Whole::new(
         "requests.parallel_ranges",
         Field::Drawn(Unit::Count, |w| &mut w.requests.parallel_ranges),
         "Parts into which an object is divided that are asked for at the same time; 1 asks for it as a whole.",
     )
     .between(1.0, 64.0),
     Whole::new("requests.post", Field::Share(|w| &mut w.requests.post), "POST requests."),
+    Whole::new("requests.put", Field::Share(|w| &mut w.requests.put), "PUT requests."),
     Whole::new(
         "requests.post_bytes",
         Field::Drawn(Unit::Size, |w| &mut w.requests.post_bytes),
-        "Length of their bodies.",
+        "Length of the bodies of POST and PUT.",
+    ),
+    Whole::new(
+        "requests.expect_continue",
+        Field::Share(|w| &mut w.requests.expect_continue),
+        "Share of the requests with a body that say `Expect: 100-continue` and send it when `100 Continue` has come, or after a second (RFC 9110 section 10.1.1).",
     ),
     Whole::new("requests.head", Field::Share(|w| &mut w.requests.head), "HEAD requests."),
     Whole::new(
@@ -410,6 +433,20 @@ pub(super) static PHASE: &[Knob<PhaseDraft>] = &[
         Field::Flag(|p| &mut p.phase.until_frozen),
         "Goal on top of the others: the working set is frozen.",
     ),
+    OfPhase::new(
+        "errors",
+        Field::NumberIfAny(|p| &mut p.phase.errors),
+        "Ends the whole run, as failed: so many errors, or, below 1, such a share of the replies once there are 1,000.",
+    ),
+    OfPhase::new(
+        "thermostat",
+        Field::Word {
+            form: "LOW to HIGH by SHARE, such as 0.5s to 1s by 5%",
+            read: |p| p.phase.thermostat.map_or_else(|| "none".to_owned(), |found| show_thermostat(&found)),
+            write: |p, text| thermostat(text).map(|found| p.phase.thermostat = Some(found)).is_some(),
+        },
+        "Each second the load rises by SHARE of itself if the mean response time is below LOW, and falls by as much if it is above HIGH: the rate that a cache sustains within bounds. It rises to four times the load at most, and needs `poisson(RATE)`.",
+    ),
     OfPhase::new("logged", Field::Flag(|p| &mut p.phase.logged), "Whether its figures are reported."),
     OfPhase::new("dark", Field::Flag(|p| &mut p.phase.dark), "The cache has no power while it lasts, and nobody asks."),
     OfPhase::new("populus", factor!(populus), "Share of the robots that are alive; `one` is a single robot."),
@@ -418,6 +455,18 @@ pub(super) static PHASE: &[Knob<PhaseDraft>] = &[
     OfPhase::new("special", factor!(special), "Multiplier of the shares of requests that are not basic."),
     OfPhase::new("hot", factor!(hot), "Multiplier of `interest.hot_probability`."),
 ];
+
+fn thermostat(text: &str) -> Option<Thermostat> {
+    let (bounds, step) = text.split_once(" by ")?;
+    let (low, high) = bounds.split_once(" to ")?;
+    let found = Thermostat { low_s: Unit::Time.parse(low)?, high_s: Unit::Time.parse(high)?, step: number(step)? };
+    (found.low_s >= 0.0 && found.high_s > found.low_s && (0.001..=0.5).contains(&found.step)).then_some(found)
+}
+
+fn show_thermostat(found: &Thermostat) -> String {
+    let [low, high] = [found.low_s, found.high_s].map(|seconds| Unit::Time.show(seconds));
+    format!("{low} to {high} by {}", show_share(found.step))
+}
 
 fn pace(text: &str) -> Option<Pace> {
     let call = Call::parse(text)?;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::distribution::Distribution::*;
+use crate::ledger::Kind;
 
 fn standard(name: &str) -> Workload {
     Builtin::named(name).unwrap().workload(None).unwrap_or_else(|report| panic!("{report}"))
@@ -72,6 +73,30 @@ fn the_other_standards_have_their_numbers() {
     let down = standard("downtime-2");
     assert_eq!(down.robots.pace, Pace::Constant { rate_per_s: 3.0 });
     assert_eq!(down.phases.iter().filter(|phase| phase.dark).count(), 1);
+}
+
+#[test]
+fn what_a_page_embeds_has_its_marks() {
+    let shares = |name: &str, variant: Option<&str>| {
+        let workload = Builtin::named(name).unwrap().workload(variant).unwrap();
+        (workload.mix(1.0), workload.mix(0.1))
+    };
+    let (full, tenth) = shares("polymix-3", None);
+    near(full.of(Kind::Validation), 0.15, 1e-9);
+    near(full.of(Kind::Reload), 0.05, 1e-9);
+    near(tenth.of(Kind::Validation), 0.015, 1e-9);
+    near(full.contents[0], 0.6562, 0.00006);
+    near(full.basic[0], 0.6562, 0.00006);
+    // Without children of pages that were answered 304: 0.1 / (0.1 + 0.9 * 2.909), and 0.05 * 2.909 of the same.
+    let (read, _) = shares("polymix-3", Some("as-read"));
+    near(read.of(Kind::Validation), 0.0903, 0.0005);
+    near(read.of(Kind::Reload), 0.0535, 0.0005);
+    near(read.contents[0], 0.632, 0.001);
+    let (fourth, _) = shares("polymix-4", None);
+    // Embedded objects are never sent as POST, nor asked for by a HEAD.
+    near(fourth.of(Kind::Upload), 0.015 / 2.907, 0.0001);
+    near(fourth.of(Kind::Head), 0.001 / 2.907, 0.0001);
+    near(fourth.of(Kind::Validation), 0.15, 0.001);
 }
 
 #[test]

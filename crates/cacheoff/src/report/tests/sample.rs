@@ -83,7 +83,7 @@ fn request(recorder: &mut Recorder, entry: Invented, draw: &mut Draw) {
     let service = Duration::from_micros((cache + think + body_bytes as f64 / 900.0) as u64);
     let wait = if draw.unit() < 0.02 { Duration::from_micros(draw.exp(3_000.0) as u64) } else { Duration::ZERO };
     recorder.due();
-    recorder.sent(repeat, Some(Duration::from_micros(draw.exp(60.0) as u64)));
+    recorder.sent(repeat, false, Some(Duration::from_micros(draw.exp(60.0) as u64)));
     let missing = if draw.unit() < 0.5 { MissCause::Evicted } else { MissCause::OnItsWay };
     recorder.reply(&Reply {
         kind: Kind::Basic,
@@ -116,9 +116,11 @@ fn levels(interval: &mut Interval, entry: Invented, load: f64, peak: f64, second
         under_way: (robots as f64 * 0.11) as u64,
         waiting: (draw.exp(2.0)) as u64,
         working_set: second * 90,
+        worlds: 750,
         populus: load as f32,
         load: 1.0,
         recurrence: 1.0,
+        special: 1.0,
     };
     let open = |opened, open| Connections { opened, open, idle: open / 3, ..Connections::default() };
     interval.connections.insert(Side::Client, open(robots / 40, robots + robots / 2));
@@ -156,6 +158,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             report_phase: "top1".to_owned(),
             errors_max: Some(0.03),
             dhr_min: Some(0.25),
+            names: String::new(),
         },
         seed: 42,
         target: Target {

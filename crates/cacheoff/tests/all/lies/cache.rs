@@ -1,7 +1,7 @@
 //! A small cache to be judged: a forward proxy with a thread per connection, honest but for its one lie, and ordinary but
 //! for its one habit.
 
-use super::http::{Message, compressed, field_seconds, read_message};
+use super::http::{Heads, Message, compressed, field_seconds, read_message};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -98,6 +98,8 @@ pub enum Lie {
     FetchesTwice,
     /// Each hit is validated first.
     ValidatesAlways,
+    /// Of several requests on a connection, the second is answered first.
+    ReordersReplies,
 }
 
 /// A thing that it does, that others do not, and that it may do.
@@ -135,6 +137,10 @@ pub enum Habit {
     SaysContinue,
     /// Answers from the store what it may, and asks the origin at the same time.
     RefreshesBehind,
+    /// Keeps connections, and answers all requests that have come on one with one write.
+    KeepsConnections,
+    /// Keeps connections for two requests, whatever comes behind them.
+    ClosesEarly,
 }
 
 /// A lie and a habit.
@@ -219,6 +225,9 @@ fn now() -> u64 {
 fn serve(mut client: TcpStream, manner: Manner, store: &Mutex<Store>, asked: &AtomicUsize) -> io::Result<()> {
     client.set_read_timeout(Some(Duration::from_secs(10)))?;
     client.set_nodelay(true)?;
+    if matches!(manner.habit, Habit::KeepsConnections | Habit::ClosesEarly) {
+        return serve_kept(client, manner, store, asked);
+    }
     let request = read_message(&mut client, false)?;
     asked.fetch_add(1, Relaxed);
     match manner.lie {
@@ -236,6 +245,34 @@ fn serve(mut client: TcpStream, manner: Manner, store: &Mutex<Store>, asked: &At
     let mut reply = spoil_reply(answer(&request, manner, store)?, manner.lie);
     reply.set("Connection", "close");
     client.write_all(&written(&request, reply, manner))
+}
+
+/// Answers requests in a row; those that came together, together.
+fn serve_kept(client: TcpStream, manner: Manner, store: &Mutex<Store>, asked: &AtomicUsize) -> io::Result<()> {
+    let mut heads = Heads::of(client);
+    loop {
+        let mut requests = heads.wait()?;
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let closes = manner.habit == Habit::ClosesEarly;
+        requests.truncate(if closes { 2 } else { requests.len() });
+        asked.fetch_add(requests.len(), Relaxed);
+        let last = requests.len() - 1;
+        let replies = requests.iter().enumerate().map(|(number, request)| {
+            let mut reply = spoil_reply(answer(request, manner, store)?, manner.lie);
+            reply.set("Connection", if closes && number == last { "close" } else { "keep-alive" });
+            Ok(written(request, reply, manner))
+        });
+        let mut replies = replies.collect::<io::Result<Vec<_>>>()?;
+        if manner.lie == Lie::ReordersReplies {
+            replies.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+        }
+        heads.client.write_all(&replies.concat())?;
+        if closes {
+            return Ok(());
+        }
+    }
 }
 
 /// Makes every reply wrong, if the lie does.

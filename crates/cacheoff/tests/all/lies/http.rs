@@ -64,11 +64,7 @@ pub fn read_message(stream: &mut TcpStream, is_reply: bool) -> io::Result<Messag
         }
     };
     let body = bytes.split_off(end);
-    let head = String::from_utf8(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    let mut lines = head.lines();
-    let start = lines.next().unwrap_or_default().to_owned();
-    let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let mut message = Message { start, fields: lines.filter_map(field).collect(), body };
+    let mut message = message(bytes, body)?;
     if is_reply {
         stream.read_to_end(&mut message.body)?;
     } else if let Some(length) = message.get("Content-Length").and_then(|length| length.parse().ok()) {
@@ -77,6 +73,46 @@ pub fn read_message(stream: &mut TcpStream, is_reply: bool) -> io::Result<Messag
         stream.read_exact(&mut message.body[come..])?;
     }
     Ok(message)
+}
+
+/// Requests without bodies that come on one connection.
+pub struct Heads {
+    pub client: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Heads {
+    pub fn of(client: TcpStream) -> Self {
+        Self { client, bytes: Vec::new() }
+    }
+
+    /// Waits until at least one is whole, and gives those that are; none if no more come.
+    pub fn wait(&mut self) -> io::Result<Vec<Message>> {
+        let mut piece = [0; 16 * 1024];
+        loop {
+            let mut found = Vec::new();
+            while let Some(end) = self.bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head: Vec<u8> = self.bytes.drain(..end + 4).collect();
+                found.push(message(head, Vec::new())?);
+            }
+            if !found.is_empty() {
+                return Ok(found);
+            }
+            match self.client.read(&mut piece)? {
+                0 => return Ok(Vec::new()),
+                len => self.bytes.extend_from_slice(&piece[..len]),
+            }
+        }
+    }
+}
+
+/// A head and what came with it.
+fn message(head: Vec<u8>, body: Vec<u8>) -> io::Result<Message> {
+    let head = String::from_utf8(head).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    let mut lines = head.lines();
+    let start = lines.next().unwrap_or_default().to_owned();
+    let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(Message { start, fields: lines.filter_map(field).collect(), body })
 }
 
 /// The date in a field, in seconds since 1970.

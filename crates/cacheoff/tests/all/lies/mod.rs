@@ -396,6 +396,42 @@ fn a_reply_that_waited_for_another_s_fetch_is_collapsed_and_has_its_own_times() 
     assert!(seen.service.miss.min().unwrap_or(0) >= 300_000);
 }
 
+/// One connection for each robot, and more requests than it can carry one after the other.
+fn pipelined(settings: &mut Settings) {
+    settings.origins.think = Some(Distribution::Constant(0.03));
+    settings.robots.kinds = vec![(Special::Head, 0.1), (Special::TagMatch, 0.1)];
+    settings.robots.pace = Pace::Poisson(40.0);
+    (settings.robots.connections_max, settings.robots.pipeline) = (1, 4);
+    settings.robots.accepts_gzip = 0.0;
+}
+
+#[test]
+fn replies_in_another_order_than_the_requests_of_a_connection_are_caught() {
+    for etag in [true, false] {
+        let manner = Manner { lie: Lie::ReordersReplies, habit: Habit::KeepsConnections };
+        let content = Content { etag, size: Distribution::Uniform(500.0, 3_000.0), ..content() };
+        let seen = played_with(manner, content, SHORT, |settings| {
+            pipelined(settings);
+            // Where a body is mistaken for a head, nothing that follows is HTTP.
+            settings.robots.kinds = Vec::new();
+        });
+        let reordered = seen.errors.of(Trouble::ReorderedReplies);
+        assert!(reordered > 20 && reordered * 10 > held_against(&seen) * 9, "{:?}", seen.errors);
+    }
+}
+
+#[test]
+fn requests_one_behind_the_other_get_their_replies_also_from_those_that_close_early() {
+    for habit in [Habit::KeepsConnections, Habit::ClosesEarly, Habit::None] {
+        let seen = played_with(Manner { lie: Lie::None, habit }, content(), SHORT, pipelined);
+        assert_eq!(held_against(&seen), 0, "{habit:?}: {:?}", seen.errors);
+        let client = seen.connections[&cacheoff::ledger::Side::Client];
+        let (reused, retried) = (client.reused, client.retried);
+        assert!(seen.replies() > 200 && reused > 50, "{habit:?}: {} replies, {reused}", seen.replies());
+        assert_eq!(retried > 0, habit != Habit::KeepsConnections, "{habit:?}: {retried}");
+    }
+}
+
 /// A few objects, asked for again and again and purged now and then.
 fn purged(lie: Lie) -> Interval {
     let cache = Cache::start(lie);
