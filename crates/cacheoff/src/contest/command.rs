@@ -18,6 +18,10 @@ pub struct ContestArgs {
     /// Entries that come with the program, in the order of the report
     #[arg(long, value_delimiter = ',', default_value = "larder,squid,nginx,varnish,trafficserver")]
     entries: Vec<String>,
+    /// Tunings of the entries that have several: expert, stock (as the product is shipped), or both beside each other;
+    /// one entry alone is named with its tuning, such as squid/stock
+    #[arg(long, default_value = "expert", value_parser = ["expert", "stock", "both"])]
+    tuning: String,
     /// An entry of your own: a folder with an entry.toml
     #[arg(long, value_name = "FOLDER")]
     entry: Vec<PathBuf>,
@@ -34,7 +38,8 @@ pub struct ContestArgs {
     /// Rounds of each workload that does not say
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// How entries are asked: forward, reverse, or reverse with forward for those that know nothing else
+    /// How entries are asked: forward, reverse, or as the workload was meant (PolyMix forward, others reverse), and in
+    /// the other way where an entry knows nothing else
     #[arg(long, default_value = "any", value_parser = ["forward", "reverse", "any"])]
     mode: String,
     /// Store of the entries
@@ -89,14 +94,20 @@ impl ContestArgs {
 
     /// The plan of the contest, in full.
     pub fn plan(&self) -> Result<Plan, String> {
-        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
-        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
+        let builtin = self.entries.iter().filter(|name| !name.is_empty());
+        let builtin = builtin.map(|name| Ok((EntrySpec::builtin(name)?, name.contains('/'))));
+        let own = self.entry.iter().map(|folder| Ok((EntrySpec::folder(folder)?, false)));
+        let started = builtin.chain(own).map(|spec: Result<_, String>| {
+            let (spec, is_chosen) = spec?;
+            if is_chosen { Ok(vec![spec]) } else { self.tunings(&spec) }
+        });
+        let started = started.collect::<Result<Vec<_>, String>>()?.concat();
         let asked = self.ask.iter().map(|given| {
             let (name, address) =
                 given.split_once('=').ok_or_else(|| format!("--ask {given}: write NAME=ADDR:PORT"))?;
             Ok(EntrySpec::address(name, address))
         });
-        let entries: Vec<EntrySpec> = builtin.chain(own).chain(asked).collect::<Result<_, String>>()?;
+        let entries: Vec<EntrySpec> = started.into_iter().map(Ok).chain(asked).collect::<Result<_, String>>()?;
         if let Some(twice) =
             entries.iter().enumerate().find(|(i, spec)| entries[..*i].iter().any(|e| e.name == spec.name))
         {
@@ -122,6 +133,17 @@ impl ContestArgs {
             folder: self.folder.clone(),
             time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
         })
+    }
+
+    /// The entry with each wanted tuning; one that has a single tuning plays with it.
+    fn tunings(&self, spec: &EntrySpec) -> Result<Vec<EntrySpec>, String> {
+        let known = spec.tunings();
+        let wanted = ["expert", "stock"].into_iter().filter(|word| self.tuning == *word || self.tuning == "both");
+        let wanted: Vec<&str> = wanted.filter(|word| known.iter().any(|each| each == word)).collect();
+        match wanted.is_empty() {
+            true => Ok(vec![spec.clone()]),
+            false => wanted.into_iter().map(|word| spec.tuned(word)).collect(),
+        }
     }
 
     fn words(&self) -> Vec<String> {
@@ -175,6 +197,16 @@ mod tests {
         let names: Vec<&str> = plan.entries.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["trafficserver", "squid", "mine"]);
         assert_eq!((plan.rounds, plan.post.cores, plan.any_mode), (1, vec![0], true));
+    }
+
+    #[test]
+    fn tunings_stand_beside_each_other() {
+        let names = |words: &[&str]| -> Vec<String> {
+            plan_of(words).unwrap().entries.iter().map(|spec| spec.name.clone()).collect()
+        };
+        assert_eq!(names(&["--entries", "larder,squid", "--tuning", "both"]), ["larder", "squid", "squid/stock"]);
+        assert_eq!(names(&["--entries", "larder,squid", "--tuning", "stock"]), ["larder", "squid/stock"]);
+        assert_eq!(names(&["--entries", "nginx/stock,nginx"]), ["nginx/stock", "nginx"]);
     }
 
     #[test]

@@ -64,6 +64,12 @@ impl Discipline {
         if all.is_empty() { name } else { format!("{name} ({})", all.join(", ")) }
     }
 
+    /// How a cache is asked where nobody says: the mixes of Polygraph were made for forward proxies.
+    pub fn usual_mode(&self) -> &'static str {
+        let is_mix = ["polymix-", "polyfill-", "datacomm-"].iter().any(|start| self.title().starts_with(start));
+        if is_mix { "forward" } else { "reverse" }
+    }
+
     /// Whether the cache is killed.
     pub fn kills(&self) -> bool {
         self.workload == Self::KILL
@@ -80,6 +86,9 @@ mod tests {
         assert_eq!((found.variant.as_deref(), found.rounds), (Some("16kb"), Some(2)));
         assert_eq!(found.title(), "hammer (16kb, robot.count 4)");
         assert_eq!(Discipline::parse("dir/mine.toml:peak=9").unwrap().title(), "mine");
+        for (workload, mode) in [("polymix-4:peak=9", "forward"), ("polyfill-2", "forward"), ("webaxe-4", "reverse")] {
+            assert_eq!(Discipline::parse(workload).unwrap().usual_mode(), mode, "{workload}");
+        }
         assert!(Discipline::parse("kill").unwrap().kills());
     }
 

@@ -1,5 +1,6 @@
 //! An entry as data: its `entry.toml`, its templates, and the text they become for one start.
 
+use super::tuning::Setting;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -88,6 +89,17 @@ pub struct EntrySpec {
     /// The `/etc/hosts` that it sees; that of the machine if this is empty.
     #[serde(skip)]
     pub hosts: String,
+    /// Whether it wants a folder in memory for more than its store: `@memory_dir@`.
+    pub memory_dir: bool,
+    /// Its tunings, if it has several: `stock` as the product is shipped, `expert` as its manual advises for speed.
+    #[serde(rename = "tuning")]
+    pub tuning_values: BTreeMap<String, Variation>,
+    /// The reasons for all of its settings.
+    #[serde(rename = "setting")]
+    pub settings: Vec<Setting>,
+    /// The tuning that was chosen; empty where there is one alone.
+    #[serde(skip)]
+    pub tuning: String,
     #[serde(skip)]
     pub(super) templates: BTreeMap<String, String>,
 }
@@ -127,8 +139,18 @@ impl EntrySpec {
         BUILTIN.iter().map(|(name, _)| *name)
     }
 
-    /// An entry that comes with the program.
+    /// The tuning that is meant where none is named.
+    const USUAL_TUNING: &str = "expert";
+
+    /// An entry that comes with the program, as `NAME` or `NAME/TUNING`.
     pub fn builtin(name: &str) -> Result<Self, String> {
+        match name.split_once('/') {
+            Some((name, tuning)) => Self::builtin_entry(name)?.tuned(tuning),
+            None => Self::builtin_entry(name),
+        }
+    }
+
+    fn builtin_entry(name: &str) -> Result<Self, String> {
         let known = || Self::builtin_names().collect::<Vec<_>>().join(", ");
         let name = if name == "ats" { "trafficserver" } else { name };
         let (_, files) = BUILTIN
@@ -150,6 +172,29 @@ impl EntrySpec {
         let templates = spec.files.iter().map(|file| Ok((file.template.clone(), read(&folder.join(&file.template))?)));
         let templates = templates.collect::<Result<_, String>>()?;
         Ok(Self { templates, ..spec })
+    }
+
+    /// The names of its tunings; an empty one where there is one alone.
+    pub fn tunings(&self) -> Vec<String> {
+        match self.tuning_values.is_empty() {
+            true => vec![String::new()],
+            false => self.tuning_values.keys().cloned().collect(),
+        }
+    }
+
+    /// The entry with another tuning; one that is not the usual one stands in its name, so that both are shown.
+    pub fn tuned(&self, tuning: &str) -> Result<Self, String> {
+        if !self.tunings().iter().any(|known| known == tuning) {
+            let known: Vec<String> = self.tuning_values.keys().cloned().collect();
+            let known = if known.is_empty() { "it has one alone".to_owned() } else { known.join(", ") };
+            return Err(format!("entry {} has no tuning {tuning:?}: {known}", self.name));
+        }
+        let plain = self.name.split('/').next().unwrap_or_default();
+        let name = match tuning {
+            "" | Self::USUAL_TUNING => plain.to_owned(),
+            other => format!("{plain}/{other}"),
+        };
+        Ok(Self { name, tuning: tuning.to_owned(), ..self.clone() })
     }
 
     /// An entry that a shell command starts in the foreground.
@@ -177,7 +222,9 @@ impl EntrySpec {
 
     fn parse(text: &str, templates: BTreeMap<String, String>) -> Result<Self, String> {
         let spec: Self = toml::from_str(text).map_err(|error| error.to_string())?;
-        let spec = Self { templates, ..spec };
+        let usual = spec.tuning_values.contains_key(Self::USUAL_TUNING).then_some(Self::USUAL_TUNING);
+        let tuning = usual.or(spec.tuning_values.keys().next().map(String::as_str)).unwrap_or_default().to_owned();
+        let spec = Self { templates, tuning, ..spec };
         let problem = match &spec {
             spec if spec.name.is_empty() => Some("it has no name"),
             spec if spec.program.is_empty() && spec.address.is_empty() => {
@@ -218,10 +265,11 @@ impl EntrySpec {
         [self.prepare.clone(), of(self.mode.get(mode)), of(self.store.get(store))].concat()
     }
 
-    /// Placeholders of one start: those of the entry, of the mode, of the store, and what the contest gives.
+    /// Placeholders of one start: those of the entry, of the mode, the store, the tuning, and what the contest gives.
     pub(super) fn values(&self, mode: &str, store: &str, given: BTreeMap<String, String>) -> Values {
         let mut all = self.values.clone();
-        for variation in [self.mode.get(mode), self.store.get(store)].into_iter().flatten() {
+        let variations = [self.mode.get(mode), self.store.get(store), self.tuning_values.get(&self.tuning)];
+        for variation in variations.into_iter().flatten() {
             let texts = variation.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
             all.extend(texts);
         }
@@ -308,6 +356,8 @@ mod tests {
             "program",
             "cache_dir",
             "connections_max",
+            "memory_dir",
+            "object_bytes_max",
         ];
         names.map(|name| (name.to_owned(), format!("<{name}>"))).into()
     }
@@ -318,7 +368,9 @@ mod tests {
             let spec = EntrySpec::builtin(name).unwrap();
             assert_eq!(spec.name, name);
             assert!(!spec.notes.is_empty() && !spec.package.is_empty(), "{name} must explain itself");
-            for (mode, store) in spec.mode.keys().flat_map(|mode| spec.store.keys().map(move |store| (mode, store))) {
+            let specs = spec.tunings().into_iter().map(|tuning| spec.tuned(&tuning).unwrap());
+            for (spec, mode, store) in specs.flat_map(every_place) {
+                let (mode, store) = (mode.as_str(), store.as_str());
                 spec.can(mode, store).unwrap();
                 let values = spec.values(mode, store, given());
                 let files = spec.written(&values).unwrap();
@@ -328,6 +380,24 @@ mod tests {
                 spec.preparations(mode, store).iter().for_each(|command| drop(values.fill_all(command).unwrap()));
             }
         }
+    }
+
+    /// An entry in every mode with every store.
+    fn every_place(spec: EntrySpec) -> Vec<(EntrySpec, String, String)> {
+        let stores =
+            |mode: &String| spec.store.keys().map(|s| (spec.clone(), mode.clone(), s.clone())).collect::<Vec<_>>();
+        spec.mode.keys().flat_map(stores).collect()
+    }
+
+    #[test]
+    fn a_tuning_stands_in_the_name_unless_it_is_the_usual_one() {
+        let squid = EntrySpec::builtin("squid").unwrap();
+        assert_eq!((squid.name.as_str(), squid.tuning.as_str()), ("squid", "expert"));
+        let stock = EntrySpec::builtin("squid/stock").unwrap();
+        assert_eq!((stock.name.as_str(), stock.tuning.as_str()), ("squid/stock", "stock"));
+        assert_eq!(stock.tuned("expert").unwrap().name, "squid");
+        assert!(EntrySpec::builtin("squid/best").unwrap_err().contains("has no tuning \"best\": expert, stock"));
+        assert!(EntrySpec::builtin("h2o/stock").unwrap_err().contains("it has one alone"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod process;
 mod stand_in;
 #[cfg(test)]
 mod tests;
+mod tuning;
 
 use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
 use crate::stop;
@@ -21,6 +22,7 @@ pub use process::{Post, Prepared, Running};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+pub use tuning::{Advantage, Setting};
 
 /// The plan of a contest.
 #[derive(Clone, Debug)]
@@ -31,9 +33,9 @@ pub struct Plan {
     pub disciplines: Vec<Discipline>,
     /// Rounds of each, if it does not say.
     pub rounds: u32,
-    /// Where and how the caches run; the mode is a wish where [`Plan::any_mode`] is set.
+    /// Where and how the caches run; the mode is that of the workload where [`Plan::any_mode`] is set.
     pub post: Post,
-    /// Whether an entry that cannot be asked in the wished mode may be asked in the other one.
+    /// Whether the workload says how entries are asked, and one that cannot be asked so is asked in the other way.
     pub any_mode: bool,
     /// Where ledgers are kept.
     pub folder: PathBuf,
@@ -218,6 +220,9 @@ fn heat(
 /// The discipline's store, and the mode that the entry knows.
 fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline) -> Post {
     let mut post = plan.post.clone();
+    if plan.any_mode {
+        discipline.usual_mode().clone_into(&mut post.mode);
+    }
     if plan.any_mode && !spec.mode.contains_key(&post.mode) {
         post.mode = if post.mode == "forward" { "reverse" } else { "forward" }.to_owned();
     }

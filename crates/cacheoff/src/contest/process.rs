@@ -3,8 +3,10 @@
 use super::entry::{EntrySpec, Stop, Values};
 use super::names;
 use super::stand_in::StandIn;
+use super::tuning::Setting;
 use crate::ledger;
 use crate::proc;
+use crate::report::date;
 use crate::stop;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -26,6 +28,8 @@ const ORPHANS: Duration = Duration::from_millis(500);
 const PREPARE_MAX: Duration = Duration::from_secs(60);
 /// Of a failed cache's own words, this much is kept for the reason.
 const SAID_BYTES_MAX: usize = 600;
+/// Objects up to this size are stored by every entry that can, and none takes more than half of its memory.
+const OBJECT_BYTES_MAX: u64 = 64 << 20;
 /// Open files that a cache should be allowed.
 const DESCRIPTORS_WISHED: u64 = 65_536;
 /// Of those, what it needs beside connections.
@@ -98,15 +102,18 @@ impl Prepared {
                 ("disk_mb", post.disk_mb.to_string()),
                 ("workers", post.cores.len().max(1).to_string()),
                 ("connections_max", connections_max().to_string()),
+                ("object_bytes_max", OBJECT_BYTES_MAX.min(post.memory_mb << 19).to_string()),
                 ("user", owner.user.clone()),
                 ("group", owner.group.clone()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
         let memory_folder = memory_folder(&spec, &post)?;
-        let cache_dir =
-            memory_folder.as_ref().map_or_else(|| folder.path().join("cache"), |shm| shm.path().join("cache"));
+        let store_folder = memory_folder.as_ref().filter(|_| is_store_in_memory(&spec, &post));
+        let cache_dir = store_folder.unwrap_or(&folder).path().join("cache");
         given.insert("cache_dir".to_owned(), cache_dir.display().to_string());
+        let memory_dir = memory_folder.as_ref().map_or(folder.path(), |shm| shm.path());
+        given.insert("memory_dir".to_owned(), memory_dir.display().to_string());
         let values = spec.values(&post.mode, &post.store, given);
         let files = spec.written(&values)?;
         if !spec.hosts.is_empty() {
@@ -117,6 +124,8 @@ impl Prepared {
         let preparations = spec.preparations(&post.mode, &post.store);
         let preparations = preparations.iter().map(|command| values.fill_all(command)).collect::<Result<_, _>>()?;
         let version = version(&spec, &program);
+        let day = day_of(&program).filter(|_| !version.is_empty());
+        let version = [version].into_iter().chain(day).collect::<Vec<_>>().join(" ");
         Ok(Self { spec, values, post, files, preparations, version, folder, _memory_folder: memory_folder })
     }
 
@@ -219,12 +228,15 @@ impl Prepared {
         }
         let cores: Vec<String> = self.post.cores.iter().map(usize::to_string).collect();
         let hidden = |text: &str| text.replace(&self.folder.path().display().to_string(), "DIR");
+        let settings = self.spec.settings.iter().filter(|setting| setting.is_of(&self.spec.tuning));
+        let reasons = settings.map(Setting::remark);
         ledger::Entry {
             name: self.spec.name.clone(),
             store: self.post.store.clone(),
             commands: commands.iter().map(|command| hidden(command)).collect(),
             files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
-            notes: self.spec.notes.clone(),
+            tuning: self.spec.tuning.clone(),
+            notes: self.spec.notes.iter().cloned().chain(reasons).collect(),
             cores: cores.join(","),
         }
     }
@@ -400,6 +412,13 @@ fn version_in(text: &str) -> String {
     numbers.into_iter().find(|number| number.contains('.')).unwrap_or("").to_owned()
 }
 
+/// The day of the program's file, as `of 2026-04-04`: packages keep the day of the version, a build has its own.
+fn day_of(program: &Path) -> Option<String> {
+    let changed = program.metadata().and_then(|facts| facts.modified()).ok()?;
+    let unix = changed.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+    Some(format!("of {}", date(unix).split(' ').next()?))
+}
+
 /// The user that a cache runs as.
 struct Owner {
     user: String,
@@ -424,11 +443,15 @@ fn owner(spec: &EntrySpec) -> Owner {
     Owner { user: cell(0), group, ids }
 }
 
-/// A folder in memory for caches that are files.
-fn memory_folder(spec: &EntrySpec, post: &Post) -> Result<Option<tempfile::TempDir>, String> {
+/// Whether the store is a folder in memory.
+fn is_store_in_memory(spec: &EntrySpec, post: &Post) -> bool {
     let variation = spec.store.get(&post.store);
-    let wants = variation.and_then(|v| v.get("folder")).and_then(toml::Value::as_str) == Some("shm");
-    if !wants || !Path::new("/dev/shm").is_dir() {
+    variation.and_then(|v| v.get("folder")).and_then(toml::Value::as_str) == Some("shm")
+}
+
+/// A folder in memory for caches that are files, and for what other caches keep in files beside their store.
+fn memory_folder(spec: &EntrySpec, post: &Post) -> Result<Option<tempfile::TempDir>, String> {
+    if !(spec.memory_dir || is_store_in_memory(spec, post)) || !Path::new("/dev/shm").is_dir() {
         return Ok(None);
     }
     let made = tempfile::Builder::new().prefix("cacheoff-").tempdir_in("/dev/shm");

@@ -121,6 +121,9 @@ impl Mode {
 pub struct Entry {
     /// Its name.
     pub name: String,
+    /// The tuning, if it has several: `stock`, `expert`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tuning: String,
     /// Store mode: `memory`, `disk`, `pass`.
     pub store: String,
     /// Commands, in order of use.

@@ -25,6 +25,7 @@ mod tests;
 pub use export::{csv, json, prometheus};
 pub use markdown::markdown;
 pub use page::{history_page, page};
+pub use sections::date;
 pub use summary::Summary;
 pub use text::text;
 pub use threshold::Threshold;

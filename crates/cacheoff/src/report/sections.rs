@@ -300,9 +300,10 @@ fn facts(table: &mut Table, comparison: &Comparison<'_>) {
         let text = entry.runs.first().map_or(String::new(), |run| escaped(&of(run.ledger)));
         if text.len() > NARROW_MAX { format!("<span class=\"narrow\">{text}</span>") } else { text }
     };
-    let rows: [(&str, Fact); 6] = [
+    let rows: [(&str, Fact); 7] = [
         ("product", |ledger| ledger.run.target.product.clone()),
         ("asked as", |ledger| ledger.run.target.mode.as_str().to_owned()),
+        ("tuning", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.tuning.clone())),
         ("store", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.store.clone())),
         ("cores", |ledger| entry_of(ledger).map_or(String::new(), |entry| entry.cores.clone())),
         ("price", |ledger| {
@@ -634,7 +635,7 @@ fn machine(ledger: &Ledger) -> String {
 }
 
 /// Seconds since 1970 as a date and time in UTC.
-pub(super) fn date(unix: u64) -> String {
+pub fn date(unix: u64) -> String {
     let (days, rest) = ((unix / 86_400) as i64, unix % 86_400);
     // Days to a civil date: eras of 400 years that begin on 1 March.
     let shifted = days + 719_468;

@@ -166,6 +166,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             address: "127.0.0.1:3128".to_owned(),
             product: format!("{} 1.2.3", entry.label),
             entry: Some(Entry {
+                tuning: String::new(),
                 name: entry.label.to_owned(),
                 store: "memory".to_owned(),
                 commands: vec![format!("/usr/sbin/{} -N -f {}.conf", entry.label, entry.label)],
