@@ -12,6 +12,8 @@ enum Cli {
     Run(crate::run::command::RunArgs),
     /// Plays workloads against several caches in alternation
     Contest(ContestLine),
+    /// Plays the whole sequence of a cache-off against one living cache after the other
+    Official(crate::official::command::OfficialArgs),
     /// Finds the highest rate at which a bound holds
     Peak(crate::run::peak::PeakArgs),
     /// Proves that the referee plays what a workload declares, and adds nothing: one table for the tree
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
                 |discipline: &crate::contest::Discipline| crate::run::command::check(discipline, line.peak, line.scale);
             line.contest.run(&mut crate::contest::Players { play: &mut play, kill, facts: &facts }, &check)
         }),
+        Cli::Official(args) => stop::with_signals(|| args.run()),
         Cli::Peak(args) => stop::with_signals(|| args.run()),
         Cli::Proof(args) => args.run(),
         Cli::Hold(args) => args.run(),

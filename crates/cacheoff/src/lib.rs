@@ -18,6 +18,7 @@ mod link;
 mod list;
 mod msl;
 pub mod object;
+mod official;
 pub mod origin;
 mod plan;
 pub mod proc;

@@ -35,8 +35,7 @@ impl MslArgs {
     /// Observes and prints; fails if the test of 2000 would have failed.
     pub fn run(&self) -> Result<ExitCode, String> {
         let observed = observe(self.cache, Duration::from_secs(self.watch_s))?;
-        let verdict = if observed.passes() { "passes" } else { "does not pass" };
-        println!("{}; {verdict} the test of 2000, which asked for {} s", observed.sentence(), ASKED.as_secs());
+        println!("{}", observed.verdict(Duration::from_secs(self.watch_s)));
         Ok(if observed.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -61,8 +60,21 @@ impl Observed {
         }
     }
 
+    /// The result beside what the test of 2000 asked for, after a watch of this length.
+    pub fn verdict(self, watch: Duration) -> String {
+        let (found, asked) = (self.sentence(), ASKED.as_secs());
+        match self {
+            Self::Longer(_) if !self.passes() => {
+                let watch = watch.as_secs();
+                format!("{found}; the test of 2000 asked for {asked} s, and this one watched for {watch} s only")
+            }
+            passing if passing.passes() => format!("{found}; passes the test of 2000, which asked for {asked} s"),
+            _ => format!("{found}; does not pass the test of 2000, which asked for {asked} s"),
+        }
+    }
+
     /// The result in a sentence.
-    pub fn sentence(self) -> String {
+    fn sentence(self) -> String {
         match self {
             Self::Lasted(time) => {
                 format!("TIME-WAIT lasted {:.1} s, MSL is {:.1} s", time.as_secs_f64(), time.as_secs_f64() / 2.0)
@@ -165,5 +177,11 @@ mod tests {
     fn a_server_that_closes_first_is_seen_in_time_wait() {
         assert_eq!(observed(b"HTTP/1.1 400 Bad Request\r\n\r\n", false), Observed::Longer(Duration::from_millis(400)));
         assert!(!Observed::Longer(Duration::from_millis(400)).passes() && Observed::Lasted(ASKED).passes());
+        let watch = Duration::from_secs(2);
+        assert!(Observed::Longer(watch).verdict(watch).contains("watched for 2 s only"));
+        assert!(
+            Observed::Longer(ASKED).verdict(ASKED).contains("; passes")
+                && Observed::Never.verdict(watch).contains("; does not pass")
+        );
     }
 }

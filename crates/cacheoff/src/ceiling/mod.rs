@@ -5,7 +5,7 @@ mod responder;
 
 use crate::contest::Discipline;
 use crate::engine::Settings;
-use crate::ledger::{Interval, Ledger, Load, Run, Side};
+use crate::ledger::{Interval, Ledger, Load, Run, Side, WorkloadFacts};
 use crate::object::{Name, World};
 use crate::origin::{Departure, Manner, answer};
 use crate::proc::{Watched, machine};
@@ -82,7 +82,8 @@ impl CeilingArgs {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    fn robots(&self, count: u32) -> Result<(Figure, Load), String> {
+    /// Verified replies of so many robots, as a ledger.
+    fn play(&self, count: u32) -> Result<Ledger, String> {
         let change = |knob: &str, value: String| (knob.to_owned(), value);
         let changes = vec![
             change("robot.count", count.to_string()),
@@ -99,7 +100,7 @@ impl CeilingArgs {
         let order = Order {
             settings,
             phases,
-            head: Run::default(),
+            head: self.head(count),
             ledger: None,
             watched: Watched::Tree(responder.child.id()),
             cores: vec![self.core],
@@ -109,6 +110,23 @@ impl CeilingArgs {
         };
         let ledger = run(order)?;
         responder.end();
+        Ok(ledger)
+    }
+
+    fn head(&self, count: u32) -> Run {
+        let name = format!("ceiling of the generator, {count} robots, {} bytes", self.bytes);
+        Run {
+            cacheoff: env!("CARGO_PKG_VERSION").to_owned(),
+            label: "generator".to_owned(),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            workload: WorkloadFacts { name, scale: 1.0, ..WorkloadFacts::default() },
+            machine: machine(&self.core.to_string()),
+            ..Run::default()
+        }
+    }
+
+    fn robots(&self, count: u32) -> Result<(Figure, Load), String> {
+        let ledger = self.play(count)?;
         let (whole, load) = measured(&ledger);
         // That a fixed reply says no Age is right of it.
         if let Some(exhibit) = whole.errors.exhibits.iter().find(|exhibit| !exhibit.trouble.is_remark()) {
@@ -207,6 +225,11 @@ impl CeilingArgs {
         );
         text
     }
+}
+
+/// Measures one thread of the generator on one core, the responder on another: the ledger of a short run.
+pub fn of_generator(seconds: u64, core: usize, responder_core: usize, port: u16) -> Result<Ledger, String> {
+    CeilingArgs { seconds, connections: 15, bytes: 600, responder_core, core, port, out: None }.play(15)
 }
 
 /// The reply that the origin would give for the only object, as a cache would give it again.

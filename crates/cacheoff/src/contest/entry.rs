@@ -8,6 +8,8 @@ use std::path::Path;
 
 /// A value may hold placeholders whose values hold placeholders; deeper than this is a circle.
 const NESTING_MAX: usize = 5;
+/// The file beside `entry.toml` in which the maker of a product comments on the entry and its results.
+const COMMENTS: &str = "comments.txt";
 /// Values of a mode or a store that are not placeholders.
 const PREPARE: &str = "prepare";
 
@@ -25,7 +27,7 @@ macro_rules! builtin {
 }
 
 builtin! {
-    "larder": "larder.toml";
+    "larder": "larder.toml" "comments.txt";
     "squid": "squid.conf";
     "nginx": "nginx.conf";
     "varnish": "entry.vcl";
@@ -100,6 +102,9 @@ pub struct EntrySpec {
     /// The tuning that was chosen; empty where there is one alone.
     #[serde(skip)]
     pub tuning: String,
+    /// The maker's words on the entry: the text of [`COMMENTS`] beside `entry.toml`.
+    #[serde(skip)]
+    pub comments: String,
     #[serde(skip)]
     pub(super) templates: BTreeMap<String, String>,
 }
@@ -158,7 +163,9 @@ impl EntrySpec {
             .find(|(each, _)| *each == name)
             .ok_or_else(|| format!("unknown entry {name:?}; there are {}, and --entry FOLDER for your own", known()))?;
         let templates = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-        Self::parse(files[0].1, templates).map_err(|error| format!("entry {name}: {error}"))
+        let comments = files.iter().find(|(name, _)| *name == COMMENTS).map_or("", |(_, text)| text).to_owned();
+        let spec = Self::parse(files[0].1, templates).map_err(|error| format!("entry {name}: {error}"))?;
+        Ok(Self { comments, ..spec })
     }
 
     /// An entry of the user's.
@@ -171,7 +178,9 @@ impl EntrySpec {
         let spec = Self::parse(&text, BTreeMap::new()).map_err(|error| format!("{}: {error}", file.display()))?;
         let templates = spec.files.iter().map(|file| Ok((file.template.clone(), read(&folder.join(&file.template))?)));
         let templates = templates.collect::<Result<_, String>>()?;
-        Ok(Self { templates, ..spec })
+        // Most entries have none.
+        let comments = fs::read_to_string(folder.join(COMMENTS)).unwrap_or_default();
+        Ok(Self { templates, comments, ..spec })
     }
 
     /// The names of its tunings; an empty one where there is one alone.

@@ -237,6 +237,7 @@ impl Prepared {
             files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
             tuning: self.spec.tuning.clone(),
             notes: self.spec.notes.iter().cloned().chain(reasons).collect(),
+            comments: self.spec.comments.clone(),
             cores: cores.join(","),
         }
     }

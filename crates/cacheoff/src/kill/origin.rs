@@ -88,7 +88,7 @@ fn serve(stream: TcpStream, serial: &AtomicU64) -> std::io::Result<()> {
     let mut out = stream.try_clone()?;
     let mut lines = BufReader::new(stream);
     loop {
-        let Some(path) = request(&mut lines)? else { return Ok(()) };
+        let Some(Request { path, is_last }) = request(&mut lines)? else { return Ok(()) };
         let number = serial.fetch_add(1, Ordering::SeqCst) + 1;
         let body = body(&path);
         let head = format!(
@@ -98,6 +98,9 @@ fn serve(stream: TcpStream, serial: &AtomicU64) -> std::io::Result<()> {
             body.len()
         );
         out.write_all(&[head.as_bytes(), &body].concat())?;
+        if is_last {
+            return Ok(());
+        }
     }
 }
 
@@ -105,20 +108,27 @@ fn now() -> Stamp {
     Stamp(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// The path of the next request, without its scheme and authority.
-fn request(lines: &mut impl BufRead) -> std::io::Result<Option<String>> {
+struct Request {
+    /// Without its scheme and authority.
+    path: String,
+    /// Whether the client closes the connection after it.
+    is_last: bool,
+}
+
+fn request(lines: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     let mut first = String::new();
     if limited(lines, &mut first)? == 0 {
         return Ok(None);
     }
     let target = first.split(' ').nth(1).unwrap_or("/");
     let path = target.strip_prefix("http://").map_or(target, |rest| rest.find('/').map_or("/", |slash| &rest[slash..]));
-    let path = path.to_owned();
+    let mut found = Request { path: path.to_owned(), is_last: false };
     let mut line = String::new();
     while limited(lines, &mut line)? > 2 {
-        line.clear();
+        let line_read = std::mem::take(&mut line).to_ascii_lowercase();
+        found.is_last |= line_read.starts_with("connection:") && line_read.contains("close");
     }
-    Ok(Some(path))
+    Ok(Some(found))
 }
 
 fn limited(lines: &mut impl BufRead, line: &mut String) -> std::io::Result<usize> {

@@ -20,7 +20,7 @@ pub use interval::{
 };
 pub use recorder::{Recorder, Reply, Served};
 pub use run::{
-    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Target,
+    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Stage, Target,
     TlsFacts, Tuning, WorkloadFacts,
 };
 use serde::{Deserialize, Serialize};

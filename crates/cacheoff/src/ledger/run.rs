@@ -45,6 +45,30 @@ pub struct Run {
     /// Power drawn in the test in watts, if it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watts: Option<f64>,
+    /// Budget of the cache's store in bytes, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_bytes: Option<u64>,
+    /// The stage of an official sequence that this is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
+}
+
+/// A stage of an official sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The generator alone, against a fixed responder.
+    Ceiling,
+    /// The load without a cache.
+    NoProxy,
+    /// How long the cache's machine remembers a connection that the cache closed.
+    TimeWait,
+    /// The store is filled twice.
+    Fill,
+    /// The load through all its phases.
+    Load,
+    /// The cache is killed and started again.
+    Kill,
 }
 
 /// Which workload, to the letter.
@@ -132,6 +156,9 @@ pub struct Entry {
     pub files: Vec<(String, String)>,
     /// Remarks on the tuning, for experts to dispute.
     pub notes: Vec<String>,
+    /// The maker's words on the entry, as they stand beside it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub comments: String,
     /// Cores it was bound to, as the kernel writes lists; empty if not bound.
     pub cores: String,
 }

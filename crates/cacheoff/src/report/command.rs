@@ -1,6 +1,6 @@
 //! `cacheoff report`.
 
-use super::{Summary, Threshold, csv, history_page, json, markdown, page, prometheus, text};
+use super::{Summary, Threshold, csv, history_page, json, markdown, official, page, prometheus, text};
 use crate::ledger::{Ledger, Price};
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -22,12 +22,45 @@ pub struct ReportArgs {
     /// Write the published figures of 2000 to 2015 as a page of their own
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// Price and power of the entries
+    #[command(flatten)]
+    normalisers: Normalisers,
+}
+
+/// Price and power, by which figures are divided.
+#[derive(clap::Args, Debug, Default)]
+pub struct Normalisers {
     /// Price of an entry with its network gear, as LABEL=AMOUNT or LABEL=AMOUNT:CURRENCY
     #[arg(long, value_name = "LABEL=AMOUNT")]
     price: Vec<String>,
     /// Power that an entry drew in the test in watts
     #[arg(long, value_name = "LABEL=WATTS")]
     watts: Vec<String>,
+}
+
+impl Normalisers {
+    /// Says what is wrong with the flags before anything is played by these labels.
+    pub fn check<'l>(&self, labels: impl Iterator<Item = &'l str>) -> Result<(), String> {
+        let run = |label: &str| crate::ledger::Run { label: label.to_owned(), ..crate::ledger::Run::default() };
+        self.apply(&mut labels.map(|label| Ledger { run: run(label), ..Ledger::default() }).collect::<Vec<_>>())
+    }
+
+    /// Writes them into the heads of the ledgers.
+    pub fn apply(&self, ledgers: &mut [Ledger]) -> Result<(), String> {
+        for given in &self.price {
+            let (label, value) = pair(given, "--price")?;
+            let (amount, currency) = value.split_once(':').unwrap_or((value, "USD"));
+            let amount = amount.parse().map_err(|_| format!("--price {given}: {amount:?} is not a number"))?;
+            let price = Price { amount, currency: currency.to_owned() };
+            each(ledgers, label, "--price", |ledger| ledger.run.price = Some(price.clone()))?;
+        }
+        for given in &self.watts {
+            let (label, value) = pair(given, "--watts")?;
+            let watts: f64 = value.parse().map_err(|_| format!("--watts {given}: {value:?} is not a number"))?;
+            each(ledgers, label, "--watts", |ledger| ledger.run.watts = Some(watts))?;
+        }
+        Ok(())
+    }
 }
 
 /// Files that a report is written to, and the conditions that it is judged by.
@@ -61,18 +94,7 @@ impl ReportArgs {
         }
         self.outputs.check()?;
         let mut ledgers = read_all(&self.ledgers)?;
-        for given in &self.price {
-            let (label, value) = pair(given, "--price")?;
-            let (amount, currency) = value.split_once(':').unwrap_or((value, "USD"));
-            let amount = amount.parse().map_err(|_| format!("--price {given}: {amount:?} is not a number"))?;
-            let price = Price { amount, currency: currency.to_owned() };
-            each(&mut ledgers, label, "--price", |ledger| ledger.run.price = Some(price.clone()))?;
-        }
-        for given in &self.watts {
-            let (label, value) = pair(given, "--watts")?;
-            let watts: f64 = value.parse().map_err(|_| format!("--watts {given}: {value:?} is not a number"))?;
-            each(&mut ledgers, label, "--watts", |ledger| ledger.run.watts = Some(watts))?;
-        }
+        self.normalisers.apply(&mut ledgers)?;
         if let Some(file) = &self.json {
             let lines: String = ledgers.iter().map(|ledger| format!("{}\n", json(ledger))).collect();
             write(file, &lines)?;
@@ -100,7 +122,7 @@ impl Outputs {
         print!("{}", text(ledgers));
         type Make = fn(&[Ledger]) -> String;
         let makes: [(&Option<PathBuf>, Make); 4] =
-            [(&self.html, page), (&self.markdown, markdown), (&self.csv, csv), (&self.prometheus, prometheus)];
+            [(&self.html, html), (&self.markdown, markdown), (&self.csv, csv), (&self.prometheus, prometheus)];
         for (file, make) in makes {
             if let Some(file) = file {
                 write(file, &make(ledgers))?;
@@ -115,6 +137,11 @@ impl Outputs {
         }
         Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The page of an official sequence has its own order.
+fn html(ledgers: &[Ledger]) -> String {
+    if official::is_sequence(ledgers) { official::page(ledgers) } else { page(ledgers) }
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {
@@ -193,8 +220,7 @@ mod tests {
             outputs: Outputs { html: Some(path("r.html")), csv: Some(path("r.csv")), ..Outputs::default() },
             json: Some(path("r.json")),
             history: Some(path("h.html")),
-            price: vec!["early=5000:EUR".to_owned()],
-            ..ReportArgs::default()
+            normalisers: Normalisers { price: vec!["early=5000:EUR".to_owned()], watts: Vec::new() },
         };
         args.run().unwrap();
         let page = fs::read_to_string(path("r.html")).unwrap();
@@ -222,7 +248,8 @@ mod tests {
         for (price, reason) in
             [("a", "write LABEL=NUMBER"), ("b=1", "no ledger has this label"), ("a=x", "not a number")]
         {
-            let args = ReportArgs { price: vec![price.to_owned()], ..with(vec![file.clone()]) };
+            let normalisers = Normalisers { price: vec![price.to_owned()], watts: Vec::new() };
+            let args = ReportArgs { normalisers, ..with(vec![file.clone()]) };
             assert!(of(args).contains(reason), "{price}");
         }
     }

@@ -11,6 +11,7 @@ mod figures;
 mod markdown;
 mod markup;
 mod metric;
+mod official;
 mod page;
 mod past;
 mod sections;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use export::{csv, json, prometheus};
 pub use markdown::markdown;
+pub use official::cache_ages;
 pub use page::{history_page, page};
 pub use sections::date;
 pub use summary::Summary;

@@ -45,7 +45,7 @@ pub fn history_page() -> String {
     format!("{}<header><h1>{title}</h1></header><main>{}</main></body></html>\n", head(title), past::section())
 }
 
-fn head(title: &str) -> String {
+pub(super) fn head(title: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width,\
          initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\"><title>{}</title>\
@@ -120,7 +120,7 @@ fn title(comparisons: &[Comparison<'_>]) -> String {
     }
 }
 
-fn subtitle(ledgers: &[Ledger]) -> String {
+pub(super) fn subtitle(ledgers: &[Ledger]) -> String {
     let first = ledgers.iter().map(|ledger| ledger.run.started_unix).filter(|at| *at > 0).min();
     let seconds: u64 = ledgers.iter().map(|ledger| ledger.end.at_us / 1_000_000).sum();
     let runs = match ledgers.len() {
@@ -143,7 +143,7 @@ fn contents(comparisons: &[Comparison<'_>]) -> String {
 }
 
 /// Method and glossary, from the same lists that the tables are made of.
-fn words() -> String {
+pub(super) fn words() -> String {
     let mut metrics = Table::plain(&["figure", "key", "meaning"]);
     for metric in METRICS {
         let key = format!("<code>{}</code>", metric.key);
@@ -174,7 +174,7 @@ fn words() -> String {
     )
 }
 
-fn footer(ledgers: &[Ledger]) -> String {
+pub(super) fn footer(ledgers: &[Ledger]) -> String {
     let mut versions: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.cacheoff.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();

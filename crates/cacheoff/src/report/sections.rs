@@ -509,7 +509,8 @@ fn notes(ledger: &Ledger) -> String {
     if items.is_empty() { items } else { format!("<h4>Remarks during the run</h4><ul>{items}</ul>") }
 }
 
-fn configuration(entry: &Entry) -> String {
+/// How a cache was configured and started.
+pub(super) fn configuration(entry: &Entry) -> String {
     let mut out = String::new();
     let notes: String = entry.notes.iter().map(|note| format!("<li>{}</li>", escaped(note))).collect();
     if !notes.is_empty() {

@@ -3,4 +3,5 @@
 mod entries;
 mod hold;
 mod lies;
+mod official;
 mod trouble;

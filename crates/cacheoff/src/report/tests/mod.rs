@@ -3,7 +3,7 @@
 mod sample;
 
 use super::*;
-use crate::ledger::{Downtime, End, Interval, Ledger, Outcome, Price};
+use crate::ledger::{Downtime, End, Interval, Ledger, Note, Outcome, Price, Stage};
 use sample::{Invented, contest, run};
 
 const SQUID: Invented = Invented { label: "squid", hit_us: 420.0, keeps: 0.97, cpu_us: 95.0, lies: 0 };
@@ -235,6 +235,59 @@ fn pages_of_one_run_of_a_kill_and_of_nothing() {
     assert!(page(&[]).contains("No runs"));
     assert!(page(&[Ledger::default()]).contains("not one reply was measured"));
     keep("history.html", &super::page::history_page());
+}
+
+#[test]
+fn the_page_of_a_sequence_has_the_pages_of_2000() {
+    let staged = |stage: Stage, entry: Invented| {
+        let mut ledger = run(entry, 0, 40.0);
+        (ledger.run.stage, ledger.run.cache_bytes) = (Some(stage), Some(64 << 20));
+        ledger
+    };
+    let named = |label: &'static str| Invented { label, ..SQUID };
+    let mut load = staged(Stage::Load, SQUID);
+    load.run.price = Some(Price { amount: 4_000.0, currency: "USD".to_owned() });
+    load.run.watts = Some(80.0);
+    load.run.target.entry.as_mut().unwrap().comments = "We like <it>.".to_owned();
+    let mut kill = staged(Stage::Kill, SQUID);
+    kill.downtimes.push(Downtime { first_hit_us: Some(450_000), probed: 10, kept: 7, ..Downtime::default() });
+    let mut watched = staged(Stage::TimeWait, SQUID);
+    watched.notes.push(Note { at_us: 0, text: "TIME-WAIT lasted 60.0 s".to_owned() });
+    let mut failed = Ledger::default();
+    (failed.run.label, failed.run.stage) = ("late".to_owned(), Some(Stage::Fill));
+    failed.end.outcome = Outcome::Failed("no such luck".to_owned());
+    let ceiling = staged(Stage::Ceiling, named("generator"));
+    let sequence =
+        [ceiling, staged(Stage::NoProxy, named("no proxy")), watched, staged(Stage::Fill, SQUID), load, kill, failed];
+    assert!(official::is_sequence(&sequence) && !official::is_sequence(&contest()));
+    let shown = official::page(&sequence);
+    keep("official.html", &shown);
+    for part in [
+        "Executive table",
+        "replies/s per watt",
+        "hits/s per 1,000 of price",
+        "age of the cache",
+        "The bench",
+        "Mean response time of the fill",
+        "squid, misses",
+        "squid, first plateau",
+        "450 ms",
+        "70 %",
+        "TIME-WAIT lasted 60.0 s",
+        "We like &lt;it&gt;.",
+        "failed before the load",
+        "no such luck",
+        "no official result",
+        "maximum_object_size",
+        // All runs are the same one, so that the load went as fast as the generator can.
+        "the generator's",
+    ] {
+        assert!(shown.contains(part), "{part}");
+    }
+    let ages = cache_ages(&sequence);
+    assert_eq!(ages.len(), 1, "{ages:?}");
+    let stored = value(&sequence[4], "rps").unwrap();
+    assert!(stored > 0.0 && ages[0].0 == "squid" && ages[0].1.contains(" h ("), "{ages:?}");
 }
 
 #[test]

@@ -143,6 +143,8 @@ fn levels(interval: &mut Interval, entry: Invented, load: f64, peak: f64, second
 
 fn head(entry: Invented, round: u32, peak: f64) -> Run {
     Run {
+        cache_bytes: None,
+        stage: None,
         cacheoff: "0.1.0".to_owned(),
         label: entry.label.to_owned(),
         tls: None,
@@ -167,6 +169,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             product: format!("{} 1.2.3", entry.label),
             entry: Some(Entry {
                 tuning: String::new(),
+                comments: String::new(),
                 name: entry.label.to_owned(),
                 store: "memory".to_owned(),
                 commands: vec![format!("/usr/sbin/{} -N -f {}.conf", entry.label, entry.label)],

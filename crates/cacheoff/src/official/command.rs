@@ -1,0 +1,210 @@
+//! `cacheoff official`.
+
+use super::Sequence;
+use crate::contest::{EntrySpec, Post};
+use crate::kill;
+use crate::ledger::{Ledger, Outcome};
+use crate::report::command::{Normalisers, Outputs};
+use crate::report::{Weight, cache_ages};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Shorter runs than the standard watch TIME-WAIT for so long.
+const TIME_WAIT_SCALED: Duration = Duration::from_secs(10);
+const TIME_WAIT: Duration = Duration::from_secs(90);
+
+/// Plays the sequence of a cache-off: calibration, no proxy, and for each entry, on one living cache, TIME-WAIT, PolyFill-2
+/// (twice its store), PolyMix-2 through all phases, and a kill. One report with the pages of the 2000 cache-off.
+#[derive(clap::Args, Debug)]
+pub struct OfficialArgs {
+    /// Entries that come with the program, in the order of the report
+    #[arg(long, value_delimiter = ',')]
+    entries: Vec<String>,
+    /// An entry of your own: a folder with an entry.toml, and a comments.txt if its maker comments on it
+    #[arg(long, value_name = "FOLDER")]
+    entry: Vec<PathBuf>,
+    /// Requests per second at peak
+    #[arg(long, default_value_t = 100.0)]
+    peak: f64,
+    /// Phases are so many times as long: 1 plays PolyMix-2 in 14 hours, 0.002 in 100 seconds
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Seed of all that is random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Requests per second of the fill; as fast as the cache takes it if nothing is said, which is the standard
+    #[arg(long, value_name = "RATE")]
+    fill_peak: Option<f64>,
+    /// A fill ends after so many minutes even if the store is not filled twice
+    #[arg(long, value_name = "MINUTES", default_value_t = 240)]
+    fill_max: u64,
+    /// Seconds of watching TIME-WAIT; 90, or 10 where the phases are shorter than the standard
+    #[arg(long)]
+    time_wait_s: Option<u64>,
+    /// Seconds of the calibration
+    #[arg(long, default_value_t = 10)]
+    ceiling_s: u64,
+    /// How entries are asked, where they know it; the others are asked the other way
+    #[arg(long, default_value = "forward", value_parser = ["forward", "reverse"])]
+    mode: String,
+    /// Store of the entries; those without a disk store have theirs in memory
+    #[arg(long, default_value = "disk", value_parser = ["memory", "disk"])]
+    store: String,
+    /// Budget of memory in MB
+    #[arg(long, default_value_t = 256)]
+    memory_mb: u64,
+    /// Budget of disk in MB
+    #[arg(long, default_value_t = 1_024)]
+    disk_mb: u64,
+    /// Port of the caches
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Port of the origins
+    #[arg(long, default_value_t = 24_180)]
+    origin_port: u16,
+    /// Cores of the caches, such as 0 or 0,1; the first half of all cores if nothing is said
+    #[arg(long, value_delimiter = ',')]
+    cache_cores: Vec<usize>,
+    /// Folder for the ledgers
+    #[arg(long, default_value = "official")]
+    folder: PathBuf,
+    /// Price and power of the entries
+    #[command(flatten)]
+    normalisers: Normalisers,
+    /// Where the report goes
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl OfficialArgs {
+    /// Plays everything and gives the report.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let sequence = self.sequence()?;
+        self.outputs.check()?;
+        self.normalisers.check(sequence.entries.iter().map(|spec| spec.name.as_str()))?;
+        let mut ledgers = sequence.play(&mut |text| eprintln!("official: {text}"))?;
+        self.normalisers.apply(&mut ledgers)?;
+        for (label, age) in cache_ages(&ledgers) {
+            println!("{label}: the cache holds {age} of peak fill");
+        }
+        let done = self.outputs.give(&ledgers)?;
+        Ok(if ledgers.iter().any(is_broken) { ExitCode::FAILURE } else { done })
+    }
+
+    fn sequence(&self) -> Result<Sequence, String> {
+        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
+        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
+        let entries: Vec<EntrySpec> = builtin.chain(own).collect::<Result<_, String>>()?;
+        if entries.is_empty() {
+            return Err("no entries: give --entries or --entry".to_owned());
+        }
+        if let Some(twice) =
+            entries.iter().enumerate().find(|(i, spec)| entries[..*i].iter().any(|e| e.name == spec.name))
+        {
+            return Err(format!("two entries are called {:?}; give one another name", twice.1.name));
+        }
+        if let Some(asked) = entries.iter().find(|spec| spec.program.is_empty()) {
+            return Err(format!("{} is not started by its entry, so that it cannot be killed", asked.name));
+        }
+        let is_rate = |rate: f64| rate > 0.0 && rate.is_finite();
+        if !is_rate(self.peak) || !self.fill_peak.is_none_or(is_rate) {
+            return Err("--peak and --fill-peak are requests per second above 0".to_owned());
+        }
+        if !(self.scale > 0.0 && self.scale <= 100.0) {
+            return Err(format!("--scale {}: give a number above 0, such as 0.002", self.scale));
+        }
+        let cache_cores = match self.cache_cores.is_empty() {
+            true => (0..(all_cores() / 2).max(1)).collect(),
+            false => self.cache_cores.clone(),
+        };
+        let own: Vec<usize> = (0..all_cores()).filter(|core| !cache_cores.contains(core)).collect();
+        let scaled = if self.scale < 1.0 { TIME_WAIT_SCALED } else { TIME_WAIT };
+        Ok(Sequence {
+            entries,
+            post: Post {
+                mode: self.mode.clone(),
+                store: self.store.clone(),
+                port: self.port,
+                origin: SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port)),
+                memory_mb: self.memory_mb,
+                disk_mb: self.disk_mb,
+                cores: cache_cores,
+            },
+            cores: own,
+            peak: self.peak,
+            scale: self.scale,
+            seed: self.seed,
+            fill_peak: self.fill_peak,
+            fill_max: Duration::from_secs(self.fill_max.max(1) * 60),
+            time_wait: self.time_wait_s.map_or(scaled, Duration::from_secs),
+            ceiling_s: self.ceiling_s.max(1),
+            kill: kill_settings(self.scale),
+            folder: self.folder.clone(),
+        })
+    }
+}
+
+/// The kill of a scaled sequence is shorter, but never so short that it says nothing.
+fn kill_settings(scale: f64) -> kill::Settings {
+    let share = (scale * 50.0).clamp(0.02, 1.0);
+    let standard = kill::Settings::default();
+    kill::Settings {
+        objects: (f64::from(standard.objects) * share) as u32,
+        load: standard.load.mul_f64(share),
+        dark: standard.dark.mul_f64(share),
+        ..standard
+    }
+}
+
+/// Whether a stage could not be played, or a cache answered wrongly in it.
+fn is_broken(ledger: &Ledger) -> bool {
+    let lies = ledger.intervals.iter().any(|interval| interval.errors.lies() > 0);
+    lies || matches!(ledger.end.outcome, Outcome::Failed(_) | Outcome::Unfinished)
+        || crate::report::Summary::of(ledger).findings.iter().any(|finding| finding.weight == Weight::Failed)
+}
+
+fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Whole {
+        #[command(flatten)]
+        official: OfficialArgs,
+    }
+
+    fn sequence_of(words: &[&str]) -> Result<Sequence, String> {
+        Whole::try_parse_from([&["official"], words].concat()).map_err(|error| error.to_string())?.official.sequence()
+    }
+
+    #[test]
+    fn a_scaled_sequence_is_short_and_the_standard_one_is_whole() {
+        let whole = sequence_of(&["--entries", "larder,squid"]).unwrap();
+        assert_eq!((whole.kill.objects, whole.kill.load.as_secs(), whole.time_wait.as_secs()), (2_000, 30, 90));
+        let scaled = sequence_of(&["--entries", "larder", "--scale", "0.0003"]).unwrap();
+        assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (40, 10));
+        assert!(scaled.kill.load.as_millis() == 600 && scaled.post.mode == "forward" && scaled.post.store == "disk");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for (words, reason) in [
+            (&[][..], "no entries"),
+            (&["--entries", "polipo"], "unknown entry"),
+            (&["--entries", "squid,squid"], "two entries are called"),
+            (&["--entries", "squid", "--peak", "0"], "above 0"),
+            (&["--entries", "squid", "--fill-peak", "-1"], "unexpected argument"),
+            (&["--entries", "squid", "--scale", "0"], "--scale 0"),
+        ] {
+            let error = sequence_of(words).err().unwrap();
+            assert!(error.contains(reason), "{words:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! The page of an official sequence: the pages of the report of the second cache-off (January 2000) first, then every
+//! stage in full as any other report has it.
+
+use super::compare::compare;
+use super::markup::{Table, escaped, folded};
+use super::metric::Metric;
+use super::page::{footer, head, subtitle, words};
+use super::summary::Summary;
+use super::{figures, past, sections};
+use crate::chart::{Axis, Chart, Scale, Shape, Tone, Unit, grouped, three_digits};
+use crate::ledger::{Class, Figures, Interval, Ledger, Outcome, Stage};
+use std::fmt::Write;
+
+/// Points of a curve over the load.
+const LOADS: usize = 12;
+/// Above this share of what the generator can do, a rate is that of the generator.
+const CEILING_SHARE: f64 = 0.9;
+/// The phases that are compared with each other, and their meaning.
+const STATES: [(&str, &str); 3] =
+    [("top1", "first plateau"), ("idle", "idle, at a tenth of the load"), ("top2", "second plateau")];
+
+/// Whether some ledgers are those of an official sequence.
+pub(super) fn is_sequence(ledgers: &[Ledger]) -> bool {
+    ledgers.iter().any(|ledger| ledger.run.stage.is_some())
+}
+
+/// An entry with its stages.
+struct Entry<'a> {
+    label: &'a str,
+    stages: Vec<(Stage, Summary<'a>)>,
+}
+
+impl<'a> Entry<'a> {
+    fn stage(&self, stage: Stage) -> Option<&Summary<'a>> {
+        self.stages.iter().find(|(of, _)| *of == stage).map(|(_, summary)| summary)
+    }
+
+    /// Any of its ledgers, for what all of them say.
+    fn any(&self) -> Option<&Summary<'a>> {
+        self.stage(Stage::Load).or_else(|| self.stages.first().map(|(_, summary)| summary))
+    }
+}
+
+/// The stages of a sequence by entry.
+struct Sequence<'a> {
+    ceiling: Option<Summary<'a>>,
+    no_proxy: Option<Summary<'a>>,
+    entries: Vec<Entry<'a>>,
+}
+
+impl<'a> Sequence<'a> {
+    fn of(ledgers: &'a [Ledger]) -> Self {
+        let (mut ceiling, mut no_proxy, mut entries) = (None, None, Vec::<Entry<'a>>::new());
+        for ledger in ledgers {
+            let (label, summary) = (ledger.run.label.as_str(), Summary::of(ledger));
+            match ledger.run.stage {
+                None => {}
+                Some(Stage::Ceiling) => ceiling = Some(summary),
+                Some(Stage::NoProxy) => no_proxy = Some(summary),
+                Some(stage) => match entries.iter_mut().find(|entry| entry.label == label) {
+                    Some(entry) => entry.stages.push((stage, summary)),
+                    None => entries.push(Entry { label, stages: vec![(stage, summary)] }),
+                },
+            }
+        }
+        Self { ceiling, no_proxy, entries }
+    }
+}
+
+/// How long a cache holds what its load stores at peak, by entry: its budget divided by the fill rate of the plateau.
+pub fn cache_ages(ledgers: &[Ledger]) -> Vec<(String, String)> {
+    let sequence = Sequence::of(ledgers);
+    let age = |entry: &Entry<'_>| Some((entry.label.to_owned(), age_text(age_s(entry)?)));
+    sequence.entries.iter().filter_map(age).collect()
+}
+
+/// In hours, as the report of 2000, and as a time.
+fn age_text(seconds: f64) -> String {
+    format!("{} h ({})", three_digits(seconds / 3_600.0), Unit::Elapsed.text(seconds))
+}
+
+fn age_s(entry: &Entry<'_>) -> Option<f64> {
+    let load = entry.stage(Stage::Load)?;
+    let per_second = load.per_second(load.phase.class(Class::Fill).bytes as f64).filter(|rate| *rate > 0.0)?;
+    Some(load.ledger.run.cache_bytes? as f64 / per_second)
+}
+
+/// The whole page.
+pub(super) fn page(ledgers: &[Ledger]) -> String {
+    let sequence = Sequence::of(ledgers);
+    let names: Vec<&str> = sequence.entries.iter().map(|entry| entry.label).collect();
+    let title = format!("Cache-off: {}", names.join(", "));
+    let parts: [(&str, &str, String); 9] = [
+        ("executive", "Executive table", executive(&sequence)),
+        ("bench", "The bench", bench(&sequence)),
+        ("load", "Response against load", against_load(&sequence)),
+        ("fill", "Fill", fill(&sequence)),
+        ("times", "Hit and miss times", times(&sequence)),
+        ("idle", "Idle against busy", idle_and_busy(&sequence)),
+        ("downtime", "Downtime", downtime(&sequence)),
+        ("time-wait", "TIME-WAIT", time_wait(&sequence)),
+        ("configuration", "Configurations and comments", configurations(&sequence)),
+    ];
+    let mut out = head(&title);
+    let links: String = parts.iter().map(|(id, name, _)| format!("<a href=\"#{id}\">{name}</a>")).collect();
+    let _ = write!(
+        out,
+        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p><nav>{links}<a href=\"#stages\">Every \
+         stage</a><a href=\"#machine\">Machine</a><a href=\"#words\">How to read this</a></nav></header><main>",
+        escaped(&title),
+        escaped(&subtitle(ledgers))
+    );
+    for (id, name, html) in parts {
+        let _ = write!(out, "<h2 id=\"{id}\">{name}</h2>{html}");
+    }
+    out.push_str("<h2 id=\"stages\">Every stage in full</h2>");
+    for (place, comparison) in compare(ledgers).iter().enumerate() {
+        let mut stage = String::new();
+        sections::workload(&mut stage, comparison, &format!("w{place}"));
+        out.push_str(&folded(&escaped(&comparison.workload), &stage));
+    }
+    let _ = write!(
+        out,
+        "<h2 id=\"machine\">Machine and system</h2>{}<h2 id=\"words\">How to read this</h2>{}<h2 id=\"history\">Published \
+         figures, 2000 to 2015</h2>{}</main>{}</body></html>",
+        sections::machines(ledgers),
+        words(),
+        folded("Show the tables", &past::section()),
+        footer(ledgers)
+    );
+    out + "\n"
+}
+
+fn cell(value: Option<f64>, unit: Unit) -> String {
+    value.filter(|value| value.is_finite()).map_or("–".to_owned(), |value| unit.text(value))
+}
+
+/// A table with a column per entry.
+fn by_entry(sequence: &Sequence<'_>) -> Table {
+    let labels = sequence.entries.iter().map(|entry| escaped(entry.label));
+    Table::new(&std::iter::once(String::new()).chain(labels).collect::<Vec<_>>())
+}
+
+fn row(table: &mut Table, sequence: &Sequence<'_>, name: &str, of: impl Fn(&Entry<'_>) -> String) {
+    let cells: Vec<String> = sequence.entries.iter().map(of).collect();
+    if cells.iter().any(|cell| !cell.is_empty() && cell != "–") {
+        table.row(&std::iter::once(escaped(name)).chain(cells).collect::<Vec<_>>());
+    }
+}
+
+/// A metric of a stage.
+fn metric(entry: &Entry<'_>, stage: Stage, key: &str) -> String {
+    let found = Metric::named(key).zip(entry.stage(stage));
+    found.map_or("–".to_owned(), |(metric, summary)| cell(metric.of(summary), metric.unit))
+}
+
+/// The columns of the executive summary of 2000, and what it did not have.
+fn executive(sequence: &Sequence<'_>) -> String {
+    let mut table = by_entry(sequence);
+    let fact = |of: &dyn Fn(&Ledger) -> String, entry: &Entry<'_>| {
+        entry.any().map_or("–".to_owned(), |summary| escaped(&of(summary.ledger)))
+    };
+    row(&mut table, sequence, "product", |entry| fact(&|ledger| ledger.run.target.product.clone(), entry));
+    row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
+    row(&mut table, sequence, "store", |entry| {
+        let store = |ledger: &Ledger| ledger.run.target.entry.as_ref().map_or(String::new(), |e| e.store.clone());
+        let size = entry.any().and_then(|summary| summary.ledger.run.cache_bytes);
+        format!("{} {}", fact(&store, entry), cell(size.map(|bytes| bytes as f64), Unit::Bytes))
+    });
+    row(&mut table, sequence, "price", |entry| {
+        let price =
+            |ledger: &Ledger| ledger.run.price.as_ref().map(|p| format!("{} {}", grouped(p.amount), p.currency));
+        fact(&|ledger| price(ledger).unwrap_or_default(), entry)
+    });
+    row(&mut table, sequence, "peak asked for", |entry| {
+        cell(entry.stage(Stage::Load).and_then(|load| load.ledger.run.workload.peak), Unit::PerSecond)
+    });
+    for (name, key) in [
+        ("throughput", "rps"),
+        ("traffic", "bps"),
+        ("response, mean", "mean"),
+        ("response, hits", "hit.mean"),
+        ("response, misses", "miss.mean"),
+        ("response, 99 %", "p99"),
+        ("document hit ratio", "dhr"),
+        ("offered", "dhr.offered"),
+        ("byte hit ratio", "bhr"),
+        ("replies/s per 1,000 of price", "rps_per_price"),
+        ("hits/s per 1,000 of price", "hits_per_price"),
+        ("replies/s per watt", "rps_per_watt"),
+        ("CPU per reply", "cpu_us"),
+        ("memory", "memory"),
+    ] {
+        row(&mut table, sequence, name, |entry| metric(entry, Stage::Load, key));
+    }
+    row(&mut table, sequence, "age of the cache, in peak fill", |entry| age_s(entry).map_or("–".to_owned(), age_text));
+    for (name, key) in [("first miss after a kill", "downtime.miss"), ("first hit after a kill", "downtime.hit")] {
+        row(&mut table, sequence, name, |entry| metric(entry, Stage::Kill, key));
+    }
+    for (name, key) in [("errors", "errors.share"), ("wrong answers", "lies")] {
+        row(&mut table, sequence, name, |entry| metric(entry, Stage::Load, key));
+    }
+    row(&mut table, sequence, "verdict", |entry| verdict(sequence, entry));
+    let remark = "<p class=\"sub\">Figures of the second plateau (top2) of PolyMix-2, after the store was filled twice, on one \
+                  cache that was not restarted; price and power where they were given. The age of a cache is its budget divided \
+                  by what its misses store per second at peak: so long an object that nobody asks for can stay.</p>";
+    scale(sequence) + &table.html() + remark + &findings(sequence)
+}
+
+/// A shortened sequence is no result, and says so first.
+fn scale(sequence: &Sequence<'_>) -> String {
+    let loads = sequence.entries.iter().filter_map(|entry| entry.stage(Stage::Load));
+    let mut scales = loads.map(|load| load.ledger.run.workload.scale).filter(|scale| *scale != 1.0);
+    scales.next().map_or_else(String::new, |scale| {
+        let scale = three_digits(scale);
+        format!(
+            "<p><b>Phases are {scale} of the standard.</b> The working set is as much smaller and think times are not: this shows \
+             how the caches behave in the sequence, and is no official result.</p>"
+        )
+    })
+}
+
+/// Whether the figures of an entry count, in a word.
+fn verdict(sequence: &Sequence<'_>, entry: &Entry<'_>) -> String {
+    let Some(load) = entry.stage(Stage::Load) else { return "failed before the load".to_owned() };
+    let worst = load.findings.iter().map(|finding| finding.weight).min();
+    match worst.filter(|weight| weight.spoils()) {
+        Some(weight) => format!("<span class=\"badge {0}\">{0}</span>", weight.as_str()),
+        None if at_ceiling(sequence, load) => "the generator's".to_owned(),
+        None => "<span class=\"badge fine\">valid</span>".to_owned(),
+    }
+}
+
+fn ceiling_rate(sequence: &Sequence<'_>) -> Option<f64> {
+    let ceiling = sequence.ceiling.as_ref()?;
+    ceiling.per_second(ceiling.phase.replies() as f64)
+}
+
+fn at_ceiling(sequence: &Sequence<'_>, load: &Summary<'_>) -> bool {
+    let rate = load.per_second(load.phase.replies() as f64);
+    rate.zip(ceiling_rate(sequence)).is_some_and(|(rate, ceiling)| rate > ceiling * CEILING_SHARE)
+}
+
+/// All that a reader must know, stage by stage.
+fn findings(sequence: &Sequence<'_>) -> String {
+    let mut items = String::new();
+    for entry in &sequence.entries {
+        for (stage, summary) in &entry.stages {
+            // Nothing is asked for while TIME-WAIT is watched.
+            for finding in summary.findings.iter().filter(|_| *stage != Stage::TimeWait) {
+                let (word, name) = (finding.weight.as_str(), stage_name(*stage));
+                let (label, text) = (escaped(entry.label), escaped(&finding.text));
+                let _ = write!(items, "<li><span class=\"badge {word}\">{word}</span>{label}, {name}: {text}</li>");
+            }
+        }
+    }
+    if items.is_empty() { items } else { format!("<ul class=\"findings\">{items}</ul>") }
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Ceiling => "calibration",
+        Stage::NoProxy => "no proxy",
+        Stage::TimeWait => "TIME-WAIT",
+        Stage::Fill => "fill",
+        Stage::Load => "load",
+        Stage::Kill => "kill",
+    }
+}
+
+/// The bench without a cache: the bounds within which the figures above mean something.
+fn bench(sequence: &Sequence<'_>) -> String {
+    let mut table = Table::plain(&["the bench alone", ""]);
+    let mut add = |name: &str, value: String| table.row(&[escaped(name), value]);
+    if let Some(ceiling) = &sequence.ceiling {
+        let cpu = ceiling.load.map(|load| f64::from(load.own_cpu));
+        add(
+            "verified replies per second, one thread, against a fixed responder",
+            cell(ceiling_rate(sequence), Unit::PerSecond),
+        );
+        add("cores that it used for them", cell(cpu, Unit::Cores));
+    }
+    if let Some(bare) = &sequence.no_proxy {
+        let of = |key: &str| Metric::named(key).map_or("–".to_owned(), |m| cell(m.of(bare), m.unit));
+        for (name, key) in [
+            ("load without a cache: replies", "rps"),
+            ("asked for", "asked"),
+            ("mean response", "mean"),
+            ("99 %", "p99"),
+            ("errors", "errors"),
+            ("lateness of the generator, 99 %", "lateness.p99"),
+            ("CPU of the generator and its origins", "own_cpu"),
+        ] {
+            add(name, of(key));
+        }
+        add("mean response that an ideal cache would have", cell(bare.ledger.run.ideal.response_us, Unit::Micros));
+    }
+    let limit = three_digits(CEILING_SHARE);
+    table.html()
+        + &format!(
+            "<p class=\"sub\">A rate above {limit} of what the generator itself can do is the generator's and no result of a cache. \
+             The load without a cache is played at a quarter of the length: there is no store whose state would build up.</p>"
+        )
+}
+
+/// Mean response time over the rate, by twelfths of the peak: what the intervals of all phases say of each load.
+fn against_load(sequence: &Sequence<'_>) -> String {
+    let chart = |title: &str, class: Class| {
+        let axes = Chart::new(
+            title,
+            Axis::new("replies per second", Unit::PerSecond),
+            Axis::new("mean response time", Unit::Micros).scaled(Scale::Log),
+        );
+        let charted = sequence.entries.iter().enumerate().fold(axes, |chart, (place, entry)| {
+            let points = entry.stage(Stage::Load).map_or_else(Vec::new, |load| by_load(load.ledger, class));
+            chart.with(entry.label, Shape::Line, Tone::Nth(place), points)
+        });
+        match &sequence.no_proxy {
+            Some(bare) if class != Class::Hit => {
+                charted.with("no proxy", Shape::Line, Tone::Ideal, by_load(bare.ledger, class))
+            }
+            _ => charted,
+        }
+    };
+    let all = [("All replies", Class::All), ("Hits", Class::Hit), ("Misses", Class::Miss)];
+    figures_of(all.map(|(title, class)| chart(title, class)))
+}
+
+fn by_load(ledger: &Ledger, class: Class) -> Vec<(f64, f64)> {
+    let rate = |interval: &Interval| interval.replies() as f64 * 1e6 / interval.length_us.max(1) as f64;
+    let logged =
+        |interval: &&Interval| ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|plan| plan.logged);
+    let peak = ledger.intervals.iter().map(rate).fold(0.0, f64::max);
+    let mut loads = vec![Interval::default(); LOADS];
+    for interval in ledger.intervals.iter().filter(logged) {
+        let place = (rate(interval) / peak.max(1e-9) * LOADS as f64) as usize;
+        loads[place.min(LOADS - 1)].extend(interval);
+    }
+    let point = |load: &Interval| Some((rate(load), load.class(class).response.mean()?));
+    loads.iter().filter_map(point).collect()
+}
+
+fn figures_of(charts: impl IntoIterator<Item = Chart>) -> String {
+    let shown = charts.into_iter().filter(|chart| !chart.is_empty());
+    let html: String = shown.map(|chart| format!("<figure>{}</figure>", chart.svg())).collect();
+    if html.is_empty() { "<p>Not measured.</p>".to_owned() } else { format!("<div class=\"figures\">{html}</div>") }
+}
+
+fn fill(sequence: &Sequence<'_>) -> String {
+    let mut table = by_entry(sequence);
+    let stored = |entry: &Entry<'_>| entry.stage(Stage::Fill).map(|fill| filled(fill.ledger));
+    row(&mut table, sequence, "stored by misses", |entry| cell(stored(entry), Unit::Bytes));
+    row(&mut table, sequence, "of the budget", |entry| {
+        let budget = entry.stage(Stage::Fill).and_then(|fill| fill.ledger.run.cache_bytes);
+        cell(stored(entry).zip(budget).map(|(stored, budget)| stored / budget.max(1) as f64), Unit::Share)
+    });
+    row(&mut table, sequence, "bytes per second", |entry| {
+        let seconds = entry.stage(Stage::Fill).map(Summary::seconds).filter(|seconds| *seconds > 0.0);
+        let fill = entry.stage(Stage::Fill).map(|fill| fill.phase.class(Class::Fill).bytes as f64);
+        cell(fill.zip(seconds).map(|(bytes, seconds)| bytes / seconds), Unit::Bytes)
+    });
+    for (name, key) in [
+        ("duration", "duration"),
+        ("replies", "rps"),
+        ("response, mean", "mean"),
+        ("response, 99 %", "p99"),
+        ("errors", "errors"),
+        ("CPU per reply", "cpu_us"),
+        ("written to disk", "written"),
+    ] {
+        row(&mut table, sequence, name, |entry| metric(entry, Stage::Fill, key));
+    }
+    let over = |title: &str, unit: Unit, of: &dyn Fn(&Interval) -> f64| {
+        let axes = Chart::new(title, Axis::new("time since the start", Unit::Elapsed), Axis::new("", unit));
+        sequence.entries.iter().enumerate().fold(axes, |chart, (place, entry)| {
+            let fill = entry.stage(Stage::Fill).map_or(&[][..], |fill| &fill.ledger.intervals);
+            let points = fill.iter().map(|interval| (interval.at_us as f64 / 1e6, of(interval)));
+            chart.with(entry.label, Shape::Line, Tone::Nth(place), points.collect())
+        })
+    };
+    let seconds = |interval: &Interval| interval.length_us.max(1) as f64 / 1e6;
+    let charts = [
+        over("Bytes stored per second", Unit::Bytes, &|i| i.class(Class::Fill).bytes as f64 / seconds(i)),
+        over("Mean response time of the fill", Unit::Micros, &|i| {
+            i.class(Class::All).response.mean().unwrap_or(f64::NAN)
+        }),
+    ];
+    table.html() + &figures_of(charts)
+}
+
+/// Bytes that the misses of a fill stored, in all its phases.
+fn filled(ledger: &Ledger) -> f64 {
+    ledger.intervals.iter().map(|interval| interval.class(Class::Fill).bytes as f64).sum()
+}
+
+fn times(sequence: &Sequence<'_>) -> String {
+    let mut table = Table::plain(&["", "replies", "mean", "median", "90 %", "99 %", "99.9 %", "maximum"]);
+    for entry in &sequence.entries {
+        let Some(load) = entry.stage(Stage::Load) else { continue };
+        for (word, class) in [("hits", Class::Hit), ("collapsed", Class::Collapsed), ("misses", Class::Miss)] {
+            let figures: &Figures = load.phase.class(class);
+            if figures.replies == 0 {
+                continue;
+            }
+            let part = |part: f64| cell(figures.response.quantile(part).map(|us| us as f64), Unit::Micros);
+            let mut cells = vec![format!("{}, {word}", escaped(entry.label)), grouped(figures.replies as f64)];
+            cells.push(cell(figures.response.mean(), Unit::Micros));
+            cells.extend([0.5, 0.9, 0.99, 0.999, 1.0].map(part));
+            table.row(&cells);
+        }
+    }
+    let loads: Vec<Ledger> =
+        sequence.entries.iter().filter_map(|entry| Some(entry.stage(Stage::Load)?.ledger.clone())).collect();
+    let comparisons = compare(&loads);
+    let curves: Vec<Chart> = comparisons.iter().flat_map(figures::of_entries).collect();
+    table.html() + &figures_of(curves)
+}
+
+/// A phase of the load as one interval.
+fn state(load: &Summary<'_>, name: &str) -> Option<Interval> {
+    let number = load.ledger.run.phases.iter().position(|plan| plan.name == name)?;
+    Some(load.ledger.phase(number as u16)).filter(|phase| phase.length_us > 0)
+}
+
+fn idle_and_busy(sequence: &Sequence<'_>) -> String {
+    let mut table = Table::plain(&["", "replies", "mean", "hits", "misses", "DHR", "errors", "CPU of the cache"]);
+    for entry in &sequence.entries {
+        let Some(load) = entry.stage(Stage::Load) else { continue };
+        for (name, meaning) in STATES {
+            let Some(phase) = state(load, name) else { continue };
+            let seconds = phase.length_us as f64 / 1e6;
+            let mean = |class: Class| cell(phase.class(class).response.mean(), Unit::Micros);
+            let basic = phase.class(Class::Basic);
+            let number = load.ledger.run.phases.iter().position(|plan| plan.name == name);
+            let of_phase = |interval: &&Interval| Some(usize::from(interval.phase)) == number;
+            let cores = load.ledger.intervals.iter().filter(of_phase).filter_map(|interval| {
+                let used = interval.load.as_ref().filter(|load| load.cache_threads > 0)?;
+                Some(f64::from(used.cache_cpu) * interval.length_us as f64)
+            });
+            let cores: f64 = cores.sum::<f64>() / phase.length_us as f64;
+            table.row(&[
+                format!("{}, {}", escaped(entry.label), escaped(meaning)),
+                cell(Some(phase.replies() as f64 / seconds), Unit::PerSecond),
+                mean(Class::All),
+                mean(Class::Hit),
+                mean(Class::Miss),
+                cell(Some(basic.hits as f64 / basic.replies as f64), Unit::Share),
+                grouped(phase.errors.total() as f64),
+                cell(Some(cores), Unit::Cores),
+            ]);
+        }
+    }
+    table.html()
+        + "<p class=\"sub\">A cache that is slower when idle than when busy waits for batches; one whose second plateau is slower \
+           than its first gets slower as its store ages.</p>"
+}
+
+fn downtime(sequence: &Sequence<'_>) -> String {
+    let mut table = by_entry(sequence);
+    for (name, key) in [
+        ("first connection", "downtime.accept"),
+        ("first miss", "downtime.miss"),
+        ("first hit on what was stored before", "downtime.hit"),
+        ("objects kept", "downtime.kept"),
+        ("kept of those of the last 5 s", "downtime.late"),
+        ("answers with wrong bytes", "downtime.wrong"),
+    ] {
+        row(&mut table, sequence, name, |entry| metric(entry, Stage::Kill, key));
+    }
+    row(&mut table, sequence, "stopped by", |entry| {
+        let found = entry.stage(Stage::Kill).and_then(|kill| kill.ledger.downtimes.first());
+        found.map_or("–".to_owned(), |found| format!("<span class=\"narrow\">{}</span>", escaped(&found.cut)))
+    });
+    table.html()
+        + "<p class=\"sub\">Times count from the command that starts the cache again. A kill loses what processes had in memory, \
+           nothing that the system had taken: for a loss of power see cacheoff power-cut. In 2000 the machine itself was \
+           switched off, and its boot was part of the time.</p>"
+}
+
+fn time_wait(sequence: &Sequence<'_>) -> String {
+    let mut table = Table::plain(&["", "how long the cache's side remembers a connection that it closed"]);
+    for entry in &sequence.entries {
+        let Some(found) = entry.stage(Stage::TimeWait) else { continue };
+        for note in &found.ledger.notes {
+            table.row(&[escaped(entry.label), escaped(&note.text)]);
+        }
+    }
+    table.html().replace("<table>", "<table class=\"text\">")
+}
+
+fn configurations(sequence: &Sequence<'_>) -> String {
+    let mut out = String::new();
+    for entry in &sequence.entries {
+        let Some(any) = entry.any() else { continue };
+        let _ = write!(out, "<h3>{}</h3>", escaped(entry.label));
+        let known = any.ledger.run.target.entry.as_ref();
+        match known.map(|known| known.comments.trim()).filter(|comments| !comments.is_empty()) {
+            Some(comments) => {
+                let paragraph = |text: &str| format!("<p>{}</p>", escaped(text));
+                let _ = write!(
+                    out,
+                    "<h4>Comments of the maker</h4>{}",
+                    comments.lines().map(paragraph).collect::<String>()
+                );
+            }
+            None => out.push_str("<p class=\"sub\">Its maker has not commented (comments.txt beside the entry).</p>"),
+        }
+        let lived = |(stage, summary): &(Stage, Summary<'_>)| {
+            let first = summary.ledger.notes.first().filter(|_| *stage != Stage::TimeWait)?;
+            Some(format!("<li>{}: {}</li>", stage_name(*stage), escaped(&first.text)))
+        };
+        let lives: String = entry.stages.iter().filter_map(lived).collect();
+        let _ = write!(out, "<ul>{lives}</ul>");
+        for (stage, summary) in &entry.stages {
+            if let Outcome::Failed(reason) = &summary.ledger.end.outcome {
+                let _ = write!(out, "<p>{} failed: {}</p>", stage_name(*stage), escaped(reason));
+            }
+        }
+        if let Some(known) = known {
+            out.push_str(&folded("Commands and files", &sections::configuration(known)));
+        }
+    }
+    out
+}
