@@ -25,6 +25,8 @@ enum Cli {
     Report(crate::report::command::ReportArgs),
     /// Kills a cache and measures how long it takes to serve again
     Kill(crate::kill::command::KillArgs),
+    /// Cuts the power under the store of a cache and measures what is left
+    PowerCut(crate::power_cut::command::PowerCutArgs),
     /// Measures what the generator itself can do, beside wrk and ab
     Ceiling(crate::ceiling::CeilingArgs),
     /// The fixed responder of `ceiling`
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Kill(args) => stop::with_signals(|| args.run()),
+        Cli::PowerCut(args) => stop::with_signals(|| args.run()),
         Cli::Ceiling(args) => args.run(),
         Cli::Responder(args) => args.run(),
         Cli::Record(args) => args.run(),

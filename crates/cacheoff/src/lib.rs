@@ -21,6 +21,7 @@ pub mod object;
 mod official;
 pub mod origin;
 mod plan;
+mod power_cut;
 pub mod proc;
 mod progress;
 mod proof;

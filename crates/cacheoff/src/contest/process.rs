@@ -83,10 +83,15 @@ pub struct Running {
 impl Prepared {
     /// Writes the files of an entry into a folder of its own and runs the commands before the start.
     pub fn new(spec: EntrySpec, post: Post) -> Result<Self, String> {
+        Self::new_in(spec, post, &std::env::temp_dir())
+    }
+
+    /// Like [`Prepared::new`], with the entry's own folder in another one.
+    pub fn new_in(spec: EntrySpec, post: Post, parent: &Path) -> Result<Self, String> {
         spec.can(&post.mode, &post.store)?;
         let folder = tempfile::Builder::new()
             .prefix("cacheoff-")
-            .tempdir()
+            .tempdir_in(parent)
             .map_err(|e| format!("no folder for {}: {e}", spec.name))?;
         let program = program(&spec)?;
         let owner = owner(&spec);

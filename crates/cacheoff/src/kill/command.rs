@@ -1,12 +1,11 @@
 //! `cacheoff kill`.
 
 use super::origin::Origin;
-use super::{Means, Settings, Subject, outage};
+use super::{Means, Settings, Subject, keep, outage};
 use crate::contest::{EntrySpec, Post, Prepared};
 use crate::ledger::Ledger;
 use crate::report::command::Outputs;
 use crate::stop;
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -110,11 +109,7 @@ impl KillArgs {
                 Err(reason) => super::failed(Means::KILL, &label, reason),
             };
             if let Some(folder) = &self.folder {
-                let file = folder.join(format!("kill-{label}.ledger"));
-                std::fs::create_dir_all(folder)
-                    .and_then(|()| File::create(&file))
-                    .and_then(|file| ledger.write(file))
-                    .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+                keep(folder, Means::KILL, &label, &ledger)?;
             }
             ledgers.push(ledger);
         }

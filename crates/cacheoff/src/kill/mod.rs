@@ -21,6 +21,8 @@ use crate::stop;
 use origin::Origin;
 use probe::{Found, Probe};
 use std::collections::VecDeque;
+use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Words of the phases, in order.
@@ -171,10 +173,10 @@ impl Test<'_> {
         let running = entry.launch()?;
         self.watch(&running);
         let short = Probe { timeout: Duration::from_millis(250), ..ask };
-        // Probing stores objects anew, so that half of them is left alone for the count.
-        let (probed, untouched) = stored.split_at(stored.len() / 2);
+        // Probing stores objects anew, so that every other one is left alone for the count.
+        let (probed, untouched): (Vec<u32>, Vec<u32>) = stored.iter().partition(|number| *number % 2 == 0);
         let mut found = Downtime { cut: means.words, dark_us: micros(dark), ..Downtime::default() };
-        self.measure(&short, again, probed, &mut found);
+        self.measure(&short, again, &probed, &mut found);
         self.flush();
         (found.probed, found.kept) = self.count_kept(&ask, untouched.iter().map(|number| stored_path(*number)));
         (found.late_probed, found.late_kept) = self.count_kept(&ask, late.iter().map(|number| late_path(*number)));
@@ -334,6 +336,16 @@ fn stop_by(command: &str) -> Result<(), String> {
         Ok(status) => Err(fail(status.to_string())),
         Err(error) => Err(fail(error.to_string())),
     }
+}
+
+/// Writes the ledger of an entry into a folder.
+pub fn keep(folder: &Path, test: &str, label: &str, ledger: &Ledger) -> Result<(), String> {
+    // Another tuning of an entry is called NAME/TUNING.
+    let file = folder.join(format!("{test}-{}.ledger", label.replace('/', "_")));
+    std::fs::create_dir_all(folder)
+        .and_then(|()| File::create(&file))
+        .and_then(|file| ledger.write(file))
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))
 }
 
 /// The ledger of a cache that could not be prepared.

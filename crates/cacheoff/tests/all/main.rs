@@ -4,4 +4,5 @@ mod entries;
 mod hold;
 mod lies;
 mod official;
+mod power_cut;
 mod trouble;

@@ -1,0 +1,154 @@
+//! `cacheoff power-cut`.
+
+use super::device::missing;
+use super::{Cut, TEST};
+use crate::contest::{EntrySpec, Post};
+use crate::kill::origin::Origin;
+use crate::kill::{Settings, failed, keep};
+use crate::report::command::Outputs;
+use crate::stop;
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// Cuts the power under the store of a cache, on a device made by the test, and measures what is left and how soon it is
+/// served. Needs root, /dev/fuse and a loop device; everything is mounted in a namespace of its own.
+#[derive(clap::Args, Debug)]
+pub struct PowerCutArgs {
+    /// Entries that come with the program
+    #[arg(long, value_delimiter = ',')]
+    entries: Vec<String>,
+    /// An entry of your own: a folder with an entry.toml
+    #[arg(long, value_name = "FOLDER")]
+    entry: Vec<PathBuf>,
+    /// How the cache is asked
+    #[arg(long, default_value = "reverse", value_parser = ["forward", "reverse"])]
+    mode: String,
+    /// Objects that are stored before the cut
+    #[arg(long, default_value_t = 2_000)]
+    objects: u32,
+    /// Seconds of load before the cut, in which new objects are stored until the last moment; Linux itself writes after 35
+    #[arg(long, default_value_t = 60)]
+    load_s: u64,
+    /// Seconds without power
+    #[arg(long, default_value_t = 5)]
+    dark_s: u64,
+    /// Which of the unsynced writes are lost or torn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Budget of disk in MB
+    #[arg(long, default_value_t = 512)]
+    disk_mb: u64,
+    /// Port of the cache
+    #[arg(long, default_value_t = 24_128)]
+    port: u16,
+    /// Port of the origin
+    #[arg(long, default_value_t = 24_180)]
+    origin_port: u16,
+    /// Cores of the cache
+    #[arg(long, value_delimiter = ',')]
+    cache_cores: Vec<usize>,
+    /// Folder for the ledgers
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// Where the report goes
+    #[command(flatten)]
+    outputs: Outputs,
+    /// This process is in the mount namespace of the test
+    #[arg(long, hide = true)]
+    in_namespace: bool,
+}
+
+impl PowerCutArgs {
+    /// Tests one entry after the other and gives the report.
+    pub fn run(&self) -> Result<ExitCode, String> {
+        let specs = self.specs()?;
+        self.outputs.check()?;
+        if let Some(reason) = missing() {
+            return Err(reason);
+        }
+        if !self.in_namespace {
+            return in_namespace();
+        }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port));
+        let origin =
+            Origin::start(address).map_err(|error| format!("the origin cannot listen on {address}: {error}"))?;
+        let settings = Settings {
+            objects: self.objects,
+            load: Duration::from_secs(self.load_s),
+            dark: Duration::from_secs(self.dark_s),
+            ..Settings::default()
+        };
+        let mut ledgers = Vec::new();
+        for spec in specs {
+            if stop::is_asked() {
+                eprintln!("{TEST}: stopped, the entries that are left are not played");
+                break;
+            }
+            let label = spec.name.clone();
+            let mut tell = |text: &str| eprintln!("{TEST}: {label}: {text}");
+            let cut = Cut { settings: &settings, seed: self.seed };
+            let ledger = match spec.can(&self.mode, "disk") {
+                Ok(()) => cut.play(spec, self.post(&origin), &origin, &mut tell),
+                Err(reason) => failed(TEST, &label, reason),
+            };
+            if let Some(folder) = &self.folder {
+                keep(folder, TEST, &label, &ledger)?;
+            }
+            ledger.notes.iter().for_each(|note| println!("{label}: {}", note.text));
+            ledgers.push(ledger);
+        }
+        let done = self.outputs.give(&ledgers)?;
+        let wrong = ledgers.iter().flat_map(|ledger| &ledger.downtimes).any(|found| found.wrong > 0);
+        Ok(if wrong { ExitCode::FAILURE } else { done })
+    }
+
+    fn specs(&self) -> Result<Vec<EntrySpec>, String> {
+        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
+        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
+        let specs = builtin.chain(own).collect::<Result<Vec<_>, String>>()?;
+        if specs.is_empty() {
+            return Err("no cache: give --entries or --entry".to_owned());
+        }
+        match specs.iter().find(|spec| spec.program.is_empty()) {
+            Some(asked) => Err(format!("{} is not started by its entry, so that its power cannot be cut", asked.name)),
+            None => Ok(specs),
+        }
+    }
+
+    fn post(&self, origin: &Origin) -> Post {
+        Post {
+            mode: self.mode.clone(),
+            store: "disk".to_owned(),
+            port: self.port,
+            origin: origin.address(),
+            memory_mb: 64,
+            disk_mb: self.disk_mb,
+            cores: self.cache_cores.clone(),
+        }
+    }
+}
+
+/// Runs this very command again in a mount namespace of its own, hands signals on, and gives its status.
+fn in_namespace() -> Result<ExitCode, String> {
+    let failed = |error: std::io::Error| format!("no mount namespace: {error}");
+    let own = std::env::current_exe().map_err(failed)?;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--"]).arg(own).args(std::env::args_os().skip(1));
+    // In a process group of its own, so that every signal comes to it once, by this process.
+    let mut child = command.arg("--in-namespace").process_group(0).spawn().map_err(failed)?;
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(2);
+            return Ok(ExitCode::from(code));
+        }
+        if stop::is_asked() && !std::mem::replace(&mut told, true) {
+            let _ = Pid::from_raw(child.id().cast_signed()).map(|pid| kill_process(pid, Signal::TERM));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,116 @@
+//! The power cut on this kernel: a cache that syncs keeps its objects, one that does not loses them, none of them leaves a
+//! mount or a loop device behind. Where a power cut cannot be played, the command says why and nothing else is tested.
+
+use super::official::free_port;
+use cacheoff::ledger::{Downtime, Ledger, Outcome};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const BOUND: Duration = Duration::from_secs(120);
+
+/// A cache in perl, one request after the other: files in its folder, synced or not.
+const CACHE: &str = r#"
+use strict; use IO::Socket::INET; my ($dir, $port, $origin, $syncs) = @ARGV;
+my $listen = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 64, ReuseAddr => 1) or die;
+while (my $client = $listen->accept) {
+  my ($head, $line) = ('', ''); while ($line = <$client>) { last if $line eq "\r\n"; $head .= $line }
+  my ($path) = $head =~ m{^GET (/\S*)} or next; (my $name = $path) =~ s{/}{_}g; local $/ = undef;
+  if (open my $file, '<', "$dir/$name" and -s "$dir/$name") { print {$client} <$file>; }
+  else { my $server = IO::Socket::INET->new(PeerAddr => $origin) or next; print $server "GET $path HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    my $answer = <$server>; open my $file, '>', "$dir/.new"; print $file $answer; close $file; rename "$dir/.new", "$dir/$name";
+    system 'sync', '-f', "$dir/$name" if $syncs; print $client $answer }
+  close $client; $/ = "\n";
+}
+"#;
+
+fn entry(folder: &Path, name: &str, syncs: &str) {
+    let folder = folder.join(name);
+    fs::create_dir(&folder).unwrap();
+    let toml = format!(
+        "name = \"{name}\"\nprogram = \"perl\"\nfolders = [\"store\"]\nstart = [\"@dir@/cache.pl\", \"@dir@/store\", \"@port@\", \"@origin@\", \"{syncs}\"]\n\
+         [[file]]\npath = \"cache.pl\"\ntemplate = \"cache.pl\"\n[mode.reverse]\n[store.disk]\n"
+    );
+    fs::write(folder.join("entry.toml"), toml).unwrap();
+    fs::write(folder.join("cache.pl"), CACHE).unwrap();
+}
+
+fn command(folder: &Path, port: u16, names: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cacheoff"));
+    command.args(["power-cut", "--objects", "30", "--load-s", "2", "--dark-s", "1"]);
+    command.args(["--port", &port.to_string(), "--origin-port", &free_port().to_string()]);
+    for name in names {
+        command.arg("--entry").arg(folder.join(name));
+    }
+    command.arg("--folder").arg(folder.join("out")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it, handing over each line of its errors, and gives all of them with its status.
+fn play(mut command: Command, mut see: impl FnMut(u32, &str)) -> (Option<i32>, String) {
+    let mut child = command.spawn().unwrap();
+    let (id, begun, mut all) = (child.id(), Instant::now(), String::new());
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        see(id, &line);
+        all += &(line + "\n");
+        assert!(begun.elapsed() < BOUND, "{all}");
+    }
+    (child.wait().unwrap().code(), all)
+}
+
+fn nothing_is_left(port: u16, before: &BTreeSet<String>) {
+    let left: Vec<String> = mounts_and_loops().difference(before).cloned().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the cache is gone");
+}
+
+/// Mounts that others see, and files under loop devices, of any power cut on this machine.
+fn mounts_and_loops() -> BTreeSet<String> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let disks = fs::read_dir("/sys/block").unwrap().map(|disk| disk.unwrap().path().join("loop/backing_file"));
+    let files = disks.filter_map(|file| fs::read_to_string(file).ok());
+    files.chain(mounts.lines().map(str::to_owned)).filter(|text| text.contains("cacheoff-power-")).collect()
+}
+
+fn found(folder: &Path, name: &str) -> Downtime {
+    let file = fs::File::open(folder.join(format!("out/power-cut-{name}.ledger"))).unwrap();
+    let ledger = Ledger::read(BufReader::new(file)).unwrap();
+    assert_eq!(ledger.end.outcome, Outcome::Complete, "{name}");
+    assert!(ledger.notes.iter().any(|note| note.text.contains("writes of the device were not synced")), "{name}");
+    ledger.downtimes[0].clone()
+}
+
+#[test]
+fn a_cache_keeps_what_it_synced_and_an_end_by_hand_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    entry(folder.path(), "syncs", "1");
+    entry(folder.path(), "hopes", "");
+    let (port, before) = (free_port(), mounts_and_loops());
+    let (status, said) = play(command(folder.path(), port, &["syncs", "hopes"]), |_, _| {});
+    if said.contains("cannot be simulated here") {
+        assert_eq!(status, Some(2), "{said}");
+        return;
+    }
+    assert_eq!(status, Some(0), "{said}");
+    let syncs = found(folder.path(), "syncs");
+    assert_eq!((syncs.kept, syncs.wrong), (syncs.probed, 0), "{syncs:?}");
+    assert!(syncs.probed >= 10 && syncs.late_probed >= 5 && syncs.late_kept == syncs.late_probed, "{syncs:?}");
+    assert!(syncs.first_hit_us.is_some());
+    let hopes = found(folder.path(), "hopes");
+    assert!(hopes.kept < hopes.probed && hopes.late_kept * 2 < hopes.late_probed && hopes.wrong == 0, "{hopes:?}");
+    nothing_is_left(port, &before);
+    // Ctrl-C in the middle of the load.
+    let interrupt = |id: u32, line: &str| {
+        if line.ends_with("hopes: load") {
+            kill_process(Pid::from_raw(id as i32).unwrap(), Signal::INT).unwrap();
+        }
+    };
+    let (status, said) = play(command(folder.path(), port, &["hopes"]), interrupt);
+    assert!(status.is_some() && said.contains("stopping"), "{said}");
+    nothing_is_left(port, &before);
+}
