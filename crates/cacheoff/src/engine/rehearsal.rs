@@ -84,7 +84,7 @@ fn status_of(kind: Kindred) -> u16 {
 }
 
 const TICK: Duration = Duration::from_millis(50);
-/// A hit takes so long.
+/// A hit takes so long, and any other reply at least.
 const HIT: Duration = Duration::from_micros(300);
 
 impl<'a> Stage<'a> {
@@ -195,7 +195,8 @@ impl<'a> Stage<'a> {
         self.recorder.sent(wish.repeat, wish.name.is_private(), None);
         let is_hit = self.partner == Partner::Cache && wish.offered() && !company.overlaps;
         let (served, after) = if is_hit { (Served::Hit, HIT) } else { (Served::Miss, self.think()) };
-        let after = if self.partner == Partner::Nobody { Duration::ZERO } else { after + self.near };
+        // Nothing takes no time at all, or robots that wait for replies would come to no end.
+        let after = if self.partner == Partner::Nobody { Duration::ZERO } else { (after + self.near).max(HIT) };
         let sent = Some(Box::new(Sent { robot, wish, served, behind: company.behind, at: now }));
         let place = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);

@@ -73,12 +73,12 @@ pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     (whole, robot_seconds)
 }
 
-/// The mean of a factor of the schedule in the logged phases, by their replies.
-fn factor(ledger: &Ledger, of: impl Fn(&Levels) -> f32) -> f64 {
+/// The mean of a factor of the schedule in the logged phases, by their replies of a class.
+fn factor(ledger: &Ledger, class: Class, of: impl Fn(&Levels) -> f32) -> f64 {
     let (mut sum, mut weight) = (0.0, 0.0);
     for interval in &ledger.intervals {
         let logged = ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|phase| phase.logged);
-        let replies = if logged { interval.class(Class::Basic).replies as f64 } else { 0.0 };
+        let replies = if logged { interval.class(class).replies as f64 } else { 0.0 };
         (sum, weight) = (sum + replies * f64::from(of(&interval.levels)), weight + replies);
     }
     if weight > 0.0 { sum / weight } else { 1.0 }
@@ -112,7 +112,7 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
     let cluster = design_effect(workload, settings);
     let contents = &workload.contents;
     let declared: Vec<f64> = contents.iter().map(|content| content.share).collect();
-    let special = factor(ledger, |levels| levels.special);
+    let special = factor(ledger, Class::All, |levels| levels.special);
     let mix = workload.mix(special);
     let weighed = |of: fn(&Content) -> f64| {
         let sum = |shares: &[f64]| contents.iter().zip(shares).map(|(content, share)| of(content) * share).sum::<f64>();
@@ -133,7 +133,7 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
     if settings.preset.is_none() && basic.replies > 0 {
         let cachable = (whole.class(Class::Cachable).replies, basic.replies);
         rows.push(share("cachable", weighed(|content| content.cachable), cachable, cluster));
-        let again = again * factor(ledger, |levels| levels.recurrence);
+        let again = again * factor(ledger, Class::Basic, |levels| levels.recurrence);
         let (planned, likely) = weighed(Content::offerable);
         let of_anybody = again * (1.0 - workload.requests.logged_in);
         let offered = (of_anybody * planned, of_anybody * likely);

@@ -59,6 +59,37 @@ fn seeds_draw_what_is_declared_on_the_average() {
     }
 }
 
+/// Seeds of a test that looks at many workloads.
+const FEW: u64 = 16;
+
+/// All standard workloads draw what they declare: the means of a few seeds lie near the ideals.
+#[test]
+fn every_standard_workload_draws_what_it_declares() {
+    for (name, variant, scale, cache_mb) in [
+        ("polymix-1", None, 0.02, 8),
+        ("polymix-3", None, 0.001, 8),
+        ("polymix-3", Some("as-read"), 0.001, 8),
+        ("polymix-4", None, 0.001, 8),
+        ("webaxe-4", None, 0.001, 8),
+        ("polyfill-2", None, 0.002, 64),
+        ("downtime-2", None, 0.2, 8),
+    ] {
+        let workload = Builtin::named(name).unwrap().workload(variant).unwrap().scaled(scale).workload;
+        let mut rehearsed = rehearsed(&workload);
+        rehearsed.wanted.cache_bytes = Some(cache_mb << 20);
+        let all = rehearsed.many(1..1 + FEW, rehearsed.nobody()).unwrap();
+        for (number, row) in all[0].iter().enumerate() {
+            let mean = all.iter().map(|rows| rows[number].measured).sum::<f64>() / FEW as f64;
+            let ideal = all.iter().map(|rows| rows[number].ideal).sum::<f64>() / FEW as f64;
+            let around = if row.unit == "%" { 2.5 } else { 0.1 * ideal };
+            assert!((mean - ideal).abs() <= around, "{name} {variant:?}, {}: {mean} instead of {ideal}", row.what);
+        }
+        let has = |what: &str| all[0].iter().any(|row| row.what == what);
+        let marks = name == "polymix-3" || name.ends_with("-4");
+        assert_eq!((has("validations"), has("reloads")), (marks, marks), "{name}");
+    }
+}
+
 /// Robots that ask for a few points more pages than is declared: their figures are no longer those of their seed, and on
 /// the average not those that are declared.
 #[test]

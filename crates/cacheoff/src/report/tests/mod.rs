@@ -66,6 +66,7 @@ fn each_reason_against_a_run_is_found() {
         (change(|l| l.intervals.clear()), Weight::Invalid, "not one reply"),
         (change(|l| l.run.workload.dhr_min = Some(0.9)), Weight::Failed, "the hit ratio is"),
         (each(|i| i.due *= 2), Weight::Invalid, "rate asked for was not reached"),
+        (each(|i| i.sent = 2 * i.due), Weight::Invalid, "rate asked for was exceeded"),
         (each(|i| i.lateness = [50_000; 100].into_iter().collect()), Weight::Invalid, "late by 50"),
         (each(|i| i.load.as_mut().unwrap().own_thread_cpu = 0.99), Weight::Invalid, "the referee was the limit"),
         (each(|i| i.load.as_mut().unwrap().steal = 0.4), Weight::Remark, "hypervisor"),

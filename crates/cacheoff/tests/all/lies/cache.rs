@@ -40,6 +40,8 @@ pub enum Lie {
     IgnoresVary,
     /// Ranges come from elsewhere in the object.
     ShiftsRanges,
+    /// Of several parts that are asked for, the first one comes alone.
+    DropsParts,
     /// Parts are said to be of a longer object.
     InventsTotals,
     /// Hits say that they are as old as the hills.
@@ -489,6 +491,8 @@ fn compress(request: &Message, mut reply: Message, habit: Habit) -> Message {
 /// The part of the whole that is asked for.
 fn cut_part(request: &Message, mut whole: Message, habit: Habit) -> Message {
     let range = request.get("Range").filter(|_| habit == Habit::FetchesWhole && whole.status() == 200);
+    // Several parts are answered with the whole.
+    let range = range.filter(|range| !range.contains(','));
     let Some((first, last)) = range.as_deref().and_then(|range| range.strip_prefix("bytes=")?.split_once('-')) else {
         return whole;
     };
@@ -527,6 +531,12 @@ fn fetch(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result<
             let range = asked.get("Range").unwrap_or_default();
             if let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) {
                 asked.set("Range", &format!("bytes={}-{}", plus_one(first), plus_one(last)));
+            }
+        }
+        Lie::DropsParts => {
+            let range = asked.get("Range").unwrap_or_default();
+            if let Some((first, _)) = range.split_once(',') {
+                asked.set("Range", first);
             }
         }
         Lie::Strips(name) => asked.remove(name),

@@ -191,6 +191,15 @@ fn wrong_bodies_are_caught() {
 }
 
 #[test]
+fn parts_that_are_missing_among_several_are_caught() {
+    caught_with(Lie::DropsParts, content(), SHORT, Trouble::WrongRange, |settings| {
+        settings.robots.kinds = vec![(Special::Part, 0.5)];
+        settings.robots.ranges.parts = Distribution::Uniform(1.0, 5.0);
+        settings.robots.ranges.bytes = Distribution::Uniform(1.0, 300.0);
+    });
+}
+
+#[test]
 fn mixed_answers_without_tags_are_caught_by_their_bytes() {
     caught(Lie::MixesAnswers, Content { etag: false, ..content() }, SHORT, Trouble::WrongBytes);
 }
@@ -369,6 +378,9 @@ fn is_not_accused(habit: Habit, content: Content) {
         carries(settings);
         let more = [(Special::Head, 0.1), (Special::Reload, 0.1), (Special::Part, 0.15)];
         settings.robots.kinds.extend(more);
+        settings.robots.kinds.push((Special::Put, 0.05));
+        settings.robots.expect_continue = 0.1;
+        settings.robots.ranges.parts = Distribution::Uniform(1.0, 4.0);
     });
     assert_eq!(held_against(&seen), 0, "{habit:?}: {:?}", seen.errors);
     let hits = seen.class(Class::Basic).hits;
