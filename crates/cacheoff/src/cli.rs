@@ -54,7 +54,7 @@ struct ContestLine {
     /// Phases are so many times as long
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Seed of all that is random
+    /// Seed of the first round; each later round has the next one
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -66,7 +66,9 @@ pub fn main() -> ExitCode {
         Cli::Contest(line) => stop::with_signals(|| {
             let cores = line.contest.own_cores();
             let mut play = |heat: &crate::contest::Heat<'_>| {
-                crate::run::command::heat(heat, line.peak, line.scale, line.seed, &cores)
+                // A seed for each round, the same for all entries.
+                let seed = line.seed.wrapping_add(u64::from(heat.round.saturating_sub(1)));
+                crate::run::command::heat(heat, line.peak, line.scale, seed, &cores)
             };
             let facts =
                 |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);

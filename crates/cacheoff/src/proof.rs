@@ -117,6 +117,7 @@ impl ProofArgs {
         Heat {
             discipline,
             round: 1,
+            repeats: Vec::new(),
             label: "no proxy",
             target: Target { mode: Mode::NoProxy, ..Target::default() },
             address: self.origin(),

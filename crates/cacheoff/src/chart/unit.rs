@@ -11,7 +11,7 @@ pub enum Unit {
     Micros,
     /// Time since the start in seconds.
     Elapsed,
-    /// Bytes, in steps of 1,024.
+    /// Bytes, in steps of 1,000, as axes are divided.
     Bytes,
     /// Bits per second, in steps of 1,000.
     Bits,
@@ -34,9 +34,7 @@ impl Unit {
             Self::PerSecond => format!("{}/s", grouped(value)),
             Self::Micros => stepped(value, &[(1.0, "µs"), (1e3, "ms"), (1e6, "s")]),
             Self::Elapsed => elapsed(value),
-            Self::Bytes => {
-                stepped(value, &[(1.0, "B"), (KIB, "KB"), (KIB * KIB, "MB"), (KIB.powi(3), "GB"), (KIB.powi(4), "TB")])
-            }
+            Self::Bytes => stepped(value, &[(1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB")]),
             Self::Bits => stepped(value, &[(1.0, "bit/s"), (1e3, "kbit/s"), (1e6, "Mbit/s"), (1e9, "Gbit/s")]),
             Self::Share => format!("{} %", share(value * 100.0)),
             Self::Cores => three_digits(value),
@@ -55,8 +53,6 @@ impl Unit {
         }
     }
 }
-
-const KIB: f64 = 1_024.0;
 
 fn stepped(value: f64, steps: &[(f64, &str)]) -> String {
     let fits = |size: f64| value.abs() >= size * 0.9995;
@@ -137,7 +133,7 @@ mod tests {
             (Unit::Elapsed, 4.0, "4 s"),
             (Unit::Elapsed, 90.0, "1:30"),
             (Unit::Elapsed, 50_640.0, "14:04 h"),
-            (Unit::Bytes, 10_720.0, "10.5 KB"),
+            (Unit::Bytes, 10_720.0, "10.7 kB"),
             (Unit::Bits, 980e6, "980 Mbit/s"),
             (Unit::Share, 0.548, "54.8 %"),
             (Unit::Share, 0.00004, "0.004 %"),
@@ -149,5 +145,6 @@ mod tests {
             assert_eq!(unit.text(value), text);
         }
         assert_eq!(Unit::PerSecond.tick(12_000.0), "12k");
+        assert_eq!(Unit::Bytes.tick(50e6), "50 MB");
     }
 }

@@ -169,6 +169,7 @@ fn tell(event: Event<'_>) {
     match event {
         Event::Begins { label, workload, round } => eprintln!("contest: {label}, {workload}, round {round}"),
         Event::Failed { label, reason } => eprintln!("contest: {label} failed: {reason}"),
+        Event::Repeated { label, reason } => eprintln!("contest: {label} plays this round again: {reason}"),
         Event::Stopped => eprintln!("contest: stopped, the rounds that are left are not played"),
         Event::TimeIsOver => eprintln!("contest: time is over, the rounds that are left are not played"),
     }

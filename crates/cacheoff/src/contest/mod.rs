@@ -15,6 +15,7 @@ mod tests;
 mod tuning;
 
 use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
+use crate::report::Summary;
 use crate::stop;
 pub use discipline::Discipline;
 pub use entry::{EntrySpec, FileSpec, Stop, Variation};
@@ -49,6 +50,8 @@ pub struct Heat<'a> {
     pub discipline: &'a Discipline,
     /// Number of the round, counted from 1.
     pub round: u32,
+    /// Why earlier plays of this round were not valid.
+    pub repeats: Vec<String>,
     /// The entry's name.
     pub label: &'a str,
     /// How and where it is asked, and how it was configured.
@@ -90,6 +93,13 @@ pub enum Event<'a> {
         /// Why.
         reason: &'a str,
     },
+    /// A play was not valid for a reason that may pass; it is repeated.
+    Repeated {
+        /// The entry.
+        label: &'a str,
+        /// Why.
+        reason: &'a str,
+    },
     /// Stopped by hand; what is left is not played.
     Stopped,
     /// Time is over; rounds that did not begin are left out.
@@ -105,6 +115,9 @@ pub struct Players<'a> {
     /// The facts about the workload in the ledger of an entry that never began, so that it is listed beside the others.
     pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
 }
+
+/// A play that the machine spoilt is repeated so often.
+const REPEATS_MAX: usize = 2;
 
 /// Plays everything.
 pub fn contest(plan: &Plan, players: &mut Players<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Result<Vec<Ledger>, String> {
@@ -166,7 +179,7 @@ fn attempt(
     let post = post(plan, spec, discipline);
     let played = match discipline.kills() {
         true => Ok(keep(&path, (players.kill)(spec, &post), round)),
-        false => heat(spec, &post, discipline, round, &path, players),
+        false => valid_heat(spec, &post, discipline, round, &path, players, tell),
     };
     let ledger = played.unwrap_or_else(|reason| keep(&path, failed(spec, (players.facts)(discipline), reason), round));
     if let Outcome::Failed(reason) = &ledger.end.outcome {
@@ -175,12 +188,35 @@ fn attempt(
     ledger
 }
 
+/// Plays until a play is valid, or often enough. Ledgers of spoilt plays stay beside the last one under another name.
+fn valid_heat(
+    spec: &EntrySpec,
+    post: &Post,
+    discipline: &Discipline,
+    round: u32,
+    path: &Path,
+    players: &mut Players<'_>,
+    tell: &mut dyn FnMut(Event<'_>),
+) -> Result<Ledger, String> {
+    let mut repeats = Vec::new();
+    loop {
+        let ledger = heat(spec, post, discipline, round, repeats.clone(), path, players)?;
+        let is_over = repeats.len() == REPEATS_MAX || stop::is_asked() || ledger.end.outcome != Outcome::Complete;
+        let Some(reason) = Summary::of(&ledger).repeatable().filter(|_| !is_over) else { return Ok(ledger) };
+        tell(Event::Repeated { label: &spec.name, reason: &reason });
+        repeats.push(reason);
+        // A ledger that cannot be moved is written over.
+        let _ = std::fs::rename(path, path.with_extension(format!("spoilt-{}", repeats.len())));
+    }
+}
+
 /// Starts the entry, plays, ends it.
 fn heat(
     spec: &EntrySpec,
     post: &Post,
     discipline: &Discipline,
     round: u32,
+    repeats: Vec<String>,
     path: &Path,
     players: &mut Players<'_>,
 ) -> Result<Ledger, String> {
@@ -197,6 +233,7 @@ fn heat(
     let heat = Heat {
         discipline,
         round,
+        repeats,
         label: &spec.name,
         target,
         address: running.address,

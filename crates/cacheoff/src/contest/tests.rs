@@ -1,7 +1,7 @@
 //! A contest with small servers as entries: alternation, failures, and that nothing is left behind.
 
 use super::*;
-use crate::ledger::PhaseStart;
+use crate::ledger::{Class, Figures, Interval, Load, PhaseStart};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
     let mut tell = |event: Event<'_>| match event {
         Event::Begins { label, round, .. } => seen.push((label.to_owned(), round)),
         Event::Failed { label, reason } => failures.push(format!("{label}: {reason}")),
-        Event::TimeIsOver | Event::Stopped => {}
+        Event::Repeated { .. } | Event::TimeIsOver | Event::Stopped => {}
     };
     let ledgers =
         contest(&plan, &mut Players { play: &mut play, kill: &mut no_kill, facts: &facts }, &mut tell).unwrap();
@@ -107,6 +107,43 @@ fn entries_alternate_failures_are_listed_and_nothing_is_left_behind() {
         assert!(!family.iter().any(runs), "{family:?} is left");
     }
     assert!(plan.folder.join("hammer-dies-2.ledger").exists());
+}
+
+#[test]
+fn a_play_that_noise_spoilt_is_repeated_and_says_so() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            use std::io::{Read, Write};
+            let _ = stream.read(&mut [0; 500]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(vec![EntrySpec::address("theirs", &address)], &folder);
+    (plan.rounds, plan.disciplines) = (1, vec![Discipline::of("hammer")]);
+    // Two noisy plays and a quiet one; in the second contest all are noisy.
+    for (noisy_plays, plays) in [(2, 3), (9, 3)] {
+        let mut played = 0;
+        let mut play = |heat: &Heat<'_>| {
+            assert_eq!(heat.repeats.len(), played);
+            played += 1;
+            let load = Load { steal: if played <= noisy_plays { 0.5 } else { 0.0 }, ..Load::default() };
+            let mut interval = Interval { length_us: 1_000_000, load: Some(load), ..Interval::default() };
+            interval.classes.insert(Class::All, Figures { replies: 9, ..Figures::default() });
+            let run = Run { repeats: heat.repeats.clone(), ..Run::default() };
+            let end = End { outcome: Outcome::Complete, ..End::default() };
+            let ledger = Ledger { run, intervals: vec![interval], end, ..Ledger::default() };
+            std::fs::write(&heat.ledger, "of a play").unwrap();
+            Ok(ledger)
+        };
+        let ledgers =
+            contest(&plan, &mut Players { play: &mut play, kill: &mut no_kill, facts: &facts }, &mut |_| {}).unwrap();
+        assert_eq!((ledgers.len(), played), (1, plays));
+        assert_eq!(Summary::of(&ledgers[0]).counts(), noisy_plays == 2);
+        assert!(plan.folder.join("hammer-theirs-1.spoilt-2").exists());
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ pub struct Run {
     pub label: String,
     /// Number of the round in a contest, counted from 1; 0 outside.
     pub round: u32,
+    /// Why earlier plays of the same round were not valid, if it was repeated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeats: Vec<String>,
     /// Wall clock at the start, in seconds since 1970 (UTC).
     pub started_unix: u64,
     /// The command that made it.

@@ -93,6 +93,7 @@ impl Sequence {
         let play = Heat {
             discipline: &discipline,
             round: 0,
+            repeats: Vec::new(),
             label: "no proxy",
             target,
             address: self.post.origin,
@@ -176,6 +177,7 @@ impl Sequence {
         let play = Heat {
             discipline,
             round: 0,
+            repeats: Vec::new(),
             label: &living.spec.name,
             target: run.target,
             address: living.running.address,

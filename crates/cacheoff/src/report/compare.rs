@@ -1,9 +1,10 @@
 //! Runs side by side: by workload, then by entry, the rounds of an entry as median and spread.
 
-use super::metric::Metric;
+use super::metric::{Better, Group, Metric};
 use super::summary::Summary;
-use super::verdict::is_noisy;
+use crate::chart::{Unit, three_digits};
 use crate::ledger::Ledger;
+use crate::random::Stream;
 
 /// All runs of one workload.
 #[derive(Debug)]
@@ -23,14 +24,19 @@ pub struct Rounds<'a> {
     pub runs: Vec<Summary<'a>>,
 }
 
-/// A number over several rounds.
+/// Resamplings of the rounds from which an interval is taken.
+const RESAMPLINGS: usize = 1_000;
+/// Of the resamplings, this share lies within the interval.
+const INTERVAL: f64 = 0.95;
+
+/// A number over several rounds, with the interval in which its median lies when the rounds are drawn anew (bootstrap).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Median of the rounds that were used.
     pub median: f64,
-    /// Lowest of them.
+    /// Low end of the interval.
     pub low: f64,
-    /// Highest of them.
+    /// High end of the interval.
     pub high: f64,
     /// How many they were.
     pub rounds: usize,
@@ -72,28 +78,73 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Median of the ratios of an entry to the first one, round by round, so that slow drift of the machine cancels.
-    pub fn ratio(&self, entry: &Rounds<'_>, metric: &Metric) -> Option<f64> {
-        let first = self.entries.first()?;
-        let of_round = |run: &Summary<'_>| {
-            let other = first.runs.iter().find(|other| other.ledger.run.round == run.ledger.run.round)?;
-            Some(metric.of(run)? / metric.of(other)?).filter(|ratio| ratio.is_finite())
+    /// The ratio of an entry to the first one, of rounds of the same seed, so that slow drift of the machine cancels.
+    pub fn ratio(&self, entry: &Rounds<'_>, metric: &Metric) -> Option<Spread> {
+        let pairs = entry.paired(self.entries.first()?, metric);
+        Spread::of(pairs.into_iter().map(|(own, other)| own / other).filter(|ratio| ratio.is_finite()))
+    }
+
+    /// How an entry stands to the first one, in words: the ratio, its interval, and whether that is a difference.
+    pub fn standing(&self, entry: &Rounds<'_>, metric: &Metric) -> Option<String> {
+        let (first, ratio) = (self.entries.first()?, self.ratio(entry, metric)?);
+        let text = Unit::Ratio.text(ratio.median);
+        if first.label == entry.label {
+            return Some(text);
+        }
+        if entry.runs.iter().chain(&first.runs).any(Summary::rate_is_referees) && metric.group == Group::Throughput {
+            return Some(format!("{text} (the referee's)"));
+        }
+        let interval = format!("{} to {}", three_digits(ratio.low), three_digits(ratio.high));
+        Some(match (ratio.rounds, entry.differs(first, metric)) {
+            (..2, _) => format!("{text} (one round)"),
+            (_, true) => format!("{text} ({interval})"),
+            (_, false) => format!("none ({interval})"),
+        })
+    }
+
+    /// The entries that are better than all that differ from them: the best one, and those whose difference to it lies
+    /// within the interval. None where no two entries differ.
+    pub fn leaders(&self, metric: &Metric) -> Vec<&str> {
+        let ranked = |entry: &&Rounds<'_>| {
+            let is_referees = metric.group == Group::Throughput && entry.runs.iter().any(Summary::rate_is_referees);
+            entry.counts() && !is_referees && entry.spread(metric).is_some()
         };
-        Spread::of(entry.used().into_iter().filter_map(of_round)).map(|spread| spread.median)
+        let entries: Vec<&Rounds<'_>> = self.entries.iter().filter(ranked).collect();
+        let median = |entry: &&&Rounds<'_>| entry.spread(metric).map_or(f64::NAN, |spread| spread.median);
+        let best = match metric.better {
+            Better::More => entries.iter().max_by(|a, b| median(a).total_cmp(&median(b))),
+            Better::Less => entries.iter().min_by(|a, b| median(a).total_cmp(&median(b))),
+            Better::Neither => None,
+        };
+        let Some(best) = best else { return Vec::new() };
+        let leaders: Vec<&str> =
+            entries.iter().filter(|entry| !entry.differs(best, metric)).map(|entry| entry.label.as_str()).collect();
+        if leaders.len() == entries.len() { Vec::new() } else { leaders }
     }
 }
 
 impl<'a> Rounds<'a> {
-    /// The rounds whose figures are used: those that count and were quiet where there are two of them, else those
-    /// that count, else all.
+    /// The rounds whose figures are used: those that count, else all.
     pub fn used(&self) -> Vec<&Summary<'a>> {
         let counting: Vec<_> = self.runs.iter().filter(|run| run.counts()).collect();
-        let quiet: Vec<_> = counting.iter().copied().filter(|run| !is_noisy(run.load.as_ref())).collect();
-        match (quiet.len(), counting.len()) {
-            (2.., _) => quiet,
-            (_, 1..) => counting,
-            _ => self.runs.iter().collect(),
-        }
+        if counting.is_empty() { self.runs.iter().collect() } else { counting }
+    }
+
+    /// A metric of this entry and of another one, by round, where both have it.
+    fn paired(&self, other: &Rounds<'_>, metric: &Metric) -> Vec<(f64, f64)> {
+        let others = other.used();
+        let pair = |run: &Summary<'_>| {
+            let other = others.iter().find(|other| other.ledger.run.round == run.ledger.run.round)?;
+            Some((metric.of(run)?, metric.of(other)?))
+        };
+        self.used().into_iter().filter_map(pair).collect()
+    }
+
+    /// Whether two entries differ: of at least two rounds, the interval of the differences does not hold zero.
+    pub fn differs(&self, other: &Rounds<'_>, metric: &Metric) -> bool {
+        let pairs = self.paired(other, metric);
+        let differences = Spread::of(pairs.into_iter().map(|(own, other)| own - other));
+        differences.is_some_and(|found| found.rounds > 1 && (found.low > 0.0 || found.high < 0.0))
     }
 
     /// A metric over the rounds that are used.
@@ -118,11 +169,29 @@ impl<'a> Rounds<'a> {
 impl Spread {
     /// Of some numbers, if there are any.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut sorted: Vec<f64> = values.collect();
-        sorted.sort_by(f64::total_cmp);
-        let (low, high) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-        Some(Self { median, low, high, rounds: sorted.len() })
+        let values: Vec<f64> = values.collect();
+        let median_of_all = median(&mut values.clone())?;
+        // The same rounds always give the same interval.
+        let mut stream = Stream::named(1, "bootstrap");
+        let mut medians: Vec<f64> = match values.len() {
+            1 => vec![median_of_all],
+            count => (0..RESAMPLINGS)
+                .filter_map(|_| {
+                    let mut drawn: Vec<f64> = (0..count).map(|_| values[stream.below(count as u64) as usize]).collect();
+                    median(&mut drawn)
+                })
+                .collect(),
+        };
+        medians.sort_by(f64::total_cmp);
+        let at = |share: f64| medians[((medians.len() - 1) as f64 * share).round() as usize];
+        let (low, high) = (at((1.0 - INTERVAL) / 2.0), at((1.0 + INTERVAL) / 2.0));
+        Some(Self { median: median_of_all, low, high, rounds: values.len() })
     }
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let high = *values.get(middle)?;
+    Some(if values.len() % 2 == 1 { high } else { (values[middle - 1] + high) / 2.0 })
 }

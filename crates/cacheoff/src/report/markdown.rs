@@ -3,7 +3,8 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
-use crate::chart::{Unit, grouped};
+use super::sections::{referees, worst};
+use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Trouble};
 use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
@@ -33,8 +34,9 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     );
     products(ledgers, &mut out);
     out.push_str(
-        "\nFigures are medians of the rounds that count, with the lowest and the highest of them where there are several. Each round began with \
-         another entry.\n",
+        "\nFigures are medians of the rounds that count, with the interval in which 95 of 100 medians lie when the rounds are drawn anew. Each round \
+         has a seed of its own and began with another entry. \"None\" is a difference to the first entry that lies within the interval; \
+         a figure that does not count is struck out.\n",
     );
     for comparison in &compare(ledgers) {
         table(comparison, &mut out);
@@ -75,7 +77,7 @@ fn table(comparison: &Comparison<'_>, out: &mut String) {
         let cells: Vec<String> = comparison.entries.iter().map(|entry| cell(entry, metric)).collect();
         let _ = writeln!(out, "| {} | {} |", name(metric), cells.join(" | "));
         if metric.key == "rps" && labels.len() > 1 {
-            let ratio = |entry| comparison.ratio(entry, metric).map_or("–".to_owned(), |r| Unit::Ratio.text(r));
+            let ratio = |entry| comparison.standing(entry, metric).unwrap_or_else(|| "–".to_owned());
             let cells: Vec<String> = comparison.entries.iter().map(ratio).collect();
             let _ = writeln!(out, "| to the first | {} |", cells.join(" | "));
         }
@@ -101,7 +103,12 @@ fn cell(entry: &Rounds<'_>, metric: &Metric) -> String {
     let Some(spread) = entry.spread(metric) else { return "–".to_owned() };
     let (median, low, high) =
         (metric.unit.text(spread.median), metric.unit.text(spread.low), metric.unit.text(spread.high));
-    if spread.rounds < 2 || low == high { median } else { format!("{median} ({low} to {high})") }
+    let text = if spread.rounds < 2 || low == high { median } else { format!("{median} ({low} to {high})") };
+    match (entry.counts(), referees(entry, metric).is_empty()) {
+        (false, _) => format!("~~{text}~~ {}", worst(entry)),
+        (true, true) => text,
+        (true, false) => format!("{text}, the referee's"),
+    }
 }
 
 fn counted<T: Copy>(

@@ -1,8 +1,8 @@
 //! The report as one HTML page: no network, no script, light and dark, printable, wide and narrow.
 
-use super::compare::{Comparison, compare};
+use super::compare::{Comparison, Rounds, compare};
 use super::markup::{Table, escaped, folded};
-use super::metric::{Better, METRICS, Metric};
+use super::metric::{METRICS, Metric};
 use super::{past, sections};
 use crate::chart::{self, Unit};
 use crate::ledger::{Ledger, MissCause, Trouble};
@@ -60,7 +60,7 @@ pub(super) fn head(title: &str) -> String {
 const GLANCE: [&str; 4] = ["rps", "hit.p99", "dhr", "cpu_us"];
 const GLANCE_STOPPED: [&str; 2] = ["downtime.hit", "downtime.kept"];
 
-/// A few figures of each workload, entries side by side; bold marks the best of those that count.
+/// A few figures of each workload, entries side by side; bold marks those that lead.
 fn glance(comparisons: &[Comparison<'_>]) -> String {
     let mut labels: Vec<&str> = Vec::new();
     for entry in comparisons.iter().flat_map(|comparison| &comparison.entries) {
@@ -75,32 +75,32 @@ fn glance(comparisons: &[Comparison<'_>]) -> String {
             comparison.entries.iter().flat_map(|entry| &entry.runs).any(|run| !run.ledger.downtimes.is_empty());
         let keys: &[&str] = if stopped { &GLANCE_STOPPED } else { &GLANCE };
         for metric in keys.iter().filter_map(|key| Metric::named(key)) {
-            let of = |label: &str| {
-                let entry = comparison.entries.iter().find(|entry| entry.label == label)?;
-                Some((entry.spread(metric)?.median, entry.counts()))
-            };
-            let values: Vec<Option<(f64, bool)>> = labels.iter().map(|label| of(label)).collect();
-            if values.iter().all(Option::is_none) {
+            let of = |label: &str| comparison.entries.iter().find(|entry| entry.label == label);
+            if !labels.iter().filter_map(|label| of(label)).any(|entry| entry.spread(metric).is_some()) {
                 continue;
             }
-            let counting = values.iter().flatten().filter(|(_, counts)| *counts).map(|(value, _)| *value);
-            let best = match metric.better {
-                Better::More => counting.reduce(f64::max),
-                Better::Less => counting.reduce(f64::min),
-                Better::Neither => None,
-            };
-            let cell = |value: &Option<(f64, bool)>| match value {
-                None => "–".to_owned(),
-                Some((value, true)) if best == Some(*value) => format!("<b>{}</b>", metric.unit.text(*value)),
-                Some((value, _)) => metric.unit.text(*value),
-            };
+            let leaders = sections::leaders(comparison, metric);
+            let cell = |label: &&str| of(label).map_or("–".to_owned(), |entry| glance_cell(entry, metric, &leaders));
             if !std::mem::replace(&mut headed, true) {
                 table.heading(&escaped(&comparison.workload), labels.len() + 1);
             }
-            table.row(&std::iter::once(metric.name.to_owned()).chain(values.iter().map(cell)).collect::<Vec<_>>());
+            table.row(&std::iter::once(metric.name.to_owned()).chain(labels.iter().map(cell)).collect::<Vec<_>>());
         }
     }
     table.html()
+}
+
+/// A figure of an entry; one that does not count is struck out, and says why not in a word.
+fn glance_cell(entry: &Rounds<'_>, metric: &Metric, leaders: &[&str]) -> String {
+    let text = entry.spread(metric).map_or("–".to_owned(), |spread| metric.unit.text(spread.median));
+    match (entry.counts(), leaders.contains(&entry.label.as_str())) {
+        (false, _) => {
+            let word = sections::worst(entry);
+            format!("<s class=\"out\">{text}</s><small><span class=\"badge {word}\">{word}</span></small>")
+        }
+        (true, true) => format!("<b>{text}</b>{}", sections::referees(entry, metric)),
+        (true, false) => text + sections::referees(entry, metric),
+    }
 }
 
 fn title(comparisons: &[Comparison<'_>]) -> String {
@@ -166,8 +166,12 @@ pub(super) fn words() -> String {
          what no transaction of an origin answered, by the origins' own journal and by an echo that they sign, not by what the \
          cache says of itself; a reply that waited for the fetch of another request is collapsed, and counted as a hit of the \
          hit ratio with times of its own. Every reply is checked: status, length, bytes, fields, age. Percentiles are exact to one part in 1,024 and never understated. Of several rounds the median is \
-         shown, with the lowest and the highest below it; rounds that do not count or were noisy are left out where two others \
-         remain. Bold marks the best of the entries that count.</p>{}{}{}",
+         shown, and below it the interval in which 95 of 100 medians lie when the rounds are drawn anew (bootstrap). Entries \
+         are compared round by round, with the same seed; a difference whose interval holds zero is called none, and so is one \
+         of a single round. Bold marks the entries that lead: the best one, and those that do not differ from it. A run is \
+         invalid if more than 0.15 cores were taken by others, if the referee was its limit or late, or if cache and referee \
+         shared a core; a contest repeats it twice before it stands as invalid. A rate above 0.9 of what the referee could ask \
+         for in that run is the referee's, and ranks nobody.</p>{}{}{}",
         folded("Figures", &left(metrics.html())),
         folded("Errors", &left(errors.html())),
         folded("Causes of missing hits", &left(causes.html()))

@@ -3,7 +3,7 @@
 use super::compare::{Comparison, Rounds};
 use super::figures;
 use super::markup::{Table, escaped, folded, verbatim};
-use super::metric::{Better, Group, METRICS, Metric};
+use super::metric::{Group, METRICS, Metric};
 use super::summary::Summary;
 use super::verdict::Finding;
 use crate::chart::{Unit, grouped};
@@ -54,8 +54,6 @@ const EXECUTIVE: [&str; 31] = [
 const NARROW_MAX: usize = 22;
 /// More remarks than these are folded.
 const REMARKS_OPEN: usize = 3;
-/// A value that differs less than this from the best is as good.
-const SAME: f64 = 0.02;
 
 /// One workload with all its entries: the executive table first.
 pub(super) fn workload(out: &mut String, comparison: &Comparison<'_>, id: &str) {
@@ -102,6 +100,9 @@ fn key(place: usize) -> String {
 /// Phase, plan and links in a sentence or two.
 fn conditions(run: &Summary<'_>) -> String {
     let mut parts = vec![format!("Figures of phase {}", run.phase_name)];
+    if run.ledger.run.round > 0 {
+        parts.push("each round has a seed of its own, the same for all entries".to_owned());
+    }
     let ideal = &run.ledger.run.ideal;
     if let Some(dhr) = ideal.dhr {
         parts.push(format!("ideal hit ratio {}", Unit::Share.text(dhr)));
@@ -115,7 +116,7 @@ fn conditions(run: &Summary<'_>) -> String {
         parts.push(format!("{side} side {delay} each way and {loss} loss ({})", link.model));
     }
     if run.ledger.run.seed > 0 {
-        parts.push(format!("seed {}", run.ledger.run.seed));
+        parts.push(format!("seed of the round shown in detail {}", run.ledger.run.seed));
     }
     parts.join("; ")
 }
@@ -232,13 +233,13 @@ fn group_rows(table: &mut Table, comparison: &Comparison<'_>, group: Group, want
     shown.into_iter().for_each(|metric| row(table, comparison, metric));
 }
 
-fn worst(entry: &Rounds<'_>) -> &'static str {
+pub(super) fn worst(entry: &Rounds<'_>) -> &'static str {
     let weights = entry.runs.iter().flat_map(|run| &run.findings).map(|finding| finding.weight);
     weights.min().map_or("", |weight| weight.as_str())
 }
 
 fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
-    let best = best(comparison, metric);
+    let leaders = leaders(comparison, metric);
     let name = format!("<span title=\"{}\">{}</span>", escaped(metric.sentence), escaped(metric.name));
     let mut cells = vec![name];
     for entry in &comparison.entries {
@@ -247,9 +248,9 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
             continue;
         };
         let text = metric.unit.text(spread.median);
-        let is_best = best.is_some_and(|best| (spread.median - best).abs() <= best.abs() * SAME);
-        let text = if is_best && entry.counts() { format!("<b>{text}</b>") } else { text };
+        let text = if leaders.contains(&entry.label.as_str()) { format!("<b>{text}</b>") } else { text };
         let text = if entry.counts() { text } else { format!("<span class=\"out\">{text}</span>") };
+        let text = text + referees(entry, metric);
         cells.push(match spread.rounds > 1 && spread.low != spread.high {
             true => {
                 format!("{text}<small>{}</small>", range(metric.unit, spread.low, spread.high))
@@ -260,7 +261,7 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
     table.row(&cells);
     if metric.key == "rps" && comparison.entries.len() > 1 {
         let mut cells = vec!["to the first entry".to_owned()];
-        let ratio = |entry| comparison.ratio(entry, metric).map_or("–".to_owned(), |ratio| Unit::Ratio.text(ratio));
+        let ratio = |entry| comparison.standing(entry, metric).unwrap_or_else(|| "–".to_owned());
         cells.extend(comparison.entries.iter().map(ratio));
         table.row(&cells);
     }
@@ -275,22 +276,21 @@ fn range(unit: Unit, low: f64, high: f64) -> String {
     format!("{low}–{high}")
 }
 
-/// The best median of the entries that count, if they differ. A rate that was asked for is no merit.
-fn best(comparison: &Comparison<'_>, metric: &Metric) -> Option<f64> {
-    let counting = || comparison.entries.iter().filter(|entry| entry.counts());
-    let paced = counting().filter_map(Rounds::typical).any(|run| run.phase.due > 0);
-    if paced && metric.group == Group::Throughput {
-        return None;
+/// The entries that lead, in bold. A rate that was asked for is no merit.
+pub(super) fn leaders<'c>(comparison: &'c Comparison<'_>, metric: &Metric) -> Vec<&'c str> {
+    let paced = comparison.entries.iter().filter_map(Rounds::typical).any(|run| run.phase.due > 0);
+    match paced && metric.group == Group::Throughput {
+        true => Vec::new(),
+        false => comparison.leaders(metric),
     }
-    let medians: Vec<f64> = counting().filter_map(|entry| Some(entry.spread(metric)?.median)).collect();
-    let (low, high) = (medians.iter().copied().reduce(f64::min)?, medians.iter().copied().reduce(f64::max)?);
-    if high - low <= high.abs() * SAME {
-        return None;
-    }
-    match metric.better {
-        Better::More => Some(high),
-        Better::Less => Some(low),
-        Better::Neither => None,
+}
+
+/// A mark for a rate that is the referee's.
+pub(super) fn referees(entry: &Rounds<'_>, metric: &Metric) -> &'static str {
+    let is_rate = matches!(metric.key, "rps" | "bps");
+    match is_rate && entry.used().iter().any(|run| run.rate_is_referees()) {
+        true => "<small>the referee's</small>",
+        false => "",
     }
 }
 

@@ -1,6 +1,6 @@
 //! One run in the figures of its reported phase.
 
-use super::verdict::{Finding, findings};
+use super::verdict::{Finding, Weight, findings, rate_is_referees};
 use crate::ledger::{Class, Interval, Ledger, Load};
 
 /// A run with its reported phase added up.
@@ -44,6 +44,19 @@ impl<'a> Summary<'a> {
     pub fn run_seconds(&self) -> f64 {
         let last = self.ledger.intervals.last().map_or(0, |interval| interval.at_us + interval.length_us);
         self.ledger.end.at_us.max(last) as f64 / 1e6
+    }
+
+    /// Whether its rate says how fast the referee can ask.
+    pub fn rate_is_referees(&self) -> bool {
+        rate_is_referees(&self.phase, self.load.as_ref())
+    }
+
+    /// Why another play may be valid where this one is not; nothing if this one is, or if the cache is at fault.
+    pub fn repeatable(&self) -> Option<String> {
+        let invalid = || self.findings.iter().filter(|finding| finding.weight == Weight::Invalid);
+        let passes = invalid().count() > 0 && invalid().all(|finding| finding.passes);
+        let texts: Vec<&str> = invalid().map(|finding| finding.text.as_str()).collect();
+        passes.then(|| texts.join("; "))
     }
 
     /// Whether the figures count.

@@ -2,6 +2,7 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
+use super::sections::worst;
 use crate::chart::{Unit, grouped};
 use crate::ledger::{Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -26,6 +27,9 @@ fn one(comparison: &Comparison<'_>) -> String {
         let _ = write!(out, "{:>COLUMN$}", cut(&entry.label));
     }
     out.push('\n');
+    if comparison.entries.iter().any(|entry| !entry.counts()) {
+        row(&mut out, "counts", comparison, |entry| if entry.counts() { "yes" } else { worst(entry) }.to_owned());
+    }
     for group in SHOWN {
         table(&mut out, comparison, group);
     }
@@ -51,8 +55,14 @@ fn table(out: &mut String, comparison: &Comparison<'_>, group: Group) {
             entry.spread(metric).map_or("–".to_owned(), |spread| metric.unit.text(spread.median))
         });
         if metric.key == "rps" && comparison.entries.len() > 1 {
-            let ratio =
-                |entry: &Rounds<'_>| comparison.ratio(entry, metric).map_or(String::new(), |r| Unit::Ratio.text(r));
+            let ratio = |entry: &Rounds<'_>| match comparison.ratio(entry, metric) {
+                Some(_)
+                    if entry.label != comparison.entries[0].label && !entry.differs(&comparison.entries[0], metric) =>
+                {
+                    "none".to_owned()
+                }
+                ratio => ratio.map_or(String::new(), |ratio| Unit::Ratio.text(ratio.median)),
+            };
             row(out, "to the first", comparison, ratio);
         }
     }

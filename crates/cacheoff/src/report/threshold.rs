@@ -58,7 +58,7 @@ fn hint(unit: Unit) -> &'static str {
     match unit {
         Unit::Micros => " with us, ms or s",
         Unit::Share => " such as 0.5 or 50%",
-        Unit::Bytes => " with B, KB, MB or GB",
+        Unit::Bytes => " with B, kB, MB or GB",
         _ => "",
     }
 }
@@ -72,9 +72,9 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
         (Unit::Micros, "s") => 1e6,
         (Unit::Micros, _) => return None,
         (Unit::Share, "%") => 0.01,
-        (Unit::Bytes, "KB") => 1_024.0,
-        (Unit::Bytes, "MB") => 1_048_576.0,
-        (Unit::Bytes, "GB") => 1_073_741_824.0,
+        (Unit::Bytes, "kB" | "KB") => 1e3,
+        (Unit::Bytes, "MB") => 1e6,
+        (Unit::Bytes, "GB") => 1e9,
         (Unit::PerSecond | Unit::Count | Unit::Bits, "k") => 1e3,
         (Unit::PerSecond | Unit::Count | Unit::Bits, "M") => 1e6,
         (Unit::Bytes, "B") | (_, "") => 1.0,

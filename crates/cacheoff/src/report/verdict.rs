@@ -1,7 +1,7 @@
 //! May the figures of a run be used? Each reason why not, or why with care, is a sentence.
 
 use crate::chart::Unit;
-use crate::ledger::{Class, Interval, Ledger, Load, Outcome, TlsFacts, Trouble};
+use crate::ledger::{Class, Interval, Ledger, Load, Mode, Outcome, TlsFacts, Trouble};
 
 /// The referee may be late by this much at the 99th percentile.
 const LATENESS_P99_US_MAX: u64 = 10_000;
@@ -11,9 +11,11 @@ const SENT_SHARE_MIN: f64 = 0.98;
 const SENT_SHARE_MAX: f64 = 1.02;
 /// A thread of the referee that is busier than this was a limit, unless the cache was busy as well.
 const OWN_THREAD_CPU_MAX: f32 = 0.95;
-/// A cache that uses less than this share of a core beside a full referee was not the limit.
+/// A cache that uses less than this share of its cores beside a full referee was not the limit.
 const CACHE_CPU_LIMIT: f32 = 0.9;
-/// Cores taken by others or by the hypervisor that make a round noisy.
+/// Above this share of what the referee's busiest thread could do, a rate is the referee's.
+const CEILING_SHARE_MAX: f32 = 0.9;
+/// Cores taken by others and by the hypervisor above which a run says nothing.
 const NOISE_CORES_MAX: f32 = 0.15;
 
 /// Something to know before the figures are used.
@@ -23,6 +25,8 @@ pub struct Finding {
     pub weight: Weight,
     /// The finding, in a sentence.
     pub text: String,
+    /// Whether another play may be without it: the machine was at fault for a moment.
+    pub passes: bool,
 }
 
 /// How much a finding weighs.
@@ -56,19 +60,28 @@ impl Weight {
 pub(super) fn findings(ledger: &Ledger, phase: &Interval, load: Option<&Load>) -> Vec<Finding> {
     let mut all = Vec::new();
     ending(ledger, phase, &mut all);
-    referee(phase, load, &mut all);
+    referee(ledger, phase, load, &mut all);
+    cores(ledger, &mut all);
     cache(ledger, phase, &mut all);
     state(ledger, &mut all);
     if ledger.run.tls == Some(TlsFacts::Unverified) {
         add(&mut all, Weight::Remark, "robots believed every certificate (--insecure)".to_owned());
     }
-    noise(load, &mut all);
+    noise(ledger, load, &mut all);
+    for reason in &ledger.run.repeats {
+        add(&mut all, Weight::Remark, format!("played again, because the play before was not valid: {reason}"));
+    }
     all.sort_by_key(|finding| finding.weight);
     all
 }
 
 fn add(all: &mut Vec<Finding>, weight: Weight, text: String) {
-    all.push(Finding { weight, text });
+    all.push(Finding { weight, text, passes: false });
+}
+
+/// A reason against this play that the next one may not have.
+fn add_passing(all: &mut Vec<Finding>, text: String) {
+    all.push(Finding { weight: Weight::Invalid, text, passes: true });
 }
 
 fn ending(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
@@ -91,39 +104,65 @@ fn ending(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     }
 }
 
-fn referee(phase: &Interval, load: Option<&Load>, all: &mut Vec<Finding>) {
+fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec<Finding>) {
     if let Some(late) = phase.lateness.quantile(0.99).filter(|late| phase.due > 0 && *late > LATENESS_P99_US_MAX) {
         let (late, limit) = (Unit::Micros.text(late as f64), Unit::Micros.text(LATENESS_P99_US_MAX as f64));
-        add(
-            all,
-            Weight::Invalid,
-            format!("the referee was late by {late} at the 99th percentile; {limit} are allowed"),
-        );
+        add_passing(all, format!("the referee was late by {late} at the 99th percentile; {limit} are allowed"));
     }
     if phase.due > 0 && (phase.sent as f64) < phase.due as f64 * SENT_SHARE_MIN {
         let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
-        add(
+        add_passing(
             all,
-            Weight::Invalid,
             format!("the rate asked for was not reached: {share} of the requests that were due were sent"),
         );
     }
     if phase.due > 0 && (phase.sent as f64) > phase.due as f64 * SENT_SHARE_MAX {
         let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
-        add(
-            all,
-            Weight::Invalid,
-            format!("the rate asked for was exceeded: {share} of the requests that were due were sent"),
-        );
+        add_passing(all, format!("the rate asked for was exceeded: {share} of the requests that were due were sent"));
     }
     let own: u64 = phase.errors.counts.iter().filter(|(trouble, _)| trouble.is_own()).map(|(_, count)| count).sum();
     if own > 0 {
         add(all, Weight::Invalid, format!("the referee ran out of descriptors or ports {own} times"));
     }
     let Some(load) = load else { return };
-    if load.own_thread_cpu > OWN_THREAD_CPU_MAX && load.cache_cpu < CACHE_CPU_LIMIT {
-        let share = Unit::Share.text(f64::from(load.own_thread_cpu));
-        add(all, Weight::Invalid, format!("the referee was the limit: its busiest thread used {share} of a core"));
+    let share = Unit::Share.text(f64::from(load.own_thread_cpu));
+    if load.own_thread_cpu > OWN_THREAD_CPU_MAX && load.cache_cpu < CACHE_CPU_LIMIT * cache_cores(ledger) {
+        add_passing(all, format!("the referee was the limit: its busiest thread used {share} of a core"));
+    } else if rate_is_referees(phase, Some(load)) {
+        let rate = phase.replies() as f64 * 1e6 / phase.length_us.max(1) as f64;
+        let (rate, ceiling) = (Unit::PerSecond.text(rate), Unit::PerSecond.text(rate / f64::from(load.own_thread_cpu)));
+        let text = format!(
+            "the rate is the referee's, not the cache's: {rate} is {share} of the {ceiling} that it could ask for"
+        );
+        add(all, Weight::Remark, text);
+    }
+}
+
+/// Cores that the cache could use, as far as it is known.
+fn cache_cores(ledger: &Ledger) -> f32 {
+    let entry = ledger.run.target.entry.as_ref();
+    entry.map_or(1, |entry| entry.cores.split(',').filter(|core| !core.is_empty()).count().max(1)) as f32
+}
+
+/// Whether a rate says how fast the referee can ask: nobody asked for this rate, and its busiest thread had hardly a
+/// moment left.
+pub(super) fn rate_is_referees(phase: &Interval, load: Option<&Load>) -> bool {
+    phase.due == 0 && load.is_some_and(|load| load.own_thread_cpu > CEILING_SHARE_MAX)
+}
+
+/// Cache and referee on the same core measure each other.
+fn cores(ledger: &Ledger, all: &mut Vec<Finding>) {
+    let Some(entry) = ledger.run.target.entry.as_ref().filter(|entry| !entry.cores.is_empty()) else { return };
+    // A kill is watched by probes that cost nothing.
+    if !ledger.downtimes.is_empty() || ledger.run.machine.cores == 0 {
+        return;
+    }
+    let own = &ledger.run.machine.own_cores;
+    let shared: Vec<&str> = own.split(',').filter(|core| entry.cores.split(',').any(|other| other == *core)).collect();
+    if own.is_empty() {
+        add(all, Weight::Invalid, format!("the referee had no core of its own beside {} of the cache", entry.cores));
+    } else if !shared.is_empty() {
+        add(all, Weight::Invalid, format!("the cache and the referee shared core {}", shared.join(",")));
     }
 }
 
@@ -161,19 +200,23 @@ fn state(ledger: &Ledger, all: &mut Vec<Finding>) {
     }
 }
 
-fn noise(load: Option<&Load>, all: &mut Vec<Finding>) {
+/// CPU that neither the cache nor the referee used. Where the processes of the cache were not seen, theirs is part of it.
+fn noise(ledger: &Ledger, load: Option<&Load>, all: &mut Vec<Finding>) {
     let Some(load) = load else { return };
-    if load.steal > NOISE_CORES_MAX {
-        let cores = Unit::Cores.text(f64::from(load.steal));
-        add(all, Weight::Remark, format!("noisy: the hypervisor gave {cores} cores to somebody else"));
+    let is_seen = load.cache_threads > 0 || ledger.run.target.mode == Mode::NoProxy;
+    let others = if is_seen { load.others_cpu } else { 0.0 };
+    if others + load.steal > NOISE_CORES_MAX {
+        let cores = |cores: f32| Unit::Cores.text(f64::from(cores));
+        let (all_cores, limit) = (cores(others + load.steal), cores(NOISE_CORES_MAX));
+        let (others, steal) = (cores(others), cores(load.steal));
+        add_passing(
+            all,
+            format!(
+                "noisy: {all_cores} cores were taken, {others} by other processes and {steal} by the hypervisor; {limit} are allowed"
+            ),
+        );
+    } else if !is_seen && load.others_cpu > NOISE_CORES_MAX {
+        let text = "the processes of the cache were not seen, so that the noise of the machine is not known";
+        add(all, Weight::Remark, text.to_owned());
     }
-    if load.others_cpu > NOISE_CORES_MAX {
-        let cores = Unit::Cores.text(f64::from(load.others_cpu));
-        add(all, Weight::Remark, format!("noisy: other processes used {cores} cores"));
-    }
-}
-
-/// Whether the machine was noisy in a round.
-pub(super) fn is_noisy(load: Option<&Load>) -> bool {
-    load.is_some_and(|load| load.steal + load.others_cpu > NOISE_CORES_MAX)
 }

@@ -8,7 +8,7 @@ use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFac
 use crate::origin::server_address;
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
-use crate::report::{Summary, Weight};
+use crate::report::{Summary, Threshold, Weight};
 use crate::robot::{Route, server_name};
 use crate::schedule::{Goal, Phase};
 use crate::simulate::Trace;
@@ -94,16 +94,24 @@ pub struct RunArgs {
     /// Name of the tested cache in reports
     #[arg(long, default_value = "")]
     label: String,
+    /// End with 1 unless all conditions hold, such as 'p99<20ms,dhr>0.5'
+    #[arg(long, value_name = "CONDITIONS", default_value = "")]
+    threshold: String,
 }
 
 impl RunArgs {
     /// Plays, and prints what came of it.
     pub fn run(&self) -> Result<ExitCode, String> {
+        // A wrong condition is refused now, not when the play is over.
+        let thresholds = Threshold::parse_all(&self.threshold)?;
         let (ledger, workload, settings) = self.play(self.peak, self.ledger.as_deref())?;
         eprintln!("seed {}, tag {:x}", self.seed, settings.law.tag);
         println!("{}", crate::report::text(std::slice::from_ref(&ledger)));
         println!("{}", table(&ledger, &workload, &settings));
-        let reasons = failures(&ledger);
+        let mut reasons = failures(&ledger);
+        let (summary, name) = (Summary::of(&ledger), &ledger.run.workload.name);
+        let broken = thresholds.iter().filter_map(|threshold| threshold.broken_by(&summary));
+        reasons.extend(broken.map(|reason| format!("threshold of {name}: {reason}")));
         reasons.iter().for_each(|reason| eprintln!("failed: {reason}"));
         Ok(if reasons.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -294,7 +302,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let (settings, phases) = derive(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
-    (head.label, head.round) = (heat.label.to_owned(), heat.round);
+    (head.label, head.round, head.repeats) = (heat.label.to_owned(), heat.round, heat.repeats.clone());
     (head.price, head.watts) = (heat.price.clone(), heat.watts);
     head.machine = machine(&cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
     let watched = heat.pid.map_or(Watched::Port(heat.address.port()), Watched::Tree);

@@ -69,8 +69,11 @@ fn each_reason_against_a_run_is_found() {
         (each(|i| i.sent = 2 * i.due), Weight::Invalid, "rate asked for was exceeded"),
         (each(|i| i.lateness = [50_000; 100].into_iter().collect()), Weight::Invalid, "late by 50"),
         (each(|i| i.load.as_mut().unwrap().own_thread_cpu = 0.99), Weight::Invalid, "the referee was the limit"),
-        (each(|i| i.load.as_mut().unwrap().steal = 0.4), Weight::Remark, "hypervisor"),
-        (each(|i| i.load.as_mut().unwrap().others_cpu = 0.4), Weight::Remark, "other processes"),
+        (each(|i| i.load.as_mut().unwrap().steal = 0.4), Weight::Invalid, "0.4 by the hypervisor"),
+        (each(|i| i.load.as_mut().unwrap().others_cpu = 0.4), Weight::Invalid, "0.4 by other processes"),
+        (change(|l| l.run.machine.own_cores = "0".to_owned()), Weight::Invalid, "shared core 0"),
+        (change(|l| l.run.machine.own_cores.clear()), Weight::Invalid, "no core of its own"),
+        (change(|l| l.run.repeats = vec!["noisy".to_owned()]), Weight::Remark, "played again"),
     ];
     for (found, weight, text) in cases {
         assert!(found.iter().any(|(w, t)| *w == weight && t.contains(text)), "{text}: {found:?}");
@@ -92,19 +95,80 @@ fn rounds_give_median_spread_and_ratio() {
     let spread = squid.spread(metric).unwrap();
     assert!(spread.low <= spread.median && spread.median <= spread.high && spread.rounds == 3, "{spread:?}");
     let ratio = comparisons[0].ratio(squid, metric).unwrap();
-    assert!(ratio > 2.0, "{ratio}");
+    assert!(ratio.median > 2.0 && ratio.low <= ratio.median && ratio.median <= ratio.high, "{ratio:?}");
     assert!(!comparisons[0].entries[3].counts() && !comparisons[0].entries[4].counts());
 }
 
 #[test]
-fn noisy_rounds_are_left_out_where_two_others_remain() {
+fn noisy_rounds_do_not_count() {
     let mut ledgers: Vec<Ledger> = (1..=3).map(|round| run(SQUID, round, 40.0)).collect();
     ledgers[1].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().steal = 0.9);
     let rounds = |ledgers: &[Ledger]| -> Vec<u32> {
         compare(ledgers)[0].entries[0].used().iter().map(|run| run.ledger.run.round).collect()
     };
     assert_eq!(rounds(&ledgers), [1, 3]);
-    assert_eq!(rounds(&ledgers[..2]), [1, 2]);
+    assert_eq!(rounds(&ledgers[..2]), [1]);
+    let summary = Summary::of(&ledgers[1]);
+    assert!(!summary.counts() && summary.repeatable().is_some_and(|reason| reason.starts_with("noisy: ")));
+    // A play that was invalid for good is not repeated, nor is one in which the cache failed.
+    ledgers[1].run.machine.own_cores = "0".to_owned();
+    assert_eq!(Summary::of(&ledgers[1]).repeatable(), None);
+    assert_eq!(Summary::of(&run(Invented { lies: 2, ..SQUID }, 1, 40.0)).repeatable(), None);
+}
+
+/// A round as fast as the referee can ask, or slower.
+fn hammered(label: &'static str, round: u32, rate: f64, own_thread_cpu: f32) -> Ledger {
+    let mut ledger = run(Invented { label, ..SQUID }, round, 40.0);
+    for interval in &mut ledger.intervals {
+        interval.due = 0;
+        interval.length_us = (interval.length_us as f64 / rate) as u64;
+        let load = interval.load.as_mut().unwrap();
+        (load.own_thread_cpu, load.cache_cpu) = (own_thread_cpu, 0.99);
+    }
+    ledger
+}
+
+#[test]
+fn a_difference_within_the_interval_is_none_and_ranks_nobody() {
+    let rps = Metric::named("rps").unwrap();
+    let rounds = |label, rates: [f64; 5]| -> Vec<Ledger> {
+        rates.iter().zip(1..).map(|(rate, round)| hammered(label, round, *rate, 0.5)).collect()
+    };
+    let ledgers = [
+        rounds("first", [1.0, 1.1, 1.0, 1.1, 1.0]),
+        rounds("alike", [1.1, 1.0, 1.1, 1.0, 1.0]),
+        rounds("twice", [2.0, 2.1, 2.2, 2.0, 2.1]),
+    ]
+    .concat();
+    let comparison = &compare(&ledgers)[0];
+    let standing = |place: usize| comparison.standing(&comparison.entries[place], rps).unwrap();
+    assert!(standing(1).starts_with("none ("), "{}", standing(1));
+    assert!(!standing(2).starts_with("none"), "{}", standing(2));
+    assert_eq!(comparison.leaders(rps), ["twice"]);
+    assert_eq!(compare(&ledgers[..10])[0].leaders(rps), Vec::<&str>::new());
+    // One round is no evidence.
+    assert!(compare(&[ledgers[0].clone(), ledgers[10].clone()])[0].leaders(rps).is_empty());
+}
+
+#[test]
+fn a_rate_at_the_referees_ceiling_is_said_to_be_the_referees() {
+    let ledgers: Vec<Ledger> =
+        (1..=3).flat_map(|round| [hammered("full", round, 4.0, 0.93), hammered("slow", round, 1.0, 0.5)]).collect();
+    assert!(Summary::of(&ledgers[0]).rate_is_referees() && !Summary::of(&ledgers[1]).rate_is_referees());
+    assert!(weights(&ledgers[0]).iter().any(|(_, text)| text.contains("the rate is the referee's")));
+    assert!(page(&ledgers).contains("the referee's</small>"));
+    assert!(compare(&ledgers)[0].leaders(Metric::named("rps").unwrap()).is_empty());
+}
+
+#[test]
+fn the_glance_table_marks_what_does_not_count() {
+    let mut ledgers: Vec<Ledger> = ["quiet", "noisy"].iter().map(|label| hammered(label, 1, 1.0, 0.5)).collect();
+    ledgers[1].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().others_cpu = 0.3);
+    let mut other = ledgers.clone();
+    other.iter_mut().for_each(|ledger| ledger.run.workload.name = "tree".to_owned());
+    let whole = page(&[ledgers, other].concat());
+    let glance = &whole[whole.find("At a glance").unwrap()..whole.find("id=\"w0\"").unwrap()];
+    assert!(glance.matches("badge invalid").count() >= 6, "{glance}");
 }
 
 #[test]

@@ -145,6 +145,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
     Run {
         cache_bytes: None,
         stage: None,
+        repeats: Vec::new(),
         cacheoff: "0.1.0".to_owned(),
         label: entry.label.to_owned(),
         tls: None,
