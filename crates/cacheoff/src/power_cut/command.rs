@@ -7,7 +7,7 @@ use crate::kill::origin::Origin;
 use crate::kill::{Settings, failed, keep};
 use crate::report::command::Outputs;
 use crate::stop;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -137,7 +137,10 @@ fn in_namespace() -> Result<ExitCode, String> {
     let failed = |error: std::io::Error| format!("no mount namespace: {error}");
     let own = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--"]).arg(own).args(std::env::args_os().skip(1));
+    // With a namespace of processes too: when its first process has gone, however it went, the kernel ends all others, and
+    // with them the last users of the mounts.
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
+    command.arg(own).args(std::env::args_os().skip(1));
     // In a process group of its own, so that every signal comes to it once, by this process.
     let mut child = command.arg("--in-namespace").process_group(0).spawn().map_err(failed)?;
     let mut told = false;
@@ -147,7 +150,7 @@ fn in_namespace() -> Result<ExitCode, String> {
             return Ok(ExitCode::from(code));
         }
         if stop::is_asked() && !std::mem::replace(&mut told, true) {
-            let _ = Pid::from_raw(child.id().cast_signed()).map(|pid| kill_process(pid, Signal::TERM));
+            let _ = Pid::from_raw(child.id().cast_signed()).map(|group| kill_process_group(group, Signal::TERM));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

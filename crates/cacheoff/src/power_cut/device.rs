@@ -1,6 +1,7 @@
 //! A block device whose unsynced writes can be lost: a loop device on the one file of our own file system ([`super::fuse`]),
 //! with ext4 on it. Everything is mounted in a mount namespace of the test, so that the machine's other processes see
-//! nothing of it, and the kernel takes it away with the last process of the test whatever happens.
+//! nothing of it, and in a namespace of processes: when the test has gone, however it went, the kernel ends its caches, takes
+//! away the mounts and frees the loop device.
 //!
 //! Mounting is left to the system's own programs: mount(8), umount(8), losetup(8), mkfs.ext4(8), e2fsck(8), unshare(1).
 
@@ -129,7 +130,8 @@ impl Device {
         if self.mount().is_err() {
             let node = self.attached.clone().unwrap_or_default();
             repaired = true;
-            // Its status says that something was repaired; the mount says whether that was enough.
+            // A superblock that was torn between two sectors is not mounted, for one. The status says that something was
+            // repaired; the mount says whether that was enough.
             let _ = run(&["e2fsck", "-f", "-y", &node]);
             self.mount()?;
         }
@@ -165,11 +167,13 @@ impl Device {
 
     fn detach(&mut self) -> Result<(), String> {
         let Some(node) = self.attached.take() else { return Ok(()) };
-        run(&["losetup", "--detach", &node])?;
-        // The kernel detaches when the last user is gone.
+        // Done already if it was mounted; the kernel detaches when the last user is gone.
+        let _ = run(&["losetup", "--detach", &node]);
         let begun = Instant::now();
         let backing = format!("/sys/block/{}/loop/backing_file", node.trim_start_matches("/dev/"));
-        while Path::new(&backing).exists() {
+        let own = text(&self.image_folder().join(fuse::NAME));
+        // Another test may have got the device meanwhile.
+        while fs::read_to_string(&backing).is_ok_and(|file| file.trim_end() == own) {
             if begun.elapsed() > BUSY_MAX {
                 return Err(format!("{node} is still in use"));
             }
@@ -182,6 +186,8 @@ impl Device {
         let node = self.attached.clone().unwrap_or_default();
         run(&["mount", "-t", "ext4", "-o", "noatime,nosuid,nodev,errors=remount-ro", &node, &text(&self.store())])?;
         self.is_mounted = true;
+        // It stays as long as it is mounted, and no longer. If that is refused, `detach` frees it at the end.
+        let _ = run(&["losetup", "--detach", &node]);
         Ok(())
     }
 

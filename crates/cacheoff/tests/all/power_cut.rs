@@ -63,7 +63,17 @@ fn play(mut command: Command, mut see: impl FnMut(u32, &str)) -> (Option<i32>, S
     (child.wait().unwrap().code(), all)
 }
 
+/// The process that plays: the child of unshare(1), which is the child of the command.
+fn first_of_namespace(command: u32) -> u32 {
+    *cacheoff::proc::tree(command).get(2).expect("it plays in a namespace")
+}
+
 fn nothing_is_left(port: u16, before: &BTreeSet<String>) {
+    // The kernel needs a moment where nobody ended things in order.
+    let begun = Instant::now();
+    while mounts_and_loops().difference(before).next().is_some() && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let left: Vec<String> = mounts_and_loops().difference(before).cloned().collect();
     assert!(left.is_empty(), "{left:?}");
     assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the cache is gone");
@@ -104,13 +114,18 @@ fn a_cache_keeps_what_it_synced_and_an_end_by_hand_leaves_nothing_behind() {
     let hopes = found(folder.path(), "hopes");
     assert!(hopes.kept < hopes.probed && hopes.late_kept * 2 < hopes.late_probed && hopes.wrong == 0, "{hopes:?}");
     nothing_is_left(port, &before);
-    // Ctrl-C in the middle of the load.
-    let interrupt = |id: u32, line: &str| {
-        if line.ends_with("hopes: load") {
-            kill_process(Pid::from_raw(id as i32).unwrap(), Signal::INT).unwrap();
-        }
+    // Ctrl-C in the middle of the load, and a death without a word.
+    let signal = |signal: Signal, whom: fn(u32) -> u32| {
+        play(command(folder.path(), port, &["hopes"]), move |id, line| {
+            if line.ends_with("hopes: load") {
+                kill_process(Pid::from_raw(whom(id) as i32).unwrap(), signal).unwrap();
+            }
+        })
     };
-    let (status, said) = play(command(folder.path(), port, &["hopes"]), interrupt);
+    let (status, said) = signal(Signal::INT, |id| id);
     assert!(status.is_some() && said.contains("stopping"), "{said}");
+    nothing_is_left(port, &before);
+    let (status, said) = signal(Signal::KILL, first_of_namespace);
+    assert_ne!(status, Some(0), "{said}");
     nothing_is_left(port, &before);
 }
