@@ -27,14 +27,14 @@ enum Lasts {
 
 /// Objects that are remembered; others are taken for fresh.
 const OBJECTS_MAX: usize = 1_000_000;
-/// A lifetime longer than this is longer than any run.
-const LONG_S: u64 = 7 * 86_400;
+/// A lifetime of so many seconds is longer than a run; nothing is remembered of objects that have it.
+const LONG_S: u64 = 86_400;
 
 impl IdealAges {
     /// Nothing fetched yet.
     pub fn of(law: &Law) -> Self {
         let lasts = |content: &crate::object::Content| match (Lifetime::of(&content.cache_control), content.life) {
-            (Some(lifetime), _) if lifetime.fresh_s > LONG_S => Lasts::Long,
+            (Some(lifetime), _) if lifetime.fresh_s >= LONG_S => Lasts::Long,
             (Some(lifetime), _) => Lasts::For(lifetime),
             (None, Life::Cycle { .. }) => Lasts::Cycle,
             (None, Life::Static) => Lasts::Long,

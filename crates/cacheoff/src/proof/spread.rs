@@ -98,7 +98,8 @@ impl Spread {
                 (self.mean - half, self.mean + half)
             }
         };
-        Bounds { low: self.plain(low), high: self.plain(high) }
+        // No share lies below nothing.
+        Bounds { low: self.plain(low).max(0.0), high: self.plain(high) }
     }
 
     /// Where the mean of all seeds there are lies but for this share.
