@@ -3,7 +3,7 @@
 use crate::distribution::Distribution;
 use crate::engine::Settings;
 use crate::ledger::{Class, Histogram, Interval, Kind, Ledger, Levels};
-use crate::object::pick;
+use crate::object::{Lifetime, pick};
 use crate::random::Stream;
 use crate::robot::Special;
 use crate::workload::{Content, Mix, Workload};
@@ -12,6 +12,8 @@ use std::fmt::Write;
 /// Half the width of an interval of 99 % confidence, in standard errors.
 const WIDTH: f64 = 2.576;
 
+/// Longer than any run.
+const DAY_S: u64 = 86_400;
 /// Clusters that are drawn to know their sizes.
 const CLUSTERS: u32 = 10_000;
 
@@ -99,6 +101,15 @@ fn is_plain(settings: &Settings) -> bool {
     whole && settings.preset.is_none() && robots.discrimination == 0.0
 }
 
+/// Whether what was asked for once is a hit ever after, so that a product of shares says how many hits are offered. Where
+/// lifetimes or variants decide it, the plan draws a sample, and reports show both.
+fn is_lasting(workload: &Workload) -> bool {
+    workload.contents.iter().all(|content| {
+        let lasts = Lifetime::of(&content.cache_control).is_none_or(|lifetime| lifetime.fresh_s >= DAY_S);
+        lasts && (content.variants == 1 || workload.requests.accept_gzip == 0.0)
+    })
+}
+
 /// The rows of a run. Requests that pages bring are counted in clusters, pages with what they embed, so that the
 /// intervals of shares are wider than those of independent draws. These are formulas, good to a third or so; a proof
 /// rehearses instead (decision 019).
@@ -133,6 +144,8 @@ pub fn rows(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Vec<Ro
     if settings.preset.is_none() && basic.replies > 0 {
         let cachable = (whole.class(Class::Cachable).replies, basic.replies);
         rows.push(share("cachable", weighed(|content| content.cachable), cachable, cluster));
+    }
+    if settings.preset.is_none() && basic.replies > 0 && is_lasting(workload) {
         let again = again * factor(ledger, Class::Basic, |levels| levels.recurrence);
         let (planned, likely) = weighed(Content::offerable);
         let of_anybody = again * (1.0 - workload.requests.logged_in);
