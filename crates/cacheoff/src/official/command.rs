@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Shorter runs than the standard watch TIME-WAIT for so long.
 const TIME_WAIT_SCALED: Duration = Duration::from_secs(10);
 const TIME_WAIT: Duration = Duration::from_secs(90);
+/// A store that takes nothing must not keep a sequence from ending.
+const FILL_MAX_SCALED: Duration = Duration::from_secs(20 * 60);
+const FILL_MAX: Duration = Duration::from_secs(240 * 60);
 
 /// Plays the sequence of a cache-off: calibration, no proxy, and for each entry, on one living cache, TIME-WAIT, PolyFill-2
 /// (twice its store), PolyMix-2 through all phases, and a kill. One report with the pages of the 2000 cache-off.
@@ -37,9 +40,9 @@ pub struct OfficialArgs {
     /// Requests per second of the fill; as fast as the cache takes it if nothing is said, which is the standard
     #[arg(long, value_name = "RATE")]
     fill_peak: Option<f64>,
-    /// A fill ends after so many minutes even if the store is not filled twice
-    #[arg(long, value_name = "MINUTES", default_value_t = 240)]
-    fill_max: u64,
+    /// A fill ends after so many minutes even if the store is not filled twice; 240, or 20 where the phases are shorter than the standard
+    #[arg(long, value_name = "MINUTES")]
+    fill_max: Option<u64>,
     /// Seconds of watching TIME-WAIT; 90, or 10 where the phases are shorter than the standard
     #[arg(long)]
     time_wait_s: Option<u64>,
@@ -120,7 +123,8 @@ impl OfficialArgs {
             false => self.cache_cores.clone(),
         };
         let own: Vec<usize> = (0..all_cores()).filter(|core| !cache_cores.contains(core)).collect();
-        let scaled = if self.scale < 1.0 { TIME_WAIT_SCALED } else { TIME_WAIT };
+        let (time_wait, fill_max) =
+            if self.scale < 1.0 { (TIME_WAIT_SCALED, FILL_MAX_SCALED) } else { (TIME_WAIT, FILL_MAX) };
         Ok(Sequence {
             entries,
             post: Post {
@@ -137,8 +141,8 @@ impl OfficialArgs {
             scale: self.scale,
             seed: self.seed,
             fill_peak: self.fill_peak,
-            fill_max: Duration::from_secs(self.fill_max.max(1) * 60),
-            time_wait: self.time_wait_s.map_or(scaled, Duration::from_secs),
+            fill_max: self.fill_max.map_or(fill_max, |minutes| Duration::from_secs(minutes.max(1) * 60)),
+            time_wait: self.time_wait_s.map_or(time_wait, Duration::from_secs),
             ceiling_s: self.ceiling_s.max(1),
             kill: kill_settings(self.scale),
             folder: self.folder.clone(),
@@ -190,6 +194,7 @@ mod tests {
         assert_eq!((whole.kill.objects, whole.kill.load.as_secs(), whole.time_wait.as_secs()), (2_000, 30, 90));
         let scaled = sequence_of(&["--entries", "larder", "--scale", "0.0003"]).unwrap();
         assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (40, 10));
+        assert_eq!((whole.fill_max, scaled.fill_max), (FILL_MAX, FILL_MAX_SCALED));
         assert!(scaled.kill.load.as_millis() == 600 && scaled.post.mode == "forward" && scaled.post.store == "disk");
     }
 

@@ -148,10 +148,13 @@ fn row(table: &mut Table, sequence: &Sequence<'_>, name: &str, of: impl Fn(&Entr
     }
 }
 
-/// A metric of a stage.
+/// A metric of a stage, struck out where the stage does not count.
 fn metric(entry: &Entry<'_>, stage: Stage, key: &str) -> String {
-    let found = Metric::named(key).zip(entry.stage(stage));
-    found.map_or("–".to_owned(), |(metric, summary)| cell(metric.of(summary), metric.unit))
+    let Some((metric, summary)) = Metric::named(key).zip(entry.stage(stage)) else { return "–".to_owned() };
+    match metric.of(summary) {
+        Some(value) if !summary.counts() => format!("<s class=\"out\">{}</s>", cell(Some(value), metric.unit)),
+        value => cell(value, metric.unit),
+    }
 }
 
 /// The columns of the executive summary of 2000, and what it did not have.

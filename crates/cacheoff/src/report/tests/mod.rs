@@ -349,6 +349,11 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
     ] {
         assert!(shown.contains(part), "{part}");
     }
+    assert!(!shown.contains("<s class=\"out\">"));
+    let mut broken = sequence.clone();
+    broken[4].end.invalid.push("a noisy machine".to_owned());
+    let spoilt = official::page(&broken);
+    assert!(spoilt.contains("<s class=\"out\">") && spoilt.contains("squid, load: a noisy machine"));
     let ages = cache_ages(&sequence);
     assert_eq!(ages.len(), 1, "{ages:?}");
     let stored = value(&sequence[4], "rps").unwrap();
