@@ -18,6 +18,7 @@ mod model;
 mod parts;
 mod peers;
 mod processes;
+mod products;
 mod quick;
 mod results;
 mod same_bytes;
@@ -82,6 +83,8 @@ enum Chore {
     /// The process that `crash` kills.
     #[command(hide = true)]
     CrashChild(crash::ChildArgs),
+    /// The newest versions of the caches that a contest compares, built from sources that are at hand.
+    Products(products::Args),
     /// Memory hits: CPU time per request of Larder, packaged peers and the machine's limit, side by side.
     Bench(bench::Args),
 }
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Chore::Conformance(args) => conformance::run(&args),
         Chore::Crowd(args) => crowd::run(&args),
         Chore::Model(args) => model::run(&args),
+        Chore::Products(args) => products::run(&args),
         Chore::Parts(args) => parts::run(&args),
         Chore::Simulate(args) => simulate::run(&args),
         Chore::SmallMemory(args) => small_memory::run(&args),
