@@ -340,8 +340,15 @@ fn signal_one(pid: u32, signal: Signal) {
 
 /// Whether a process exists and is no zombie.
 fn alive(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+    is_alive(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
+}
+
+/// A killed process with many threads is a zombie by its first one while the others still hold its sockets.
+fn is_alive(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let threads: u32 = fields.get(17).and_then(|threads| threads.parse().ok()).unwrap_or(0);
+    fields.first().is_some_and(|state| !state.starts_with(['Z', 'X'])) || threads > 1
 }
 
 /// Runs `start` with this thread bound to some cores, so that the child is born there.
@@ -520,6 +527,15 @@ fn run_to_end(spec: &EntrySpec, words: &[String], folder: &Path) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_zombie_lives_as_long_as_its_threads() {
+        let stat =
+            |state: &str, threads: u32| format!("7 (a) b) {state} 1 7 7 0 -1 4 0 0 0 0 1 2 3 4 20 0 {threads} 0 99");
+        assert!(is_alive(&stat("S", 1)) && is_alive(&stat("Z", 12)));
+        assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
+        assert!(alive(std::process::id()));
+    }
 
     #[test]
     fn versions_are_found_in_what_programs_say() {

@@ -14,6 +14,8 @@ use std::time::Duration;
 /// Shorter runs than the standard watch TIME-WAIT for so long.
 const TIME_WAIT_SCALED: Duration = Duration::from_secs(10);
 const TIME_WAIT: Duration = Duration::from_secs(90);
+/// Stores gather for some seconds before they write (`disk_sync` of Larder: 5 s); this is twice as long.
+const KILL_LOAD_SCALED: Duration = Duration::from_secs(10);
 /// A store that takes nothing must not keep a sequence from ending.
 const FILL_MAX_SCALED: Duration = Duration::from_secs(20 * 60);
 const FILL_MAX: Duration = Duration::from_secs(240 * 60);
@@ -46,6 +48,9 @@ pub struct OfficialArgs {
     /// Seconds of watching TIME-WAIT; 90, or 10 where the phases are shorter than the standard
     #[arg(long)]
     time_wait_s: Option<u64>,
+    /// Seconds of load before the kill; 30, or 10 where the phases are shorter than the standard
+    #[arg(long)]
+    kill_load_s: Option<u64>,
     /// Seconds of the calibration
     #[arg(long, default_value_t = 10)]
     ceiling_s: u64,
@@ -144,19 +149,20 @@ impl OfficialArgs {
             fill_max: self.fill_max.map_or(fill_max, |minutes| Duration::from_secs(minutes.max(1) * 60)),
             time_wait: self.time_wait_s.map_or(time_wait, Duration::from_secs),
             ceiling_s: self.ceiling_s.max(1),
-            kill: kill_settings(self.scale),
+            kill: kill_settings(self.scale, self.kill_load_s),
             folder: self.folder.clone(),
         })
     }
 }
 
-/// The kill of a scaled sequence is shorter, but never so short that it says nothing.
-fn kill_settings(scale: f64) -> kill::Settings {
+/// The kill of a scaled sequence has fewer objects. Its load is not scaled below the time in which stores hand over what they
+/// gathered, or else it would say that they keep nothing.
+fn kill_settings(scale: f64, load_s: Option<u64>) -> kill::Settings {
     let share = (scale * 50.0).clamp(0.02, 1.0);
     let standard = kill::Settings::default();
     kill::Settings {
         objects: (f64::from(standard.objects) * share) as u32,
-        load: standard.load.mul_f64(share),
+        load: load_s.map_or(if scale < 1.0 { KILL_LOAD_SCALED } else { standard.load }, Duration::from_secs),
         dark: standard.dark.mul_f64(share),
         ..standard
     }
@@ -195,7 +201,7 @@ mod tests {
         let scaled = sequence_of(&["--entries", "larder", "--scale", "0.0003"]).unwrap();
         assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (40, 10));
         assert_eq!((whole.fill_max, scaled.fill_max), (FILL_MAX, FILL_MAX_SCALED));
-        assert!(scaled.kill.load.as_millis() == 600 && scaled.post.mode == "forward" && scaled.post.store == "disk");
+        assert!(scaled.kill.load == KILL_LOAD_SCALED && scaled.post.mode == "forward" && scaled.post.store == "disk");
     }
 
     #[test]

@@ -116,7 +116,9 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
             format!("the rate asked for was not reached: {share} of the requests that were due were sent"),
         );
     }
-    if phase.due > 0 && (phase.sent as f64) > phase.due as f64 * SENT_SHARE_MAX {
+    // Robots without a rate of their own ask as fast as they are answered: what their pages embed is due at no time.
+    let is_paced = ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some());
+    if is_paced && phase.due > 0 && (phase.sent as f64) > phase.due as f64 * SENT_SHARE_MAX {
         let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
         add_passing(all, format!("the rate asked for was exceeded: {share} of the requests that were due were sent"));
     }

@@ -86,7 +86,19 @@ fn one_cache_lives_through_the_whole_sequence_and_the_report_says_so() {
     let (port, origin_port) = (free_port(), free_port());
     let path = |name: &str| folder.path().join(name);
     let mut command = Command::new(env!("CARGO_BIN_EXE_cacheoff"));
-    command.args(["official", "--peak", "8", "--scale", "0.00025", "--time-wait-s", "1", "--ceiling-s", "1"]);
+    command.args([
+        "official",
+        "--peak",
+        "8",
+        "--scale",
+        "0.00025",
+        "--time-wait-s",
+        "1",
+        "--ceiling-s",
+        "1",
+        "--kill-load-s",
+        "1",
+    ]);
     command.args(["--disk-mb", "1", "--memory-mb", "1", "--fill-peak", "30", "--port", &port.to_string()]);
     command.args(["--origin-port", &origin_port.to_string(), "--entries", ""]);
     command.arg("--entry").arg(folder.path()).arg("--folder").arg(path("out"));
