@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
         }),
         Cli::Official(args) => stop::with_signals(|| args.run()),
         Cli::Peak(args) => stop::with_signals(|| args.run()),
-        Cli::Proof(args) => args.run(),
+        Cli::Proof(args) => stop::with_signals(|| args.run()),
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
         Cli::Kill(args) => stop::with_signals(|| args.run()),

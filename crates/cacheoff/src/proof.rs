@@ -10,6 +10,7 @@ use crate::ledger::{Class, Interval, Ledger, MissCause, Mode, Outcome, Side, Tar
 use crate::robot::Route;
 use crate::run::command::{facts, heat, read};
 use crate::run::{Row, Wanted, derive, logged, route, rows};
+use crate::stop;
 use crate::workload::Workload;
 use larder_wire::date::{Stamp, format_date};
 use spread::{ALARMS, Bounds, Rehearsed, SEEDS, Spread, by_formula, each};
@@ -103,6 +104,9 @@ impl ProofArgs {
         if !plan.entries.is_empty() {
             let mut players = Players { play: &mut play, kill: &mut kill, facts: &facts };
             ledgers.extend(contest(&plan, &mut players, &mut tell)?);
+        }
+        if stop::is_asked() {
+            return Err(format!("stopped: nothing is proven of {}", discipline.title()));
         }
         let (text, holds) = self.table(&discipline, &ledgers)?;
         println!("{text}");

@@ -91,6 +91,8 @@ pub struct EntrySpec {
     /// The `/etc/hosts` that it sees; that of the machine if this is empty.
     #[serde(skip)]
     pub hosts: String,
+    /// Whether, as a forward proxy, it cannot find the names of sites in `/etc/hosts`.
+    pub ignores_hosts: bool,
     /// Whether it wants a folder in memory for more than its store: `@memory_dir@`.
     pub memory_dir: bool,
     /// Its tunings, if it has several: `stock` as the product is shipped, `expert` as its manual advises for speed.

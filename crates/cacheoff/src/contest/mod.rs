@@ -176,7 +176,7 @@ fn attempt(
     tell: &mut dyn FnMut(Event<'_>),
 ) -> Ledger {
     let path = plan.folder.join(file_name(&discipline.title(), &spec.name, round));
-    let post = post(plan, spec, discipline);
+    let post = post(plan, spec, discipline, !(players.facts)(discipline).names.is_empty());
     let played = match discipline.kills() {
         true => Ok(keep(&path, (players.kill)(spec, &post), round)),
         false => valid_heat(spec, &post, discipline, round, &path, players, tell),
@@ -255,12 +255,13 @@ fn heat(
 }
 
 /// The discipline's store, and the mode that the entry knows.
-fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline) -> Post {
+fn post(plan: &Plan, spec: &EntrySpec, discipline: &Discipline, has_names: bool) -> Post {
     let mut post = plan.post.clone();
     if plan.any_mode {
         discipline.usual_mode().clone_into(&mut post.mode);
     }
-    if plan.any_mode && !spec.mode.contains_key(&post.mode) {
+    let is_lost = post.mode == "forward" && has_names && spec.ignores_hosts;
+    if plan.any_mode && (is_lost || !spec.mode.contains_key(&post.mode)) {
         post.mode = if post.mode == "forward" { "reverse" } else { "forward" }.to_owned();
     }
     match &discipline.store {

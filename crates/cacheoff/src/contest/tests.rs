@@ -166,6 +166,25 @@ fn a_taken_port_is_said_and_no_round_begins_when_time_is_over() {
 }
 
 #[test]
+fn entries_are_asked_as_the_workload_was_meant_where_they_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { any_mode: true, ..plan(Vec::new(), &folder) };
+    let mode = |entry: &str, workload: &str, has_names: bool| {
+        post(&plan, &EntrySpec::builtin(entry).unwrap(), &Discipline::of(workload), has_names).mode
+    };
+    assert_eq!(mode("squid", "polymix-4", true), "forward");
+    assert_eq!(mode("nginx", "polymix-2", false), "forward");
+    assert_eq!(mode("nginx", "polymix-4", true), "reverse");
+    assert_eq!(mode("varnish", "polymix-2", false), "reverse");
+    assert_eq!(mode("squid", "tree", false), "reverse");
+    let forced = Plan { any_mode: false, ..plan };
+    assert_eq!(
+        post(&forced, &EntrySpec::builtin("squid").unwrap(), &Discipline::of("polymix-2"), false).mode,
+        "reverse"
+    );
+}
+
+#[test]
 fn an_address_is_asked_and_never_started() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

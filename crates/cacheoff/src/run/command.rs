@@ -160,7 +160,7 @@ impl RunArgs {
             tls,
             route,
         };
-        let (settings, phases) = derive(&scaled.workload, &wanted)?;
+        let (settings, phases) = derived(&scaled.workload, &wanted)?;
         let facts = workload_facts(&discipline, &scaled, peak, self.scale);
         if let Some(path) = &self.names {
             std::fs::write(path, &facts.names).map_err(|error| format!("--names {}: {error}", path.display()))?;
@@ -271,6 +271,14 @@ fn failures(ledger: &Ledger) -> Vec<String> {
     reasons
 }
 
+/// The settings of a workload; a reason against them names it.
+fn derived(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Phase>), String> {
+    derive(workload, wanted).map_err(|reason| match reason.contains(&workload.name) {
+        true => reason,
+        false => format!("workload {}: {reason}", workload.name),
+    })
+}
+
 /// Whether a discipline of a contest can be played: what can't is said before anything is started.
 pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(), String> {
     if discipline.kills() {
@@ -281,7 +289,7 @@ pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(
     let route = route(None, None, 0);
     let wanted =
         Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log: None, tls: None, route };
-    derive(&scaled.workload, &wanted).map(|_| ())
+    derived(&scaled.workload, &wanted).map(|_| ())
 }
 
 /// Plays one heat of a contest.
@@ -299,7 +307,7 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     let workers = cores.len().max(1) as u16;
     let wanted =
         Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, tls: None, route };
-    let (settings, phases) = derive(&scaled.workload, &wanted)?;
+    let (settings, phases) = derived(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
     (head.label, head.round, head.repeats) = (heat.label.to_owned(), heat.round, heat.repeats.clone());
