@@ -138,7 +138,9 @@ impl std::fmt::Display for Room {
 
 /// Free bytes on the file system of a folder, which need not exist yet.
 pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let existing = folder.ancestors().find(|each| each.is_dir())?;
+    // The last ancestor of a relative path is empty and means the current folder.
+    let named = |each: &Path| if each.as_os_str().is_empty() { PathBuf::from(".") } else { each.to_owned() };
+    let existing = folder.ancestors().map(named).find(|each| each.is_dir())?;
     let system = rustix::fs::statvfs(existing).ok()?;
     Some(system.f_bavail.saturating_mul(system.f_frsize))
 }
@@ -174,6 +176,13 @@ mod tests {
 
     fn room(usable_bytes: u64) -> Result<Room, String> {
         Ok(Room { folder: "/var/cache".into(), usable_bytes })
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_has_the_room_of_the_one_it_will_be_in() {
+        for folder in ["no-such-folder", "no-such-folder/disk", "./no/such", "/no/such/folder"] {
+            assert!(free_bytes(Path::new(folder)).is_some_and(|bytes| bytes > 0), "{folder}");
+        }
     }
 
     #[test]
