@@ -2,7 +2,7 @@
 
 use crate::config::{Forwarding, Listen, SiteOrigin};
 use crate::reach::Asker;
-use crate::record::Run;
+use crate::record::{Network, Run};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -46,13 +46,16 @@ impl Listener {
 
     /// The listener of one `larder run`.
     pub fn of_run(run: Arc<Run>) -> Listener {
-        Listener {
-            intercept: true,
-            forwarding: Forwarding::On,
-            asker: Asker::ThisMachine,
-            run: Some(run),
-            ..Listener::default()
-        }
+        let asker = match run.network {
+            Network::Used => Asker::ThisMachine,
+            Network::Untouched => Asker::OfflineRun,
+        };
+        Listener { intercept: true, forwarding: Forwarding::On, asker, run: Some(run), ..Listener::default() }
+    }
+
+    /// Whether its clients are answered without the network.
+    pub fn is_offline(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.network == Network::Untouched)
     }
 
     /// Accepts no more connections, on any worker.

@@ -16,6 +16,8 @@ pub const REFUSED: &str = "out-of-reach";
 pub enum Asker {
     /// Programs of this machine alone. They reach closed addresses without the proxy, so they may through it.
     ThisMachine,
+    /// A command of this machine that does not use the network: nothing is connected to for it.
+    OfflineRun,
     /// Anywhere.
     #[default]
     Elsewhere,
@@ -96,13 +98,14 @@ impl Reach {
     pub fn permits(&self, to: SocketAddr) -> bool {
         match self {
             Reach::Configured => true,
+            Reach::Asked { asker: Asker::OfflineRun, .. } => false,
             Reach::Asked { asker, config, own } => permits(*asker, &config.access.destinations, own, to),
         }
     }
 }
 
 fn permits(asker: Asker, opened: &Networks, own: &OwnAddresses, to: SocketAddr) -> bool {
-    !own.lead_here(to) && (asker == Asker::ThisMachine || !is_closed(to.ip()) || is_opened(opened, to.ip()))
+    !own.lead_here(to) && (asker != Asker::Elsewhere || !is_closed(to.ip()) || is_opened(opened, to.ip()))
 }
 
 fn is_opened(opened: &Networks, ip: IpAddr) -> bool {

@@ -125,6 +125,10 @@ impl Opening<'_> {
         (host, port): (Host, u16),
         mut record: RecordGuard,
     ) {
+        if peer.listener.is_offline() {
+            record.breaks_off("offline", "the run is offline, and the tunnel is not one that is opened");
+            return stream.end_by_reset();
+        }
         let reach = self.env.reach(Some(peer.listener.asker));
         match self.env.upstreams.tunnel(&host, port, &reach).await {
             Ok(origin) => {

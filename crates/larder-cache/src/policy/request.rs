@@ -23,6 +23,8 @@ pub struct Asked {
     pub only_if_cached: bool,
     /// A stale response is taken in place of an error so long (RFC 5861 section 4).
     pub stale_if_error: Option<u64>,
+    /// The user works offline: what is stored, however old it is and whatever it or the request says of validation.
+    pub offline: bool,
 }
 
 impl Asked {
@@ -42,7 +44,13 @@ impl Asked {
             no_store: directives.no_store,
             only_if_cached: directives.only_if_cached,
             stale_if_error: directives.stale_if_error,
+            offline: false,
         }
+    }
+
+    /// The same request by a user who works offline.
+    pub fn offline(self) -> Asked {
+        Asked { only_if_cached: true, offline: true, ..self }
     }
 
     /// True when nothing of this exchange may be kept; what is kept already may be served.
@@ -96,6 +104,8 @@ impl Usable {
 pub enum StaleWhy {
     /// The client takes it (RFC 9111 section 5.2.1.2).
     MaxStale,
+    /// The user works offline.
+    Offline,
 }
 
 impl StaleWhy {
@@ -103,6 +113,7 @@ impl StaleWhy {
     pub fn as_str(self) -> &'static str {
         match self {
             StaleWhy::MaxStale => "max-stale",
+            StaleWhy::Offline => "offline",
         }
     }
 }
@@ -145,6 +156,10 @@ impl ValidateWhy {
 ///
 /// The client's directives are obeyed even against `immutable`: RFC 8246 section 2 lets a client's own word count.
 pub fn usable(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> Usable {
+    if asked.offline && !terms.is_distrusted {
+        let is_fresh = !terms.no_cache && terms.is_fresh(now);
+        return if is_fresh { Usable::Fresh } else { Usable::Stale(StaleWhy::Offline) };
+    }
     if terms.no_cache {
         return Usable::Validate(ValidateWhy::NoCache);
     }
@@ -206,8 +221,11 @@ pub fn stale_if_error(terms: &Terms, asked: &Asked, now: Stamp, settings: &Setti
 
 /// Whether a stored response may be served however stale while the origin cannot be reached at all; RFC 9111
 /// section 4.2.4 permits that to a disconnected cache unless origin or client insists on validation, or the client names an
-/// age that it is past.
-pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
+/// age that it is past. The settings may permit it all the same ([`Settings::any_age_out_of_reach`]).
+pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> bool {
+    if settings.any_age_out_of_reach && !terms.is_distrusted {
+        return true;
+    }
     may_go_unvalidated(terms, asked, now) && is_taken(terms, asked, now)
 }
 
@@ -225,7 +243,7 @@ pub fn stands_in(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) 
     if stale_if_error(terms, asked, now, settings) {
         return Some(StandIn::OnError);
     }
-    disconnected(terms, asked, now).then_some(StandIn::OutOfReach)
+    disconnected(terms, asked, now, settings).then_some(StandIn::OutOfReach)
 }
 
 /// Neither origin nor client insists on validation.

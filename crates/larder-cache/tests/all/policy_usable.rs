@@ -58,11 +58,11 @@ fn what_arrived_in_the_future_is_validated() {
             assert_eq!(terms.is_fresh(now), behind <= 2);
             assert_eq!(terms.remaining(now) > 0, behind <= 2);
             assert_eq!(policy::stale_if_error(&terms, &asked, now, &shared()), behind <= 2);
-            assert!(policy::disconnected(&terms, &asked, now));
+            assert!(policy::disconnected(&terms, &asked, now, &shared()));
         }
     }
     let must = terms(MUST);
-    assert!(!policy::disconnected(&must, &Asked::default(), Stamp(T0 - 86_400)));
+    assert!(!policy::disconnected(&must, &Asked::default(), Stamp(T0 - 86_400), &shared()));
 }
 
 #[test]
@@ -202,8 +202,10 @@ fn stale_in_place_of_an_error() {
     ];
     for (stored, asked, after, settings, on_error, cut_off) in table {
         let (terms, asked_of, now) = (terms(stored), Asked::of(&request(asked)), Stamp(T0 + after));
-        let found =
-            (policy::stale_if_error(&terms, &asked_of, now, &settings), policy::disconnected(&terms, &asked_of, now));
+        let found = (
+            policy::stale_if_error(&terms, &asked_of, now, &settings),
+            policy::disconnected(&terms, &asked_of, now, &shared()),
+        );
         assert_eq!(found, (on_error, cut_off), "{stored} <- {asked} after {after}");
     }
 }

@@ -5,6 +5,7 @@
 
 mod check;
 mod explaining;
+mod fetch_later;
 mod papers;
 mod purge;
 mod reload;
@@ -19,6 +20,7 @@ use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
 use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
+use crate::run::control::Network;
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
 use crate::settle::settle;
@@ -49,6 +51,7 @@ pub fn main() -> ExitCode {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
+        Some(Command::FetchLater(flags)) => fetch_later::fetch_later(flags),
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Explain(flags)) => explaining::explain(&flags),
         Some(Command::Config(flags)) => config(&flags),
@@ -94,6 +97,8 @@ enum Command {
     Serve(Flags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
+    /// Show what runs with --offline did not find, or fetch it now
+    FetchLater(fetch_later::FetchLaterFlags),
     /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
     Check(check::CheckFlags),
     /// Say why a request was answered as it was, or how one would be answered now
@@ -168,6 +173,10 @@ struct RunFlags {
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
+    /// Leave the network alone: what is stored is used however old it is, and all else fails at once and is noted for
+    /// `larder fetch-later`
+    #[arg(long)]
+    offline: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -261,7 +270,8 @@ fn run(flags: RunFlags) -> u8 {
             return WRONG;
         }
     };
-    let command = run::Command { words: flags.words, quiet: flags.quiet };
+    let network = if flags.offline { Network::Untouched } else { Network::Used };
+    let command = run::Command { words: flags.words, quiet: flags.quiet, network };
     let keeps_all = !loaded.sources.contains_key("disk_admission");
     let config = loaded.config.clone();
     let notes = if flags.quiet { Notes::Silent } else { Notes::Told };
@@ -271,7 +281,7 @@ fn run(flags: RunFlags) -> u8 {
         if keeps_all {
             config.disk.admission = DiskAdmission::All;
         }
-        let own = start_for_a_run(config)?;
+        let own = start_for_a_run(config, network)?;
         if !own.keeps && notes == Notes::Told {
             diagnostics::say(format_args!("larder: what this command downloads is not kept for the next run"));
         }
@@ -354,10 +364,10 @@ fn ca(flags: &CaFlags) -> u8 {
 }
 
 /// Begins to serve for one run, in this process.
-fn start_for_a_run(config: Config) -> Result<Own, AnyError> {
+fn start_for_a_run(config: Config, network: Network) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
     server.shared().common.cache.disk().into_iter().for_each(|disk| tell_notices(disk));
-    let started = server.shared().open_run()?;
+    let started = server.shared().open_run(network)?;
     let keeps = server.shared().common.cache.disk().is_some();
     let id = started.id.clone();
     let finish = move || {
@@ -482,7 +492,7 @@ mod tests {
     fn wrong_command_lines_are_status_2() {
         for words in [
             &["run"][..],
-            &["run", "--offline", "--", "true"],
+            &["run", "--online", "--", "true"],
             &["run", "-x", "true"],
             &["nonsense"],
             &["--listen"],

@@ -25,6 +25,7 @@ use crate::caught;
 use crate::clock;
 use crate::manager;
 use crate::purge::{self, PurgeRequest};
+use crate::record::Network;
 use crate::shared::{Command, Shared};
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
@@ -523,10 +524,8 @@ pub static ROUTES: &[Route] = &[
         Reply::json(200, &api::Done { done: true })
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
-    Route::of_socket("POST", "/runs", |admin, _| match admin.open_run() {
-        Ok(started) => Reply::json(201, &started),
-        Err(error) => Reply::text(500, error.to_string()),
-    }),
+    Route::of_socket("POST", "/runs", |admin, _| open_run(admin, Network::Used)),
+    Route::of_socket("POST", "/runs/offline", |admin, _| open_run(admin, Network::Untouched)),
     Route::of_socket("DELETE", "/runs/*", |admin, path| {
         match path.strip_prefix("/runs/").and_then(|id| admin.close_run(id)) {
             Some(stats) => Reply::json(200, &stats),
@@ -534,6 +533,13 @@ pub static ROUTES: &[Route] = &[
         }
     }),
 ];
+
+fn open_run(admin: &Admin, network: Network) -> Reply {
+    match admin.open_run(network) {
+        Ok(started) => Reply::json(201, &started),
+        Err(error) => Reply::text(500, error.to_string()),
+    }
+}
 
 const EVENTS: &str = "text/event-stream";
 /// The page is made of its own files and nothing else; nobody may show it inside theirs.

@@ -3,6 +3,7 @@
 
 use super::Ended;
 use super::deliver::{self, AnswerSource};
+use super::offline;
 use super::stream::ClientStream;
 use crate::client::Client;
 use crate::clock;
@@ -62,6 +63,9 @@ pub async fn connect<S: ClientStream>(
     if stream.opens_tunnel(&host) {
         return LeaveOutcome::Intercept(host, port);
     }
+    if stream.peer().listener.is_offline() {
+        return answer(stream, request, offline::not_opened(), record);
+    }
     // Answers to earlier pipelined requests go out before the wait for the origin.
     let _ = stream.flush().await;
     let reach = stream.env().reach(Some(stream.peer().listener.asker));
@@ -87,6 +91,9 @@ pub async fn upgrade<S: ClientStream>(
         // Any other verdict is served like a request without an offer.
         return answer(stream, request, rules::fault_page(FaultKind::Target, "there is nothing to upgrade"), record);
     };
+    if stream.peer().listener.is_offline() {
+        return answer(stream, request, offline::not_a_download(), record);
+    }
     record.url = ask.url.to_string();
     record.trail.rule = Some(ask.rule);
     record.trail.edition = stream.env().edition();

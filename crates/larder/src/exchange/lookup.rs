@@ -1,6 +1,7 @@
 //! The answer to a request that the rules allow: from the store, from a fetch that is under way, or from one that begins now.
 
 use super::deliver::{self, AnswerSource};
+use super::offline;
 use super::presence::{Gone, Presence};
 use super::stream::{BodyEnd, ClientStream};
 use super::upload::Upload;
@@ -36,13 +37,11 @@ pub async fn look_up<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
+    let is_offline = stream.peer().listener.is_offline();
     let Some((asked, joins)) = wants(request, body) else {
-        if wants_stored_only(request) {
-            return AnswerSource::Page(only_if_cached());
-        }
-        let cause = unasked(request);
-        return Box::pin(Relay { request, ask, body, cause }.answer(stream, upload, record)).await;
+        return Box::pin(without_store(stream, request, ask, body, upload, record)).await;
     };
+    let asked = if is_offline { asked.offline() } else { asked };
     let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
     record.trail.asks(asked);
@@ -73,7 +72,7 @@ pub async fn look_up<S: ClientStream>(
                 lookup.stored(hit, Outcome::HitRevalidating).await
             }
             Found::OnDisk(_) => None, // not with `Disk::Seen`
-            Found::Unsatisfiable => Some(AnswerSource::Page(only_if_cached())),
+            Found::Unsatisfiable => Some(lookup.nothing_stored()),
             Found::InFlight(reader) => Box::pin(lookup.follow(reader)).await,
             // A response that is not stored is requested as the client does: its condition or range saves bytes.
             Found::Pass(reader, writer) if joins == Joins::No || !deliver::is_plain(&request.fields) => {
@@ -93,7 +92,29 @@ pub async fn look_up<S: ClientStream>(
         }
         lost = is_hit;
     }
+    if is_offline {
+        return AnswerSource::Page(offline::not_stored(stream.peer(), request, &ask, record));
+    }
     Box::pin(Relay { request, ask, body, cause: Cause::NotShared }.answer(stream, upload, record)).await
+}
+
+/// Answers a request that no stored response can answer: its origin does, if it may be asked.
+async fn without_store<S: ClientStream>(
+    stream: &mut S,
+    request: &Rc<RequestHead>,
+    ask: Ask,
+    body: RequestBody,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> AnswerSource {
+    if stream.peer().listener.is_offline() {
+        return AnswerSource::Page(offline::not_a_download());
+    }
+    if wants_stored_only(request) {
+        return AnswerSource::Page(only_if_cached());
+    }
+    let cause = unasked(request);
+    Relay { request, ask, body, cause }.answer(stream, upload, record).await
 }
 
 fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
@@ -149,7 +170,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                     Gap::None if !hit.is_current() => return None,
                     Gap::None => {}
                     Gap::Void => return None,
-                    Gap::Hole(_) if self.asked.only_if_cached() => return Some(AnswerSource::Page(only_if_cached())),
+                    Gap::Hole(_) if self.asked.only_if_cached() => return Some(self.nothing_stored()),
                     Gap::Hole(hole) => {
                         if !hit.reader.entry().is_mendable() {
                             self.cache.drop_entry(hit.reader.entry());
@@ -169,6 +190,14 @@ impl<S: ClientStream> Lookup<'_, S> {
             }
         }
         Some(self.entry(hit.reader, hit.stored, outcome))
+    }
+
+    /// The answer where the origin is not to be asked and the store has none.
+    fn nothing_stored(&mut self) -> AnswerSource {
+        AnswerSource::Page(match self.asked.offline {
+            true => offline::not_stored(self.stream.peer(), self.request, self.ask, self.record),
+            false => only_if_cached(),
+        })
     }
 
     /// Passes the request on unchanged, for this client alone: parts of an authenticated answer must not be combined with parts

@@ -4,6 +4,7 @@
 pub mod deliver;
 pub mod leave;
 pub mod lookup;
+mod offline;
 pub mod presence;
 pub mod stream;
 pub mod upload;

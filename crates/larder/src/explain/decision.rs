@@ -161,6 +161,9 @@ pub struct OfAsked {
     pub only_if_cached: bool,
     /// Staleness that is accepted in place of an error.
     pub stale_if_error: Option<u64>,
+    /// Sent by a run that does not use the network.
+    #[serde(default)]
+    pub offline: bool,
 }
 
 impl From<Asked> for OfAsked {
@@ -176,6 +179,7 @@ impl From<Asked> for OfAsked {
             no_store: asked.no_store,
             only_if_cached: asked.only_if_cached,
             stale_if_error: asked.stale_if_error,
+            offline: asked.offline,
         }
     }
 }
@@ -191,6 +195,7 @@ impl OfAsked {
             no_store: self.no_store,
             only_if_cached: self.only_if_cached,
             stale_if_error: self.stale_if_error,
+            offline: self.offline,
         }
     }
 }

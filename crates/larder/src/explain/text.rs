@@ -49,6 +49,7 @@ fn directives(asked: &OfAsked) -> String {
         flag("no-cache", asked.no_cache),
         flag("no-store", asked.no_store),
         flag("only-if-cached", asked.only_if_cached),
+        flag("offline", asked.offline),
         number("max-age", asked.max_age),
         number("min-fresh", asked.min_fresh),
         max_stale,
@@ -114,6 +115,7 @@ fn until(numbers: &Numbers) -> u64 {
 fn because(usable: &str) -> &str {
     match usable {
         "max-stale" => "the client takes it so (max-stale)",
+        "offline" => "the run does not use the network (--offline)",
         "stale-while-revalidate" => "it is served and validated behind the answer (stale-while-revalidate)",
         "stale" => "it must be validated first",
         "no-cache" => "the answer asks to be validated each time (no-cache)",

@@ -12,7 +12,7 @@ pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
-pub use run::{Run, RunMiss, RunStats};
+pub use run::{LaterRequest, Network, Run, RunMiss, RunStats};
 pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Rule, Trail, Variant};
 
 use crate::clock::{self, Carried};

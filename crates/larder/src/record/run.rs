@@ -3,7 +3,7 @@
 use super::{Outcome, Record};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sums over the requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,33 @@ pub struct RunStats {
     pub refused: Vec<(String, u64)>,
     /// Requests whose origin could not be had, by the word of the log.
     pub failed: Vec<(String, u64)>,
+    /// Hits whose answers were older than their lifetime, because the network was not to be used or was down.
+    pub outdated: u64,
+    /// Requests of an offline run that found nothing, to be sent later.
+    pub missing: Vec<LaterRequest>,
 }
+
+/// A GET that an offline run could not answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LaterRequest {
+    /// Its URL.
+    pub url: String,
+    /// Its fields, without those of its connection, of conditions and of ranges.
+    pub fields: Vec<(String, String)>,
+}
+
+/// Whether a run uses the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// As any client does.
+    #[default]
+    Used,
+    /// Never: what is stored, however old, or an error page at once.
+    Untouched,
+}
+
+/// Requests of an offline run that are remembered for later.
+const MISSING_MAX: usize = 10_000;
 
 /// Requests of a run for which origins were asked for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +71,8 @@ pub struct RunMiss {
 pub struct Run {
     /// Its name.
     pub id: String,
+    /// Whether it uses the network.
+    pub network: Network,
     sums: Mutex<Sums>,
 }
 
@@ -54,12 +82,21 @@ struct Sums {
     misses: BTreeMap<(&'static str, Option<&'static str>), u64>,
     refused: BTreeMap<&'static str, u64>,
     failed: BTreeMap<&'static str, u64>,
+    missing: BTreeSet<LaterRequest>,
 }
 
 impl Run {
     /// A run of which nothing came yet.
-    pub fn new(id: String) -> Run {
-        Run { id, sums: Mutex::default() }
+    pub fn new(id: String, network: Network) -> Run {
+        Run { id, network, sums: Mutex::default() }
+    }
+
+    /// Remembers a request that found nothing.
+    pub fn send_later(&self, request: LaterRequest) {
+        let missing = &mut self.sums.lock().missing;
+        if missing.len() < MISSING_MAX {
+            missing.insert(request);
+        }
     }
 
     /// Counts one request. A CONNECT whose tunnel was opened is not counted: the requests inside are.
@@ -80,7 +117,8 @@ impl Run {
             }
             Outcome::Own(word) => *sums.refused.entry(word).or_default() += 1,
             Outcome::Failed(word) => *sums.failed.entry(word).or_default() += 1,
-            _ => {
+            outcome => {
+                sums.stats.outdated += u64::from(matches!(outcome, Outcome::HitStale | Outcome::HitError));
                 sums.stats.hits += 1;
                 sums.stats.bytes_from_store += record.bytes;
             }
@@ -98,6 +136,7 @@ impl Run {
         let mut misses: Vec<RunMiss> = misses.collect();
         misses.sort_by_key(|miss| std::cmp::Reverse(miss.requests));
         let words = |of: &BTreeMap<&str, u64>| of.iter().map(|(word, many)| ((*word).to_owned(), *many)).collect();
-        RunStats { misses, refused: words(&sums.refused), failed: words(&sums.failed), ..sums.stats.clone() }
+        let missing = sums.missing.iter().cloned().collect();
+        RunStats { misses, refused: words(&sums.refused), failed: words(&sums.failed), missing, ..sums.stats.clone() }
     }
 }

@@ -166,7 +166,7 @@ fn judge_connect(facts: &Facts<'_>, host: &Host, port: u16) -> Verdict {
     if !access.may_proxy(facts.client()) {
         return Verdict::Answer(denied("client", "This client may not use the proxy.").closing());
     }
-    if !access.may_connect(port, facts.asker() == Asker::ThisMachine) {
+    if !access.may_connect(port, facts.asker() != Asker::Elsewhere) {
         return Verdict::Answer(connect_port().closing());
     }
     if is_out_of_reach(facts, host, port) {

@@ -1,9 +1,9 @@
 //! The control socket: the messages between a run and the server, and the run's side of them.
 //!
-//! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` opens an
-//! intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
+//! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` (`/runs/offline` for a run that
+//! does not use the network) opens an intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
 
-pub use crate::record::{RunMiss, RunStats};
+pub use crate::record::{LaterRequest, Network, RunMiss, RunStats};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -55,7 +55,16 @@ impl Client {
 
     /// Begins a run.
     pub fn start(&self) -> io::Result<RunStarted> {
-        self.call("POST", "/runs")
+        self.start_with(Network::Used)
+    }
+
+    /// Begins a run that uses the network, or does not.
+    pub fn start_with(&self, network: Network) -> io::Result<RunStarted> {
+        let path = match network {
+            Network::Used => "/runs",
+            Network::Untouched => "/runs/offline",
+        };
+        self.call("POST", path)
     }
 
     /// Ends a run.

@@ -8,13 +8,15 @@ mod child;
 pub mod control;
 pub mod environment;
 pub(crate) mod folder;
+pub mod later;
 mod summary;
 
 use crate::config::{Config, Listen, Sites};
 use crate::diagnostics;
 use crate::record::RunStats;
 use crate::tls::{TlsError, bundle};
-use control::RunStarted;
+use control::{Network, RunStarted};
+use later::Later;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -32,6 +34,8 @@ pub struct Command {
     pub words: Vec<OsString>,
     /// Whether there is no summary at the end.
     pub quiet: bool,
+    /// Whether it uses the network.
+    pub network: Network,
 }
 
 /// A Larder in this process, for one run.
@@ -82,26 +86,54 @@ pub fn run(
     config: Config,
     start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<u8, RunError> {
-    let (larder, started) = match join(&config) {
-        Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
-        None => {
-            let own = start(config_of_own(config)).map_err(RunError::Start)?;
-            (Larder::Own(own.finish), own.started)
-        }
-    };
+    let folder = config.store_folder();
+    let (larder, started) = open(config, command.network, start)?;
+    let keeps = larder.keeps();
     let begin = Instant::now();
     let status = with_environment(command, &started);
     let took = begin.elapsed();
     let stats = larder.finish();
+    if let (Some(stats), Some(folder)) = (&stats, folder)
+        && let Err(error) = Later::of(&folder).add(&stats.missing)
+    {
+        diagnostics::say(format_args!("larder: what was missing is not noted for later: {error}"));
+    }
     if !command.quiet && status.is_ok() {
-        diagnostics::say_text(format_args!("{}", summary::summary(stats.as_ref(), took)));
+        diagnostics::say_text(format_args!("{}", summary::summary(stats.as_ref(), took, keeps)));
     }
     status
 }
 
+/// Has `work` done with the proxy of a run, for this process itself.
+pub fn with_proxy<T>(
+    config: Config,
+    start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
+    work: impl FnOnce(SocketAddr) -> T,
+) -> Result<T, RunError> {
+    let (larder, started) = open(config, Network::Used, start)?;
+    let done = work(started.proxy);
+    larder.finish();
+    Ok(done)
+}
+
+/// The Larder that runs already, else one in this process.
+fn open(
+    config: Config,
+    network: Network,
+    start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
+) -> Result<(Larder, RunStarted), RunError> {
+    Ok(match join(&config, network) {
+        Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
+        None => {
+            let own = start(config_of_own(config)).map_err(RunError::Start)?;
+            (Larder::Own { finish: own.finish, keeps: own.keeps }, own.started)
+        }
+    })
+}
+
 enum Larder {
     Joined(control::Client, String),
-    Own(Box<dyn FnOnce() -> RunStats>),
+    Own { finish: Box<dyn FnOnce() -> RunStats>, keeps: bool },
 }
 
 impl Larder {
@@ -109,15 +141,23 @@ impl Larder {
     fn finish(self) -> Option<RunStats> {
         match self {
             Larder::Joined(client, id) => client.finish(&id).ok(),
-            Larder::Own(finish) => Some(finish()),
+            Larder::Own { finish, .. } => Some(finish()),
+        }
+    }
+
+    /// Whether the next run finds what this one fetches. A server that is joined has it at least in memory.
+    fn keeps(&self) -> bool {
+        match self {
+            Larder::Joined(..) => true,
+            Larder::Own { keeps, .. } => *keeps,
         }
     }
 }
 
 /// The Larder that runs already, when there is one that answers.
-fn join(config: &Config) -> Option<(control::Client, RunStarted)> {
+fn join(config: &Config, network: Network) -> Option<(control::Client, RunStarted)> {
     let client = control::Client::new(control::socket(&config.store_folder()?));
-    let started = client.start().ok()?;
+    let started = client.start_with(network).ok()?;
     Some((client, started))
 }
 

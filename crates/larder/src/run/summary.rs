@@ -6,12 +6,12 @@ use std::time::Duration;
 /// Reasons that are listed; the rest is counted together.
 const REASONS_MAX: usize = 6;
 
-/// The lines printed at the end of a run, each with `larder: ` before it.
-pub(super) fn summary(stats: Option<&RunStats>, took: Duration) -> String {
+/// The lines printed at the end of a run, each with `larder: ` before it. `keeps`: the next run finds what this one fetched.
+pub(super) fn summary(stats: Option<&RunStats>, took: Duration, keeps: bool) -> String {
     let lines = match stats {
         None => vec!["the server that this run had joined went away, and its counts with it".to_owned()],
         Some(stats) if stats.requests == 0 => vec![NOTHING_CAME.to_owned()],
-        Some(stats) => lines(stats, took),
+        Some(stats) => lines(stats, took, keeps),
     };
     lines.iter().map(|line| format!("larder: {line}\n")).collect()
 }
@@ -19,7 +19,7 @@ pub(super) fn summary(stats: Option<&RunStats>, took: Duration) -> String {
 const NOTHING_CAME: &str = "no request came through Larder: the command downloaded nothing, or it does not heed the proxy \
                             variables (http_proxy, https_proxy)";
 
-fn lines(stats: &RunStats, took: Duration) -> Vec<String> {
+fn lines(stats: &RunStats, took: Duration, keeps: bool) -> Vec<String> {
     let all = stats.bytes_from_store + stats.bytes_fetched;
     let share = match all {
         0 => String::new(),
@@ -34,8 +34,18 @@ fn lines(stats: &RunStats, took: Duration) -> Vec<String> {
         ),
         format!("{} of {} answered from the store", stats.hits, requests(stats.requests)),
     ];
+    if stats.outdated > 0 {
+        lines.push(format!(
+            "{}: older than their lifetime, used because there was no network",
+            requests(stats.outdated)
+        ));
+    }
+    if !stats.missing.is_empty() {
+        let many = counted(stats.missing.len() as u64, "download");
+        lines.push(format!("{many} not in the store: noted; `larder fetch-later --run` gets them"));
+    }
     let told = stats.misses.iter().take(REASONS_MAX);
-    lines.extend(told.map(|miss| format!("{}: {}", requests(miss.requests), reason(miss))));
+    lines.extend(told.map(|miss| format!("{}: {}", requests(miss.requests), reason(miss, keeps))));
     let rest: u64 = stats.misses.iter().skip(REASONS_MAX).map(|miss| miss.requests).sum();
     if rest > 0 {
         lines.push(format!("{} went to origins for other reasons", requests(rest)));
@@ -54,11 +64,12 @@ fn lines(stats: &RunStats, took: Duration) -> Vec<String> {
 }
 
 /// Why origins were asked, and what would change that.
-fn reason(miss: &RunMiss) -> String {
+fn reason(miss: &RunMiss, keeps: bool) -> String {
     if let Some(why) = &miss.not_stored {
         return format!("could not be kept: {}", not_kept(why));
     }
     match &*miss.cause {
+        "uri-miss" if !keeps => "asked for the first time; nothing is kept for the next run",
         "uri-miss" => "asked for the first time; the next run finds them in the store",
         "vary-miss" => "stored only for requests with other fields (Vary); the next run finds these too",
         "evicted" => "had made room for others; a larger `disk` keeps more",
@@ -140,7 +151,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Cause;
+    use crate::record::{Cause, LaterRequest};
 
     fn miss(cause: &str, not_stored: Option<&str>, requests: u64) -> RunMiss {
         RunMiss { cause: cause.to_owned(), not_stored: not_stored.map(str::to_owned), requests }
@@ -164,15 +175,24 @@ larder: 2 requests: asked for the first time; the next run finds them in the sto
 larder: 1 request: could not be kept: the origin forbids it (no-store)
 larder: 1 request answered by Larder itself (denied)
 ";
-        assert_eq!(summary(Some(&stats), Duration::from_millis(2_500)), expected);
-        assert!(summary(Some(&RunStats::default()), Duration::ZERO).contains("no request came"));
-        assert!(summary(None, Duration::ZERO).contains("went away"));
+        assert_eq!(summary(Some(&stats), Duration::from_millis(2_500), true), expected);
+        let forgets = summary(Some(&stats), Duration::ZERO, false);
+        assert!(forgets.contains("nothing is kept for the next run") && !forgets.contains("finds them"), "{forgets}");
+        assert!(summary(Some(&RunStats::default()), Duration::ZERO, true).contains("no request came"));
+        assert!(summary(None, Duration::ZERO, true).contains("went away"));
+        let later = LaterRequest { url: "http://a.example/".to_owned(), ..LaterRequest::default() };
+        let offline = RunStats { requests: 3, hits: 2, outdated: 2, missing: vec![later], ..RunStats::default() };
+        let said = summary(Some(&offline), Duration::ZERO, true);
+        assert!(
+            said.contains("2 requests: older than their lifetime") && said.contains("1 download not in the store"),
+            "{said}"
+        );
     }
 
     #[test]
     fn each_cause_has_a_sentence() {
         for cause in Cause::ALL {
-            let said = reason(&miss(cause.as_str(), None, 1));
+            let said = reason(&miss(cause.as_str(), None, 1), true);
             assert_ne!(said, cause.as_str());
         }
     }

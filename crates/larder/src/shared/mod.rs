@@ -10,7 +10,7 @@ use crate::config::{Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::Listener;
 use crate::permit::OpenConnections;
-use crate::record::{Ring, Run, RunStats};
+use crate::record::{Network, Ring, Run, RunStats};
 use crate::run::control::RunStarted;
 use crate::tls::interception::Interception;
 use crate::tls::server::Certificates;
@@ -216,7 +216,7 @@ impl Shared {
     }
 
     /// Opens an intercepting listener for one `larder run`.
-    pub fn open_run(&self) -> Result<RunStarted, StartError> {
+    pub fn open_run(&self, network: Network) -> Result<RunStarted, StartError> {
         let authority = self.interception.authority().map_err(StartError::Tls)?;
         let ca_bundle = self.folder.path().join("ca-bundle.pem");
         let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
@@ -226,7 +226,7 @@ impl Shared {
             bind::bind_for(address, self.common.config.workers).map_err(|error| StartError::Listen(address, error))?;
         let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
-        let run = Arc::new(Run::new(id.clone()));
+        let run = Arc::new(Run::new(id.clone(), network));
         let listener = Arc::new(Listener::of_run(Arc::clone(&run)));
         self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
         self.note_own_addresses(self.listeners.lock().iter());

@@ -84,3 +84,126 @@ fn a_run_keeps_named_files_for_months() {
     assert!(within(ttl("/simple/six/"), 600));
     assert!(within(ttl("/six-latest.zip"), 600));
 }
+
+static ASKED_OF_OFFLINE: AtomicU64 = AtomicU64::new(0);
+
+/// Its answers are stale at once, each with another permission to use them so.
+fn serve_stale(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        let mut first = String::new();
+        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
+        }
+        ASKED_OF_OFFLINE.fetch_add(1, Ordering::Relaxed);
+        let control = match first.split(' ').nth(1)? {
+            "/must" => "max-age=0, must-revalidate",
+            "/no-cache" => "no-cache",
+            "/private" => "private",
+            _ => "max-age=0",
+        };
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nETag: \"v\"\r\nContent-Type: application/zip\r\nContent-Length: 10\r\n\r\n"
+        );
+        (&*stream).write_all((head + "0123456789").as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn an_offline_run_uses_what_is_stored_and_never_the_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = stand::server(folder.path(), "");
+    let client = Client::new(control::socket(folder.path()));
+    let origin = stand::origin_that(serve_stale);
+    let ask = |proxy: SocketAddr, method: &str, path: &str, fields: &str| {
+        let request = format!(
+            "{method} http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\nUser-Agent: test\r\n{fields}Connection: close\r\n\r\n"
+        );
+        stand::exchange(proxy, &request)
+    };
+    let online = client.start().unwrap();
+    for path in ["/plain", "/must", "/no-cache", "/private"] {
+        assert!(ask(online.proxy, "GET", path, "").starts_with("HTTP/1.1 200"), "{path}");
+    }
+    client.finish(&online.id).unwrap();
+    let asked = ASKED_OF_OFFLINE.load(Ordering::Relaxed);
+
+    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let get = |path: &str, fields: &str| ask(offline.proxy, "GET", path, fields);
+    for (path, fields) in [
+        ("/plain", ""),
+        ("/must", ""),
+        ("/no-cache", ""),
+        ("/plain", "Cache-Control: no-cache\r\n"),
+        ("/plain", "Cache-Control: max-age=0\r\n"),
+        ("/plain", "Pragma: no-cache\r\n"),
+    ] {
+        let answer = get(path, fields);
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("0123456789"), "{path} {fields}: {answer}");
+        assert!(answer.contains("larder; hit"), "{path} {fields}: {answer}");
+    }
+    assert!(get("/plain", "If-None-Match: \"v\"\r\n").starts_with("HTTP/1.1 304"));
+    assert!(get("/plain", "Range: bytes=2-3\r\n").ends_with("\r\n\r\n23"));
+    assert!(ask(offline.proxy, "HEAD", "/plain", "").starts_with("HTTP/1.1 200"));
+    for (method, path, fields) in [
+        ("GET", "/private", ""),
+        ("GET", "/never-seen", "Accept: a/b\r\n"),
+        ("GET", "/never-seen", "Accept: a/b\r\n"),
+        ("GET", "/mine", "Authorization: Bearer secret\r\n"),
+        ("GET", "/never-seen", "Accept: a/b\r\nRange: bytes=0-1\r\nIf-Match: \"v\"\r\n"),
+        ("POST", "/plain", "Content-Length: 0\r\n"),
+        ("DELETE", "/plain", ""),
+        ("GET", "/plain", "Upgrade: websocket\r\nConnection: upgrade\r\n"),
+    ] {
+        let answer = ask(offline.proxy, method, path, fields);
+        let is_upgrade = fields.contains("Upgrade");
+        assert!(answer.starts_with("HTTP/1.1 504"), "{method} {path} {fields}: {answer}");
+        assert!(is_upgrade || answer.contains("This run is offline"), "{method} {path}: {answer}");
+    }
+    let stats = client.finish(&offline.id).unwrap();
+    assert_eq!(ASKED_OF_OFFLINE.load(Ordering::Relaxed), asked, "the network was left alone");
+    let missing: Vec<(String, usize)> =
+        stats.missing.iter().map(|request| (request.url.clone(), request.fields.len())).collect();
+    let url = |path: &str| format!("http://{origin}{path}");
+    assert_eq!(missing, [(url("/never-seen"), 2), (url("/private"), 1)], "each once, and none that says who asks");
+    assert!(stats.outdated >= 6 && stats.misses.is_empty(), "{stats:?}");
+}
+
+/// While its origin can't be reached, a run uses what is stored, though origin and client insist on a validation.
+#[test]
+fn a_run_whose_origin_is_gone_uses_what_is_stored_at_any_age() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let run = Client::new(control::socket(folder.path())).start().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let origin = listener.local_addr().unwrap();
+    let once = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        drop(listener);
+        stream.set_read_timeout(Some(stand::WITHIN)).unwrap();
+        let mut lines = BufReader::new(&stream);
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            lines.read_line(&mut line).unwrap();
+        }
+        (&stream)
+            .write_all(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=0, must-revalidate\r\nETag: \"v\"\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+            .unwrap();
+    });
+    let ask = |proxy: SocketAddr, fields: &str| {
+        let request = format!("GET http://{origin}/x HTTP/1.1\r\nHost: {origin}\r\n{fields}Connection: close\r\n\r\n");
+        stand::exchange(proxy, &request)
+    };
+    assert!(ask(run.proxy, "").ends_with("\r\n\r\nok"));
+    once.join().unwrap();
+    for fields in ["", "Cache-Control: no-cache\r\n", "Cache-Control: max-age=0\r\n"] {
+        let answer = ask(run.proxy, fields);
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\nok"), "{fields}: {answer}");
+    }
+    // Other clients of the same Larder keep to RFC 9111 section 4.2.4.
+    assert!(ask(server.addresses()[0], "").starts_with("HTTP/1.1 50"));
+}
