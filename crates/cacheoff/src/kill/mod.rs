@@ -28,6 +28,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Words of the phases, in order.
 const PHASES: [&str; 3] = ["load", "dark", "meas"];
 const SECOND: Duration = Duration::from_secs(1);
+/// A cache takes an origin for dead for this long at most.
+const ORIGIN_DEAD_MAX: Duration = Duration::from_secs(15);
 /// Objects that were asked for the first time so shortly before the stop are counted apart.
 const LATE: Duration = Duration::from_secs(5);
 
@@ -190,6 +192,7 @@ impl Test<'_> {
     /// Stores the objects, then asks at a constant gap for one of them and for a new one in turn until the load is over.
     /// Returns those that were hits the second time, and the new ones of the last seconds.
     fn load(&mut self, ask: &Probe<'_>) -> Result<(Vec<u32>, Vec<u32>), String> {
+        await_origin(ask);
         let mut misses = 0;
         for number in 0..self.settings.objects {
             go_on()?;
@@ -326,6 +329,16 @@ impl Test<'_> {
 
     fn now_us(&self) -> u64 {
         micros(self.begun.elapsed())
+    }
+}
+
+/// A cache that lost its origins a moment ago, between two stages, may take them for dead for some seconds.
+fn await_origin(ask: &Probe<'_>) {
+    let begun = Instant::now();
+    let answered = |turn: u32| matches!(ask.ask(&format!("/ready/{turn}")), Found::Miss | Found::Hit);
+    let mut turns = 0_u32..;
+    while !stop::is_asked() && begun.elapsed() < ORIGIN_DEAD_MAX && !turns.next().is_some_and(answered) {
+        std::thread::sleep(SECOND / 10);
     }
 }
 
