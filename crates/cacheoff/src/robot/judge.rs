@@ -212,7 +212,9 @@ impl Judge {
             Kindred::ModifiedAfter | Kindred::TagMatch => &[304, 200],
             // The version before the last change may be fresh in the cache, and did not change since.
             Kindred::ModifiedBefore if self.outlives_change(case) => &[200, 304],
-            Kindred::Part(_) | Kindred::Parts(_) => &[206, 200],
+            Kindred::Part(_) => &[206, 200],
+            // A set of several ranges may be rejected (RFC 9110 sections 14.2 and 15.5.17).
+            Kindred::Parts(_) => &[206, 200, 416],
             _ => &[200],
         };
         if !permitted.contains(&head.status) {
@@ -220,6 +222,9 @@ impl Judge {
         }
         if head.status == 302 {
             return self.location(case, head);
+        }
+        if head.status == 416 {
+            (self.at, self.end, self.own) = (0, 0, true);
         }
         if head.status != 206 {
             return None;
@@ -231,8 +236,11 @@ impl Judge {
         let part = head.fields.get("Content-Range").and_then(ContentRange::parse);
         let asked = match case.wish.kind {
             Kindred::Part(part) => part.start..part.end,
-            // One part from the first byte of all to the last one has them all.
-            Kindred::Parts(parts) => parts.span(),
+            // One of the parts may come alone, for 206 describes itself (RFC 9110 section 15.3.7); or one that has them all.
+            Kindred::Parts(parts) => {
+                let alone = part.as_ref().and_then(|part| parts.ranges().find(|range| *range == part.range()));
+                alone.unwrap_or_else(|| parts.span())
+            }
             _ => return Some((Trouble::WrongStatus, "status 206, but no part was asked for".into())),
         };
         match part {
@@ -352,7 +360,7 @@ impl Judge {
                 self.findings.wrong.get_or_insert((Trouble::WrongBytes, detail));
             }
         }
-        self.at = (self.at + bytes.len() as u64).min(self.end);
+        self.at += bytes.len() as u64;
     }
 
     /// Judges bytes of the body without its coding.
@@ -396,11 +404,15 @@ impl Judge {
             // Other faults of the head follow from this one.
             self.findings.wrong = Some(reordered());
         }
-        let missing = self.end.saturating_sub(self.at);
-        let lost = self.several.take().filter(|_| complete && !self.excused && self.findings.fault.is_none());
-        if let Some(detail) = lost.and_then(|several| several.0.missing(several.1.ranges())) {
-            self.findings.wrong.get_or_insert((Trouble::WrongRange, detail));
+        let several = self.several.take().filter(|_| complete && !self.excused && self.findings.fault.is_none());
+        if let Some(several) = several {
+            // Those that were left out are not missing.
+            self.end = several.0.bytes();
+            if let Some(detail) = several.0.fault(&several.1.ranges().collect::<Vec<_>>()) {
+                self.findings.wrong.get_or_insert((Trouble::WrongRange, detail));
+            }
         }
+        let missing = self.end.saturating_sub(self.at);
         let has_body = matches!(self.findings.status, 200 | 206);
         // A coding has an end of its own.
         let open = !self.excused && self.reader.as_ref().is_some_and(|reader| !reader.is_whole());

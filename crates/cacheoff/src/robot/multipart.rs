@@ -103,16 +103,25 @@ impl Multipart {
         }
     }
 
-    /// The fault of the parts that came, now that the body is over: all that was asked for must be there, in any order;
-    /// parts that lie side by side may have become one.
-    pub fn missing(&self, asked: impl Iterator<Item = Range<u64>>) -> Option<String> {
-        let covers =
-            |asked: &Range<u64>| self.parts.iter().any(|part| part.start <= asked.start && asked.end <= part.end);
+    /// The fault of the parts that came, now that the body is over: each must have been asked for, in any order; parts that
+    /// lie side by side may have become one, and some may be left out (RFC 9110 section 15.3.7).
+    pub fn fault(&self, asked: &[Range<u64>]) -> Option<String> {
         if !matches!(self.state, State::End) {
             return Some("the last delimiter did not come".to_owned());
         }
-        let lost = asked.into_iter().find(|asked| !covers(asked))?;
-        Some(format!("no part has bytes {lost:?}"))
+        let is_asked = |part: &Range<u64>| {
+            let begins = asked.iter().any(|asked| asked.start == part.start);
+            begins && asked.iter().any(|asked| asked.end == part.end)
+        };
+        match self.parts.iter().find(|part| !is_asked(part)) {
+            Some(part) => Some(format!("bytes {part:?} came, which are none of {asked:?}")),
+            None => self.parts.is_empty().then(|| "no part came".to_owned()),
+        }
+    }
+
+    /// Bytes of the parts whose heads came.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.end - part.start).sum()
     }
 }
 
@@ -156,14 +165,15 @@ mod tests {
             let rest = at as u64;
             parts.fill(rest, &mut bytes[at..]);
             let (seen, reader) = read(&bytes, piece).unwrap();
-            prop_assert_eq!(reader.missing(ranges.iter().cloned()), None);
-            prop_assert!(reader.missing(std::iter::once(0..SIZE)).is_some());
+            prop_assert_eq!(reader.fault(&ranges), None);
+            prop_assert_eq!(reader.bytes(), seen.len() as u64);
+            prop_assert!(reader.fault(std::slice::from_ref(&(SIZE..SIZE + 1))).is_some());
             prop_assert_eq!(seen.len() as u64, ranges.iter().map(|range| range.end - range.start).sum::<u64>());
             for (at, byte) in seen {
                 prop_assert!(body.check(at, &[byte]));
             }
             let (_, short) = read(&bytes[..bytes.len() - 8], piece).unwrap();
-            prop_assert!(short.missing(ranges.into_iter()).is_some());
+            prop_assert!(short.fault(&ranges).is_some());
         }
 
         #[test]

@@ -40,8 +40,8 @@ pub enum Lie {
     IgnoresVary,
     /// Ranges come from elsewhere in the object.
     ShiftsRanges,
-    /// Of several parts that are asked for, the first one comes alone.
-    DropsParts,
+    /// Of several parts that are asked for, others come.
+    MovesParts,
     /// Parts are said to be of a longer object.
     InventsTotals,
     /// Hits say that they are as old as the hills.
@@ -133,6 +133,8 @@ pub enum Habit {
     FetchesWhole,
     /// Answers with the whole where a part is asked for.
     IgnoresRange,
+    /// Of several parts that are asked for, gives the first one alone.
+    GivesOnePart,
     /// Says that answers are a second older than they are.
     RoundsAgeUp,
     /// Sends an interim answer first.
@@ -375,6 +377,9 @@ fn answer(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result
         }
     }
     let mut whole = request.clone();
+    if let (Habit::GivesOnePart, Some((first, _))) = (habit, part.as_deref().and_then(|range| range.split_once(','))) {
+        whole.set("Range", first);
+    }
     if matches!(habit, Habit::FetchesWhole | Habit::IgnoresRange) {
         whole.remove("Range");
     }
@@ -533,10 +538,10 @@ fn fetch(request: &Message, manner: Manner, store: &Mutex<Store>) -> io::Result<
                 asked.set("Range", &format!("bytes={}-{}", plus_one(first), plus_one(last)));
             }
         }
-        Lie::DropsParts => {
+        Lie::MovesParts => {
             let range = asked.get("Range").unwrap_or_default();
-            if let Some((first, _)) = range.split_once(',') {
-                asked.set("Range", first);
+            if let Some((_, rest)) = range.split_once(',') {
+                asked.set("Range", &format!("bytes=0-9,{rest}"));
             }
         }
         Lie::Strips(name) => asked.remove(name),

@@ -191,8 +191,8 @@ fn wrong_bodies_are_caught() {
 }
 
 #[test]
-fn parts_that_are_missing_among_several_are_caught() {
-    caught_with(Lie::DropsParts, content(), SHORT, Trouble::WrongRange, |settings| {
+fn parts_that_nobody_asked_for_are_caught_among_several() {
+    caught_with(Lie::MovesParts, content(), SHORT, Trouble::WrongRange, |settings| {
         settings.robots.kinds = vec![(Special::Part, 0.5)];
         settings.robots.ranges.parts = Distribution::Uniform(1.0, 5.0);
         settings.robots.ranges.bytes = Distribution::Uniform(1.0, 300.0);
@@ -360,6 +360,7 @@ fn habits_that_the_rules_permit_are_not_held_against_a_cache() {
         (Habit::Rephrases, long),
         (Habit::FetchesWhole, content()),
         (Habit::IgnoresRange, content()),
+        (Habit::GivesOnePart, content()),
         (Habit::RoundsAgeUp, content()),
         (Habit::SaysContinue, content()),
         (Habit::RefreshesBehind, behind),
