@@ -125,7 +125,6 @@ fn licences(root: &Path) -> Tally {
 }
 
 /// Runs tests and counts them from what each test program says.
-/// Runs test programs and counts their tests.
 pub fn tests(command: &mut Command) -> Tally {
     let mut tally = Tally::default();
     let run = shell::follow(command, |line| {

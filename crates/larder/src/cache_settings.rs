@@ -38,13 +38,11 @@ pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
     }
 }
 
-/// The rules for a `larder run`: a run wants the files that it downloads the second time from the store, and whatever is there when
-/// the network is not.
+/// The rules for a `larder run`: a run wants the files that it downloads the second time from the store.
 pub fn run_policy(config: &Config, policy: policy::Settings) -> policy::Settings {
     policy::Settings {
         unlabelled_file_seconds: config.policy.unlabelled_run.as_secs(),
         unlabelled_named_seconds: config.policy.unlabelled_run_named.as_secs(),
-        any_age_out_of_reach: true,
         ..policy
     }
 }

@@ -102,7 +102,7 @@ impl Fill {
         let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_refused());
         self.entry.push_into_hole(&mut self.progress, piece, cache.object_bytes_max(false), spooled);
         if !cache.make_room() {
-            self.entry.shrink_while_filled(&self.progress, self.spool.is_some(), spooled);
+            self.entry.shrink_while_filled(self.spool.is_some(), spooled);
         }
     }
 

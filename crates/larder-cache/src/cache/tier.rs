@@ -81,6 +81,9 @@ impl Cache {
     pub(super) fn forget_unseen(&self, key: &[u8]) {
         if let Some(disk) = self.disk.as_ref().filter(|disk| disk.may_hold(key)) {
             self.voided(key).fetch_add(1, Ordering::SeqCst);
+            if let Some(object) = self.index.find(key) {
+                object.read().variants().iter().for_each(|variant| variant.keep_blocks());
+            }
             drop(disk.forget(key, None));
         }
     }

@@ -56,11 +56,6 @@ impl Activity {
         written && self.reader_count == 0 && self.trailers.is_none()
     }
 
-    /// The next byte that each reader wants.
-    pub(super) fn positions(&self) -> impl Iterator<Item = u64> {
-        self.readers.iter().flatten().map(|reader| reader.position)
-    }
-
     fn add_reader(&mut self) -> usize {
         self.reader_count += 1;
         match self.readers.iter().position(Option::is_none) {
@@ -220,6 +215,7 @@ impl State {
 
     /// The first byte that some reader still wants; the greatest number when there is no reader.
     pub(super) fn slowest(&self) -> u64 {
-        self.activity.iter().flat_map(|activity| activity.positions()).min().unwrap_or(u64::MAX)
+        let readers = self.activity.iter().flat_map(|activity| activity.readers.iter().flatten());
+        readers.map(|reader| reader.position).min().unwrap_or(u64::MAX)
     }
 }

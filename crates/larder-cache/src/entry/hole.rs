@@ -60,7 +60,7 @@ impl Entry {
             let worth = missing <= limits.abandoned_bytes_max.max(done);
             return Poll::Ready(if worth { Room::Go } else { Room::Gone });
         }
-        let ahead = fill.at - state.slowest_within(fill).unwrap_or_else(|| state.slowest().min(fill.at));
+        let ahead = fill.at.saturating_sub(state.slowest());
         if state.body.bytes() < memory_object_bytes_max || ahead < limits.window_bytes {
             return Poll::Ready(Room::Go);
         }
@@ -86,20 +86,20 @@ impl Entry {
             own.range.start = fill.at;
         }
         if state.body.bytes() > memory_object_bytes_max {
-            state.shed_of_hole(fill, spooled);
+            state.shed_of_hole(spooled);
         }
         self.settle_charge(&state);
         state.wake_readers();
     }
 
     /// There is no room for more of its body: from here on its bytes leave memory as soon as they are on disk, or, where
-    /// they do not go there, as soon as the readers of this hole have taken them.
-    pub(crate) fn shrink_while_filled(&self, fill: &HoleProgress, has_spool: bool, spooled: bool) {
+    /// they do not go there, as soon as every reader has taken them.
+    pub(crate) fn shrink_while_filled(&self, has_spool: bool, spooled: bool) {
         let mut state = self.state.write();
         if has_spool {
             state.on_disk.go_alone();
         }
-        state.shed_of_hole(fill, spooled);
+        state.shed_of_hole(spooled);
         self.settle_charge(&state);
     }
 
@@ -141,21 +141,12 @@ impl State {
         self.activity.as_mut()?.fills.iter_mut().find(|fill| fill.number == number)
     }
 
-    /// The first byte that a reader of what this fill has brought still wants. A reader that is elsewhere in the body does not hold
-    /// it up: when it comes here it finds the bytes, or has them fetched again.
-    fn slowest_within(&self, fill: &HoleProgress) -> Option<u64> {
-        let readers = self.activity.iter().flat_map(|activity| activity.positions());
-        readers.filter(|position| (fill.hole.start..=fill.at).contains(position)).min()
-    }
-
-    /// Lets go of what every reader of a hole has taken, but not of what is only on its way to the disk: it would be fetched twice.
-    fn shed_of_hole(&mut self, fill: &HoleProgress, spooled: bool) {
+    /// Lets go of what every reader has taken, but not of what is only on its way to the disk: it would be fetched twice.
+    fn shed_of_hole(&mut self, spooled: bool) {
         if spooled {
-            return self.shed_written();
-        }
-        self.shed();
-        if let Some(slowest) = self.slowest_within(fill) {
-            self.body.remove(fill.hole.start..slowest);
+            self.shed_written();
+        } else {
+            self.shed();
         }
     }
 }

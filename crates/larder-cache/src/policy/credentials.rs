@@ -72,7 +72,7 @@ const HARMLESS_STARTS: [&str; 2] = ["sec-fetch-", "sec-ch-"];
 const NAME_BYTES_MAX: usize = 48;
 
 /// True when some field may say who asks.
-pub(super) fn may_say_who_asks(fields: &Fields) -> bool {
+pub fn may_say_who_asks(fields: &Fields) -> bool {
     !fields.iter().all(|(name, _)| is_harmless(name))
 }
 

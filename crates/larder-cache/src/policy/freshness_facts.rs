@@ -69,7 +69,6 @@ impl FreshnessFacts {
             source: self.source,
             must_revalidate: self.must_revalidate,
             no_cache: self.no_cache,
-            is_distrusted: false,
             grace: self.grace.clone(),
             immutable: false,
             etag: None,

@@ -35,6 +35,7 @@ use larder_wire::etag::ETag;
 
 pub use audience::{SetCookie, shares_with_authorized};
 pub use combine::{combined_head, completed, may_combine, whole_head};
+pub use credentials::may_say_who_asks;
 pub use freshness::LifetimeSource;
 pub use freshness_facts::FreshnessFacts;
 pub use invalidate::invalidated;
@@ -84,9 +85,6 @@ pub struct Settings {
     pub stale_if_error_seconds: Option<u64>,
     /// Stale responses may be served during a validation so long when the origin does not say how long.
     pub stale_while_revalidate_seconds: Option<u64>,
-    /// While the origin is out of reach, a stored response is served however old it is, be it that response or request insist on a
-    /// validation. RFC 9111 section 4.2.4 forbids that to a cache by itself; it is the wish of a user who would get nothing else.
-    pub any_age_out_of_reach: bool,
 }
 
 impl Default for Settings {
@@ -103,7 +101,6 @@ impl Default for Settings {
             targeted: Vec::new(),
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,
-            any_age_out_of_reach: false,
         }
     }
 }
@@ -135,9 +132,6 @@ pub struct Terms {
     pub must_revalidate: bool,
     /// Never served without validation.
     pub no_cache: bool,
-    /// It may have been made void by a purge that was lost: no mode of working permits its use before a validation. Not kept on
-    /// disk; the rules that find it so find it again.
-    pub is_distrusted: bool,
     /// For how long past freshness it serves still, when the origin says.
     pub grace: Option<Box<Grace>>,
     /// The origin promises that it does not change while fresh (RFC 8246).
@@ -205,8 +199,7 @@ impl Terms {
     /// True when this request would have brought the same response, and may have it: the lifetime that we gave to an answer
     /// which said nothing counts for nobody who may say who he is, for his answer may be another one.
     pub fn answers(&self, request: &RequestHead) -> bool {
-        self.vary.matches(request)
-            && (self.source != LifetimeSource::Unlabelled || !credentials::may_say_who_asks(&request.fields))
+        self.vary.matches(request) && (self.source != LifetimeSource::Unlabelled || !may_say_who_asks(&request.fields))
     }
 
     /// True while the age is below the lifetime (RFC 9111 section 4.2).
@@ -243,7 +236,6 @@ impl Terms {
     pub fn distrust(&mut self) {
         self.lifetime = 0;
         self.must_revalidate = true;
-        self.is_distrusted = true;
         self.grace = None;
         self.immutable = false;
     }

@@ -23,7 +23,8 @@ pub struct Asked {
     pub only_if_cached: bool,
     /// A stale response is taken in place of an error so long (RFC 5861 section 4).
     pub stale_if_error: Option<u64>,
-    /// The user works offline: what is stored, however old it is and whatever it or the request says of validation.
+    /// The user works offline: what is stored, however old it is and whatever the request says of ages and validation. The word of
+    /// the origin counts: it may be what keeps an answer from those who may not have it (RFC 9111 section 3.5).
     pub offline: bool,
 }
 
@@ -156,12 +157,15 @@ impl ValidateWhy {
 ///
 /// The client's directives are obeyed even against `immutable`: RFC 8246 section 2 lets a client's own word count.
 pub fn usable(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> Usable {
-    if asked.offline && !terms.is_distrusted {
-        let is_fresh = !terms.no_cache && terms.is_fresh(now);
-        return if is_fresh { Usable::Fresh } else { Usable::Stale(StaleWhy::Offline) };
-    }
     if terms.no_cache {
         return Usable::Validate(ValidateWhy::NoCache);
+    }
+    if asked.offline {
+        return match terms.is_fresh(now) {
+            true => Usable::Fresh,
+            false if terms.must_revalidate => Usable::Validate(ValidateWhy::MustRevalidate),
+            false => Usable::Stale(StaleWhy::Offline),
+        };
     }
     if asked.no_cache {
         return Usable::Validate(ValidateWhy::RequestNoCache);
@@ -221,11 +225,8 @@ pub fn stale_if_error(terms: &Terms, asked: &Asked, now: Stamp, settings: &Setti
 
 /// Whether a stored response may be served however stale while the origin cannot be reached at all; RFC 9111
 /// section 4.2.4 permits that to a disconnected cache unless origin or client insists on validation, or the client names an
-/// age that it is past. The settings may permit it all the same ([`Settings::any_age_out_of_reach`]).
-pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) -> bool {
-    if settings.any_age_out_of_reach && !terms.is_distrusted {
-        return true;
-    }
+/// age that it is past.
+pub fn disconnected(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
     may_go_unvalidated(terms, asked, now) && is_taken(terms, asked, now)
 }
 
@@ -243,7 +244,7 @@ pub fn stands_in(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) 
     if stale_if_error(terms, asked, now, settings) {
         return Some(StandIn::OnError);
     }
-    disconnected(terms, asked, now, settings).then_some(StandIn::OutOfReach)
+    disconnected(terms, asked, now).then_some(StandIn::OutOfReach)
 }
 
 /// Neither origin nor client insists on validation.

@@ -140,7 +140,6 @@ pub(super) fn terms(
         must_revalidate: control.must_revalidate
             || (shared && (control.proxy_revalidate || control.s_maxage.is_some())),
         no_cache: control.no_cache == Some(Names::All),
-        is_distrusted: false,
         grace: Grace::of(control.stale_while_revalidate, control.stale_if_error),
         immutable: control.immutable,
         etag: ETag::of(&response.fields),

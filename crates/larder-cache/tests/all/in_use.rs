@@ -86,33 +86,6 @@ fn fill_up(cache: &Arc<Cache>, fill: &mut Fill, end: u64) -> u64 {
 }
 
 #[test]
-fn a_part_is_not_held_up_by_a_reader_of_another_part() {
-    let cache = Cache::new(small_memory());
-    let range = 100_000..190_000;
-    let mut fill = part(&cache, range.clone(), 200_000);
-    let (mut slow, mut client) = (fresh(&cache, ""), fresh(&cache, ""));
-    assert_eq!(
-        read(&mut slow, 0..200_000),
-        Some(Err(Stop::Hole(0..100_000))),
-        "it is at the beginning, and stays there"
-    );
-    let mut at = range.start;
-    assert_eq!(read(&mut client, range.clone()), None);
-    while at < range.end {
-        assert_eq!(now(fill.room(&cache)), Some(Room::Go), "at {at}");
-        fill.push(&cache, law(at..at + 1_000).into());
-        assert_eq!(read(&mut client, at..range.end), Some(Ok(law(at..at + 1_000))));
-        at += 1_000;
-        assert!(client.entry().bytes_in_memory() <= 30_000, "{}", client.entry().bytes_in_memory());
-    }
-    drop(fill);
-    let Some(Err(Stop::Hole(hole))) = read(&mut slow, range.start..200_000) else {
-        panic!("it has them fetched again")
-    };
-    assert!(hole.start == range.start && hole.end > 160_000, "{hole:?}");
-}
-
-#[test]
 fn without_a_reader_that_takes_it_a_part_waits_in_memory() {
     let cache = Cache::new(small_memory());
     let mut fill = part(&cache, 100_000..190_000, 200_000);

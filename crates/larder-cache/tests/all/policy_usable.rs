@@ -58,11 +58,11 @@ fn what_arrived_in_the_future_is_validated() {
             assert_eq!(terms.is_fresh(now), behind <= 2);
             assert_eq!(terms.remaining(now) > 0, behind <= 2);
             assert_eq!(policy::stale_if_error(&terms, &asked, now, &shared()), behind <= 2);
-            assert!(policy::disconnected(&terms, &asked, now, &shared()));
+            assert!(policy::disconnected(&terms, &asked, now));
         }
     }
     let must = terms(MUST);
-    assert!(!policy::disconnected(&must, &Asked::default(), Stamp(T0 - 86_400), &shared()));
+    assert!(!policy::disconnected(&must, &Asked::default(), Stamp(T0 - 86_400)));
 }
 
 #[test]
@@ -202,10 +202,8 @@ fn stale_in_place_of_an_error() {
     ];
     for (stored, asked, after, settings, on_error, cut_off) in table {
         let (terms, asked_of, now) = (terms(stored), Asked::of(&request(asked)), Stamp(T0 + after));
-        let found = (
-            policy::stale_if_error(&terms, &asked_of, now, &settings),
-            policy::disconnected(&terms, &asked_of, now, &shared()),
-        );
+        let found =
+            (policy::stale_if_error(&terms, &asked_of, now, &settings), policy::disconnected(&terms, &asked_of, now));
         assert_eq!(found, (on_error, cut_off), "{stored} <- {asked} after {after}");
     }
 }

@@ -1,10 +1,11 @@
 //! `larder fetch-later`: what offline runs did not find, and the way to get it.
 
 use super::{Flags, Here, TROUBLE, WRONG, print, start_for_a_run};
+use crate::config::DiskAdmission;
 use crate::diagnostics;
+use crate::run;
 use crate::run::control::{LaterRequest, Network};
 use crate::run::later::{self, Later};
-use crate::run::{self, Own};
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -22,7 +23,7 @@ pub(super) struct FetchLaterFlags {
 
 pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     diagnostics::begin();
-    let config = match flags.flags.read(Here::PassedOver) {
+    let mut config = match flags.flags.read(Here::PassedOver) {
         Ok(loaded) => super::prepared(loaded, super::Notes::Silent).config,
         Err(report) => {
             diagnostics::say_text(format_args!("{report}"));
@@ -34,47 +35,53 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
         return TROUBLE;
     };
     let list = Later::of(&folder);
+    if flags.clear {
+        return list.write(&[]).map_or_else(|error| broken(&error), |()| 0);
+    }
     let listed = match list.read() {
         Ok(listed) => listed,
         Err(error) => return broken(&error),
     };
-    if flags.clear {
-        return list.write(&[]).map_or_else(|error| broken(&error), |()| 0);
-    }
     if !flags.run {
         return print(listed.iter().map(|request| format!("{}\n", request.url)).collect::<String>());
     }
-    let start = |config| start_for_a_run(config, Network::Used) as Result<Own, _>;
-    let left = run::with_proxy(config, start, |proxy| fetch_all(proxy, &listed));
-    let left = match left {
-        Ok(left) => left,
+    if config.disk_bytes == Some(0) {
+        diagnostics::say(format_args!(
+            "error: nothing is kept on disk here, so that it would be fetched in vain: see `disk`"
+        ));
+        return TROUBLE;
+    }
+    // As a run does in a Larder of its own.
+    config.disk.admission = DiskAdmission::All;
+    let sent =
+        run::with_proxy(config, |config| start_for_a_run(config, Network::Used), |proxy| fetch_all(proxy, &listed));
+    let sent = match sent {
+        Ok(sent) => sent,
         Err(error) => {
             diagnostics::say(format_args!("error: {}", super::explain(&error)));
             return TROUBLE;
         }
     };
-    let failed = u8::from(!left.is_empty());
-    list.write(&left).map_or_else(|error| broken(&error), |()| failed)
+    let failed = u8::from(sent.len() < listed.len());
+    list.remove(&sent).map_or_else(|error| broken(&error), |()| failed)
 }
 
-/// Fetches one after the other; gives those that failed.
+/// Fetches one after the other; gives those that were answered. An answer that may not be stored counts too: it is missing again in
+/// the next offline run.
 fn fetch_all(proxy: SocketAddr, listed: &[LaterRequest]) -> Vec<LaterRequest> {
-    let mut left = Vec::new();
+    let mut sent = Vec::new();
     for (number, request) in listed.iter().enumerate() {
         let outcome = match later::fetch(proxy, request) {
-            Ok(fetched) if fetched.status < 400 => format!("{} {} bytes", fetched.status, fetched.bytes),
-            Ok(fetched) => {
-                left.push(request.clone());
-                format!("{}, stays in the list", fetched.status)
+            Ok(fetched) if fetched.status < 400 => {
+                sent.push(request.clone());
+                format!("{} {} bytes", fetched.status, fetched.bytes)
             }
-            Err(error) => {
-                left.push(request.clone());
-                format!("{error}, stays in the list")
-            }
+            Ok(fetched) => format!("{}, stays in the list", fetched.status),
+            Err(error) => format!("{error}, stays in the list"),
         };
         diagnostics::say(format_args!("larder: {} of {}: {}: {outcome}", number + 1, listed.len(), request.url));
     }
-    left
+    sent
 }
 
 fn broken(error: &std::io::Error) -> u8 {

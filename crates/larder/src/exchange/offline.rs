@@ -5,15 +5,18 @@ use crate::env::PeerFacts;
 use crate::page::Page;
 use crate::record::{LaterRequest, Record};
 use crate::rules::Ask;
-use larder_wire::{Fields, RequestHead, hop};
+use larder_cache::policy;
+use larder_wire::{Fields, Method, RequestHead, hop};
 
 /// The word of the log for an answer that the store does not have.
 const OFFLINE: &str = "offline";
 
-/// The store does not have it. A request that says who asks is not remembered: what it says would lie in a file.
+/// The store does not have it. A request that may say who asks is not remembered: its fields would lie in a file. Its URL lies there
+/// as it is.
 pub fn not_stored(peer: &PeerFacts, request: &RequestHead, ask: &Ask, record: &mut Record) -> Page {
     let url = ask.url.to_string();
-    if let Some(run) = peer.listener.run.as_ref().filter(|_| !has_credentials(&request.fields)) {
+    let is_remembered = request.method == Method::Get && !policy::may_say_who_asks(&request.fields);
+    if let Some(run) = peer.listener.run.as_ref().filter(|_| is_remembered) {
         run.send_later(LaterRequest { url: url.clone(), fields: later_fields(&request.fields) });
     }
     let what = format!("This run is offline, and the store does not have {url}.");
@@ -33,10 +36,6 @@ pub fn not_a_download() -> Page {
 pub fn not_opened() -> Page {
     let what = "This run is offline, and this tunnel is not to be opened: nothing of it can be in the store.";
     Page::new(504, OFFLINE, what, "Run the command without `--offline`.").closing()
-}
-
-fn has_credentials(fields: &Fields) -> bool {
-    ["Authorization", "Proxy-Authorization", "Cookie"].iter().any(|name| fields.contains(name))
 }
 
 /// The fields by which the same response is chosen later.
@@ -83,8 +82,5 @@ mod tests {
         }
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(later_fields(&fields), [pair("Accept", "text/html"), pair("User-Agent", "tool/1")]);
-        assert!(!has_credentials(&fields));
-        fields.push("Cookie", "a=b");
-        assert!(has_credentials(&fields));
     }
 }

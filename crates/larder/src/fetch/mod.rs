@@ -348,7 +348,7 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
     fetch.notes.trouble.set(Some(fault.kind.as_str()));
     if fetch.kind.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
-            policy::disconnected(terms, asked, now, settings) || policy::stale_if_error(terms, asked, now, settings)
+            policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
         };
         if let Some(stale) = fetch.stale_instead(permits) {
             return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);

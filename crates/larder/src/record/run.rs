@@ -55,6 +55,9 @@ pub enum Network {
 /// Requests of an offline run that are remembered for later.
 const MISSING_MAX: usize = 10_000;
 
+/// Bytes of their URLs and fields together: the answer that ends a run stays far below what is read of it.
+const MISSING_BYTES_MAX: usize = 4 << 20;
+
 /// Requests of a run for which origins were asked for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunMiss {
@@ -83,6 +86,7 @@ struct Sums {
     refused: BTreeMap<&'static str, u64>,
     failed: BTreeMap<&'static str, u64>,
     missing: BTreeSet<LaterRequest>,
+    missing_bytes: usize,
 }
 
 impl Run {
@@ -93,9 +97,14 @@ impl Run {
 
     /// Remembers a request that found nothing.
     pub fn send_later(&self, request: LaterRequest) {
-        let missing = &mut self.sums.lock().missing;
-        if missing.len() < MISSING_MAX {
-            missing.insert(request);
+        let sums = &mut *self.sums.lock();
+        let bytes =
+            request.url.len() + request.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        if sums.missing.len() < MISSING_MAX
+            && sums.missing_bytes + bytes <= MISSING_BYTES_MAX
+            && sums.missing.insert(request)
+        {
+            sums.missing_bytes += bytes;
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Requests that the list holds; more are not noted.
 const LISTED_MAX: usize = 10_000;
-/// A longer list is not one that was written here.
+/// A longer list is not read: several runs may each add 4 MB.
 const LIST_BYTES_MAX: u64 = 64 << 20;
 /// Redirections that are followed for one request.
 const REDIRECTIONS_MAX: usize = 8;
@@ -36,8 +36,12 @@ impl Later {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
-        let mut text = String::new();
-        file.take(LIST_BYTES_MAX).read_to_string(&mut text)?;
+        let mut bytes = Vec::new();
+        file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LIST_BYTES_MAX {
+            return Err(invalid("it is too long"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
@@ -52,6 +56,13 @@ impl Later {
                 all.push(request.clone());
             }
         }
+        self.write(&all)
+    }
+
+    /// Takes requests out of it that were sent. Those that came in meanwhile stay.
+    pub fn remove(&self, sent: &[LaterRequest]) -> io::Result<()> {
+        let mut all = self.read()?;
+        all.retain(|request| !sent.contains(request));
         self.write(&all)
     }
 
@@ -86,11 +97,23 @@ pub struct Fetched {
 /// Sends a request through a proxy and reads the answer to its end; redirections are followed, so that all of them are stored.
 pub fn fetch(proxy: SocketAddr, request: &LaterRequest) -> io::Result<Fetched> {
     let mut url = Url::parse(&request.url).ok_or_else(|| invalid("it is no URL"))?;
+    let mut fields = request.fields.clone();
+    // A list that somebody wrote into must not make other requests than it shows.
+    fields.retain(|(name, value)| {
+        let is_token = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        is_token && !name.is_empty() && !value.bytes().any(|byte| byte.is_ascii_control())
+    });
     for _ in 0..REDIRECTIONS_MAX {
-        let (head, bytes) = fetch_one(proxy, &url, &request.fields)?;
+        let (head, bytes) = fetch_one(proxy, &url, &fields)?;
         let target = head.fields.text("Location").filter(|_| matches!(head.status, 301 | 302 | 303 | 307 | 308));
         match target.and_then(|target| resolve(&url, target)) {
-            Some(next) => url = next,
+            Some(next) => {
+                // Another origin is told what kinds of answers are taken, and nothing else.
+                if next.authority() != url.authority() || next.scheme != url.scheme {
+                    fields.retain(|(name, _)| name.to_ascii_lowercase().starts_with("accept"));
+                }
+                url = next;
+            }
             None => return Ok(Fetched { status: head.status, bytes }),
         }
     }
@@ -109,16 +132,16 @@ fn fetch_one(proxy: SocketAddr, url: &Url, fields: &[(String, String)]) -> io::R
     stream.write_all(ask.as_bytes())?;
     let mut read = Vec::new();
     let (head, used) = loop {
-        let mut some = [0; 16 * 1024];
-        let length = stream.read(&mut some)?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        read.extend_from_slice(&some[..length]);
         match parse::response(&read, &HeadLimits::default()) {
             Ok(Parsed::Complete { head, len }) if head.is_interim() => _ = read.drain(..len),
             Ok(Parsed::Complete { head, len }) => break (head, len),
-            Ok(Parsed::Partial) => {}
+            Ok(Parsed::Partial) => {
+                let mut some = [0; 16 * 1024];
+                match stream.read(&mut some)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    length => read.extend_from_slice(&some[..length]),
+                }
+            }
             Err(fault) => return Err(invalid(fault.detail)),
         }
     };

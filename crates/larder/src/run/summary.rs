@@ -35,14 +35,11 @@ fn lines(stats: &RunStats, took: Duration, keeps: bool) -> Vec<String> {
         format!("{} of {} answered from the store", stats.hits, requests(stats.requests)),
     ];
     if stats.outdated > 0 {
-        lines.push(format!(
-            "{}: older than their lifetime, used because there was no network",
-            requests(stats.outdated)
-        ));
+        lines.push(format!("{}: older than their lifetime, used without asking the origin", requests(stats.outdated)));
     }
     if !stats.missing.is_empty() {
         let many = counted(stats.missing.len() as u64, "download");
-        lines.push(format!("{many} not in the store: noted; `larder fetch-later --run` gets them"));
+        lines.push(format!("{many} not in the store; `larder fetch-later` lists them"));
     }
     let told = stats.misses.iter().take(REASONS_MAX);
     lines.extend(told.map(|miss| format!("{}: {}", requests(miss.requests), reason(miss, keeps))));
