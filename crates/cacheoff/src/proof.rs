@@ -141,9 +141,8 @@ impl ProofArgs {
     }
 
     fn plan(&self, discipline: &Discipline) -> Result<Plan, String> {
-        let entries = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
         Ok(Plan {
-            entries: entries.collect::<Result<_, String>>()?,
+            entries: EntrySpec::chosen(&self.entries, &[])?,
             disciplines: vec![discipline.clone()],
             rounds: 1,
             post: Post {

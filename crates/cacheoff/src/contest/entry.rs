@@ -4,7 +4,7 @@ use super::tuning::Setting;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A value may hold placeholders whose values hold placeholders; deeper than this is a circle.
 const NESTING_MAX: usize = 5;
@@ -168,6 +168,12 @@ impl EntrySpec {
         let comments = files.iter().find(|(name, _)| *name == COMMENTS).map_or("", |(_, text)| text).to_owned();
         let spec = Self::parse(files[0].1, templates).map_err(|error| format!("entry {name}: {error}"))?;
         Ok(Self { comments, ..spec })
+    }
+
+    /// The entries that flags name: those that come with the program, then folders of the user's. Empty names are none.
+    pub fn chosen(names: &[String], folders: &[PathBuf]) -> Result<Vec<Self>, String> {
+        let builtin = names.iter().filter(|name| !name.is_empty()).map(|name| Self::builtin(name));
+        builtin.chain(folders.iter().map(|folder| Self::folder(folder))).collect()
     }
 
     /// An entry of the user's.
@@ -349,10 +355,11 @@ impl Values {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn given() -> BTreeMap<String, String> {
+    /// A value for each placeholder.
+    pub fn given() -> BTreeMap<String, String> {
         let names = [
             "dir",
             "port",

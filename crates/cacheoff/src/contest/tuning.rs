@@ -111,9 +111,8 @@ impl Setting {
 /// Fairness of the entries that come with the program.
 #[cfg(test)]
 mod tests {
-    use super::super::entry::EntrySpec;
+    use super::super::entry::{self, EntrySpec};
     use super::*;
-    use std::collections::BTreeMap;
 
     /// An entry with one of its tunings.
     fn all() -> Vec<EntrySpec> {
@@ -123,24 +122,7 @@ mod tests {
 
     /// Lines of all files and arguments with `=`, as they are written for a mode and a store.
     fn lines(spec: &EntrySpec, mode: &str, store: &str) -> Vec<String> {
-        let names = [
-            "dir",
-            "port",
-            "origin",
-            "origin_host",
-            "origin_port",
-            "memory_mb",
-            "disk_mb",
-            "workers",
-            "user",
-            "group",
-            "program",
-            "cache_dir",
-            "connections_max",
-            "memory_dir",
-            "object_bytes_max",
-        ];
-        let given: BTreeMap<String, String> = names.map(|name| (name.to_owned(), format!("/{name}"))).into();
+        let given = entry::tests::given().into_keys().map(|name| (name.clone(), format!("/{name}"))).collect();
         let values = spec.values(mode, store, given);
         let texts = spec.written(&values).unwrap().into_iter().map(|(_, text)| text);
         let files = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());

@@ -117,11 +117,8 @@ impl KillArgs {
     }
 
     fn specs(&self) -> Result<Vec<EntrySpec>, String> {
-        let builtin = self.entries.iter().map(|name| EntrySpec::builtin(name));
-        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
-        let command =
-            self.start.iter().zip(&self.address).map(|(start, address)| Ok(EntrySpec::command(start, address)));
-        let specs = builtin.chain(own).chain(command).collect::<Result<Vec<_>, String>>()?;
+        let mut specs = EntrySpec::chosen(&self.entries, &self.entry)?;
+        specs.extend(self.start.iter().zip(&self.address).map(|(start, address)| EntrySpec::command(start, address)));
         match specs.is_empty() {
             true => Err("no cache: give --entries, --entry, or --start with --address".to_owned()),
             false => Ok(specs),

@@ -102,9 +102,7 @@ impl OfficialArgs {
     }
 
     fn sequence(&self) -> Result<Sequence, String> {
-        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
-        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
-        let entries: Vec<EntrySpec> = builtin.chain(own).collect::<Result<_, String>>()?;
+        let entries = EntrySpec::chosen(&self.entries, &self.entry)?;
         if entries.is_empty() {
             return Err("no entries: give --entries or --entry".to_owned());
         }

@@ -107,9 +107,7 @@ impl PowerCutArgs {
     }
 
     fn specs(&self) -> Result<Vec<EntrySpec>, String> {
-        let builtin = self.entries.iter().filter(|name| !name.is_empty()).map(|name| EntrySpec::builtin(name));
-        let own = self.entry.iter().map(|folder| EntrySpec::folder(folder));
-        let specs = builtin.chain(own).collect::<Result<Vec<_>, String>>()?;
+        let specs = EntrySpec::chosen(&self.entries, &self.entry)?;
         if specs.is_empty() {
             return Err("no cache: give --entries or --entry".to_owned());
         }

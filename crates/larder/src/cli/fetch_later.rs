@@ -23,8 +23,11 @@ pub(super) struct FetchLaterFlags {
 
 pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     diagnostics::begin();
-    let mut config = match flags.flags.read(Here::PassedOver) {
-        Ok(loaded) => super::prepared(loaded, super::Notes::Silent).config,
+    let (mut config, keeps_all) = match flags.flags.read(Here::PassedOver) {
+        Ok(loaded) => {
+            let keeps_all = !loaded.sources.contains_key("disk_admission");
+            (super::prepared(loaded, super::Notes::Silent).config, keeps_all)
+        }
         Err(report) => {
             diagnostics::say_text(format_args!("{report}"));
             return WRONG;
@@ -52,7 +55,9 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
         return TROUBLE;
     }
     // As a run does in a Larder of its own.
-    config.disk.admission = DiskAdmission::All;
+    if keeps_all {
+        config.disk.admission = DiskAdmission::All;
+    }
     let sent =
         run::with_proxy(config, |config| start_for_a_run(config, Network::Used), |proxy| fetch_all(proxy, &listed));
     let sent = match sent {

@@ -12,13 +12,7 @@ static ANSWERS: AtomicU64 = AtomicU64::new(0);
 fn serve(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut first = String::new();
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-        }
+        let first = stand::read_request(&mut lines)?;
         let media = match first.split(' ').nth(1)? {
             path if path.contains("/api/") => "application/json",
             path if path.contains("/page") => "text/html",
@@ -91,13 +85,7 @@ static ASKED_OF_OFFLINE: AtomicU64 = AtomicU64::new(0);
 fn serve_stale(stream: &TcpStream) -> Option<()> {
     let mut lines = BufReader::new(stream);
     loop {
-        let mut first = String::new();
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-        }
+        let first = stand::read_request(&mut lines)?;
         ASKED_OF_OFFLINE.fetch_add(1, Ordering::Relaxed);
         let control = match first.split(' ').nth(1)? {
             "/must" => "max-age=0, must-revalidate",
@@ -176,4 +164,39 @@ fn an_offline_run_uses_what_is_stored_and_never_the_network() {
     let listed: Vec<(String, usize)> = listed.iter().map(|(path, fields)| (url(path), *fields)).collect();
     assert_eq!(missing, listed, "each once, and none that says who asks");
     assert!(stats.outdated >= 4 && stats.misses.is_empty(), "{stats:?}");
+}
+
+/// Redirects to another origin, and says there which fields came.
+fn redirects(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        lines.read_line(&mut head).ok().filter(|&read| read > 0)?;
+    }
+    let port = stream.local_addr().ok()?.port();
+    let answer = match head.split(' ').nth(1)? {
+        "/there.zip" => format!("HTTP/1.1 302 Found\r\nLocation: http://localhost:{port}/here.zip\r\nContent-Length: 0\r\n\r\n"),
+        _ if head.contains("User-Agent") => "HTTP/1.1 404 Told too much\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        _ => "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok".to_owned(),
+    };
+    (&*stream).write_all(answer.as_bytes()).ok()
+}
+
+#[test]
+fn a_request_of_the_list_follows_redirections_and_tells_another_origin_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = stand::server(folder.path(), "");
+    let client = Client::new(control::socket(folder.path()));
+    let origin = stand::origin_that(redirects);
+    let fields = [("Accept", "*/*"), ("User-Agent", "tool/1"), ("X\r\nInjected", "1")];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let request = control::LaterRequest { url: format!("http://{origin}/there.zip"), fields };
+    let run = client.start().unwrap();
+    let fetched = larder::run::later::fetch(run.proxy, &request).unwrap();
+    assert_eq!((fetched.status, fetched.bytes), (200, 2));
+    client.finish(&run.id).unwrap();
+    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let here = format!("http://localhost:{}/here.zip", origin.port());
+    let ask = format!("GET {here} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", origin.port());
+    assert!(stand::exchange(offline.proxy, &ask).ends_with("\r\n\r\nok"), "it is in the store now");
 }

@@ -14,13 +14,7 @@ fn tells(stream: &TcpStream) -> Option<()> {
     let here = stream.local_addr().ok()?;
     let mut lines = BufReader::new(stream);
     loop {
-        let mut first = String::new();
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-        }
+        let first = stand::read_request(&mut lines)?;
         let body = format!("{here} {}", first.split(' ').nth(1)?);
         let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n", body.len());
         (&*stream).write_all((head + &body).as_bytes()).ok()?;

@@ -21,7 +21,18 @@ pub fn origin_that(serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
     origin_at(([127, 0, 0, 1], 0).into(), serve)
 }
 
-/// The same at this address.
+/// Reads the head of a request without a body; gives its first line.
+pub fn read_request(lines: &mut impl BufRead) -> Option<String> {
+    let (mut first, mut line) = (String::new(), String::new());
+    lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
+    while line != "\r\n" {
+        line.clear();
+        lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
+    }
+    Some(first)
+}
+
+/// [`origin_that`] at this address.
 pub fn origin_at(address: SocketAddr, serve: fn(&TcpStream) -> Option<()>) -> SocketAddr {
     let listener = TcpListener::bind(address).unwrap();
     let address = listener.local_addr().unwrap();
