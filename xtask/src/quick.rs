@@ -22,13 +22,14 @@ pub struct Args {
 /// Seeds of the simulation of the whole server that are played.
 const SEEDS: &str = "50";
 
-/// Format, house rules, lints, unit tests and some scenarios.
+/// Format, house rules, lints, links of the documentation, unit tests and some scenarios.
 pub fn run(args: &Args) -> Result<(), Trouble> {
     let root = shell::workspace()?;
     let mut book = Book::new();
     book.step("format", || ci::simple(ci::cargo(&root, &["fmt", "--all", "--check"])));
     book.step("tidy", || ci::checked(tidy::run(&tidy::Args::default())));
     book.step("lints", || ci::simple(ci::cargo(&root, &ci::LINTS)));
+    book.step("documentation", || ci::documentation(&root));
     let mut programs = Vec::new();
     book.step("build", || ci::checked(test_programs(&root).map(|built| programs = built)));
     let passed = Passed::read(&shell::target_folder(&root));

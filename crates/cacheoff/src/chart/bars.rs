@@ -35,7 +35,7 @@ pub struct Bar {
 }
 
 impl Bars {
-    /// The figure for a page that has [`STYLE`].
+    /// The figure for a page that has [`STYLE`](super::STYLE).
     pub fn svg(&self) -> String {
         self.draw("")
     }

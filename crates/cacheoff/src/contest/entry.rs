@@ -104,7 +104,7 @@ pub struct EntrySpec {
     /// The tuning that was chosen; empty where there is one alone.
     #[serde(skip)]
     pub tuning: String,
-    /// The maker's words on the entry: the text of [`COMMENTS`] beside `entry.toml`.
+    /// The maker's words on the entry: the text of `comments.txt` beside `entry.toml`.
     #[serde(skip)]
     pub comments: String,
     #[serde(skip)]

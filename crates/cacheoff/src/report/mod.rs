@@ -2,7 +2,7 @@
 //! dispute a figure.
 //!
 //! [`text()`] is for a terminal, [`page()`] one HTML page that needs no network, [`csv`] and [`prometheus`] are for machines,
-//! [`Threshold`]s turn a run into pass or fail. All of them show the same [`METRICS`] of the same [`Summary`].
+//! [`Threshold`]s turn a run into pass or fail. All of them show the same [metrics](metric::METRICS) of the same [`Summary`].
 
 pub mod command;
 mod compare;
