@@ -52,9 +52,16 @@ impl Multipart {
                 State::Delimiter => {
                     let Some(at) = find(&self.input, &self.delimiter) else {
                         let kept = self.delimiter.len().min(self.input.len());
+                        if kept < self.input.len() && !self.parts.is_empty() {
+                            return Err("bytes behind a part that was over".to_owned());
+                        }
                         self.input.drain(..self.input.len() - kept);
                         return Ok(());
                     };
+                    // Text may stand before the first delimiter alone (RFC 2046 section 5.1.1).
+                    if at > 0 && !self.parts.is_empty() {
+                        return Err(format!("{at} bytes behind a part that was over"));
+                    }
                     let end = at + self.delimiter.len();
                     let Some(next) = self.input.get(end..end + 2) else { return Ok(()) };
                     self.state = if next == b"--" { State::End } else { State::Head };
@@ -179,6 +186,16 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, piece in 1usize..50) {
             let _ = read(&[b"--xyz\r\nContent-Range: bytes 0-9/5000\r\n\r\n", &bytes[..]].concat(), piece);
+        }
+    }
+
+    #[test]
+    fn a_part_has_no_more_bytes_than_it_says() {
+        let part = "--xyz\r\nContent-Range: bytes 0-9/5000\r\n\r\n0123456789";
+        for piece in [1, 7, 500] {
+            assert!(read(format!("before\r\n{part}\r\n--xyz--").as_bytes(), piece).is_ok());
+            assert!(read(format!("{part}0\r\n--xyz--").as_bytes(), piece).is_err(), "{piece}");
+            assert!(read(format!("{part}{}", "0".repeat(90)).as_bytes(), piece).is_err(), "{piece}");
         }
     }
 
