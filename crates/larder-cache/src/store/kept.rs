@@ -34,6 +34,13 @@ impl KeptBodies {
         })
     }
 
+    /// A head of this body was written again: its blocks don't go with the last holder.
+    pub(super) fn head_has_come(&self, id: ObjectId) {
+        if let Some(kept) = self.bodies.lock().get_mut(&id) {
+            kept.headless = None;
+        }
+    }
+
     /// A holder leaves. Where it was the last one of a body whose head has gone, the length of the body: its blocks can go.
     pub(super) fn release(&self, id: ObjectId) -> Option<Option<u64>> {
         let mut bodies = self.bodies.lock();
@@ -62,6 +69,10 @@ mod tests {
         assert_eq!(kept.release(one), None, "another holder is left");
         assert_eq!(kept.release(one), Some(Some(7)));
         assert_eq!(kept.release(two), None, "its head is there");
+        kept.keep(two);
+        assert!(kept.head_has_gone(two, Some(7)));
+        kept.head_has_come(two);
+        assert_eq!(kept.release(two), None, "its head is there again");
         assert!(!kept.head_has_gone(one, None) && !kept.head_has_gone(two, None));
         assert_eq!(kept.release(one), None);
     }

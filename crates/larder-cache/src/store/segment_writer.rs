@@ -98,6 +98,7 @@ pub(super) struct Batch {
 #[derive(Clone, Copy)]
 struct Written {
     location: Location,
+    id: ObjectId,
     body_bytes: u64,
 }
 
@@ -253,7 +254,7 @@ impl SegmentWriter {
         active.filled += header.record_bytes();
         let padding = (header.record_bytes() - header.exact_bytes()) as usize;
         let sequence = active.sequence;
-        self.batch.records.push(Written { location, body_bytes: header.body_bytes() });
+        self.batch.records.push(Written { location, id: ObjectId(header.id), body_bytes: header.body_bytes() });
         self.batch.bytes += header.record_bytes();
         self.batch.add_front(|fronts| record::write_front(header, head, body, sequence, fronts));
         body.iter().for_each(|piece| self.batch.add_body(piece));
@@ -367,6 +368,9 @@ impl SegmentWriter {
             }
         }
         let before = self.reader.insert(location);
+        if location.kind() != Kind::Extent {
+            self.reader.kept.head_has_come(written.id);
+        }
         match (before, location.kind()) {
             (_, Kind::Extent) => self.drop_covered(written),
             (Before::Replaced(old), _) if old.kind() == Kind::Head && !old.may_be_of_same_id(location) => {
