@@ -146,11 +146,12 @@ impl Reply<'_> {
             self.end(out);
             return Answer { object: Some(*name), ..self.bare(302, None) };
         }
-        let several = self.ranges(size).filter(|ranges| ranges.len() > 1 && variant == 0);
+        let ranges = if self.range_applies(&tag, &version, content.etag) { self.ranges(size) } else { None };
+        let several = ranges.clone().filter(|ranges| ranges.len() > 1 && variant == 0);
         if let Some(ranges) = several {
             return self.parts((law, name, &facts, &version, &tag), body, &ranges, fault, out);
         }
-        let part = self.part(size);
+        let part = ranges.and_then(|ranges| <[_; 1]>::try_from(ranges).ok()).map(|[range]| range);
         // `Content-Range` says how long a part is, so that a length that is too large spoils nothing of it.
         let fault = fault.filter(|fault| *fault != Fault::LongLength || part.is_none());
         let status = if part.is_some() { 206 } else { 200 };
@@ -287,16 +288,18 @@ impl Reply<'_> {
         since.is_some_and(|since| version.modified <= since.0)
     }
 
-    /// The part that is asked for.
-    fn part(&self, size: u64) -> Option<Range<u64>> {
-        let ranges = self.ranges(size)?;
-        let [range] = &ranges[..] else { return None };
-        Some(range.clone())
+    /// Whether the client wants a part of this very representation (RFC 9110 section 13.1.5): by a strong tag or the exact date.
+    fn range_applies(&self, tag: &Tag, version: &Version, tagged: bool) -> bool {
+        let Some(of) = self.request.fields.get("If-Range") else { return true };
+        match ETag::parse(of) {
+            Some(held) => tagged && held.strong_eq(&etag(tag)),
+            None => version.says_modified && parse_date(of).is_some_and(|date| date.0 == version.modified),
+        }
     }
 
     /// The parts that are asked for, those that there are.
     fn ranges(&self, size: u64) -> Option<Vec<Range<u64>>> {
-        if self.request.method != Method::Get || self.request.fields.contains("If-Range") {
+        if self.request.method != Method::Get {
             return None;
         }
         let specs: Vec<RangeSpec> = parse_range(self.request.fields.get("Range")?)?;
@@ -308,4 +311,75 @@ fn etag(tag: &Tag) -> ETag {
     let mut text = Vec::new();
     tag.write(&mut text);
     ETag::parse(&text).expect("our own tags are well-formed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::distribution::Distribution;
+    use crate::object::{Content, Life, World};
+    use larder_wire::parse::{self, Parsed};
+
+    const NOW: u64 = 1_800_000_000;
+
+    /// A file of 1,000 bytes, as the origin has it.
+    fn law() -> (Law, Name) {
+        let content = Content {
+            name: "file".into(),
+            media: "application/octet-stream".into(),
+            size: Distribution::Constant(1_000.0),
+            size_bytes_max: 1_000,
+            cachable: 1.0,
+            endings: vec![(".bin".into(), 1.0)],
+            embeds: None,
+            life: Life::Static,
+            variants: 1,
+            etag: true,
+            personal: false,
+            cache_control: "public".into(),
+        };
+        let law = Law { seed: 1, epoch: NOW, contents: vec![content], ..Law::default() };
+        let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };
+        (law, name)
+    }
+
+    /// The status, the head and the bytes of the body for a GET with these fields.
+    fn asked(fields: &str) -> (u16, String, Option<Range<u64>>) {
+        let (law, name) = law();
+        let mut path = Vec::new();
+        law.path(&name, &law.facts(&name), &mut path);
+        let path = String::from_utf8(path).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+        let parsed = parse::request(request.as_bytes(), &Default::default());
+        let Ok(Parsed::Complete { head: request, .. }) = parsed else { panic!("{parsed:?}") };
+        let (clock, seal) = (Clock::at(NOW), Seal::random());
+        let departure = Departure { clock: &clock, at: Duration::ZERO, seal: &seal };
+        let mut head = Vec::new();
+        let answer = answer(&request, &law, departure, Manner::default(), &mut head);
+        (answer.status, String::from_utf8(head).unwrap(), answer.body.map(|(_, range)| range))
+    }
+
+    fn field_of(head: &str, name: &str) -> String {
+        let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        line.unwrap_or_else(|| panic!("{name} in {head}")).to_string()
+    }
+
+    #[test]
+    fn a_range_beside_if_range_is_sent_of_the_same_representation_alone() {
+        let (status, head, body) = asked("");
+        assert_eq!((status, body), (200, Some(0..1_000)));
+        let (tag, modified) = (field_of(&head, "ETag"), field_of(&head, "Last-Modified"));
+        let part = |condition: &str| {
+            let (status, head, body) = asked(&format!("Range: bytes=100-199\r\nIf-Range: {condition}\r\n"));
+            (status == 206).then(|| assert_eq!(field_of(&head, "Content-Range"), "bytes 100-199/1000"));
+            (status, body)
+        };
+        assert_eq!(part(&tag), (206, Some(100..200)));
+        assert_eq!(part(&modified), (206, Some(100..200)));
+        for other in [&format!("W/{tag}"), "\"other\"", "Thu, 01 Jan 1970 00:00:00 GMT", "nonsense"] {
+            assert_eq!(part(other), (200, Some(0..1_000)), "{other}");
+        }
+        let (status, head, _) = asked(&format!("Range: bytes=0-9, 20-29\r\nIf-Range: {tag}\r\n"));
+        assert!(status == 206 && field_of(&head, "Content-Type").starts_with("multipart/byteranges"), "{head}");
+    }
 }
