@@ -3,7 +3,7 @@
 use super::Cache;
 use super::spool::Spool;
 use crate::entry::{Entry, Failure, HoleProgress, PinnedEntry, Room};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub struct Fill {
     entry: PinnedEntry,
     progress: HoleProgress,
     spool: Option<Spool>,
+    /// Bytes that come before the hole, of an origin that sends the object from its start.
+    skip_bytes: u64,
     failure: Failure,
 }
 
@@ -28,6 +30,7 @@ impl Fill {
             entry: PinnedEntry::new(Arc::clone(entry)),
             progress: HoleProgress { number, hole: hole.clone(), at: hole.start },
             spool: location.map(|location| Spool::new(location, hole.start)),
+            skip_bytes: 0,
             failure: Failure { status: 502, word: "changed", detail: "the object has changed at its origin".into() },
         })
     }
@@ -59,6 +62,12 @@ impl Fill {
         true
     }
 
+    /// The origin has the same representation still, and sends it from its start: what comes before the hole is skipped.
+    pub fn confirm_from_start(&mut self) {
+        self.skip_bytes = self.progress.hole.start;
+        self.entry.confirm_fill(self.progress.number, self.progress.hole.end);
+    }
+
     /// Waits until the next piece may be pushed.
     pub async fn room(&mut self, cache: &Cache) -> Room {
         poll_fn(|cx| self.poll_room(cx, cache)).await
@@ -69,6 +78,10 @@ impl Fill {
     pub fn poll_room(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Room> {
         let Poll::Ready(pace) = self.poll_disk(cx, cache) else { return Poll::Pending };
         let mut limits = cache.limits(false);
+        // Nobody waits for the hole, and more would be read for it in vain than it has worth.
+        if self.skip_bytes > limits.abandoned_bytes_max && self.readers() == 0 {
+            return Poll::Ready(Room::Gone);
+        }
         if pace == Pace::OfDisk {
             limits.window_bytes = u64::MAX;
         }
@@ -92,6 +105,12 @@ impl Fill {
 
     /// Puts a piece in its place and wakes the readers.
     pub fn push(&mut self, cache: &Cache, mut piece: Bytes) {
+        let skipped = piece.len().min(usize::try_from(self.skip_bytes).unwrap_or(usize::MAX));
+        piece.advance(skipped);
+        self.skip_bytes -= skipped as u64;
+        if piece.is_empty() {
+            return;
+        }
         let missing = usize::try_from(self.progress.hole.end - self.progress.at).unwrap_or(usize::MAX);
         piece.truncate(missing);
         // A short piece must not keep the whole buffer alive that it was read into.

@@ -94,7 +94,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     let keepable = fetch.keepable(answer.peer);
     // Without readers the hole belongs to an answer that has begun, which can't be begun again with another representation.
     let may_ask_again = fetch.writer.readers() > 0;
-    let is_refused = head.status == 206 && may_ask_again && is_refused(fetch, &entry, head, times);
+    let is_refused = matches!(head.status, 200 | 206) && may_ask_again && is_refused(fetch, &entry, head, times);
     if is_refused && keepable != Keepable::No {
         fetch.env.common.cache.drop_entry(&entry);
     }
@@ -123,6 +123,12 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
         412 | 416 => {
             cache.drop_entry(&entry);
             Filled::AskAgain
+        }
+        // The origin sends all of the same object where only a part was asked for.
+        200 if continues(&entry, head) => {
+            let Some(own) = renew(fetch, &entry, head, times) else { return Filled::AskAgain };
+            fill.confirm_from_start();
+            Filled::By(Box::new((fill, own)))
         }
         200 => {
             cache.drop_entry(&entry);
