@@ -1,4 +1,4 @@
-//! Fields that are structured (RFC 9651): targeted cache control (RFC 9213), `No-Vary-Search`, and the
+//! Fields that are structured (RFC 9651): targeted cache control (RFC 9213), `No-Vary-Search`, digests (RFC 9530), and the
 //! writing of `Cache-Status` (RFC 9211). The syntax is the library's; the meaning is here.
 
 use std::borrow::Cow;
@@ -60,6 +60,16 @@ fn dictionary(fields: &Fields, name: &str) -> Option<Dictionary> {
         joined
     });
     Parser::new(&joined).parse().ok()
+}
+
+/// The byte sequence that a field, read as a dictionary, has under the first of these keys that it has; as in `Repr-Digest`
+/// (RFC 9530). A field with a syntax error is as if absent.
+pub fn byte_sequence<'k>(fields: &Fields, name: &str, keys: &[&'k str]) -> Option<(&'k str, Vec<u8>)> {
+    let members = dictionary(fields, name)?;
+    keys.iter().find_map(|key| match members.get(*key)? {
+        ListEntry::Item(item) => Some((*key, item.bare_item.as_byte_sequence()?.to_vec())),
+        ListEntry::InnerList(_) => None,
+    })
 }
 
 /// Which differences between two queries an origin says do not matter (`No-Vary-Search`).

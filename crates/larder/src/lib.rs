@@ -18,6 +18,7 @@ pub mod config;
 pub mod control;
 pub mod deferred;
 pub mod diagnostics;
+pub mod digest;
 pub mod disk;
 pub mod doctor;
 pub mod env;

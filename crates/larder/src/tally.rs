@@ -61,6 +61,8 @@ counters! {
     bytes_from_store: "Body bytes sent that came from the store.",
     bytes_fetched: "Body bytes sent that came from an origin for this request.",
     faults: "Requests refused because their bytes were no proper HTTP.",
+    digests_matched: "Bodies from origins that had the digest that was named for them.",
+    digests_wrong: "Bodies from origins that had another digest than was named: neither stored nor sent to their end.",
     panics: "Requests that met a broken invariant and were answered 500.",
 }
 

@@ -23,10 +23,12 @@ pub enum Fate {
     Changed,
     /// It grew longer than the store takes, or than there was memory for.
     TooLong,
+    /// Its bytes were not those that its digest names.
+    Corrupt,
 }
 
 impl Fate {
-    const ALL: [Fate; 8] = [
+    const ALL: [Fate; 9] = [
         Fate::Evicted,
         Fate::ToDisk,
         Fate::NotAdmitted,
@@ -35,6 +37,7 @@ impl Fate {
         Fate::Invalidated,
         Fate::Changed,
         Fate::TooLong,
+        Fate::Corrupt,
     ];
 
     /// The word that logs and pages show.
@@ -48,6 +51,7 @@ impl Fate {
             Fate::Invalidated => "invalidated",
             Fate::Changed => "changed",
             Fate::TooLong => "too-long",
+            Fate::Corrupt => "corrupt",
         }
     }
 }

@@ -103,16 +103,21 @@ impl Fill {
         Poll::Ready(if leaves_memory { Pace::OfDisk } else { Pace::OfReaders })
     }
 
-    /// Puts a piece in its place and wakes the readers.
-    pub fn push(&mut self, cache: &Cache, mut piece: Bytes) {
+    /// The part of the next piece that belongs into the hole.
+    pub fn fitting(&mut self, mut piece: Bytes) -> Bytes {
         let skipped = piece.len().min(usize::try_from(self.skip_bytes).unwrap_or(usize::MAX));
         piece.advance(skipped);
         self.skip_bytes -= skipped as u64;
+        piece.truncate(usize::try_from(self.missing()).unwrap_or(usize::MAX));
+        piece
+    }
+
+    /// Puts a piece in its place and wakes the readers.
+    pub fn push(&mut self, cache: &Cache, piece: Bytes) {
+        let piece = self.fitting(piece);
         if piece.is_empty() {
             return;
         }
-        let missing = usize::try_from(self.progress.hole.end - self.progress.at).unwrap_or(usize::MAX);
-        piece.truncate(missing);
         // A short piece must not keep the whole buffer alive that it was read into.
         let piece = if piece.len() < OWN_BYTES_MAX { Bytes::copy_from_slice(&piece) } else { piece };
         if let Some(spool) = &mut self.spool {
@@ -123,6 +128,11 @@ impl Fill {
         if !cache.make_room() {
             self.entry.shrink_while_filled(self.spool.is_some(), spooled);
         }
+    }
+
+    /// How many bytes of the hole are still to come.
+    fn missing(&self) -> u64 {
+        self.progress.hole.end.saturating_sub(self.progress.at)
     }
 
     /// Every byte of the hole is here.

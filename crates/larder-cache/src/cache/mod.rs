@@ -5,7 +5,7 @@
 //! its stored variants and its fetches under way; all three live under one short lock.
 
 use crate::budget::Budget;
-use crate::entry::{Entry, Limits, PinnedEntry, Reader};
+use crate::entry::{Entry, Failure, Limits, PinnedEntry, Reader};
 use crate::evict::{Evict, S3Fifo};
 use crate::head::StoredHead;
 use crate::index::Index;
@@ -382,6 +382,16 @@ impl Cache {
             Some(_) => self.forget_on_disk(entry),
             None => self.forget_unseen(key.text()),
         }
+    }
+
+    /// Forgets a response whose bytes are not those that its digest names. Its readers get no more of it.
+    pub fn refuse(&self, entry: &Arc<Entry>, failure: Failure) {
+        // An entry that is in no index, because its answer is for one request alone, must not take along what is stored.
+        if entry.listed.load(Ordering::Relaxed) {
+            self.drop_entry(entry);
+        }
+        self.fates.set(self.index.hash_of(entry.key().text()), Fate::Corrupt);
+        entry.fail(failure);
     }
 
     /// Remembers that answers for this key are for one request alone, and why.

@@ -56,6 +56,11 @@ impl Writer {
         self.entry.key()
     }
 
+    /// The entry.
+    pub fn entry(&self) -> &PinnedEntry {
+        &self.entry
+    }
+
     /// The number of the last invalidation rule when this fetch began.
     pub fn epoch(&self) -> u64 {
         self.entry.epoch()
@@ -246,6 +251,13 @@ impl Writer {
     /// There will be no answer, or no more of it.
     pub fn fail(mut self, failure: Failure) {
         self.end_failed(failure);
+    }
+
+    /// The body is not the one that was to come: nothing of it stays, in memory or on disk.
+    pub fn refuse(mut self, failure: Failure) {
+        self.done = true;
+        self.spool = None;
+        self.cache.refuse(&self.entry, failure);
     }
 
     /// The budget holds at once: others go, or this body leaves memory as soon as it is on disk, or, without a disk, it

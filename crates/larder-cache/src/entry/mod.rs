@@ -238,6 +238,14 @@ impl Entry {
         self.state.read().first_missing(range).is_none()
     }
 
+    /// True when these bytes are all that is missing of a body whose length is known.
+    pub fn lacks_only(&self, range: &Range<u64>) -> bool {
+        let state = self.state.read();
+        // Of a body that comes in order the rest is missing, so that is looked at first.
+        let is_here = |range: Range<u64>| state.first_missing(&range).is_none();
+        state.length.is_some_and(|length| is_here(range.end..length) && is_here(0..range.start))
+    }
+
     /// True once the whole body is in memory.
     pub fn is_whole(&self) -> bool {
         self.state.read().is_whole()

@@ -132,6 +132,15 @@ pub static FAMILIES: &[Family] = &[
         "Requests refused because their bytes were no proper HTTP.",
         count!(faults),
     ),
+    counter(
+        "larder_digests_checked_total",
+        "Bodies from origins that were held against the digest that was named for them, by result.",
+        |admin, samples| {
+            let counters = &admin.common.counters;
+            samples.labelled("result", "matched", counters.digests_matched.load(Ordering::Relaxed));
+            samples.labelled("result", "wrong", counters.digests_wrong.load(Ordering::Relaxed));
+        },
+    ),
     counter("larder_panics_total", "Requests that met a broken invariant and were answered 500.", count!(panics)),
     gauge("larder_store_objects", "Keys with something stored or under way.", |admin, samples| {
         samples.one(admin.common.cache.stats().objects);

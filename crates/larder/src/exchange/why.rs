@@ -95,6 +95,7 @@ fn of_nothing(peek: &Peek) -> Cause {
             Fate::Purged | Fate::Expired => Cause::Purged,
             Fate::Invalidated => Cause::Invalidated,
             Fate::Changed => Cause::Changed,
+            Fate::Corrupt => Cause::NotStored,
             Fate::TooLong => Cause::NotStored,
         },
     }

@@ -363,6 +363,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         connected_micros: None,
         answered_micros: None,
         trouble: None,
+        digest: None,
     });
     let outcome = if revalidates == Revalidates::Yes { "validate" } else { "miss" };
     End { outcome, cause: Some(cause), status: None }

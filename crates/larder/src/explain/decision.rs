@@ -93,6 +93,8 @@ pub enum Decision {
         answered_micros: Option<u64>,
         /// The trouble, in a sentence.
         trouble: Option<String>,
+        /// The source of the digest that the body was found to have.
+        digest: Option<String>,
     },
     /// Whether the answer is stored.
     Stored {

@@ -183,6 +183,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         connected_micros: fetch.connected_micros.get(),
         answered_micros: fetch.answered_micros.get(),
         trouble: trouble.map(str::to_owned),
+        digest: fetch.digest.get().map(|source| source.as_str().to_owned()),
     }
 }
 

@@ -142,6 +142,7 @@ fn absent(fate: Option<&str>, since: Option<u64>, before: Option<&str>, f: &mut 
         Some("expired-by-purge") => write!(f, "a soft purge made it stale{at}"),
         Some("invalidated") => write!(f, "it was stored, and a request that changes things made it void{at}"),
         Some("changed") => write!(f, "it was stored, and the origin had something else{at}"),
+        Some("corrupt") => write!(f, "its bytes were not those that its digest names{at}"),
         Some("too-long") => write!(f, "it grew too long to be kept{at}"),
         Some(other) => write!(f, "{other}{at}"),
     }
@@ -161,6 +162,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         connected_micros,
         answered_micros,
         trouble,
+        digest,
     } = decision
     else {
         return Ok(());
@@ -194,6 +196,9 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     if *attempts > 1 {
         write!(f, " Tried {attempts} times.")?;
+    }
+    if let Some(named_by) = digest {
+        write!(f, " The body has the digest that {named_by} names.")?;
     }
     trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
 }

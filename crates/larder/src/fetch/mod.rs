@@ -12,6 +12,7 @@ use crate::record::{Keeping, Notes};
 use crate::rules::{Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
+use checked::Checked;
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 mod ask;
 mod attached;
+mod checked;
 mod forward;
 mod part;
 mod pour;
@@ -181,27 +183,10 @@ async fn run(mut fetch: Box<Fetch>) {
         };
     }
     if let Some(fill) = fetch.fill.take() {
-        match part::fill(&fetch, fill, &answer) {
-            part::Filled::By(filled) => {
-                let (fill, own) = *filled;
-                fetch.writer.redirect_with(fill.entry(), own);
-                let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
-                let poured = pour(sink, answer.body).await;
-                return poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
-            }
-            part::Filled::ByAnother => {}
-            part::Filled::AskAgain => {
-                drop(answer);
-                if fetch.writer.readers() == 0 {
-                    // The hole was for an answer that has begun, which was told that its rest does not come.
-                    return;
-                }
-                fetch.kind = FetchKind::Part;
-                answer = match fetch.ask_anew().await {
-                    Ok(answer) => answer,
-                    Err(fault) => return give_up(fetch, &fault),
-                };
-            }
+        // Boxed, because it is rare.
+        match Box::pin(fill_hole(fetch, fill, answer)).await {
+            Some(goes_on) => (fetch, answer) = goes_on,
+            None => return,
         }
     }
     let OriginAnswer { head, times, body, peer } = answer;
@@ -213,14 +198,58 @@ async fn run(mut fetch: Box<Fetch>) {
     }
     invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
     let declared = declared_length(&head, &fetch.request.method, &body);
+    let mut checked = fetch.checked(&head, declared);
+    if let Some(checked) = &mut checked
+        && let Err(bad) = checked.of_empty()
+    {
+        fetch.notes.broke_off(bad.failure().word);
+        return fetch.writer.refuse(bad.failure());
+    }
     let notes = Rc::clone(&fetch.notes);
     let keepable = fetch.keepable(peer);
+    // A stored part is held against what is named for the whole.
+    let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.path.clone()));
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
+    if let (Sink::Hole(fill, _), Some((env, path))) = (&sink, part_of) {
+        checked = checked_parts(&env, &notes, &path, fill.entry());
+    }
     if sink.readers() > 1 {
         // All who wait get the head before the body takes the worker's time.
         tokio::task::yield_now().await;
     }
-    pour(sink, body).await.unwrap_or_else(|word| notes.broke_off(word));
+    pour(sink, body, checked).await.unwrap_or_else(|word| notes.broke_off(word));
+}
+
+/// Fills a hole by the answer to the request for it. Gives the answer that is to be published instead, if it is to be.
+async fn fill_hole(mut fetch: Box<Fetch>, fill: Fill, mut answer: OriginAnswer) -> Option<(Box<Fetch>, OriginAnswer)> {
+    match part::fill(&fetch, fill, &answer) {
+        part::Filled::By(filled) => {
+            let (fill, own) = *filled;
+            fetch.writer.redirect_with(fill.entry(), own);
+            let checked = checked_parts(&fetch.env, &fetch.notes, &fetch.ask.url.path, fill.entry());
+            let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
+            let poured = pour(sink, answer.body, checked).await;
+            poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
+            return None;
+        }
+        part::Filled::ByAnother => {}
+        part::Filled::AskAgain => {
+            drop(answer);
+            if fetch.writer.readers() == 0 {
+                // The hole was for an answer that has begun, which was told that its rest does not come.
+                return None;
+            }
+            fetch.kind = FetchKind::Part;
+            answer = match fetch.ask_anew().await {
+                Ok(answer) => answer,
+                Err(fault) => {
+                    give_up(fetch, &fault);
+                    return None;
+                }
+            };
+        }
+    }
+    Some((fetch, answer))
 }
 
 impl Fetch {
@@ -250,6 +279,12 @@ impl Fetch {
             Route::Forward(_) if !reach::may_keep(&self.ask.url.host, peer.ip()) => Keepable::No,
             _ => Keepable::Yes,
         }
+    }
+
+    /// The check of the body after this head, where its digest is named.
+    fn checked(&self, head: &ResponseHead, declared: Option<u64>) -> Option<Box<Checked>> {
+        let what = (&self.request.method, &*self.ask.url.path);
+        Checked::of_answer((&self.env, &self.notes), what, head, declared)
     }
 
     /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
@@ -322,6 +357,12 @@ impl Fetch {
     fn policy(&self) -> &policy::Settings {
         policy_of(&self.env.common, &self.ask.route, self.for_run)
     }
+}
+
+/// The check of a body that is put together of parts, where its digest is named.
+fn checked_parts(env: &Rc<Env>, notes: &Rc<Notes>, path: &str, entry: &PinnedEntry) -> Option<Box<Checked>> {
+    let stored = entry.stored_head()?;
+    Checked::of_parts((env, notes), path, &stored.head, entry.length())
 }
 
 /// The caching rules for responses that come by this route.
@@ -547,6 +588,6 @@ pub fn adopt(mut writer: Writer, mut head: ResponseHead, body: BodySource, asked
     writer.pass(StoredHead::passing(head, None, received), declared);
     tokio::task::spawn_local(async {
         // The entry tells its reader of a fault.
-        let _ = pour(Sink::Entry(writer), body).await;
+        let _ = pour(Sink::Entry(writer), body, None).await;
     });
 }

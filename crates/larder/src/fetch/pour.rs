@@ -1,10 +1,11 @@
 //! Carries a body from the origin to the entry, at the pace that the entry allows.
 
+use super::checked::{BadBody, Checked};
 use super::failure;
 use crate::upstream::{BodySource, UpstreamFault};
 use bytes::Bytes;
 use larder_cache::cache::{Cache, Fill, Writer};
-use larder_cache::entry::Room;
+use larder_cache::entry::{PinnedEntry, Room};
 use larder_wire::Fields;
 use std::sync::Arc;
 
@@ -25,6 +26,22 @@ impl Sink {
         }
     }
 
+    /// The entry.
+    fn entry(&self) -> &PinnedEntry {
+        match self {
+            Sink::Entry(writer) => writer.entry(),
+            Sink::Hole(fill, _) => fill.entry(),
+        }
+    }
+
+    /// Where the body begins.
+    fn start(&self) -> u64 {
+        match self {
+            Sink::Entry(_) => 0,
+            Sink::Hole(fill, _) => fill.hole().start,
+        }
+    }
+
     async fn room(&mut self) -> Room {
         match self {
             Sink::Entry(writer) => writer.room().await,
@@ -36,6 +53,14 @@ impl Sink {
         match self {
             Sink::Entry(writer) => writer.push(piece),
             Sink::Hole(fill, cache) => fill.push(cache, piece),
+        }
+    }
+
+    /// The part of the next piece that belongs into a hole.
+    fn fitting(&mut self, piece: Bytes) -> Bytes {
+        match self {
+            Sink::Entry(_) => piece,
+            Sink::Hole(fill, _) => fill.fitting(piece),
         }
     }
 
@@ -63,10 +88,32 @@ impl Sink {
         }
         fault.kind.as_str()
     }
+
+    /// Ends a body that is not the one that was named: nothing of it stays, and its readers do not get its end. Gives the word.
+    fn refuse(self, bad: &BadBody) -> &'static str {
+        let failure = bad.failure();
+        let word = failure.word;
+        match self {
+            Sink::Entry(writer) => writer.refuse(failure),
+            Sink::Hole(fill, cache) => {
+                cache.refuse(fill.entry(), failure.clone());
+                fill.fail(failure);
+            }
+        }
+        word
+    }
 }
 
 /// Carries the body to its end. The error is the word for the fault that broke the response off.
-pub(super) async fn pour(mut sink: Sink, mut body: BodySource) -> Result<(), &'static str> {
+pub(super) async fn pour(
+    mut sink: Sink,
+    mut body: BodySource,
+    checked: Option<Box<Checked>>,
+) -> Result<(), &'static str> {
+    if let Some(checked) = checked {
+        // Boxed, because few bodies have a named digest.
+        return Box::pin(pour_checked(sink, body, checked)).await;
+    }
     loop {
         if !sink.is_full() {
             let room = match body.is_sending() {
@@ -88,4 +135,51 @@ pub(super) async fn pour(mut sink: Sink, mut body: BodySource) -> Result<(), &'s
             Err(fault) => return Err(sink.fail(&fault)),
         }
     }
+}
+
+/// [`pour`] for a body whose digest was named.
+async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Checked>) -> Result<(), &'static str> {
+    let entry = sink.entry().clone();
+    let mut at = sink.start();
+    let is_over = loop {
+        if !sink.is_full() {
+            let room = match body.is_sending() {
+                false => sink.room().await,
+                true => Box::pin(body.send_beside(sink.room())).await,
+            };
+            if room == Room::Gone {
+                break false;
+            }
+        }
+        match body.next().await {
+            Ok(Some(_)) if sink.is_full() => break true,
+            Ok(Some(piece)) => {
+                let piece = sink.fitting(piece);
+                if piece.is_empty() {
+                    continue;
+                }
+                let end = at + piece.len() as u64;
+                match checked.piece(&entry, at, piece).await {
+                    Ok(ready) => ready.into_iter().for_each(|piece| sink.push(piece)),
+                    Err(bad) => return Err(sink.refuse(&bad)),
+                }
+                at = end;
+            }
+            Ok(None) => match checked.last_piece() {
+                Ok(last) => {
+                    last.into_iter().for_each(|piece| sink.push(piece));
+                    break true;
+                }
+                Err(bad) => return Err(sink.refuse(&bad)),
+            },
+            Err(fault) => return Err(sink.fail(&fault)),
+        }
+    };
+    if let Err(bad) = checked.afterwards(&entry).await {
+        return Err(sink.refuse(&bad));
+    }
+    if is_over {
+        sink.finish(body.trailers());
+    }
+    Ok(())
 }

@@ -4,6 +4,7 @@
 use super::Cause;
 use super::ring::beginning;
 use crate::clock;
+use crate::digest::DigestSource;
 use crate::prefetch::prefetch;
 use crate::sampling::Sampled;
 use larder_cache::cache::{Fate, Peek, Whole};
@@ -340,6 +341,8 @@ pub struct Notes {
     pub kind: Cell<&'static str>,
     /// The word for the origin's trouble.
     pub trouble: Cell<Option<&'static str>>,
+    /// The source of the digest that the body was found to have.
+    pub digest: Cell<Option<DigestSource>>,
     /// Its place in a trace, when its request is sampled.
     pub sampled: OnceCell<Sampled>,
 }
@@ -366,6 +369,7 @@ impl Default for Notes {
             keeping: RefCell::new(None),
             kind: Cell::new("share"),
             trouble: Cell::new(None),
+            digest: Cell::new(None),
             sampled: OnceCell::new(),
         }
     }

@@ -1,0 +1,171 @@
+//! Holds a body against the digests that were named for it, on its way from the origin into the entry (decision 042).
+//!
+//! Readers get the body as it comes, less its last piece, which waits until the digest of the whole is known. So no client ever
+//! has a complete body with a wrong digest, and none waits for more than one piece.
+
+use crate::digest::{self, BodyHash, Mismatch};
+use crate::env::Env;
+use crate::record::Notes;
+use bytes::Bytes;
+use larder_cache::entry::{Failure, PinnedEntry};
+use larder_wire::{Method, ResponseHead};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// The check of one body.
+pub(super) struct Checked {
+    env: Rc<Env>,
+    notes: Rc<Notes>,
+    hash: BodyHash,
+    /// Bytes from the start on that the hash has taken.
+    hashed: u64,
+    /// The length of the whole, where it is known.
+    length: Option<u64>,
+    /// The last piece that came, of a body whose length is not known.
+    held: Option<Bytes>,
+    /// The digest was compared.
+    is_settled: bool,
+}
+
+/// Why a body is not used.
+#[derive(Debug)]
+pub(super) enum BadBody {
+    /// It has another digest than was named.
+    Wrong(Mismatch),
+    /// It was put together of parts, and some of them can't be read any more.
+    Unread,
+}
+
+impl BadBody {
+    /// The status, word and detail that a client and the record get.
+    pub(super) fn failure(&self) -> Failure {
+        let (word, detail) = match self {
+            BadBody::Wrong(mismatch) => ("digest", mismatch.to_string()),
+            BadBody::Unread => {
+                ("unverified", "parts of the body left the store before its digest was known".to_owned())
+            }
+        };
+        Failure { status: 502, word, detail: detail.into() }
+    }
+}
+
+impl Checked {
+    /// The check of the body after this head; `None` where no digest is named. `declared` is its length.
+    pub(super) fn of_answer(
+        (env, notes): (&Rc<Env>, &Rc<Notes>),
+        (method, path): (&Method, &str),
+        head: &ResponseHead,
+        declared: Option<u64>,
+    ) -> Option<Box<Checked>> {
+        let hash = BodyHash::of(digest::of_response(method, path, head))?;
+        Some(Checked::new((env, notes), hash, declared))
+    }
+
+    /// The check of a body that is put together of parts; `head` is the one of the whole.
+    pub(super) fn of_parts(
+        (env, notes): (&Rc<Env>, &Rc<Notes>),
+        path: &str,
+        head: &ResponseHead,
+        length: Option<u64>,
+    ) -> Option<Box<Checked>> {
+        let hash = BodyHash::of(digest::of_whole(path, head))?;
+        length.map(|length| Checked::new((env, notes), hash, Some(length)))
+    }
+
+    fn new((env, notes): (&Rc<Env>, &Rc<Notes>), hash: BodyHash, length: Option<u64>) -> Box<Checked> {
+        let (env, notes) = (Rc::clone(env), Rc::clone(notes));
+        Box::new(Checked { env, notes, hash, hashed: 0, length, held: None, is_settled: false })
+    }
+
+    /// Compares the digest of an empty body, of which no piece can be held back.
+    pub(super) fn of_empty(&mut self) -> Result<(), BadBody> {
+        if self.length == Some(0) { self.settle(self.hash.anew()) } else { Ok(()) }
+    }
+
+    /// Takes the next piece of the body, which begins at `at`; gives what may go on to the readers.
+    pub(super) async fn piece(&mut self, entry: &PinnedEntry, at: u64, piece: Bytes) -> Result<Option<Bytes>, BadBody> {
+        let range = at..at + piece.len() as u64;
+        if self.hashed == at {
+            self.hash.update(&piece);
+            self.hashed = range.end;
+        }
+        match self.length {
+            None => return Ok(self.held.replace(piece)),
+            Some(length) if self.hashed == length => self.settle_stream()?,
+            Some(length) if entry.lacks_only(&range) => self.read_back(entry, length, (range, &piece)).await?,
+            Some(_) => {}
+        }
+        Ok(Some(piece))
+    }
+
+    /// Gives the piece that was held back, now that the body is over.
+    pub(super) fn last_piece(&mut self) -> Result<Option<Bytes>, BadBody> {
+        if self.length.is_none() {
+            self.settle_stream()?;
+        }
+        Ok(self.held.take())
+    }
+
+    /// Two fetches that bring the last missing parts in the same moment each take the part of the other one for missing: such a
+    /// body is compared when they are over.
+    pub(super) async fn afterwards(&mut self, entry: &PinnedEntry) -> Result<(), BadBody> {
+        match self.length.filter(|length| !self.is_settled && entry.lacks_only(&(*length..*length))) {
+            Some(length) => self.read_back(entry, length, (length..length, &Bytes::new())).await,
+            None => Ok(()),
+        }
+    }
+
+    fn settle_stream(&mut self) -> Result<(), BadBody> {
+        if self.is_settled {
+            return Ok(());
+        }
+        let anew = self.hash.anew();
+        let hash = std::mem::replace(&mut self.hash, anew);
+        self.settle(hash)
+    }
+
+    /// Reads the body from its start: all that is here, and the piece that is about to come.
+    async fn read_back(&mut self, entry: &PinnedEntry, length: u64, last: (Range<u64>, &Bytes)) -> Result<(), BadBody> {
+        let mut hit = self.env.common.cache.open(entry).ok_or(BadBody::Unread)?;
+        let (mut hash, mut at, mut pieces) = (self.hash.anew(), 0, Vec::new());
+        let (range, piece) = last;
+        while at < length {
+            if range.contains(&at) {
+                hash.update(piece);
+                at = range.end;
+                continue;
+            }
+            let end = if at < range.start { range.start } else { length };
+            let part = at..end.min(at + READ_BYTES);
+            // Bytes that have left the store may be waited for in vain: this very fetch might be the one that brings them.
+            if !hit.reader.is_ready(&part) {
+                return Err(BadBody::Unread);
+            }
+            match hit.reader.read(part, &mut pieces).await {
+                Ok(read) if read > 0 => at += read,
+                Ok(_) | Err(_) => return Err(BadBody::Unread),
+            }
+            pieces.drain(..).for_each(|piece: Bytes| hash.update(&piece));
+            tokio::task::yield_now().await;
+        }
+        self.settle(hash)
+    }
+
+    fn settle(&mut self, hash: BodyHash) -> Result<(), BadBody> {
+        self.is_settled = true;
+        match hash.finish() {
+            Ok(source) => {
+                self.env.tally.digests_matched.add(1);
+                self.notes.digest.set(Some(source));
+                Ok(())
+            }
+            Err(mismatch) => {
+                self.env.tally.digests_wrong.add(1);
+                Err(BadBody::Wrong(mismatch))
+            }
+        }
+    }
+}
+
+/// Bytes that are read back before other tasks of the worker have their turn.
+const READ_BYTES: u64 = 256 * 1024;
