@@ -6,8 +6,9 @@
 //! close first, and the kernel's table of connections tells how long it keeps the pair of addresses. That needs no raw
 //! packets and no root, but the cache must be on this machine.
 
+use crate::stop;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ impl MslArgs {
     /// Observes and prints; fails if the test of 2000 would have failed.
     pub fn run(&self) -> Result<ExitCode, String> {
         let observed = observe(self.cache, Duration::from_secs(self.watch_s))?;
-        println!("{}", observed.verdict(Duration::from_secs(self.watch_s)));
+        println!("{}", observed.verdict());
         Ok(if observed.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -60,13 +61,13 @@ impl Observed {
         }
     }
 
-    /// The result beside what the test of 2000 asked for, after a watch of this length.
-    pub fn verdict(self, watch: Duration) -> String {
+    /// The result beside what the test of 2000 asked for.
+    pub fn verdict(self) -> String {
         let (found, asked) = (self.sentence(), ASKED.as_secs());
         match self {
-            Self::Longer(_) if !self.passes() => {
-                let watch = watch.as_secs();
-                format!("{found}; the test of 2000 asked for {asked} s, and this one watched for {watch} s only")
+            Self::Longer(watched) if !self.passes() => {
+                let watched = watched.as_secs();
+                format!("{found}; the test of 2000 asked for {asked} s, and this one watched for {watched} s only")
             }
             passing if passing.passes() => format!("{found}; passes the test of 2000, which asked for {asked} s"),
             _ => format!("{found}; does not pass the test of 2000, which asked for {asked} s"),
@@ -93,12 +94,15 @@ pub fn observe(cache: SocketAddr, watch: Duration) -> Result<Observed, String> {
     let fail = |error: std::io::Error| format!("{cache} cannot be asked: {error}");
     let mut stream = TcpStream::connect_timeout(&cache, Duration::from_secs(5)).map_err(fail)?;
     let own = stream.local_addr().map_err(fail)?;
-    stream.set_read_timeout(Some(ANSWER_MAX)).map_err(fail)?;
+    stream.set_read_timeout(Some(POLL)).map_err(fail)?;
     // Junk, as in the test of 2000: every server answers with an error and closes.
     stream.write_all(b"\x01 junk\r\n\r\n").map_err(fail)?;
-    let closed = stream.read_to_end(&mut Vec::new());
+    let closed = closes(&mut stream);
     drop(stream);
-    if closed.is_err() {
+    if stop::is_asked() {
+        return Err(format!("stopped before {cache} had closed the connection"));
+    }
+    if !closed {
         return Ok(Observed::Never);
     }
     let begun = Instant::now();
@@ -109,9 +113,27 @@ pub fn observe(cache: SocketAddr, watch: Duration) -> Result<Observed, String> {
         if begun.elapsed() > watch {
             return Ok(Observed::Longer(watch));
         }
+        if stop::is_asked() {
+            return Ok(Observed::Longer(begun.elapsed()));
+        }
         std::thread::sleep(POLL);
     }
     Ok(Observed::Lasted(begun.elapsed()))
+}
+
+/// Whether the other side ends the connection in time and in order; what it says before does not matter.
+fn closes(stream: &mut TcpStream) -> bool {
+    let (begun, mut buffer) = (Instant::now(), [0; 4096]);
+    while begun.elapsed() < ANSWER_MAX && !stop::is_asked() {
+        match stream.read(&mut buffer) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// The state needs the last packets of both sides first.
@@ -177,11 +199,8 @@ mod tests {
     fn a_server_that_closes_first_is_seen_in_time_wait() {
         assert_eq!(observed(b"HTTP/1.1 400 Bad Request\r\n\r\n", false), Observed::Longer(Duration::from_millis(400)));
         assert!(!Observed::Longer(Duration::from_millis(400)).passes() && Observed::Lasted(ASKED).passes());
-        let watch = Duration::from_secs(2);
-        assert!(Observed::Longer(watch).verdict(watch).contains("watched for 2 s only"));
-        assert!(
-            Observed::Longer(ASKED).verdict(ASKED).contains("; passes")
-                && Observed::Never.verdict(watch).contains("; does not pass")
-        );
+        assert!(Observed::Longer(Duration::from_secs(2)).verdict().contains("watched for 2 s only"));
+        assert!(Observed::Longer(ASKED).verdict().contains("; passes"));
+        assert!(Observed::Never.verdict().contains("; does not pass"));
     }
 }

@@ -40,7 +40,7 @@ pub fn catch_signals() -> Result<(), String> {
             if ASKED.swap(true, Relaxed) {
                 end_at_once(128 + number);
             }
-            eprintln!("stopping; the ledger keeps what was measured");
+            eprintln!("stopping; what was measured until now is kept");
         }
     });
     Ok(())
@@ -74,7 +74,7 @@ pub fn with_signals(command: impl FnOnce() -> Result<ExitCode, String>) -> Resul
     command()
 }
 
-/// Starts the first process of a cache. A signal that ends the program meanwhile waits until the process is known, and
+/// Starts the first process of a cache, or of another program that is measured. A signal that ends the program meanwhile waits until the process is known, and
 /// ends it too.
 pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);

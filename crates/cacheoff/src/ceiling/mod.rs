@@ -11,17 +11,19 @@ use crate::origin::{Departure, Manner, answer};
 use crate::proc::{Watched, machine};
 use crate::run::command::read;
 use crate::run::{Order, Wanted, bind_to, derive, route, run};
+use crate::stop;
 use crate::wire::{Burden, Clock, ECHO, HEAD_LIMITS, Xact};
 use larder_wire::parse::{HeadScan, Parsed};
 pub use responder::ResponderArgs;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const READY: Duration = Duration::from_secs(5);
+/// How often it is looked whether another generator is through.
+const LOOK: Duration = Duration::from_millis(20);
 /// Memory is stated for so many robots.
 const MANY: u32 = 10_000;
 
@@ -66,12 +68,18 @@ impl CeilingArgs {
     /// Measures, prints the table.
     pub fn run(&self) -> Result<ExitCode, String> {
         let mut figures = vec![self.robots(self.connections)?.0];
-        figures.extend(self.wrk());
-        figures.extend(self.ab());
-        let (many, load) = self.robots(MANY)?;
-        figures.push(many);
-        let text = self.table(&figures, &load);
+        let others: [fn(&Self) -> Option<Figure>; 2] = [Self::wrk, Self::ab];
+        figures.extend(others.iter().filter(|_| !stop::is_asked()).filter_map(|other| other(self)));
+        let many = if stop::is_asked() { None } else { Some(self.robots(MANY)?) };
+        let load = many.map(|(figure, load)| {
+            figures.push(figure);
+            load
+        });
+        let text = self.table(&figures, load.as_ref());
         println!("{text}");
+        if stop::is_asked() {
+            eprintln!("ceiling: stopped, the measurements that are left are not made");
+        }
         if let Some(file) = &self.out {
             std::fs::write(file, &text).map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         }
@@ -106,7 +114,7 @@ impl CeilingArgs {
             cores: vec![self.core],
             power: None,
             shows: false,
-            stop: Arc::default(),
+            stop: stop::flag(),
         };
         let ledger = run(order)?;
         responder.end();
@@ -179,16 +187,17 @@ impl CeilingArgs {
         let program = program.to_owned();
         let output = std::thread::spawn(move || {
             bind_to(Some(core));
-            Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::null()).output()
+            let mut command = Command::new(program);
+            until_stopped(command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()))
         });
-        let output = output.join().ok()?.ok()?;
+        let output = output.join().ok()??;
         let seconds = begun.elapsed().as_secs_f64();
         let cpu = (children_cpu_s() - before) / seconds;
         responder.end();
         Some((String::from_utf8_lossy(&output.stdout).into_owned(), seconds, cpu))
     }
 
-    fn table(&self, figures: &[Figure], many: &Load) -> String {
+    fn table(&self, figures: &[Figure], many: Option<&Load>) -> String {
         let machine = machine("");
         let mut text = format!(
             "# Capacity of the generator\n\nMade by `cacheoff ceiling --seconds {} --connections {} --bytes {}`: a fixed responder on core {}, the generators on core {}, one \
@@ -217,6 +226,7 @@ impl CeilingArgs {
                 figure.note,
             );
         }
+        let Some(many) = many else { return text };
         let _ = writeln!(
             text,
             "\nMemory of {MANY} robots with a connection each: {:.1} MB, {:.2} MB for 1,000.",
@@ -279,7 +289,7 @@ impl Responder {
         command.arg("responder").arg(args.address().to_string()).arg(file.path()).stdin(Stdio::null());
         let child = std::thread::spawn(move || {
             bind_to(Some(core));
-            command.spawn()
+            stop::start(|| command.spawn())
         });
         let child = child.join().map_err(|_| "the responder cannot be started".to_owned())?.map_err(failed)?;
         let mut started = Self { child, _reply: file };
@@ -296,6 +306,7 @@ impl Responder {
     fn end(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        stop::ended(self.child.id());
     }
 }
 
@@ -303,6 +314,21 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The output of a program, which is ended by a signal to this one.
+fn until_stopped(command: &mut Command) -> Option<Output> {
+    let mut child = stop::start(|| command.spawn()).ok()?;
+    let pid = child.id();
+    while matches!(child.try_wait(), Ok(None)) {
+        if stop::is_asked() {
+            let _ = child.kill();
+        }
+        std::thread::sleep(LOOK);
+    }
+    let output = child.wait_with_output().ok();
+    stop::ended(pid);
+    output.filter(|_| !stop::is_asked())
 }
 
 /// CPU of children that ended and were waited for, in seconds.

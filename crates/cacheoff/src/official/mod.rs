@@ -159,7 +159,7 @@ impl Sequence {
     fn time_wait(&self, living: &Living<'_>) -> Ledger {
         let begun = Instant::now();
         let (text, outcome) = match msl::observe(living.running.address, self.time_wait) {
-            Ok(observed) => (observed.verdict(self.time_wait), Outcome::Complete),
+            Ok(observed) => (observed.verdict(), Outcome::Complete),
             Err(reason) => (reason.clone(), Outcome::Failed(reason)),
         };
         let run = Run {

@@ -3,9 +3,11 @@
 use cacheoff::ledger::{Ledger, Outcome, Trouble};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 const CACHEOFF: &str = env!("CARGO_BIN_EXE_cacheoff");
@@ -104,6 +106,67 @@ fn signals_end_the_caches_of_a_contest_too() {
         });
         assert!(!goes_on, "{signals:?}: the cache goes on; {}", said(&output));
     }
+}
+
+/// Started with these words, it gets the signal when `is_ready`; gives its status and all that it said.
+fn ended_by(signal: Signal, words: &[&str], is_ready: impl Fn() -> bool) -> (Option<i32>, String) {
+    let command = Command::new(CACHEOFF)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let ready = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        is_ready()
+    });
+    assert!(ready, "{words:?} did not begin");
+    kill_process(Pid::from_raw(command.id() as i32).unwrap(), signal).unwrap();
+    let output = command.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &said(&output))
+}
+
+#[test]
+fn signals_end_what_only_measures_in_order() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let seen = || asked.swap(false, Relaxed);
+    let figures =
+        "Active connections: 1 \nserver accepts handled requests\n 7 7 9 \nReading: 0 Writing: 1 Waiting: 0 \n";
+    let answer = format!("HTTP/1.0 200 OK\r\n\r\n{figures}");
+    for signal in [Signal::INT, Signal::TERM] {
+        // A server that closes after each answer: both commands wait for a minute after their first.
+        let address = closer(answer.clone(), Arc::clone(&asked)).to_string();
+        let (status, text) = ended_by(signal, &["record", "nginx", &address, "--watch-s", "60"], seen);
+        assert_eq!(status, Some(0), "{signal:?}: {text}");
+        assert!(text.contains("stopping; ") && text.contains("| nginx"), "{signal:?}: {text}");
+        let (status, text) = ended_by(signal, &["msl", &address, "--watch-s", "60"], seen);
+        assert_eq!(status, Some(1), "{signal:?}: {text}");
+        assert!(text.contains("watched for"), "{signal:?}: {text}");
+        let port = free_port();
+        let words = ["ceiling", "--seconds", "60", "--core", "0", "--port", &port.to_string()];
+        let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        let (status, text) = ended_by(signal, &words, answers);
+        assert_eq!(status, Some(0), "{signal:?}: {text}");
+        assert!(text.contains("| cacheoff, 15 robots |") && text.contains("are not made"), "{signal:?}: {text}");
+        assert!(!answers(), "{signal:?}: the responder goes on");
+    }
+}
+
+/// Answers each connection with this, ends it, and says so.
+fn closer(answer: String, asked: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer.as_bytes());
+            drop(stream);
+            asked.store(true, Relaxed);
+        }
+    });
+    address
 }
 
 fn free_port() -> u16 {
