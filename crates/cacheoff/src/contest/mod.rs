@@ -15,6 +15,7 @@ mod tests;
 mod tuning;
 
 use crate::ledger::{End, Ledger, Mode, Outcome, Price, Run, Target, WorkloadFacts};
+use crate::random::Stream;
 use crate::report::Summary;
 use crate::stop;
 pub use discipline::Discipline;
@@ -115,6 +116,9 @@ pub struct Players<'a> {
     /// The facts about the workload in the ledger of an entry that never began, so that it is listed beside the others.
     pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
 }
+
+/// Bytes of a workload's or an entry's name in the name of a file.
+const NAME_BYTES_MAX: usize = 100;
 
 /// A play that the machine spoilt is repeated so often.
 const REPEATS_MAX: usize = 2;
@@ -300,7 +304,18 @@ fn failed(spec: &EntrySpec, workload: WorkloadFacts, reason: String) -> Ledger {
     Ledger { run, end: End { outcome: Outcome::Failed(reason), ..End::default() }, ..Ledger::default() }
 }
 
+/// The name of a ledger.
 fn file_name(title: &str, label: &str, round: u32) -> String {
-    let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
-    format!("{}-{}-{round}.ledger", safe(title), safe(label))
+    format!("{}-{}-{round}.ledger", in_file_name(title), in_file_name(label))
+}
+
+/// A name as part of the name of a file. A long one ends in a hash of the whole: file systems take 255 bytes, and two
+/// disciplines that differ in their last knob alone must not write over each other.
+pub fn in_file_name(name: &str) -> String {
+    let safe = name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
+    if safe.len() <= NAME_BYTES_MAX {
+        return safe;
+    }
+    let hash = Stream::named(0, name).next_u64();
+    format!("{}-{hash:016x}", &safe[..NAME_BYTES_MAX - 17])
 }

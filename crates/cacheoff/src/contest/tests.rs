@@ -207,3 +207,13 @@ fn an_address_is_asked_and_never_started() {
     contest(&plan, &mut Players { play: &mut play, kill: &mut no_kill, facts: &facts }, &mut |_| {}).unwrap();
     assert_eq!(asked, Some((None, address)));
 }
+
+#[test]
+fn a_long_name_becomes_a_short_name_of_a_file_of_its_own() {
+    let changes: String = (0..40).map(|knob| format!(", content.page.size {knob}")).collect();
+    let title = |last: &str| format!("hammer (16kb{changes}, robot.count {last})");
+    let (one, other) = (file_name(&title("1"), "squid/stock", 1), file_name(&title("2"), "squid/stock", 1));
+    assert!(one.len() < 200 && one != other && one.ends_with("-squid_stock-1.ledger"), "{one}");
+    assert_eq!(file_name("hammer (16kb)", "larder", 2), "hammer__16kb_-larder-2.ledger");
+    assert!(std::fs::File::create(tempfile::tempdir().unwrap().path().join(one)).is_ok());
+}

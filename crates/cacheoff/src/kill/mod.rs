@@ -11,7 +11,7 @@ pub mod probe;
 #[cfg(test)]
 mod tests;
 
-use crate::contest::{Prepared, Running};
+use crate::contest::{Prepared, Running, in_file_name};
 use crate::ledger::{
     Downtime, End, Errors, Exhibit, Interval, Kind, Ledger, Mode, Note, Outcome, PhasePlan, PhaseStart, Recorder,
     Reply, Run, Served, Target, Trouble, WorkloadFacts,
@@ -354,7 +354,7 @@ fn stop_by(command: &str) -> Result<(), String> {
 /// Writes the ledger of an entry into a folder.
 pub fn keep(folder: &Path, test: &str, label: &str, ledger: &Ledger) -> Result<(), String> {
     // Another tuning of an entry is called NAME/TUNING.
-    let file = folder.join(format!("{test}-{}.ledger", label.replace('/', "_")));
+    let file = folder.join(format!("{test}-{}.ledger", in_file_name(label)));
     std::fs::create_dir_all(folder)
         .and_then(|()| File::create(&file))
         .and_then(|file| ledger.write(file))

@@ -8,7 +8,7 @@
 pub mod command;
 
 use crate::ceiling;
-use crate::contest::{Discipline, EntrySpec, Heat, Post, Prepared, Running};
+use crate::contest::{Discipline, EntrySpec, Heat, Post, Prepared, Running, in_file_name};
 use crate::kill::origin::Origin;
 use crate::kill::{self, Means, Subject, failed, outage};
 use crate::ledger::{End, Ledger, Mode, Note, Outcome, Price, Run, Stage, Target, WorkloadFacts};
@@ -301,7 +301,7 @@ fn words(stage: Stage) -> &'static str {
 
 /// The name of an entry's ledger: files in the order of their names are in the order of the sequence.
 fn name(spec: &EntrySpec, stage: Stage) -> String {
-    let safe = spec.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
+    let safe = in_file_name(&spec.name);
     let word = match stage {
         Stage::Ceiling | Stage::NoProxy => "bench",
         Stage::TimeWait => "1-time-wait",
