@@ -1,9 +1,8 @@
 //! `cacheoff contest`.
 
-use super::{Discipline, EntrySpec, Event, Plan, Players, Post, contest};
-use crate::report::command::Outputs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use super::bench::{BenchArgs, Budget, no_twins};
+use super::{Discipline, EntrySpec, Event, Plan, Players, contest};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,19 +11,19 @@ use std::time::Duration;
 const STANDARD: [&str; 4] =
     ["hammer:rounds=3", "tree:rounds=5", "polymix-2:peak=300:scale=0.002:rounds=2", "kill:rounds=2"];
 
+/// Entries of a contest that names none.
+const ENTRIES: [&str; 5] = ["larder", "squid", "nginx", "varnish", "trafficserver"];
+
 /// Plays workloads against several caches in alternation and reports them side by side.
 #[derive(clap::Args, Debug)]
 pub struct ContestArgs {
-    /// Entries that come with the program, in the order of the report
-    #[arg(long, value_delimiter = ',', default_value = "larder,squid,nginx,varnish,trafficserver")]
-    entries: Vec<String>,
+    /// Entries, and the machine that they share with the referee
+    #[command(flatten)]
+    bench: BenchArgs,
     /// Tunings of the entries that have several: expert, stock (as the product is shipped), or both beside each other;
     /// one entry alone is named with its tuning, such as squid/stock
     #[arg(long, default_value = "expert", value_parser = ["expert", "stock", "both"])]
     tuning: String,
-    /// An entry of your own: a folder with an entry.toml
-    #[arg(long, value_name = "FOLDER")]
-    entry: Vec<PathBuf>,
     /// A cache that runs already
     #[arg(long, value_name = "NAME=ADDR:PORT")]
     ask: Vec<String>,
@@ -45,30 +44,9 @@ pub struct ContestArgs {
     /// Store of the entries
     #[arg(long, default_value = "memory", value_parser = ["memory", "disk", "pass"])]
     store: String,
-    /// Budget of memory in MB
-    #[arg(long, default_value_t = 256)]
-    memory_mb: u64,
-    /// Budget of disk in MB
-    #[arg(long, default_value_t = 1_024)]
-    disk_mb: u64,
-    /// Port of the caches
-    #[arg(long, default_value_t = 24_128)]
-    port: u16,
-    /// Port of the origins
-    #[arg(long, default_value_t = 24_180)]
-    origin_port: u16,
-    /// Cores of the caches, such as 0 or 0,1; the first half of all cores if nothing is said
-    #[arg(long, value_delimiter = ',')]
-    cache_cores: Vec<usize>,
-    /// Folder for the ledgers
-    #[arg(long, default_value = "contest")]
-    folder: PathBuf,
     /// No play begins after this many minutes
     #[arg(long, value_name = "MINUTES")]
     time_max: Option<u64>,
-    /// Where the report goes
-    #[command(flatten)]
-    outputs: Outputs,
 }
 
 impl ContestArgs {
@@ -80,23 +58,22 @@ impl ContestArgs {
     ) -> Result<ExitCode, String> {
         let plan = self.plan()?;
         // A wrong flag is refused now, not when the plays are over.
-        self.outputs.check()?;
+        self.bench.outputs.check()?;
         plan.disciplines.iter().try_for_each(check)?;
         let ledgers = contest(&plan, players, &mut tell)?;
-        self.outputs.give(&ledgers)
+        self.bench.outputs.give(&ledgers)
     }
 
     /// Cores that are left to the referee.
     pub fn own_cores(&self) -> Vec<usize> {
-        let taken = self.cores();
-        (0..all_cores()).filter(|core| !taken.contains(core)).collect()
+        self.bench.own_cores()
     }
 
     /// The plan of the contest, in full.
     pub fn plan(&self) -> Result<Plan, String> {
-        let builtin = self.entries.iter().filter(|name| !name.is_empty());
-        let builtin = builtin.map(|name| Ok((EntrySpec::builtin(name)?, name.contains('/'))));
-        let own = self.entry.iter().map(|folder| Ok((EntrySpec::folder(folder)?, false)));
+        let builtin = self.bench.names(&ENTRIES).into_iter();
+        let builtin = builtin.map(|name| Ok((EntrySpec::builtin(&name)?, name.contains('/'))));
+        let own = self.bench.folders().iter().map(|folder| Ok((EntrySpec::folder(folder)?, false)));
         let started = builtin.chain(own).map(|spec: Result<_, String>| {
             let (spec, is_chosen) = spec?;
             if is_chosen { Ok(vec![spec]) } else { self.tunings(&spec) }
@@ -108,11 +85,7 @@ impl ContestArgs {
             Ok(EntrySpec::address(name, address))
         });
         let entries: Vec<EntrySpec> = started.into_iter().map(Ok).chain(asked).collect::<Result<_, String>>()?;
-        if let Some(twice) =
-            entries.iter().enumerate().find(|(i, spec)| entries[..*i].iter().any(|e| e.name == spec.name))
-        {
-            return Err(format!("two entries are called {:?}; give one another name", twice.1.name));
-        }
+        no_twins(&entries)?;
         if entries.is_empty() {
             return Err("no entries: give --entries, --entry or --ask".to_owned());
         }
@@ -120,17 +93,9 @@ impl ContestArgs {
             entries,
             disciplines: self.words().iter().map(|text| Discipline::parse(text)).collect::<Result<_, _>>()?,
             rounds: self.rounds.max(1),
-            post: Post {
-                mode: if self.mode == "any" { "reverse".to_owned() } else { self.mode.clone() },
-                store: self.store.clone(),
-                port: self.port,
-                origin: SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port)),
-                memory_mb: self.memory_mb,
-                disk_mb: self.disk_mb,
-                cores: self.cores(),
-            },
+            post: self.bench.post(if self.mode == "any" { "reverse" } else { &self.mode }, &self.store, Budget::USUAL),
             any_mode: self.mode == "any",
-            folder: self.folder.clone(),
+            folder: self.bench.folder().map_or_else(|| "contest".into(), Path::to_owned),
             time_max: self.time_max.map(|minutes| Duration::from_secs(minutes * 60)),
         })
     }
@@ -152,17 +117,6 @@ impl ContestArgs {
             false => self.workload.clone(),
         }
     }
-
-    fn cores(&self) -> Vec<usize> {
-        match self.cache_cores.is_empty() {
-            true => (0..(all_cores() / 2).max(1)).collect(),
-            false => self.cache_cores.clone(),
-        }
-    }
-}
-
-fn all_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 fn tell(event: Event<'_>) {

@@ -3,6 +3,7 @@
 //! The player is a function that is handed in ([`Heat`] to ledger), so that this module knows nothing of robots. An
 //! entry that cannot be started has a ledger too, with the reason: the report lists it.
 
+pub mod bench;
 pub mod command;
 mod discipline;
 mod entry;

@@ -2,12 +2,10 @@
 
 use super::origin::Origin;
 use super::{Means, Settings, Subject, keep, outage};
+use crate::contest::bench::{BenchArgs, Budget};
 use crate::contest::{EntrySpec, Post, Prepared};
 use crate::ledger::Ledger;
-use crate::report::command::Outputs;
 use crate::stop;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,12 +13,9 @@ use std::time::Duration;
 /// of `power-cut`.
 #[derive(clap::Args, Debug)]
 pub struct KillArgs {
-    /// Entries that come with the program
-    #[arg(long, value_delimiter = ',')]
-    entries: Vec<String>,
-    /// An entry of your own: a folder with an entry.toml
-    #[arg(long, value_name = "FOLDER")]
-    entry: Vec<PathBuf>,
+    /// Entries, and the machine that they share with the referee
+    #[command(flatten)]
+    bench: BenchArgs,
     /// A command that starts a cache in the foreground; --address says where it listens
     #[arg(long, value_name = "COMMAND", requires = "address")]
     start: Option<String>,
@@ -45,21 +40,6 @@ pub struct KillArgs {
     /// Seconds until it is started again
     #[arg(long, default_value_t = 5)]
     dark_s: u64,
-    /// Port of the cache
-    #[arg(long, default_value_t = 24_128)]
-    port: u16,
-    /// Port of the origin; a cache of --start must know it
-    #[arg(long, default_value_t = 24_180)]
-    origin_port: u16,
-    /// Cores of the cache
-    #[arg(long, value_delimiter = ',')]
-    cache_cores: Vec<usize>,
-    /// Folder for the ledgers
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-    /// Where the report goes
-    #[command(flatten)]
-    outputs: Outputs,
 }
 
 /// Kills an entry of a contest.
@@ -86,8 +66,8 @@ impl KillArgs {
     /// Tests one entry after the other and gives the report.
     pub fn run(&self) -> Result<ExitCode, String> {
         let specs = self.specs()?;
-        self.outputs.check()?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port));
+        self.bench.outputs.check()?;
+        let address = self.bench.origin();
         let origin =
             Origin::start(address).map_err(|error| format!("the origin cannot listen on {address}: {error}"))?;
         let mut ledgers = Vec::new();
@@ -108,16 +88,16 @@ impl KillArgs {
                 }
                 Err(reason) => super::failed(Means::KILL, &label, reason),
             };
-            if let Some(folder) = &self.folder {
+            if let Some(folder) = self.bench.folder() {
                 keep(folder, Means::KILL, &label, &ledger)?;
             }
             ledgers.push(ledger);
         }
-        self.outputs.give(&ledgers)
+        self.bench.outputs.give(&ledgers)
     }
 
     fn specs(&self) -> Result<Vec<EntrySpec>, String> {
-        let mut specs = EntrySpec::chosen(&self.entries, &self.entry)?;
+        let mut specs = self.bench.specs()?;
         specs.extend(self.start.iter().zip(&self.address).map(|(start, address)| EntrySpec::command(start, address)));
         match specs.is_empty() {
             true => Err("no cache: give --entries, --entry, or --start with --address".to_owned()),
@@ -126,15 +106,7 @@ impl KillArgs {
     }
 
     fn post(&self, origin: &Origin) -> Post {
-        Post {
-            mode: self.mode.clone(),
-            store: self.store.clone(),
-            port: self.port,
-            origin: origin.address(),
-            memory_mb: 256,
-            disk_mb: 1_024,
-            cores: self.cache_cores.clone(),
-        }
+        Post { origin: origin.address(), ..self.bench.post(&self.mode, &self.store, Budget::USUAL) }
     }
 
     fn settings(&self) -> Settings {

@@ -1,13 +1,12 @@
 //! `cacheoff official`.
 
 use super::Sequence;
-use crate::contest::{EntrySpec, Post};
+use crate::contest::bench::{BenchArgs, Budget, no_twins};
 use crate::kill;
 use crate::ledger::{Ledger, Outcome};
-use crate::report::command::{Normalisers, Outputs};
+use crate::report::command::Normalisers;
 use crate::report::{Weight, cache_ages};
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,12 +23,9 @@ const FILL_MAX: Duration = Duration::from_secs(240 * 60);
 /// (twice its store), PolyMix-2 through all phases, and a kill. One report with the pages of the 2000 cache-off.
 #[derive(clap::Args, Debug)]
 pub struct OfficialArgs {
-    /// Entries that come with the program, in the order of the report
-    #[arg(long, value_delimiter = ',')]
-    entries: Vec<String>,
-    /// An entry of your own: a folder with an entry.toml, and a comments.txt if its maker comments on it
-    #[arg(long, value_name = "FOLDER")]
-    entry: Vec<PathBuf>,
+    /// Entries, and the machine that they share with the referee
+    #[command(flatten)]
+    bench: BenchArgs,
     /// Requests per second at peak
     #[arg(long, default_value_t = 100.0)]
     peak: f64,
@@ -60,57 +56,32 @@ pub struct OfficialArgs {
     /// Store of the entries; those without a disk store have theirs in memory
     #[arg(long, default_value = "disk", value_parser = ["memory", "disk"])]
     store: String,
-    /// Budget of memory in MB
-    #[arg(long, default_value_t = 256)]
-    memory_mb: u64,
-    /// Budget of disk in MB
-    #[arg(long, default_value_t = 1_024)]
-    disk_mb: u64,
-    /// Port of the caches
-    #[arg(long, default_value_t = 24_128)]
-    port: u16,
-    /// Port of the origins
-    #[arg(long, default_value_t = 24_180)]
-    origin_port: u16,
-    /// Cores of the caches, such as 0 or 0,1; the first half of all cores if nothing is said
-    #[arg(long, value_delimiter = ',')]
-    cache_cores: Vec<usize>,
-    /// Folder for the ledgers
-    #[arg(long, default_value = "official")]
-    folder: PathBuf,
     /// Price and power of the entries
     #[command(flatten)]
     normalisers: Normalisers,
-    /// Where the report goes
-    #[command(flatten)]
-    outputs: Outputs,
 }
 
 impl OfficialArgs {
     /// Plays everything and gives the report.
     pub fn run(&self) -> Result<ExitCode, String> {
         let sequence = self.sequence()?;
-        self.outputs.check()?;
+        self.bench.outputs.check()?;
         self.normalisers.check(sequence.entries.iter().map(|spec| spec.name.as_str()))?;
         let mut ledgers = sequence.play(&mut |text| eprintln!("official: {text}"))?;
         self.normalisers.apply(&mut ledgers)?;
         for (label, age) in cache_ages(&ledgers) {
             println!("{label}: the cache holds {age} of peak fill");
         }
-        let done = self.outputs.give(&ledgers)?;
+        let done = self.bench.outputs.give(&ledgers)?;
         Ok(if ledgers.iter().any(is_broken) { ExitCode::FAILURE } else { done })
     }
 
     fn sequence(&self) -> Result<Sequence, String> {
-        let entries = EntrySpec::chosen(&self.entries, &self.entry)?;
+        let entries = self.bench.specs()?;
         if entries.is_empty() {
             return Err("no entries: give --entries or --entry".to_owned());
         }
-        if let Some(twice) =
-            entries.iter().enumerate().find(|(i, spec)| entries[..*i].iter().any(|e| e.name == spec.name))
-        {
-            return Err(format!("two entries are called {:?}; give one another name", twice.1.name));
-        }
+        no_twins(&entries)?;
         if let Some(asked) = entries.iter().find(|spec| spec.program.is_empty()) {
             return Err(format!("{} is not started by its entry, so that it cannot be killed", asked.name));
         }
@@ -121,25 +92,12 @@ impl OfficialArgs {
         if !(self.scale > 0.0 && self.scale <= 100.0) {
             return Err(format!("--scale {}: give a number above 0, such as 0.002", self.scale));
         }
-        let cache_cores = match self.cache_cores.is_empty() {
-            true => (0..(all_cores() / 2).max(1)).collect(),
-            false => self.cache_cores.clone(),
-        };
-        let own: Vec<usize> = (0..all_cores()).filter(|core| !cache_cores.contains(core)).collect();
         let (time_wait, fill_max) =
             if self.scale < 1.0 { (TIME_WAIT_SCALED, FILL_MAX_SCALED) } else { (TIME_WAIT, FILL_MAX) };
         Ok(Sequence {
             entries,
-            post: Post {
-                mode: self.mode.clone(),
-                store: self.store.clone(),
-                port: self.port,
-                origin: SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port)),
-                memory_mb: self.memory_mb,
-                disk_mb: self.disk_mb,
-                cores: cache_cores,
-            },
-            cores: own,
+            post: self.bench.post(&self.mode, &self.store, Budget::USUAL),
+            cores: self.bench.own_cores(),
             peak: self.peak,
             scale: self.scale,
             seed: self.seed,
@@ -148,7 +106,7 @@ impl OfficialArgs {
             time_wait: self.time_wait_s.map_or(time_wait, Duration::from_secs),
             ceiling_s: self.ceiling_s.max(1),
             kill: kill_settings(self.scale, self.kill_load_s),
-            folder: self.folder.clone(),
+            folder: self.bench.folder().map_or_else(|| "official".into(), Path::to_owned),
         })
     }
 }
@@ -171,10 +129,6 @@ fn is_broken(ledger: &Ledger) -> bool {
     let lies = ledger.intervals.iter().any(|interval| interval.errors.lies() > 0);
     lies || matches!(ledger.end.outcome, Outcome::Failed(_) | Outcome::Unfinished)
         || crate::report::Summary::of(ledger).findings.iter().any(|finding| finding.weight == Weight::Failed)
-}
-
-fn all_cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 #[cfg(test)]

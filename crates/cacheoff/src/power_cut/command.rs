@@ -2,28 +2,26 @@
 
 use super::device::missing;
 use super::{Cut, TEST};
+use crate::contest::bench::{BenchArgs, Budget};
 use crate::contest::{EntrySpec, Post};
 use crate::kill::origin::Origin;
 use crate::kill::{Settings, failed, keep};
-use crate::report::command::Outputs;
 use crate::stop;
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+
+/// A small one: the device is made in the memory of this machine.
+const BUDGET: Budget = Budget(64, 512);
 
 /// Cuts the power under the store of a cache, on a device made by the test, and measures what is left and how soon it is
 /// served. Needs root, /dev/fuse and a loop device; everything is mounted in a namespace of its own.
 #[derive(clap::Args, Debug)]
 pub struct PowerCutArgs {
-    /// Entries that come with the program
-    #[arg(long, value_delimiter = ',')]
-    entries: Vec<String>,
-    /// An entry of your own: a folder with an entry.toml
-    #[arg(long, value_name = "FOLDER")]
-    entry: Vec<PathBuf>,
+    /// Entries, and the machine that they share with the referee
+    #[command(flatten)]
+    bench: BenchArgs,
     /// How the cache is asked
     #[arg(long, default_value = "reverse", value_parser = ["forward", "reverse"])]
     mode: String,
@@ -39,24 +37,6 @@ pub struct PowerCutArgs {
     /// Which of the unsynced writes are lost or torn
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Budget of disk in MB
-    #[arg(long, default_value_t = 512)]
-    disk_mb: u64,
-    /// Port of the cache
-    #[arg(long, default_value_t = 24_128)]
-    port: u16,
-    /// Port of the origin
-    #[arg(long, default_value_t = 24_180)]
-    origin_port: u16,
-    /// Cores of the cache
-    #[arg(long, value_delimiter = ',')]
-    cache_cores: Vec<usize>,
-    /// Folder for the ledgers
-    #[arg(long, value_name = "FOLDER")]
-    folder: Option<PathBuf>,
-    /// Where the report goes
-    #[command(flatten)]
-    outputs: Outputs,
     /// This process is in the mount namespace of the test
     #[arg(long, hide = true)]
     in_namespace: bool,
@@ -66,14 +46,14 @@ impl PowerCutArgs {
     /// Tests one entry after the other and gives the report.
     pub fn run(&self) -> Result<ExitCode, String> {
         let specs = self.specs()?;
-        self.outputs.check()?;
+        self.bench.outputs.check()?;
         if let Some(reason) = missing() {
             return Err(reason);
         }
         if !self.in_namespace {
             return in_namespace();
         }
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.origin_port));
+        let address = self.bench.origin();
         let origin =
             Origin::start(address).map_err(|error| format!("the origin cannot listen on {address}: {error}"))?;
         let settings = Settings {
@@ -95,19 +75,19 @@ impl PowerCutArgs {
                 Ok(()) => cut.play(spec, self.post(&origin), &origin, &mut tell),
                 Err(reason) => failed(TEST, &label, reason),
             };
-            if let Some(folder) = &self.folder {
+            if let Some(folder) = self.bench.folder() {
                 keep(folder, TEST, &label, &ledger)?;
             }
             ledger.notes.iter().for_each(|note| println!("{label}: {}", note.text));
             ledgers.push(ledger);
         }
-        let done = self.outputs.give(&ledgers)?;
+        let done = self.bench.outputs.give(&ledgers)?;
         let wrong = ledgers.iter().flat_map(|ledger| &ledger.downtimes).any(|found| found.wrong > 0);
         Ok(if wrong { ExitCode::FAILURE } else { done })
     }
 
     fn specs(&self) -> Result<Vec<EntrySpec>, String> {
-        let specs = EntrySpec::chosen(&self.entries, &self.entry)?;
+        let specs = self.bench.specs()?;
         if specs.is_empty() {
             return Err("no cache: give --entries or --entry".to_owned());
         }
@@ -118,15 +98,8 @@ impl PowerCutArgs {
     }
 
     fn post(&self, origin: &Origin) -> Post {
-        Post {
-            mode: self.mode.clone(),
-            store: "disk".to_owned(),
-            port: self.port,
-            origin: origin.address(),
-            memory_mb: 64,
-            disk_mb: self.disk_mb,
-            cores: self.cache_cores.clone(),
-        }
+        // The store has to be on the disk, not in memory.
+        Post { origin: origin.address(), ..self.bench.post(&self.mode, "disk", BUDGET) }
     }
 }
 
