@@ -3,7 +3,7 @@
 use super::entry::{EntrySpec, Stop, Values};
 use super::names;
 use super::stand_in::StandIn;
-use super::tuning::Setting;
+use super::tuning::{Advantage, Setting};
 use crate::ledger;
 use crate::proc;
 use crate::report::date;
@@ -234,7 +234,8 @@ impl Prepared {
         let cores: Vec<String> = self.post.cores.iter().map(usize::to_string).collect();
         let hidden = |text: &str| text.replace(&self.folder.path().display().to_string(), "DIR");
         let settings = self.spec.settings.iter().filter(|setting| setting.is_of(&self.spec.tuning));
-        let reasons = settings.map(Setting::remark);
+        let reasons = settings.clone().map(Setting::remark);
+        let has = |setting: &Setting| setting.gives.iter().chain(&setting.built_in).any(|a| *a == Advantage::Reload);
         ledger::Entry {
             name: self.spec.name.clone(),
             store: self.post.store.clone(),
@@ -242,6 +243,7 @@ impl Prepared {
             files: self.files.iter().map(|(name, text)| (name.clone(), hidden(text))).collect(),
             tuning: self.spec.tuning.clone(),
             notes: self.spec.notes.iter().cloned().chain(reasons).collect(),
+            honours_reload: settings.clone().any(has),
             comments: self.spec.comments.clone(),
             cores: cores.join(","),
         }

@@ -159,6 +159,9 @@ pub struct Entry {
     pub files: Vec<(String, String)>,
     /// Remarks on the tuning, for experts to dispute.
     pub notes: Vec<String>,
+    /// Whether a reload goes to the origin, by the entry's own word.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub honours_reload: bool,
     /// The maker's words on the entry, as they stand beside it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub comments: String,

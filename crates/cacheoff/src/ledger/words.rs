@@ -73,7 +73,6 @@ words! {
         HitOnUncachable "hit-on-uncachable" "A hit on an answer that must not be stored.",
         HitOnPrivate "hit-on-private" "A hit on an answer that is for one client alone (Cache-Control: private).",
         MixedUsers "mixed-users" "The answer is that of another client (Vary: Cookie, or private).",
-        HitOnReload "hit-on-reload" "A reload was answered from the store.",
         LostCredentials "lost-credentials" "A request reached the origin without the Cookie or Authorization of its client.",
         MixedCredentials "mixed-credentials" "A request reached the origin with a Cookie or Authorization that its client did not send.",
         AlteredBody "altered-body" "The body of a POST reached the origin changed, or not whole.",
@@ -92,6 +91,7 @@ words! {
         Other "other" "Anything else; the exhibit tells.",
         MissingAge "missing-age" "A stored answer says no Age, which RFC 9111 section 4 asks for; Date and Expires still tell how old it is.",
         DoubledFetch "doubled-fetch" "The cache fetched the same object twice for one request.",
+        HitOnReload "hit-on-reload" "A reload was answered from the store. Request directives are advisory, so this is held only against an entry that says it honours them.",
         NeedlessValidation "needless-validation" "The cache asked the origin whether an answer is right that is surely fresh, and no client wanted that.",
     }
 }
@@ -135,7 +135,9 @@ impl Trouble {
             Self::HitOnPrivate => "RFC 9111 section 5.2.2.7",
             Self::MixedUsers => "RFC 9111 sections 4.1 and 5.2.2.7",
             Self::HitOnUncachable => "RFC 9111 sections 3 and 5.2.2",
-            Self::HitOnReload => "RFC 9111 sections 5.2.1.4 and 5.4",
+            Self::HitOnReload => {
+                "none: RFC 9111 section 5.2.1 leaves it to the cache whether it heeds a request's no-cache"
+            }
             Self::LostCredentials | Self::MixedCredentials => "RFC 9110 section 11.6.2; RFC 6265 section 5.4",
             Self::AlteredBody => "RFC 9110 section 7.7",
             Self::RepeatedPost => "RFC 9110 section 9.2.2",

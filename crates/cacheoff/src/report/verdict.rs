@@ -177,6 +177,12 @@ fn cache(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
         let (count, word) = (phase.errors.of(*remark), remark.as_str());
         add(all, Weight::Remark, format!("{count} times {word}: {}", remark.sentence()));
     }
+    let reloads = phase.errors.of(Trouble::HitOnReload);
+    if reloads > 0 && ledger.run.target.entry.as_ref().is_some_and(|entry| entry.honours_reload) {
+        let text =
+            format!("{reloads} reloads were answered from the store, and the entry says that they go to the origin");
+        add(all, Weight::Failed, text);
+    }
     let basic = phase.class(Class::Basic);
     let (errors, replies) = (phase.errors.total(), phase.replies());
     let share = errors as f64 / (errors + replies).max(1) as f64;

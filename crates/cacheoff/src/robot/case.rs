@@ -17,6 +17,8 @@ pub type Wrong = (Trouble, String);
 pub enum Remark {
     /// A stored answer that is so many seconds old says no `Age`.
     MissingAge(u64),
+    /// A reload was answered from the store.
+    HitOnReload,
 }
 
 impl Remark {
@@ -24,6 +26,7 @@ impl Remark {
     pub fn trouble(self) -> Trouble {
         match self {
             Self::MissingAge(_) => Trouble::MissingAge,
+            Self::HitOnReload => Trouble::HitOnReload,
         }
     }
 
@@ -31,6 +34,7 @@ impl Remark {
     pub fn detail(self) -> String {
         match self {
             Self::MissingAge(age) => format!("a hit that is {age} s old says no Age (RFC 9111 section 4)"),
+            Self::HitOnReload => "a reload was answered from the store (RFC 9111 section 5.2.1 permits it)".to_owned(),
         }
     }
 }

@@ -159,8 +159,19 @@ impl Judge {
             .or_else(|| self.outlived(case, dated))
             .or_else(|| labels.wrong())
             .or_else(|| self.length(case, head, tag));
-        self.findings.remark = labels.remark().filter(|_| wrong.is_none());
+        let remark = self.hit_on_reload(case, echo, dated).or_else(|| labels.remark());
+        self.findings.remark = remark.filter(|_| wrong.is_none());
         wrong
+    }
+
+    /// Whether a reload was answered from the store. Directives of requests are advisory (RFC 9111 section 5.2.1): this is
+    /// held only against a cache whose entry says that it honours them.
+    fn hit_on_reload(&self, case: &Case<'_>, echo: Option<Echo>, dated: Option<u64>) -> Option<Remark> {
+        let is_hit = self.findings.served != Served::Miss && echo.is_some();
+        // An answer that the origin dated after the reload was sent is new, although another request for the object
+        // brought it.
+        let is_old = dated.is_none_or(|dated| dated < case.asked);
+        (case.wish.kind == Kindred::Reload && is_hit && is_old).then_some(Remark::HitOnReload)
     }
 
     /// Whether the reply belongs to another request of the connection: its echo or its tag says so.
@@ -270,11 +281,6 @@ impl Judge {
             return None;
         }
         let (wish, law) = (case.wish, case.law);
-        // An answer that the origin dated after the reload was sent is new, although another request for the object
-        // brought it.
-        if wish.kind == Kindred::Reload && dated.is_none_or(|dated| dated < case.asked) {
-            return Some((Trouble::HitOnReload, "a reload was answered from the store".into()));
-        }
         if !wish.facts.cachable || wish.kind.upload_bytes().is_some() {
             return Some((Trouble::HitOnUncachable, "the origin said private, no-store".into()));
         }

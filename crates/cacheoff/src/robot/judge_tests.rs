@@ -65,6 +65,10 @@ const HIT: Told = Told {
 
 impl Told {
     fn judged(&self, law: &Law) -> Option<Trouble> {
+        self.verdict(law).findings.wrong.map(|(trouble, _)| trouble)
+    }
+
+    fn verdict(&self, law: &Law) -> Verdict {
         let name = Name { server: 0, content: 0, world: World::Public { worker: 0 }, number: 1, embedded: false };
         let facts = law.facts(&name);
         let wish = Wish { kind: self.kind, ..Wish::of(name, facts, self.repeat) };
@@ -100,7 +104,7 @@ impl Told {
         if self.status == 304 || self.kind == Kindred::Head {
             judge.no_body();
         }
-        judge.finish(began, true).findings.wrong.map(|(trouble, _)| trouble)
+        judge.finish(began, true)
     }
 
     fn head(&self, law: &Law, seal: &Seal, seed: u64, version: &Version) -> Vec<u8> {
@@ -199,9 +203,10 @@ fn what_is_older_than_its_purge_must_not_be_served() {
 #[test]
 fn a_reload_must_get_what_the_origin_said_since() {
     let law = law(Life::Static, "public");
-    for (made_ago, expected) in [(1, Some(Trouble::HitOnReload)), (0, None)] {
+    for (made_ago, expected) in [(1, Some(Remark::HitOnReload)), (0, None)] {
         let reload = Told { kind: Kindred::Reload, made_ago, ..HIT };
-        assert_eq!(reload.judged(&law), expected, "{made_ago}");
+        let verdict = reload.verdict(&law);
+        assert_eq!((verdict.findings.wrong, verdict.findings.remark), (None, expected), "{made_ago}");
     }
 }
 

@@ -83,6 +83,7 @@ fn request(recorder: &mut Recorder, entry: Invented, draw: &mut Draw) {
     let service = Duration::from_micros((cache + think + body_bytes as f64 / 900.0) as u64);
     let wait = if draw.unit() < 0.02 { Duration::from_micros(draw.exp(3_000.0) as u64) } else { Duration::ZERO };
     recorder.due();
+    recorder.issued();
     recorder.sent(repeat, false, Some(Duration::from_micros(draw.exp(60.0) as u64)));
     let missing = if draw.unit() < 0.5 { MissCause::Evicted } else { MissCause::OnItsWay };
     recorder.reply(&Reply {
@@ -171,6 +172,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             entry: Some(Entry {
                 tuning: String::new(),
                 comments: String::new(),
+                honours_reload: true,
                 name: entry.label.to_owned(),
                 store: "memory".to_owned(),
                 commands: vec![format!("/usr/sbin/{} -N -f {}.conf", entry.label, entry.label)],
