@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::ideal::IdealAges;
+use super::past::Past;
 use super::slots::Slot;
 use crate::distribution::Distribution;
 use crate::object::Name;
@@ -53,6 +54,8 @@ pub struct Crowd {
     shelf: Option<Shelf>,
     /// The log that they replay, instead of drawing.
     script: Option<Script>,
+    /// The debts that robots wake with.
+    past: Past,
     /// The phase that robots were last sent into together.
     phase: Option<usize>,
     fresh_cachable: u64,
@@ -107,6 +110,7 @@ impl Crowd {
             }),
             script: (!settings.log.is_empty())
                 .then(|| Script::new(&settings.log, worker, settings.workers, settings.origins.servers)),
+            past: Past::of(settings),
             phase: None,
             fresh_cachable: 0,
             alive: 0,
@@ -150,6 +154,7 @@ impl Crowd {
                 if self.script.is_some() {
                     continue;
                 }
+                robot.debt = self.past.debt(&mut robot.stream);
                 let first = at + gap(settings.robots.pace, schedule, &mut robot.stream);
                 wakes.push(Wake { robot: index as u32, life: robot.life, at: first });
             } else {

@@ -124,3 +124,18 @@ fn what_a_page_embeds_is_paid_for_only_if_it_is_asked_for() {
     assert_eq!(crowd.robots[0].debt, 2);
     assert_eq!(crowd.pending.cause(name(2).fingerprint()), crate::ledger::MissCause::FirstFailed);
 }
+
+#[test]
+fn robots_keep_to_their_rate_from_their_first_second_on() {
+    // Phases of seconds: a robot has two or three turns in one, and a page embeds up to 13 objects.
+    let (peak, scale) = (1_000.0, 0.0005);
+    let (mut asked, seconds) = (0, 7.2);
+    for (at, wish) in asked_of("polymix-2", scale, 1, peak) {
+        // The plateau behind warm (1 s) and inc1 (1.8 s).
+        if at >= Duration::from_secs_f64(2.8) && at < Duration::from_secs_f64(2.8 + seconds) {
+            asked += 1 + wish.children.len();
+        }
+    }
+    let share = asked as f64 / (peak * seconds);
+    assert!((share - 1.0).abs() < 0.08, "{share}");
+}

@@ -3,6 +3,7 @@
 mod attribution;
 mod crowd;
 mod ideal;
+mod past;
 mod poll;
 mod rehearsal;
 mod slots;

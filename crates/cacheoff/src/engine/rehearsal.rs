@@ -74,15 +74,6 @@ struct Sent {
     at: Duration,
 }
 
-/// The status that an origin answers with.
-fn status_of(kind: Kindred) -> u16 {
-    match kind {
-        Kindred::ModifiedAfter | Kindred::TagMatch => 304,
-        Kindred::Part(_) => 206,
-        _ => 200,
-    }
-}
-
 const TICK: Duration = Duration::from_millis(50);
 /// A hit takes so long, and any other reply at least.
 const HIT: Duration = Duration::from_micros(300);
@@ -225,7 +216,7 @@ impl<'a> Stage<'a> {
         if wish.kind != Kindred::Purge {
             self.crowd.pending.done(wish.name.fingerprint(), true, !wish.repeat);
             self.crowd.arrived(self.settings, robot, &wish);
-            if wish.facts.redirects || wish.kind.brings(status_of(wish.kind), self.settings.robots.embeds_of_304) {
+            if wish.facts.redirects || wish.kind.brings(wish.kind.status(), self.settings.robots.embeds_of_304) {
                 let children = self.crowd.children(self.settings, &wish, now);
                 self.crowd.robots[robot as usize].queue.extend(children);
             } else {
@@ -239,7 +230,7 @@ impl<'a> Stage<'a> {
     }
 
     fn record(&mut self, wish: &Wish, served: Served, behind: bool, took: Duration, now: Duration) {
-        let status = status_of(wish.kind);
+        let status = wish.kind.status();
         let size = if status == 304 || wish.kind == Kindred::Head { 0 } else { wish.facts.size };
         self.recorder.reply(&Reply {
             kind: if wish.facts.redirects { Kind::Redirect } else { wish.kind.kind() },

@@ -335,6 +335,7 @@ impl Worker {
     }
 
     fn queue(&mut self, robot: u32, wish: Wish) {
+        self.recorder.issued();
         let queue = &mut self.crowd.robots[robot as usize].queue;
         if queue.len() >= self.settings.robots.waiting_max {
             self.drop_wish(&wish, Trouble::GaveUp, "too many requests wait for a connection");

@@ -23,6 +23,10 @@ pub struct Interval {
     pub length_us: u64,
     /// Requests that were due in this interval by the schedule.
     pub due: u64,
+    /// Requests that robots wanted to send: those that were due, and what the pages that arrived embed. Ledgers of before
+    /// do not say.
+    #[serde(skip_serializing_if = "is_none")]
+    pub issued: u64,
     /// Requests that were sent.
     pub sent: u64,
     /// Of those, the ones that repeat an earlier request of any cachability.
@@ -103,6 +107,7 @@ impl Interval {
 
     fn count(&mut self, other: &Self) {
         self.due += other.due;
+        self.issued += other.issued;
         self.sent += other.sent;
         self.repeats += other.repeats;
         self.fresh_urls += other.fresh_urls;

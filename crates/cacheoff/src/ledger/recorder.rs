@@ -94,6 +94,11 @@ impl Recorder {
         self.plain.due += 1;
     }
 
+    /// A robot wants to send a request: it goes out as soon as a connection may carry it.
+    pub fn issued(&mut self) {
+        self.plain.issued += 1;
+    }
+
     /// A request was sent. `repeat`: it had been asked for before. `private`: one robot alone asks for it. `late`: from its
     /// intended start to now, unless it had to wait for a connection.
     pub fn sent(&mut self, repeat: bool, private: bool, late: Option<Duration>) {

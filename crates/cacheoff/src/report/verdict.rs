@@ -5,10 +5,14 @@ use crate::ledger::{Class, Interval, Ledger, Load, Mode, Outcome, TlsFacts, Trou
 
 /// The referee may be late by this much at the 99th percentile.
 const LATENESS_P99_US_MAX: u64 = 10_000;
-/// Of the requests that were due, this share must have been sent.
+/// Of the requests that robots wanted to send, this share must have been sent.
 const SENT_SHARE_MIN: f64 = 0.98;
-/// More than this share is a burst of requests that were due before the phase.
+/// More than this share is a burst of requests that waited since the phase before.
 const SENT_SHARE_MAX: f64 = 1.02;
+/// A page and what it embeds are asked for together and paid for one by one, partly beyond an end of the phase. By chance
+/// that moves a rate by a share of so much over the root of the requests due: three standard deviations where pages embed
+/// a dozen objects.
+const PAGES_SPREAD: f64 = 10.0;
 /// A thread of the referee that is busier than this was a limit, unless the cache was busy as well.
 const OWN_THREAD_CPU_MAX: f32 = 0.95;
 /// A cache that uses less than this share of its cores beside a full referee was not the limit.
@@ -17,6 +21,9 @@ const CACHE_CPU_LIMIT: f32 = 0.9;
 const CEILING_SHARE_MAX: f32 = 0.9;
 /// Cores taken by others and by the hypervisor above which a run says nothing.
 const NOISE_CORES_MAX: f32 = 0.15;
+
+const SHORT_PHASE: &str =
+    "in so short a phase, pages, what they embed and what waits for their connections lie on both sides of its ends";
 
 /// Something to know before the figures are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,26 +116,23 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
         let (late, limit) = (Unit::Micros.text(late as f64), Unit::Micros.text(LATENESS_P99_US_MAX as f64));
         add_passing(all, format!("the referee was late by {late} at the 99th percentile; {limit} are allowed"));
     }
-    if phase.due > 0 && (phase.sent as f64) < phase.due as f64 * SENT_SHARE_MIN {
-        let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
-        add_passing(
-            all,
-            format!("the rate asked for was not reached: {share} of the requests that were due were sent"),
-        );
-    }
-    // Robots without a rate of their own ask as fast as they are answered: what their pages embed is due at no time.
-    let is_paced = ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some());
-    if is_paced && phase.due > 0 && (phase.sent as f64) > phase.due as f64 * SENT_SHARE_MAX {
-        let share = Unit::Share.text(phase.sent as f64 / phase.due as f64);
-        add_passing(all, format!("the rate asked for was exceeded: {share} of the requests that were due were sent"));
-    }
+    rate(ledger, phase, all);
     let own: u64 = phase.errors.counts.iter().filter(|(trouble, _)| trouble.is_own()).map(|(_, count)| count).sum();
     if own > 0 {
         add(all, Weight::Invalid, format!("the referee ran out of descriptors or ports {own} times"));
     }
     let Some(load) = load else { return };
     let share = Unit::Share.text(f64::from(load.own_thread_cpu));
-    if load.own_thread_cpu > OWN_THREAD_CPU_MAX && load.cache_cpu < CACHE_CPU_LIMIT * cache_cores(ledger) {
+    let cores = cache_cores(ledger);
+    let is_cache_full = load.cache_cpu >= CACHE_CPU_LIMIT * cores;
+    if load.own_thread_cpu > CEILING_SHARE_MAX && is_cache_full {
+        let text = format!(
+            "referee and cache were both at their limit: the referee's busiest thread used {share} of a core, the cache {:.2} of its {cores:.0}. \
+             The rate is one that both reach, the least that the cache can do; times are those of both. Hit ratios, wrong answers and CPU per reply are the cache's own",
+            load.cache_cpu
+        );
+        add(all, Weight::Remark, text);
+    } else if load.own_thread_cpu > OWN_THREAD_CPU_MAX {
         add_passing(all, format!("the referee was the limit: its busiest thread used {share} of a core"));
     } else if rate_is_referees(phase, Some(load)) {
         let rate = phase.replies() as f64 * 1e6 / phase.length_us.max(1) as f64;
@@ -138,6 +142,54 @@ fn referee(ledger: &Ledger, phase: &Interval, load: Option<&Load>, all: &mut Vec
         );
         add(all, Weight::Remark, text);
     }
+}
+
+/// Whether the load was the one that was asked for: robots sent what they wanted to, and wanted what was due.
+fn rate(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
+    if phase.due == 0 {
+        return;
+    }
+    // Robots without a rate of their own ask as fast as they are answered: what their pages embed is due at no time.
+    let is_paced = ledger.run.phases.get(usize::from(phase.phase)).is_none_or(|plan| plan.rate_end.is_some());
+    // Ledgers of before do not say what robots wanted.
+    let (wanted, what) = match phase.issued {
+        issued if is_paced && issued > 0 => (issued as f64, "that robots wanted to send"),
+        _ => (phase.due as f64, "that were due"),
+    };
+    let sent = phase.sent as f64;
+    let share = Unit::Share.text(sent / wanted);
+    let is_less = sent < wanted * SENT_SHARE_MIN;
+    if is_less || (is_paced && sent > wanted * SENT_SHARE_MAX) {
+        let limit = (SENT_SHARE_MAX - 1.0) * wanted + if phase.issued > 0 { at_origins(phase) } else { 0.0 };
+        match (sent - wanted).abs() > limit {
+            true => {
+                let way = if is_less { "not reached" } else { "exceeded" };
+                add_passing(all, format!("the rate asked for was {way}: {share} of the requests {what} were sent"));
+            }
+            false => add(all, Weight::Remark, format!("{share} of the requests {what} were sent: {SHORT_PHASE}")),
+        }
+    }
+    if !is_paced || phase.issued == 0 {
+        return;
+    }
+    let (due, apart) = (phase.due as f64, wanted / phase.due as f64 - 1.0);
+    let share = Unit::Share.text(1.0 + apart);
+    if apart.abs() > SENT_SHARE_MAX - 1.0 + PAGES_SPREAD / due.sqrt() {
+        let way = if apart > 0.0 { "exceeded" } else { "not reached" };
+        let text = format!(
+            "the rate asked for was {way}: robots wanted to send {share} of the requests that were due, which no chance of their pages explains"
+        );
+        add_passing(all, text);
+    } else if apart.abs() > SENT_SHARE_MAX - 1.0 {
+        let text = format!("robots wanted to send {share} of the requests that were due: {SHORT_PHASE}");
+        add(all, Weight::Remark, text);
+    }
+}
+
+/// Requests that the origins had at a time, by their number and the time that each took. About as many can wait at an end of
+/// a phase for connections that these have, however fast a cache is.
+fn at_origins(phase: &Interval) -> f64 {
+    phase.origin.service.mean().unwrap_or(0.0) * phase.origin.requests as f64 / phase.length_us.max(1) as f64
 }
 
 /// Cores that the cache could use, as far as it is known.

@@ -201,6 +201,15 @@ impl Kindred {
         }
     }
 
+    /// The status that an origin answers with.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::ModifiedAfter | Self::TagMatch => 304,
+            Self::Part(_) => 206,
+            _ => 200,
+        }
+    }
+
     /// Whether a page that is asked for in this way and answered with this status leads to what it embeds.
     pub fn brings(self, status: u16, embeds_of_304: bool) -> bool {
         match status {

@@ -3,7 +3,7 @@
 mod sample;
 
 use super::*;
-use crate::ledger::{Downtime, End, Interval, Ledger, Note, Outcome, Price, Stage};
+use crate::ledger::{Downtime, End, Exhibit, Interval, Ledger, Note, Outcome, Price, Stage, Trouble};
 use sample::{Invented, contest, run};
 
 const SQUID: Invented = Invented { label: "squid", hit_us: 420.0, keeps: 0.97, cpu_us: 95.0, lies: 0 };
@@ -67,8 +67,22 @@ fn each_reason_against_a_run_is_found() {
         (change(|l| l.run.workload.dhr_min = Some(0.9)), Weight::Failed, "the hit ratio is"),
         (each(|i| i.due *= 2), Weight::Invalid, "rate asked for was not reached"),
         (each(|i| i.sent = 2 * i.due), Weight::Invalid, "rate asked for was exceeded"),
+        (each(|i| i.sent = i.issued / 2), Weight::Invalid, "of the requests that robots wanted to send were sent"),
+        (each(|i| (i.issued, i.sent) = (0, i.due / 2)), Weight::Invalid, "of the requests that were due were sent"),
+        (
+            each(|i| (i.issued, i.sent) = (i.due * 2, i.due * 2)),
+            Weight::Invalid,
+            "exceeded: robots wanted to send 200 %",
+        ),
+        (
+            each(|i| (i.sent, i.origin.service) = (i.issued * 19 / 20, [20_000_000].into_iter().collect())),
+            Weight::Remark,
+            "in so short a phase",
+        ),
+        (each(|i| (i.issued, i.sent) = (i.due * 21 / 20, i.due * 21 / 20)), Weight::Remark, "in so short a phase"),
         (each(|i| i.lateness = [50_000; 100].into_iter().collect()), Weight::Invalid, "late by 50"),
         (each(|i| i.load.as_mut().unwrap().own_thread_cpu = 0.99), Weight::Invalid, "the referee was the limit"),
+        (each(both_full), Weight::Remark, "both at their limit"),
         (each(|i| i.load.as_mut().unwrap().steal = 0.4), Weight::Invalid, "0.4 by the hypervisor"),
         (each(|i| i.load.as_mut().unwrap().others_cpu = 0.4), Weight::Invalid, "0.4 by other processes"),
         (change(|l| l.run.machine.own_cores = "0".to_owned()), Weight::Invalid, "shared core 0"),
@@ -80,6 +94,28 @@ fn each_reason_against_a_run_is_found() {
     }
     let lying = run(Invented { lies: 2, ..SQUID }, 1, 40.0);
     assert_eq!(weights(&lying), [(Weight::Failed, "2 answers were wrong".to_owned())]);
+}
+
+fn both_full(interval: &mut Interval) {
+    let load = interval.load.as_mut().unwrap();
+    (load.own_thread_cpu, load.cache_cpu) = (0.97, 0.97);
+}
+
+/// A cache may use its store for a reload (RFC 9111 section 5.2.1), unless its entry says that it does not.
+#[test]
+fn hits_on_reloads_are_held_against_entries_that_say_that_they_honour_them() {
+    for (honours, weight) in [(false, Weight::Remark), (true, Weight::Failed)] {
+        let mut ledger = run(SQUID, 1, 40.0);
+        ledger.run.target.entry.as_mut().unwrap().honours_reload = honours;
+        let (trouble, url, detail) = (Trouble::HitOnReload, String::new(), String::new());
+        let exhibit = || Exhibit { trouble, at_us: 50_200_000, url, detail };
+        let shown = ledger.run.phases.iter().position(|phase| phase.name == ledger.run.workload.report_phase);
+        let interval = ledger.intervals.iter_mut().find(|i| Some(usize::from(i.phase)) == shown).unwrap();
+        interval.errors.add(trouble, exhibit);
+        let found = weights(&ledger);
+        assert!(found.iter().any(|(_, text)| text.starts_with("1 times hit-on-reload")), "{found:?}");
+        assert_eq!(found.iter().map(|(weight, _)| *weight).min(), Some(weight), "{found:?}");
+    }
 }
 
 #[test]
@@ -152,8 +188,12 @@ fn a_difference_within_the_interval_is_none_and_ranks_nobody() {
 
 #[test]
 fn a_rate_at_the_referees_ceiling_is_said_to_be_the_referees() {
-    let ledgers: Vec<Ledger> =
+    let mut ledgers: Vec<Ledger> =
         (1..=3).flat_map(|round| [hammered("full", round, 4.0, 0.93), hammered("slow", round, 1.0, 0.5)]).collect();
+    assert!(
+        weights(&ledgers[0]).iter().any(|(_, text)| text.starts_with("referee and cache were both at their limit"))
+    );
+    ledgers[0].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().cache_cpu = 0.5);
     assert!(Summary::of(&ledgers[0]).rate_is_referees() && !Summary::of(&ledgers[1]).rate_is_referees());
     assert!(weights(&ledgers[0]).iter().any(|(_, text)| text.contains("the rate is the referee's")));
     assert!(page(&ledgers).contains("the referee's</small>"));
