@@ -58,6 +58,11 @@ impl Listener {
         self.run.as_ref().is_some_and(|run| run.network == Network::Untouched)
     }
 
+    /// The `larder run` that this listener belongs to, if the run uses the network.
+    pub fn online_run(&self) -> Option<&Run> {
+        self.run.as_deref().filter(|run| run.network == Network::Used)
+    }
+
     /// Accepts no more connections, on any worker.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);

@@ -3,7 +3,7 @@
 use super::Cache;
 use super::fill::Fill;
 use super::spool::Spool;
-use crate::entry::{DiskLocation, Failure, Limits, PinnedEntry, ReuseReason, Room, Watch};
+use crate::entry::{Contact, DiskLocation, Failure, Limits, PinnedEntry, ReuseReason, Room, Watch};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::store::INLINE_BYTES_MAX;
@@ -71,9 +71,9 @@ impl Writer {
         self.unattended || self.entry.is_late()
     }
 
-    /// Says whether there is a connection to the origin, as far as is known.
-    pub fn reached(&self, is_reached: bool) {
-        self.entry.set_reached(is_reached);
+    /// Says how far the fetch came towards its origin, as far as is known.
+    pub fn contact(&self, contact: Contact) {
+        self.entry.set_contact(contact);
     }
 
     /// Sees who wants what this writer brings, and what `fill` does.

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 /// Readers that wait, holes that are being filled, and writes that are on their way to the disk.
 #[derive(Default)]
@@ -24,11 +25,23 @@ pub(super) struct Activity {
     fill_count: u64,
     /// Writes that are on their way to the disk.
     puts: Vec<Putting>,
-    /// The origin was reached for this fetch, as far as is known.
-    pub(super) is_reached: bool,
+    /// How far the fetch came towards its origin.
+    pub(super) contact: Contact,
     /// The client of the fetch was answered with a stored response because the origin was silent: the fetch goes on without
     /// readers, and requests that may have that response need not wait.
     pub(super) is_late: bool,
+}
+
+/// How far a fetch came towards its origin, as far as is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contact {
+    /// Not far: it may be waiting for its turn here.
+    #[default]
+    Unknown,
+    /// A connection is being made since this moment.
+    Connecting(Instant),
+    /// There is a connection.
+    Made,
 }
 
 /// One reader of an entry that is not whole.

@@ -65,6 +65,9 @@ pub enum ReuseReason {
     Unchanged,
     /// The origin is in trouble, and the stored response may stand in (RFC 5861 section 4).
     StaleIfError,
+    /// The network is away, and a user who asked for that on this machine (`larder run`) may have it at any age. Others judge by
+    /// themselves.
+    NetworkAway,
 }
 
 impl Life {

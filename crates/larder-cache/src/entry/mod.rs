@@ -37,6 +37,7 @@ mod reader;
 mod stream;
 mod watch;
 
+pub use activity::Contact;
 pub(crate) use disk::DiskLocation;
 pub(crate) use hit::{Body, Looked, Patience};
 pub use hit::{Hit, Tier, Whole};

@@ -1,5 +1,6 @@
 //! A client's view of an entry.
 
+use super::activity::Contact;
 use super::life::Life;
 use super::{DiskLocation, Entry, Failure, Leads, PinnedEntry, ReuseReason, State};
 use crate::head::StoredHead;
@@ -112,9 +113,9 @@ impl Reader {
         Poll::Pending
     }
 
-    /// The origin was reached for this fetch, as far as is known.
-    pub fn is_reached(&self) -> bool {
-        self.entry.state.read().activity.as_ref().is_some_and(|activity| activity.is_reached)
+    /// How far this fetch came towards its origin, as far as is known.
+    pub fn contact(&self) -> Contact {
+        self.entry.state.read().activity.as_ref().map(|activity| activity.contact).unwrap_or_default()
     }
 
     /// Some client of this fetch was answered with a stored response because the origin was silent.

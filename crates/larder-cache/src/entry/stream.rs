@@ -1,5 +1,6 @@
 //! A body that arrives from its start on: the ways in which the fetch of an entry changes it.
 
+use super::activity::Contact;
 use super::life::{Audience, Life, Redirection};
 use super::{DiskLocation, Entry, Failure, PinnedEntry, ReuseReason, State};
 use crate::head::StoredHead;
@@ -43,9 +44,9 @@ impl Entry {
         self.state.read().is_late()
     }
 
-    /// Says whether there is a connection to the origin, as far as is known.
-    pub(crate) fn set_reached(&self, is_reached: bool) {
-        self.state.write().activity().is_reached = is_reached;
+    /// Says how far the fetch came towards its origin, as far as is known.
+    pub(crate) fn set_contact(&self, contact: Contact) {
+        self.state.write().activity().contact = contact;
     }
 
     /// The head of a stored response is here; its body follows, and stays in memory or not.

@@ -54,6 +54,11 @@ impl Asked {
         Asked { only_if_cached: true, offline: true, ..self }
     }
 
+    /// The same request by a user whose network is away: the origin is asked where the store has nothing.
+    pub fn without_network(self) -> Asked {
+        Asked { offline: true, ..self }
+    }
+
     /// True when nothing of this exchange may be kept; what is kept already may be served.
     pub fn no_store(&self) -> bool {
         self.no_store
@@ -249,11 +254,14 @@ pub fn stands_in(terms: &Terms, asked: &Asked, now: Stamp, settings: &Settings) 
 
 /// Neither origin nor client insists on validation.
 fn may_go_unvalidated(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
-    !terms.no_cache && !asked.no_cache && (terms.is_fresh(now) || !terms.must_revalidate)
+    !terms.no_cache && (asked.offline || !asked.no_cache) && (terms.is_fresh(now) || !terms.must_revalidate)
 }
 
 /// The ages that the request names, where it names any, leave room for this response (RFC 9111 section 5.2.1).
 fn is_taken(terms: &Terms, asked: &Asked, now: Stamp) -> bool {
+    if asked.offline {
+        return true;
+    }
     let age = terms.age(now);
     let names_age = asked.max_age.is_some() || asked.min_fresh.is_some();
     if names_age && terms.is_from_the_future(now) {

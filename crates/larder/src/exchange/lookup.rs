@@ -1,5 +1,6 @@
 //! The answer to a request that the rules allow: from the store, from a fetch that is under way, or from one that begins now.
 
+use super::away;
 use super::deliver::{self, AnswerSource};
 use super::offline;
 use super::presence::{Gone, Presence};
@@ -14,11 +15,11 @@ use crate::reach::{self, Asker};
 use crate::record::{Cause, Notes, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
-use crate::upstream::OutgoingBody;
+use crate::upstream::{Outage, OutgoingBody};
 use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
-use larder_cache::entry::{Arrival, Failure, Gap, PinnedEntry, Reader, ReuseReason};
+use larder_cache::entry::{Arrival, Contact, Failure, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
-use larder_cache::policy::{self, Asked};
+use larder_cache::policy::{self, Asked, StaleWhy};
 use larder_wire::{Method, RequestHead, ResponseHead, Version};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -41,7 +42,7 @@ pub async fn look_up<S: ClientStream>(
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(without_store(stream, request, ask, body, upload, record)).await;
     };
-    let asked = if is_offline { asked.offline() } else { asked };
+    let (asked, outage) = away::asked(stream.env(), stream.peer(), asked, &ask);
     let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
     record.trail.asks(asked);
@@ -60,13 +61,13 @@ pub async fn look_up<S: ClientStream>(
         }
         let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
         let is_hit = found.is_hit();
-        let mut lookup = Lookup { stream, request, ask: &ask, asked: &asked, key: &key, cache: &cache, record };
+        let mut lookup = Lookup { stream, request, ask: &ask, asked: &asked, outage, key: &key, cache: &cache, record };
         let answer = match found {
             Found::Fresh(hit) => {
                 let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
                 lookup.stored(hit, outcome).await
             }
-            Found::Stale(hit, _) => lookup.stored(hit, Outcome::HitStale).await,
+            Found::Stale(hit, why) => lookup.stale(hit, why).await,
             Found::Revalidate(hit, writer) => {
                 lookup.refresh(writer);
                 lookup.stored(hit, Outcome::HitRevalidating).await
@@ -151,6 +152,7 @@ struct Lookup<'a, S> {
     request: &'a Rc<RequestHead>,
     ask: &'a Ask,
     asked: &'a Asked,
+    outage: Outage,
     key: &'a [u8],
     cache: &'a Arc<Cache>,
     record: &'a mut Record,
@@ -192,9 +194,29 @@ impl<S: ClientStream> Lookup<'_, S> {
         Some(self.entry(hit.reader, hit.stored, outcome))
     }
 
+    /// Answers with a stored response that is past its lifetime.
+    async fn stale(&mut self, hit: Hit, why: StaleWhy) -> Option<AnswerSource> {
+        if why == StaleWhy::Offline {
+            self.note_away();
+        }
+        self.stored(hit, Outcome::HitStale).await
+    }
+
+    /// Answers with a stored response because the origin's answer does not come.
+    async fn stood_in(&mut self, hit: Hit) -> Option<AnswerSource> {
+        if self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to()) {
+            self.note_away();
+        }
+        self.stored(hit, Outcome::HitError).await
+    }
+
+    fn note_away(&self) {
+        self.stream.peer().listener.online_run().into_iter().for_each(|run| run.network_was_away());
+    }
+
     /// The answer where the origin is not to be asked and the store has none.
     fn nothing_stored(&mut self) -> AnswerSource {
-        AnswerSource::Page(match self.asked.offline {
+        AnswerSource::Page(match self.stream.peer().listener.is_offline() {
             true => offline::not_stored(self.stream.peer(), self.request, self.ask, self.record),
             false => only_if_cached(),
         })
@@ -246,7 +268,7 @@ impl<S: ClientStream> Lookup<'_, S> {
         cause: Cause,
         stand_in: StandIn,
     ) -> Option<AnswerSource> {
-        let on_error = stand_in.why == policy::StandIn::OnError;
+        let on_error = stand_in.why == StandInRule::OnError;
         let patience = self.patience();
         let mut fetch = self.fetch(FetchKind::Relay, writer);
         fetch.silent_for = patience.limit;
@@ -263,13 +285,13 @@ impl<S: ClientStream> Lookup<'_, S> {
                 return Some(AnswerSource::Entry { reader, stored, outcome, verbatim: true, refill: None });
             }
             Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead() {
-                None => return Some(failed(&failure, self.record)),
+                None => return Some(self.failed(&failure)),
                 instead => instead,
             },
             Ok(Arrived::News(Arrival::Use(..) | Arrival::Alone)) => None,
         };
         drop(reader);
-        Box::pin(self.stored(instead?, Outcome::HitError)).await
+        Box::pin(self.stood_in(instead?)).await
     }
 
     /// The stored response that may be sent now instead of the origin's answer. The result keeps it in memory.
@@ -277,7 +299,14 @@ impl<S: ClientStream> Lookup<'_, S> {
         let env = self.stream.env();
         let policy = fetch::policy_of(&env.common, &self.ask.route, self.stream.peer().listener.run.is_some());
         let now = env.stamp_at(clock::instant());
-        let (entry, why) = self.cache.stand_in(self.key, self.request, self.asked, now, policy)?;
+        let find = |asked: &Asked| self.cache.stand_in(self.key, self.request, asked, now, policy);
+        let is_online_run = self.stream.peer().listener.online_run().is_some();
+        let (entry, why) = match find(self.asked) {
+            Some((entry, policy::StandIn::OnError)) => (entry, StandInRule::OnError),
+            Some((entry, policy::StandIn::OutOfReach)) if !is_online_run => (entry, StandInRule::OutOfReach),
+            _ if is_online_run => (find(&self.asked.without_network())?.0, StandInRule::NetworkAway),
+            _ => return None,
+        };
         Some(StandIn { entry, why })
     }
 
@@ -288,8 +317,17 @@ impl<S: ClientStream> Lookup<'_, S> {
     /// How long this request waits for the origin before a stored response is sent instead.
     fn patience(&self) -> Patience {
         let held = self.stand_in();
-        let limit = held.as_ref().map(|_| self.stream.env().config().timeouts.before_stale);
+        let limit = held.as_ref().map(|held| match held.why {
+            StandInRule::NetworkAway => self.wait_for_connection(),
+            StandInRule::OnError | StandInRule::OutOfReach => self.stream.env().config().timeouts.before_stale,
+        });
         Patience { limit, held }
+    }
+
+    /// How long a connection to the origin may take before the origin counts as out of reach for a run.
+    fn wait_for_connection(&self) -> Duration {
+        let usual = self.stream.env().config().timeouts.before_stale;
+        if self.outage == Outage::None { usual } else { usual.min(away::DOUBTED_WAIT) }
     }
 
     /// Gives the stored response to send now that the time is up, if there is one. A response that may be sent only while the
@@ -301,13 +339,39 @@ impl<S: ClientStream> Lookup<'_, S> {
             *patience = Patience { limit: None, held: None };
             return None;
         };
-        let waits = held.why == policy::StandIn::OutOfReach && reader.is_reached();
+        let waits = match held.why {
+            StandInRule::OnError => false,
+            StandInRule::OutOfReach => reader.contact() == Contact::Made,
+            StandInRule::NetworkAway => !self.is_silent(reader.contact()),
+        };
         let hit = if waits { None } else { self.cache.open(&held.entry) };
         patience.held = Some(held);
         if hit.is_some() {
             reader.leave_late();
         }
         hit
+    }
+
+    /// Whether a connection was waited for in vain, which is remembered. A fetch that waits for its turn here says nothing.
+    fn is_silent(&self, contact: Contact) -> bool {
+        let upstreams = &self.stream.env().upstreams;
+        match contact {
+            Contact::Connecting(since) if clock::instant() - since >= self.wait_for_connection() => {
+                upstreams.is_silent(self.ask.connects_to());
+                true
+            }
+            Contact::Connecting(_) => upstreams.is_out_of_reach(self.ask.connects_to()),
+            Contact::Unknown | Contact::Made => false,
+        }
+    }
+
+    /// The error page of a fetch that came to nothing. A run whose origin is out of reach remembers what it missed.
+    fn failed(&mut self, failure: &Failure) -> AnswerSource {
+        let is_away = || self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to());
+        if self.stream.peer().listener.online_run().is_some() && is_away() {
+            offline::remember(self.stream.peer(), self.request, self.ask.url.to_string());
+        }
+        failed(failure, self.record)
     }
 
     /// Starts the fetch and waits for its head. `mending` is the stored response whose hole it fills.
@@ -325,7 +389,7 @@ impl<S: ClientStream> Lookup<'_, S> {
             Ok(Arrived::News(arrival)) => arrival,
             Ok(Arrived::Silent(hit)) => {
                 drop(reader);
-                return Box::pin(self.stored(hit, Outcome::HitError)).await;
+                return Box::pin(self.stood_in(hit)).await;
             }
             Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
         };
@@ -336,14 +400,16 @@ impl<S: ClientStream> Lookup<'_, S> {
                 Some(self.entry(hit.reader, stored, Outcome::Miss(cause)))
             }
             (Arrival::Use(entry, reason, own), _) => {
-                let outcome = if reason == ReuseReason::Unchanged { Outcome::Validated } else { Outcome::HitError };
                 let mut hit = self.cache.open(&entry)?;
                 if let Some(own) = own {
                     hit.stored = own;
                 }
-                Box::pin(self.stored(hit, outcome)).await
+                match reason {
+                    ReuseReason::Unchanged => Box::pin(self.stored(hit, Outcome::Validated)).await,
+                    ReuseReason::StaleIfError | ReuseReason::NetworkAway => Box::pin(self.stood_in(hit)).await,
+                }
             }
-            (Arrival::Failed(failure), _) => Some(failed(&failure, self.record)),
+            (Arrival::Failed(failure), _) => Some(self.failed(&failure)),
             (Arrival::Alone, _) => None,
         }
     }
@@ -387,7 +453,7 @@ impl<S: ClientStream> Lookup<'_, S> {
         if reader.is_late()
             && let Some(hit) = self.time_is_up(&reader, &mut patience)
         {
-            return self.stored(hit, Outcome::HitError).await;
+            return self.stood_in(hit).await;
         }
         let mut presence = Presence::new(self.stream.env());
         let arrival = loop {
@@ -395,7 +461,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                 Ok(Some(arrival)) => break arrival,
                 Ok(None) => {
                     if let Some(hit) = self.time_is_up(&reader, &mut patience) {
-                        return self.stored(hit, Outcome::HitError).await;
+                        return self.stood_in(hit).await;
                     }
                 }
                 Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
@@ -409,11 +475,16 @@ impl<S: ClientStream> Lookup<'_, S> {
                 let hit = Hit { filling: true, reader, stored, length };
                 if fits { self.stored(hit, Outcome::Collapsed).await } else { None }
             }
+            // That rule was the run's for which the fetch began: others look for themselves.
+            Arrival::Use(_, ReuseReason::NetworkAway, _) if self.stream.peer().listener.online_run().is_none() => None,
             Arrival::Use(entry, reason, _) => {
                 let hit = self.cache.open(&entry)?;
                 let fits = hit.stored.terms.as_ref().is_some_and(|terms| terms.answers(self.request));
-                let outcome = if reason == ReuseReason::Unchanged { Outcome::Collapsed } else { Outcome::HitError };
-                if fits { self.stored(hit, outcome).await } else { None }
+                match reason {
+                    _ if !fits => None,
+                    ReuseReason::Unchanged => self.stored(hit, Outcome::Collapsed).await,
+                    ReuseReason::StaleIfError | ReuseReason::NetworkAway => self.stood_in(hit).await,
+                }
             }
             // The fetch was refused because it began for a client that may reach fewer addresses.
             Arrival::Failed(failure)
@@ -421,9 +492,20 @@ impl<S: ClientStream> Lookup<'_, S> {
             {
                 None
             }
-            Arrival::Failed(failure) => Some(failed(&failure, self.record)),
+            // The fetch began for an ordinary client, to whom this response may not be sent.
+            Arrival::Failed(failure) => match self.instead_of_unreachable() {
+                Some(hit) => self.stood_in(hit).await,
+                None => Some(self.failed(&failure)),
+            },
             Arrival::Alone => None,
         }
+    }
+
+    /// The stored response that a run may have while its origin is out of reach.
+    fn instead_of_unreachable(&self) -> Option<Hit> {
+        let is_online_run = self.stream.peer().listener.online_run().is_some();
+        let is_away = is_online_run && self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to());
+        is_away.then(|| self.instead())?
     }
 
     fn entry(&self, reader: Reader, stored: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {
@@ -458,7 +540,18 @@ impl<S: ClientStream> Lookup<'_, S> {
 /// A stored response that may be sent instead of the origin's answer.
 struct StandIn {
     entry: PinnedEntry,
-    why: policy::StandIn,
+    why: StandInRule,
+}
+
+/// The rule by which a stored response may be sent instead of the origin's answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StandInRule {
+    /// See [`policy::stale_if_error`]: for any trouble of the origin.
+    OnError,
+    /// See [`policy::disconnected`]: only while the origin is out of reach.
+    OutOfReach,
+    /// A run whose network is away: only while no connection comes about (decision 040).
+    NetworkAway,
 }
 
 /// How long a request waits for its origin before a stored response is sent instead.

@@ -1,6 +1,7 @@
 //! An exchange: one request and its answer, from the head to the end of the record, on any transport. [`Exchange::run`]
 //! serves every request that `h1::quick` did not answer at once; [`Exchange::leave`] serves CONNECT and upgrades.
 
+mod away;
 pub mod deliver;
 pub mod leave;
 pub mod lookup;

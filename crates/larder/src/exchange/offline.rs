@@ -15,15 +15,20 @@ const OFFLINE: &str = "offline";
 /// as it is.
 pub fn not_stored(peer: &PeerFacts, request: &RequestHead, ask: &Ask, record: &mut Record) -> Page {
     let url = ask.url.to_string();
-    let is_remembered = request.method == Method::Get && !policy::may_say_who_asks(&request.fields);
-    if let Some(run) = peer.listener.run.as_ref().filter(|_| is_remembered) {
-        run.send_later(LaterRequest { url: url.clone(), fields: later_fields(&request.fields) });
-    }
+    remember(peer, request, url.clone());
     let what = format!("This run is offline, and the store does not have {url}.");
     if record.url.is_empty() {
         record.url = url;
     }
     Page::new(504, OFFLINE, what, "`larder fetch-later --run` fetches all that was missing, once there is a network.")
+}
+
+/// Notes a GET of a run that found nothing, to be sent later.
+pub fn remember(peer: &PeerFacts, request: &RequestHead, url: String) {
+    let is_remembered = request.method == Method::Get && !policy::may_say_who_asks(&request.fields);
+    if let Some(run) = peer.listener.run.as_ref().filter(|_| is_remembered) {
+        run.send_later(LaterRequest { url, fields: later_fields(&request.fields) });
+    }
 }
 
 /// A request that only its origin can answer.

@@ -4,6 +4,7 @@ use super::Fetch;
 use crate::client::Client;
 use crate::clock;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, UpstreamFault};
+use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, ResponseHead, hop};
 use std::net::SocketAddr;
@@ -45,15 +46,16 @@ impl Fetch {
     fn begin_attempt(&self) -> Instant {
         let now = self.notes.attempt();
         if self.notes.attempts.get() > 1 {
-            self.writer.reached(false);
+            self.writer.contact(Contact::Unknown);
         }
         now
     }
 
     fn note(&self, event: CallEvent) {
         match event {
+            CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
             CallEvent::Connected { at, peer, reuse } => {
-                self.writer.reached(true);
+                self.writer.contact(Contact::Made);
                 self.notes.connected(at.into_std(), peer, reuse);
             }
             CallEvent::Retried => {

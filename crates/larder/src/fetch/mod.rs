@@ -389,10 +389,18 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
     fetch.notes.trouble.set(Some(fault.kind.as_str()));
     if fetch.kind.is_for_whole() {
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
-            policy::disconnected(terms, asked, now) || policy::stale_if_error(terms, asked, now, settings)
+            (fault.says_disconnected() && policy::disconnected(terms, asked, now))
+                || (!fault.is_about_identity() && policy::stale_if_error(terms, asked, now, settings))
         };
         if let Some(stale) = fetch.stale_instead(permits) {
             return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
+        }
+        let of_run = |terms: &Terms, asked: &Asked, now, _: &policy::Settings| {
+            policy::disconnected(terms, &asked.without_network(), now)
+        };
+        let is_away = fetch.for_run && fault.is_out_of_reach();
+        if let Some(stale) = is_away.then(|| fetch.stale_instead(of_run)).flatten() {
+            return fetch.writer.redirect(&stale, ReuseReason::NetworkAway);
         }
     }
     tracing::debug!(url = %fetch.ask.url, %fault, "fetch failed");

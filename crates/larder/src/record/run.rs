@@ -29,7 +29,9 @@ pub struct RunStats {
     pub failed: Vec<(String, u64)>,
     /// Hits whose answers were older than their lifetime, because the network was not to be used or was down.
     pub outdated: u64,
-    /// Requests of an offline run that found nothing, to be sent later.
+    /// Requests that were answered from the store because no connection to their origins came about.
+    pub network_away: u64,
+    /// Requests that found nothing while there was no network, to be sent later.
     pub missing: Vec<LaterRequest>,
 }
 
@@ -106,6 +108,11 @@ impl Run {
         {
             sums.missing_bytes += bytes;
         }
+    }
+
+    /// Counts a request that is answered from the store because its origin is out of reach.
+    pub fn network_was_away(&self) {
+        self.sums.lock().stats.network_away += 1;
     }
 
     /// Counts one request. A CONNECT whose tunnel was opened is not counted: the requests inside are.

@@ -34,7 +34,13 @@ fn lines(stats: &RunStats, took: Duration, keeps: bool) -> Vec<String> {
         ),
         format!("{} of {} answered from the store", stats.hits, requests(stats.requests)),
     ];
-    if stats.outdated > 0 {
+    if stats.network_away > 0 {
+        let old = match stats.outdated {
+            0 => "answers came from the store".to_owned(),
+            old => format!("{} older than their lifetime", was(old, "answer")),
+        };
+        lines.push(format!("the network was away; {old}"));
+    } else if stats.outdated > 0 {
         lines.push(format!("{}: older than their lifetime, used without asking the origin", requests(stats.outdated)));
     }
     if !stats.missing.is_empty() {
@@ -132,6 +138,11 @@ fn counted(many: u64, what: &str) -> String {
     if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
 }
 
+/// As in "1 answer was", "2 answers were".
+fn was(many: u64, what: &str) -> String {
+    format!("{} {}", counted(many, what), if many == 1 { "was" } else { "were" })
+}
+
 /// Three digits are enough at the end of a run.
 fn size(bytes: u64) -> String {
     let unit = [("TB", 1_000_000_000_000u64), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
@@ -180,6 +191,9 @@ larder: 1 request answered by Larder itself (denied)
         let later = LaterRequest { url: "http://a.example/".to_owned(), ..LaterRequest::default() };
         let offline = RunStats { requests: 3, hits: 2, outdated: 2, missing: vec![later], ..RunStats::default() };
         let said = summary(Some(&offline), Duration::ZERO, true);
+        let away = RunStats { requests: 3, hits: 3, outdated: 2, network_away: 2, ..RunStats::default() };
+        let told = summary(Some(&away), Duration::ZERO, true);
+        assert!(told.contains("larder: the network was away; 2 answers were older than their lifetime\n"), "{told}");
         assert!(
             said.contains("2 requests: older than their lifetime") && said.contains("1 download not in the store"),
             "{said}"

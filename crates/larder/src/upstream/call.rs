@@ -45,6 +45,8 @@ pub struct OutgoingBody {
 /// An event on the way to a response.
 #[derive(Debug)]
 pub enum CallEvent {
+    /// A new connection is being made: the request has its permit.
+    Connecting,
     /// The request can go out: there is a connection.
     Connected {
         /// Since this moment.

@@ -58,7 +58,7 @@ pub(super) async fn open(
                 phase.set(Phase::Tls);
                 let attempt = unreachable.attempt(Target::Tls(peer), limit, Instant::now()).map_err(|avoided| {
                     let detail = format!("no tls handshake with {} at {peer}: {avoided}", origin.host);
-                    UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
+                    UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact()
                 })?;
                 let session = handshake(tls, wire, &origin.host).await;
                 attempt.answered();
@@ -111,7 +111,8 @@ async fn within<T>(
             Phase::Tls => UpstreamFault::new(
                 UpstreamFaultKind::ConnectTimeout,
                 format!("the tls handshake with {host} was not over within {seconds} s"),
-            ),
+            )
+            .after_contact(),
         })
     })
 }

@@ -6,7 +6,7 @@ use super::call::{Call, CallEvent};
 use super::fault::{Retry, UpstreamFault};
 use super::h1;
 use super::idle::ConnectionChoice;
-use super::{HeldPermit, Upstreams};
+use super::{HeldPermit, Origin, Upstreams};
 use crate::record::Reuse;
 use crate::wire::Wire;
 use bytes::BytesMut;
@@ -70,7 +70,11 @@ impl Upstreams {
 
     async fn attempt(&self, call: &mut Call<'_>, choice: ConnectionChoice) -> Result<OriginResponse, UpstreamFault> {
         let connection = self.connect_for(call, choice).await?;
+        let is_reused = connection.is_reused();
         let (head, connection) = h1::ask(connection, call).await?;
+        if is_reused && self.knows_outages() {
+            self.heard_from(&Origin::of(call.to), connection.peer().ip());
+        }
         Ok(response(head, connection, call))
     }
 
@@ -85,7 +89,7 @@ impl Upstreams {
     }
 
     async fn connect_for(&self, call: &Call<'_>, choice: ConnectionChoice) -> Result<h1::Connection, UpstreamFault> {
-        let connection = self.connection(call.to, choice, call.reach, call.begins, call.client).await?;
+        let connection = self.connection(call.to, choice, call.reach, call.begins, (call.client, call.on)).await?;
         let reuse = if connection.is_reused() { Reuse::Again } else { Reuse::New };
         (call.on)(CallEvent::Connected { at: connection.leased_at(), peer: connection.peer(), reuse });
         Ok(connection)

@@ -148,6 +148,13 @@ pub(super) enum Retry {
     No,
 }
 
+/// Whether an address of the origin had accepted a connection. Only kinds that can come before and after that look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HasContact {
+    Yes,
+    No,
+}
+
 /// A request to an origin that came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFault {
@@ -155,6 +162,7 @@ pub struct UpstreamFault {
     pub kind: UpstreamFaultKind,
     /// Whether asking again is permitted; `Upstreams::call` does that by itself.
     pub(super) retry: Retry,
+    pub(super) has_contact: HasContact,
     /// One fact for the person who reads the error page or the log, in lower case without a full stop.
     pub detail: String,
 }
@@ -162,7 +170,7 @@ pub struct UpstreamFault {
 impl UpstreamFault {
     /// A fault after which the request must not be sent again.
     pub fn new(kind: UpstreamFaultKind, detail: impl Into<String>) -> UpstreamFault {
-        UpstreamFault { kind, retry: Retry::No, detail: detail.into() }
+        UpstreamFault { kind, retry: Retry::No, has_contact: HasContact::No, detail: detail.into() }
     }
 
     /// The refusal to go there; it does not say where.
@@ -174,6 +182,30 @@ impl UpstreamFault {
     /// The word that logs and pages show.
     pub fn as_str(&self) -> &'static str {
         self.kind.as_str()
+    }
+
+    /// Whether nothing of the origin's side was heard at all: no name server, no program at its port, no address that accepted a
+    /// connection. A handshake that comes to nothing is no such fault: somebody is there.
+    pub fn is_out_of_reach(&self) -> bool {
+        use UpstreamFaultKind::{ConnectTimeout, Dns, Refused, Unreachable};
+        self.has_contact == HasContact::No && matches!(self.kind, Dns(_) | Refused | Unreachable | ConnectTimeout)
+    }
+
+    /// Whether the way to the origin is broken, so that a cache counts as disconnected (RFC 9111 section 4.2.4). An origin that can't
+    /// prove who it is, one that answers nonsense, an address that may not be asked and our own full queue are no such faults.
+    pub fn says_disconnected(&self) -> bool {
+        use UpstreamFaultKind::{Busy, OutOfReach, Tls, TooManyInterim, Wire};
+        !matches!(self.kind, Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach)
+    }
+
+    /// Whether somebody else may be answering in the place of the origin: then old content must not look as if it came from there.
+    pub fn is_about_identity(&self) -> bool {
+        matches!(self.kind, UpstreamFaultKind::Tls(TlsTrouble::CertificateInvalid { .. }))
+    }
+
+    /// The same fault, met on a connection that had been accepted.
+    pub(super) fn after_contact(self) -> UpstreamFault {
+        UpstreamFault { has_contact: HasContact::Yes, ..self }
     }
 
     /// The status to answer the client with.

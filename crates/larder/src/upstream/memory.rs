@@ -1,6 +1,7 @@
 //! The knowledge of all workers about the way to origins: addresses of names, and targets that were out of reach of late.
 
 use super::dns_cache::DnsCache;
+use super::outages::Outages;
 use super::unreachable::Unreachable;
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 pub struct Memory {
     pub(super) answers: DnsCache,
     pub(super) unreachable: Arc<Unreachable>,
+    pub(super) outages: Outages,
 }
 
 /// Bytes of [`Memory::answers`] where nothing else is said.
@@ -17,7 +19,7 @@ const DNS_BYTES_MAX: usize = 1 << 20;
 impl Memory {
     /// Knows nothing yet; answers of name servers take at most so many bytes.
     pub fn new(dns_bytes_max: usize) -> Memory {
-        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default() }
+        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default(), outages: Outages::default() }
     }
 }
 

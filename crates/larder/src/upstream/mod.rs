@@ -14,6 +14,7 @@ mod fault;
 mod h1;
 mod idle;
 mod memory;
+mod outages;
 mod permits;
 mod pool;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use exchange::{OriginResponse, Switched, Upgraded};
 pub use fault::{CertificateTrouble, DnsTrouble, TlsTrouble, UpstreamFault, UpstreamFaultKind};
 pub use h1::HeldPermit;
 pub use memory::Memory;
+pub use outages::Outage;
 pub use pool::{AskedOrigin, Unread};
 
 use crate::client::Client;
@@ -44,6 +46,7 @@ use permits::{Grant, Permit};
 use pool::Pool;
 use std::cell::Cell;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -276,7 +279,7 @@ impl Upstreams {
         choice: ConnectionChoice,
         reach: &Reach,
         now: Instant,
-        client: Option<Client>,
+        (client, on): (Option<Client>, &dyn Fn(CallEvent)),
     ) -> Result<Connection, UpstreamFault> {
         let origin = self.shared.pool.origin(url, now);
         let (permit, handed_on, now) = match Permit::try_take(&origin, client) {
@@ -292,6 +295,7 @@ impl Upstreams {
             return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
         }
         origin.make_room();
+        on(CallEvent::Connecting);
         Box::pin(self.open(permit, reach)).await
     }
 
@@ -299,14 +303,49 @@ impl Upstreams {
         let Shared { settings, dns, tls, .. } = &*self.shared;
         match connect::open(dns, tls, settings, permit.origin().origin(), permit.origin().favourite(), reach).await {
             Ok(opened) => {
+                self.heard_from(permit.origin().origin(), opened.peer.ip());
                 permit.origin().prefer(opened.peer.ip());
                 permit.origin().count(|counts| counts.opened += 1);
                 Ok(Connection::opened(opened, permit, Rc::clone(&self.shared)))
             }
             Err(fault) => {
+                if fault.is_out_of_reach() {
+                    settings.memory.outages.failed(permit.origin().origin(), Instant::now());
+                }
                 permit.origin().count(|counts| counts.failed += 1);
                 Err(fault)
             }
+        }
+    }
+
+    /// The state of the way to the origin of a URL. One request in a while is told to try although it was out of reach.
+    pub fn outage(&self, url: &Url) -> Outage {
+        self.shared.settings.memory.outages.look(&Origin::of(url), Instant::now())
+    }
+
+    /// Whether the origin of a URL was out of reach a moment ago.
+    pub fn is_out_of_reach(&self, url: &Url) -> bool {
+        self.shared.settings.memory.outages.is_known(&Origin::of(url), Instant::now())
+    }
+
+    /// No connection to the origin of a URL came about within a time that a request would wait.
+    pub fn is_silent(&self, url: &Url) {
+        self.shared.settings.memory.outages.failed(&Origin::of(url), Instant::now());
+    }
+
+    /// Whether any origin was out of reach of late.
+    fn knows_outages(&self) -> bool {
+        !self.shared.settings.memory.outages.is_empty()
+    }
+
+    /// An origin answered. When the network seemed to be away until then, the addresses that were silent may answer too.
+    fn heard_from(&self, origin: &Origin, from: IpAddr) {
+        let memory = &self.shared.settings.memory;
+        if !self.knows_outages() {
+            return;
+        }
+        if memory.outages.answered(origin, from, Instant::now()) {
+            memory.unreachable.forget_all();
         }
     }
 

@@ -140,6 +140,13 @@ impl Unreachable {
         }
     }
 
+    /// Forgets all pauses: the network is back. An attempt that is under way is noted anew when it fails.
+    pub fn forget_all(&self) {
+        let mut targets = self.targets.lock();
+        targets.clear();
+        self.count.store(0, Ordering::Relaxed);
+    }
+
     fn given_up(&self, target: &Target) {
         if let Some(silent) = self.targets.lock().get_mut(target) {
             silent.probing = false;

@@ -148,7 +148,7 @@ pub async fn connection(
     url: &Url,
     choice: ConnectionChoice,
 ) -> Result<Connection, UpstreamFault> {
-    upstreams.connection(url, choice, &Reach::Configured, tokio::time::Instant::now(), None).await
+    upstreams.connection(url, choice, &Reach::Configured, tokio::time::Instant::now(), (None, &|_| {})).await
 }
 
 /// Sends a request and reads the final head.

@@ -200,3 +200,134 @@ fn a_request_of_the_list_follows_redirections_and_tells_another_origin_nothing()
     let ask = format!("GET {here} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", origin.port());
     assert!(stand::exchange(offline.proxy, &ask).ends_with("\r\n\r\nok"), "it is in the store now");
 }
+
+/// An origin that a test takes away and brings back at the same address.
+struct Movable {
+    address: SocketAddr,
+    is_up: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    asked: std::sync::Arc<AtomicU64>,
+}
+
+impl Movable {
+    /// Its answers are stale at once.
+    fn new() -> Movable {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let movable = Movable { address, is_up: std::sync::Arc::default(), asked: std::sync::Arc::default() };
+        movable.serve(listener);
+        movable
+    }
+
+    fn serve(&self, listener: std::net::TcpListener) {
+        let (is_up, asked) = (std::sync::Arc::clone(&self.is_up), std::sync::Arc::clone(&self.asked));
+        is_up.store(true, Ordering::SeqCst);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                if !is_up.load(Ordering::SeqCst) {
+                    return;
+                }
+                let Some(first) = stand::read_request(&mut BufReader::new(&stream)) else { continue };
+                asked.fetch_add(1, Ordering::SeqCst);
+                let control = match first.split(' ').nth(1) {
+                    Some("/must") => "max-age=0, must-revalidate",
+                    Some("/no-cache") => "no-cache",
+                    _ => "max-age=0",
+                };
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nETag: \"v\"\r\nContent-Type: application/zip\r\nContent-Length: 3\r\nConnection: close\r\n\r\nzip"
+                );
+                let _ = stream.write_all(head.as_bytes());
+            }
+        });
+    }
+
+    /// From now on connections are refused.
+    fn leave(&self) {
+        self.is_up.store(false, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        stand::wait_for("the port is closed", || TcpStream::connect(self.address).is_err());
+    }
+
+    /// Connections are accepted again.
+    fn come_back(&self) {
+        let mut bound = None;
+        stand::wait_for("the port is free", || {
+            bound = std::net::TcpListener::bind(self.address).ok();
+            bound.is_some()
+        });
+        self.serve(bound.unwrap());
+    }
+
+    fn ask(&self, proxy: SocketAddr, method: &str, path: &str, fields: &str) -> String {
+        let origin = self.address;
+        let request = format!(
+            "{method} http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\nUser-Agent: test\r\n{fields}Connection: close\r\n\r\n"
+        );
+        stand::exchange(proxy, &request)
+    }
+}
+
+/// The run was not told that there is no network: its origin refuses connections, and comes back.
+#[test]
+fn a_run_goes_on_while_its_origin_is_out_of_reach_and_others_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "[[listen]]\naddress = \"127.0.0.1:0\"\n");
+    let ordinary = server.addresses()[0];
+    let client = Client::new(control::socket(folder.path()));
+    let run = client.start().unwrap();
+    let origin = Movable::new();
+    for path in ["/a", "/must", "/no-cache"] {
+        assert!(origin.ask(run.proxy, "GET", path, "").starts_with("HTTP/1.1 200"), "{path}");
+    }
+    origin.leave();
+    for turn in 0..3 {
+        for fields in ["", "Cache-Control: max-age=0\r\n", "Cache-Control: no-cache\r\n"] {
+            let answer = origin.ask(run.proxy, "GET", "/a", fields);
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("zip"), "{turn} {fields}: {answer}");
+            // RFC 9111 holds for everybody else: a client that wants a validated answer gets no other one.
+            if !fields.is_empty() {
+                let answer = origin.ask(ordinary, "GET", "/a", fields);
+                assert!(answer.starts_with("HTTP/1.1 502"), "{turn} {fields}: {answer}");
+            }
+        }
+        assert!(origin.ask(run.proxy, "HEAD", "/a", "Cache-Control: no-cache\r\n").starts_with("HTTP/1.1 200"));
+        // The word of the origin holds, and what is not stored is an error as before.
+        for path in ["/must", "/no-cache", "/never-seen"] {
+            let answer = origin.ask(run.proxy, "GET", path, "");
+            assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("refused"), "{turn} {path}: {answer}");
+        }
+    }
+    origin.come_back();
+    let before = origin.asked.load(Ordering::SeqCst);
+    stand::wait_for("the origin is asked again", || {
+        origin.ask(run.proxy, "GET", "/a", "Cache-Control: max-age=0\r\n");
+        origin.asked.load(Ordering::SeqCst) > before
+    });
+    let before = origin.asked.load(Ordering::SeqCst);
+    origin.ask(run.proxy, "GET", "/a", "Cache-Control: max-age=0\r\n");
+    assert_eq!(origin.asked.load(Ordering::SeqCst), before + 1, "and each time from then on");
+    let stats = client.finish(&run.id).unwrap();
+    assert!(stats.network_away >= 12 && stats.outdated >= 12, "{stats:?}");
+    let missing: Vec<&str> = stats.missing.iter().filter_map(|request| request.url.rsplit('/').next()).collect();
+    assert_eq!(missing, ["must", "never-seen", "no-cache"]);
+}
+
+/// Speaks no TLS and has no proper certificate: whoever answers there, it is not the origin.
+#[test]
+fn a_run_gets_no_old_content_behind_a_wrong_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = stand::server(folder.path(), "");
+    let client = Client::new(control::socket(folder.path()));
+    let run = client.start().unwrap();
+    let origin = stand::origin_that(|stream| {
+        let _ = (&*stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\nportal");
+        Some(())
+    });
+    for _ in 0..3 {
+        let ask = format!("GET https://{origin}/a HTTP/1.1\r\nHost: {origin}\r\nConnection: close\r\n\r\n");
+        let answer = stand::exchange(run.proxy, &ask);
+        assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("tls"), "{answer}");
+    }
+    let stats = client.finish(&run.id).unwrap();
+    assert_eq!((stats.network_away, stats.missing.len()), (0, 0), "somebody was there: {stats:?}");
+}
