@@ -23,6 +23,8 @@ enum Cli {
     Hold(crate::contest::hold::HoldArgs),
     /// Makes reports of ledgers
     Report(crate::report::command::ReportArgs),
+    /// Makes and checks signed bundles of results
+    Bundle(crate::bundle::command::BundleArgs),
     /// Kills a cache and measures how long it takes to serve again
     Kill(crate::kill::command::KillArgs),
     /// Cuts the power under the store of a cache and measures what is left
@@ -82,6 +84,7 @@ pub fn main() -> ExitCode {
         Cli::Proof(args) => stop::with_signals(|| args.run()),
         Cli::Hold(args) => args.run(),
         Cli::Report(args) => args.run(),
+        Cli::Bundle(args) => args.run(),
         Cli::Kill(args) => stop::with_signals(|| args.run()),
         Cli::PowerCut(args) => stop::with_signals(|| args.run()),
         Cli::Ceiling(args) => stop::with_signals(|| args.run()),

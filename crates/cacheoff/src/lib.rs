@@ -3,6 +3,7 @@
 //!
 //! Public is what `main.rs` and the tests in `tests/` use; everything else stays within the crate.
 
+mod bundle;
 mod ceiling;
 mod chart;
 pub mod cli;

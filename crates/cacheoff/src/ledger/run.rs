@@ -261,6 +261,9 @@ pub struct Machine {
     pub kernel: String,
     /// Whether it is a virtual machine, as far as it can be told.
     pub virtual_machine: bool,
+    /// Where its power comes from: `mains` or `battery`; empty where the system does not tell.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub power: String,
 }
 
 /// TLS of the robots.

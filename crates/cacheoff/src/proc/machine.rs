@@ -3,6 +3,7 @@
 use super::text;
 use crate::ledger::{Machine, Tuning};
 use std::fs;
+use std::path::Path;
 
 /// Settings of the kernel that changed published figures before, or may.
 const SETTINGS: [&str; 14] = [
@@ -37,7 +38,27 @@ pub fn machine(own_cores: &str) -> Machine {
         memory: text::field(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemTotal:").unwrap_or(0) * 1_024,
         kernel: format!("{} {}", one_line("/proc/sys/kernel/ostype"), one_line("/proc/sys/kernel/osrelease")),
         virtual_machine: value("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+        power: power(Path::new("/sys/class/power_supply")).to_owned(),
     }
+}
+
+/// Where the power comes from; empty where no supply is listed, as on most servers.
+fn power(folder: &Path) -> &'static str {
+    let supplies = fs::read_dir(folder).into_iter().flatten().flatten();
+    let value = |supply: &Path, name: &str| fs::read_to_string(supply.join(name)).unwrap_or_default().trim().to_owned();
+    let words = supplies.map(|supply| {
+        let supply = supply.path();
+        match value(&supply, "type").as_str() {
+            // A charger or a battery of a mouse is no supply of the machine.
+            _ if value(&supply, "scope") == "Device" => "",
+            "Mains" | "USB" if value(&supply, "online") == "1" => "mains",
+            "Battery" if value(&supply, "status") == "Discharging" => "battery",
+            "Battery" => "mains",
+            _ => "",
+        }
+    });
+    // A battery that empties says more than a plug.
+    words.max_by_key(|word| ["", "mains", "battery"].iter().position(|known| known == word)).unwrap_or("")
 }
 
 /// The settings of the system that both sides share, and the limit of open files of the referee.
@@ -67,6 +88,25 @@ fn frequency() -> Option<Tuning> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_power_supply_is_told_where_the_system_lists_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(power(folder.path()), "");
+        let supply = |name: &str, values: &[(&str, &str)]| {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+            values.iter().for_each(|(file, value)| fs::write(folder.path().join(name).join(file), value).unwrap());
+        };
+        supply("mouse", &[("type", "Battery\n"), ("scope", "Device\n"), ("status", "Discharging\n")]);
+        supply("AC", &[("type", "Mains\n"), ("online", "0\n")]);
+        assert_eq!(power(folder.path()), "");
+        supply("AC", &[("online", "1\n")]);
+        assert_eq!(power(folder.path()), "mains");
+        supply("BAT0", &[("type", "Battery\n"), ("status", "Discharging\n")]);
+        assert_eq!(power(folder.path()), "battery");
+        supply("BAT0", &[("status", "Charging\n")]);
+        assert_eq!(power(folder.path()), "mains");
+    }
 
     #[test]
     fn this_machine_is_described() {

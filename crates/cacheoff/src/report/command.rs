@@ -140,7 +140,7 @@ impl Outputs {
 }
 
 /// The page of an official sequence has its own order.
-fn html(ledgers: &[Ledger]) -> String {
+pub fn html(ledgers: &[Ledger]) -> String {
     if official::is_sequence(ledgers) { official::page(ledgers) } else { page(ledgers) }
 }
 
@@ -175,7 +175,8 @@ fn read_all(paths: &[PathBuf]) -> Result<Vec<Ledger>, String> {
     Ok(ledgers)
 }
 
-fn inside(folder: &Path) -> Result<Vec<PathBuf>, String> {
+/// The ledgers in a folder, by name.
+pub fn inside(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let fail = |error: std::io::Error| format!("{} cannot be read: {error}", folder.display());
     let paths = fs::read_dir(folder).map_err(fail)?.map(|entry| entry.map(|entry| entry.path()));
     let mut files: Vec<PathBuf> = paths.collect::<Result<_, _>>().map_err(fail)?;

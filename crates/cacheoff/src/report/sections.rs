@@ -624,6 +624,7 @@ fn machine(ledger: &Ledger) -> String {
         ("cores", format!("{}; of the referee: {own}", machine.cores)),
         ("memory", Unit::Bytes.text(machine.memory as f64)),
         ("kernel", machine.kernel.clone()),
+        ("power supply", if machine.power.is_empty() { "not told here".to_owned() } else { machine.power.clone() }),
     ] {
         table.row(&[name.to_owned(), escaped(&value)]);
     }

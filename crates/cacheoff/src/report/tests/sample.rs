@@ -222,6 +222,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             memory: 24 << 30,
             kernel: "Linux 6.18".to_owned(),
             virtual_machine: true,
+            power: String::new(),
         },
         price: None,
         watts: None,
