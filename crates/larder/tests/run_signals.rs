@@ -16,8 +16,12 @@ fn term_and_hup_reach_the_child() {
     for (signal, status) in [("TERM", 71), ("HUP", 72)] {
         let wait = "n=0; while [ $n -lt 100 ]; do sleep 0.1; n=$((n+1)); done; exit 1";
         let script = format!("trap 'exit 71' TERM; trap 'exit 72' HUP; kill -{signal} $PPID; {wait}");
-        let command =
-            Command { words: ["sh", "-c", &script].map(Into::into).into(), quiet: true, network: Default::default() };
+        let command = Command {
+            words: ["sh", "-c", &script].map(Into::into).into(),
+            quiet: true,
+            json: None,
+            network: Default::default(),
+        };
         let config = Config { store: Some(folder.path().to_owned()), ..Config::default() };
         let started =
             RunStarted { id: "r".to_owned(), proxy: "127.0.0.1:1".parse().unwrap(), ca_bundle: ca_bundle.clone() };

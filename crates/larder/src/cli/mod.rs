@@ -11,6 +11,7 @@ mod purge;
 mod reload;
 mod running;
 mod serve;
+mod stats;
 mod store;
 mod top;
 
@@ -51,6 +52,7 @@ pub fn main() -> ExitCode {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
+        Some(Command::Stats(flags)) => stats::stats(&flags),
         Some(Command::FetchLater(flags)) => fetch_later::fetch_later(flags),
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Explain(flags)) => explaining::explain(&flags),
@@ -97,6 +99,8 @@ enum Command {
     Serve(Flags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
+    /// Show what all runs of the last days saved, and what keeps missing
+    Stats(stats::StatsFlags),
     /// Show what runs with --offline did not find, or fetch it now
     FetchLater(fetch_later::FetchLaterFlags),
     /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
@@ -173,6 +177,9 @@ struct RunFlags {
     /// Say nothing at the end
     #[arg(long, short)]
     quiet: bool,
+    /// Write the summary as JSON to this file, hosts and requests one by one; /dev/fd/3 is a file too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// Leave the network alone: what is stored is used however old it is, and all else fails at once and is noted for
     /// `larder fetch-later`
     #[arg(long)]
@@ -271,7 +278,7 @@ fn run(flags: RunFlags) -> u8 {
         }
     };
     let network = if flags.offline { Network::Untouched } else { Network::Used };
-    let command = run::Command { words: flags.words, quiet: flags.quiet, network };
+    let command = run::Command { words: flags.words, quiet: flags.quiet, json: flags.json, network };
     let keeps_all = !loaded.sources.contains_key("disk_admission");
     let config = loaded.config.clone();
     let notes = if flags.quiet { Notes::Silent } else { Notes::Told };

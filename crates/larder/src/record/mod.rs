@@ -6,13 +6,15 @@ mod measures;
 mod number;
 mod ring;
 mod run;
+mod run_hosts;
 mod trail;
 
 pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
-pub use run::{LaterRequest, Network, Run, RunMiss, RunStats};
+pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats};
+pub use run_hosts::RunHost;
 pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Rule, Trail, Variant};
 
 use crate::clock::{self, Carried};

@@ -1,6 +1,7 @@
 //! Sums over the requests that came through the listener of one `larder run`, for its summary.
 
-use super::{Outcome, Record};
+use super::run_hosts::{Hosts, host};
+use super::{Outcome, Record, RunHost};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,34 @@ pub struct RunStats {
     pub network_away: u64,
     /// Requests that found nothing while there was no network, to be sent later.
     pub missing: Vec<LaterRequest>,
+    /// The hosts, those with the most bytes first.
+    pub hosts: Vec<RunHost>,
+    /// The first requests, in the order in which they ended.
+    pub exchanges: Vec<RunExchange>,
+}
+
+/// A request of a run in a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunExchange {
+    /// Its method.
+    pub method: String,
+    /// Its URL without its query, which may have a signature or a token in it.
+    pub url: String,
+    /// The status of the answer.
+    pub status: u16,
+    /// Body bytes that were sent.
+    pub bytes: u64,
+    /// How long all of it took.
+    pub micros: u64,
+    /// How the answer came about: the word of the log.
+    pub outcome: String,
+    /// Why the answer was not stored, where it could have been.
+    pub not_stored: Option<String>,
+    /// For how many seconds the stored response was fresh, and by what.
+    pub lifetime: Option<(u64, String)>,
+    /// How many seconds old it was.
+    pub age: Option<u64>,
 }
 
 /// A GET that an offline run could not answer.
@@ -60,8 +89,15 @@ const MISSING_MAX: usize = 10_000;
 /// Bytes of their URLs and fields together: the answer that ends a run stays far below what is read of it.
 const MISSING_BYTES_MAX: usize = 4 << 20;
 
+/// Requests of a run that are told one by one.
+const EXCHANGES_MAX: usize = 1_000;
+
+/// The longest URL of one of them.
+const URL_BYTES_MAX: usize = 1_000;
+
 /// Requests of a run for which origins were asked for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunMiss {
     /// Why the store had no answer: the word of the log.
     pub cause: String,
@@ -69,6 +105,10 @@ pub struct RunMiss {
     pub not_stored: Option<String>,
     /// How many.
     pub requests: u64,
+    /// Body bytes that were sent for them.
+    pub bytes: u64,
+    /// The host of the largest of them.
+    pub host: String,
 }
 
 /// The counters of one `larder run`.
@@ -84,11 +124,33 @@ pub struct Run {
 #[derive(Debug, Default)]
 struct Sums {
     stats: RunStats,
-    misses: BTreeMap<(&'static str, Option<&'static str>), u64>,
+    misses: BTreeMap<(&'static str, Option<&'static str>), Misses>,
     refused: BTreeMap<&'static str, u64>,
     failed: BTreeMap<&'static str, u64>,
     missing: BTreeSet<LaterRequest>,
     missing_bytes: usize,
+    hosts: Hosts,
+    exchanges: Vec<RunExchange>,
+}
+
+/// Misses for one reason.
+#[derive(Debug, Default)]
+struct Misses {
+    requests: u64,
+    bytes: u64,
+    largest: u64,
+    host: String,
+}
+
+impl Misses {
+    fn count(&mut self, record: &Record) {
+        self.requests += 1;
+        self.bytes += record.bytes;
+        if self.requests == 1 || record.bytes > self.largest {
+            self.largest = record.bytes;
+            host(&record.url).clone_into(&mut self.host);
+        }
+    }
 }
 
 impl Run {
@@ -121,11 +183,16 @@ impl Run {
             return;
         }
         let mut sums = self.sums.lock();
+        let sums = &mut *sums;
         sums.stats.requests += 1;
+        sums.hosts.count(record);
+        if sums.exchanges.len() < EXCHANGES_MAX {
+            sums.exchanges.push(exchange(record));
+        }
         match record.outcome {
             Outcome::Miss(cause) => {
                 sums.stats.bytes_fetched += record.bytes;
-                *sums.misses.entry((cause.as_str(), record.not_stored)).or_default() += 1;
+                sums.misses.entry((cause.as_str(), record.not_stored)).or_default().count(record);
             }
             Outcome::Tunnel => {
                 sums.stats.tunnels += 1;
@@ -144,15 +211,40 @@ impl Run {
     /// All that came.
     pub fn stats(&self) -> RunStats {
         let sums = self.sums.lock();
-        let misses = sums.misses.iter().map(|(&(cause, not_stored), &requests)| RunMiss {
+        let misses = sums.misses.iter().map(|(&(cause, not_stored), misses)| RunMiss {
             cause: cause.to_owned(),
             not_stored: not_stored.map(str::to_owned),
-            requests,
+            requests: misses.requests,
+            bytes: misses.bytes,
+            host: misses.host.clone(),
         });
         let mut misses: Vec<RunMiss> = misses.collect();
-        misses.sort_by_key(|miss| std::cmp::Reverse(miss.requests));
+        misses.sort_by_key(|miss| std::cmp::Reverse((miss.bytes, miss.requests)));
         let words = |of: &BTreeMap<&str, u64>| of.iter().map(|(word, many)| ((*word).to_owned(), *many)).collect();
-        let missing = sums.missing.iter().cloned().collect();
-        RunStats { misses, refused: words(&sums.refused), failed: words(&sums.failed), missing, ..sums.stats.clone() }
+        RunStats {
+            misses,
+            refused: words(&sums.refused),
+            failed: words(&sums.failed),
+            missing: sums.missing.iter().cloned().collect(),
+            hosts: sums.hosts.sums(),
+            exchanges: sums.exchanges.clone(),
+            ..sums.stats.clone()
+        }
+    }
+}
+
+fn exchange(record: &Record) -> RunExchange {
+    let weighed = record.trail.weighed.as_ref().map(|(weighed, _)| weighed);
+    let url = record.url.split('?').next().unwrap_or_default();
+    RunExchange {
+        method: record.method.as_ref().map_or("-", |method| method.as_str()).to_owned(),
+        url: super::ring::beginning(url, URL_BYTES_MAX).to_owned(),
+        status: record.status,
+        bytes: record.bytes,
+        micros: record.micros(),
+        outcome: record.outcome.as_str().to_owned(),
+        not_stored: record.not_stored.map(str::to_owned),
+        lifetime: weighed.map(|weighed| (weighed.lifetime, weighed.source.as_str().to_owned())),
+        age: weighed.map(|weighed| weighed.age()),
     }
 }

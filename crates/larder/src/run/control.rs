@@ -3,7 +3,7 @@
 //! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` (`/runs/offline` for a run that
 //! does not use the network) opens an intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
 
-pub use crate::record::{LaterRequest, Network, RunMiss, RunStats};
+pub use crate::record::{LaterRequest, Network, RunExchange, RunHost, RunMiss, RunStats};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -8,19 +8,25 @@ mod child;
 pub mod control;
 pub mod environment;
 pub(crate) mod folder;
+pub mod history;
 pub mod later;
-mod summary;
+pub(crate) mod summary;
 
+use crate::clock;
 use crate::config::{Config, Listen, Sites};
 use crate::diagnostics;
 use crate::record::RunStats;
 use crate::tls::{TlsError, bundle};
 use control::{Network, RunStarted};
+use history::{History, PastRun, saved_time};
 use later::Later;
 use std::ffi::OsString;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::time::Instant;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use summary::Ended;
 
 /// The exit status of a shell for a command that is not found.
 const NOT_FOUND: u8 = 127;
@@ -34,6 +40,8 @@ pub struct Command {
     pub words: Vec<OsString>,
     /// Whether there is no summary at the end.
     pub quiet: bool,
+    /// The file for its summary as JSON.
+    pub json: Option<PathBuf>,
     /// Whether it uses the network.
     pub network: Network,
 }
@@ -93,15 +101,39 @@ pub fn run(
     let status = with_environment(command, &started);
     let took = begin.elapsed();
     let stats = larder.finish();
-    if let (Some(stats), Some(folder)) = (&stats, folder)
-        && let Err(error) = Later::of(&folder).add(&stats.missing)
+    if let (Some(stats), Some(folder)) = (&stats, &folder)
+        && let Err(error) = Later::of(folder).add(&stats.missing)
     {
         diagnostics::say(format_args!("larder: what was missing is not noted for later: {error}"));
     }
+    let saved = stats.as_ref().and_then(|stats| note(stats, took, command.network, folder.as_deref()));
+    let ended = Ended { stats: stats.as_ref(), took, saved, keeps };
+    if let (Some(file), Ok(status)) = (&command.json, &status)
+        && let Err(error) = write_json(file, &ended.json(*status))
+    {
+        diagnostics::say(format_args!("larder: {}: the summary is not written: {error}", file.display()));
+    }
     if !command.quiet && status.is_ok() {
-        diagnostics::say_text(format_args!("{}", summary::summary(stats.as_ref(), took, keeps)));
+        diagnostics::say_text(ended.text());
     }
     status
+}
+
+/// Adds the run to those of the last days; gives how much longer it would have taken without the store. A folder that can't be
+/// written to has no history.
+fn note(stats: &RunStats, took: Duration, network: Network, folder: Option<&Path>) -> Option<Duration> {
+    let history = History::of(folder?);
+    let saved = saved_time(stats, &history.read().unwrap_or_default());
+    if stats.requests > 0 {
+        let _ = history.add(&PastRun::of(stats, took, saved, network, clock::now().0));
+    }
+    saved
+}
+
+/// URLs may tell much about the user: a file that is made for them can be read by nobody else.
+fn write_json(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Has `work` done with the proxy of a run, for this process itself.

@@ -1,73 +1,179 @@
-//! The summary at the end of a run: bytes first, then each reason for a fetch, in sentences, with what would change it.
+//! The summary at the end of a run: bytes first, then the time saved, the hosts, and each reason for a fetch, in sentences with what
+//! would change it. The same facts as JSON for programs.
 
-use crate::record::{RunMiss, RunStats};
+use crate::record::{RunExchange, RunHost, RunMiss, RunStats};
+use serde::Serialize;
 use std::time::Duration;
 
 /// Reasons that are listed; the rest is counted together.
 const REASONS_MAX: usize = 6;
 
-/// The lines printed at the end of a run, each with `larder: ` before it. `keeps`: the next run finds what this one fetched.
-pub(super) fn summary(stats: Option<&RunStats>, took: Duration, keeps: bool) -> String {
-    let lines = match stats {
-        None => vec!["the server that this run had joined went away, and its counts with it".to_owned()],
-        Some(stats) if stats.requests == 0 => vec![NOTHING_CAME.to_owned()],
-        Some(stats) => lines(stats, took, keeps),
-    };
-    lines.iter().map(|line| format!("larder: {line}\n")).collect()
+/// Hosts that are listed; the rest is counted together.
+const HOSTS_MAX: usize = 5;
+
+/// A run that ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended<'a> {
+    /// Its counts; `None` where the server went away.
+    pub stats: Option<&'a RunStats>,
+    /// How long it took.
+    pub took: Duration,
+    /// How much longer it would have taken without the store, as far as is known.
+    pub saved: Option<Duration>,
+    /// The next run finds the responses that this one fetched.
+    pub keeps: bool,
+}
+
+/// Those facts for programs.
+#[derive(Serialize)]
+struct Machine<'a> {
+    status: u8,
+    seconds: f64,
+    saved_seconds: Option<f64>,
+    keeps: bool,
+    #[serde(flatten)]
+    stats: Option<&'a RunStats>,
+}
+
+impl Ended<'_> {
+    /// As JSON, with the exit status of the command.
+    pub(super) fn json(&self, status: u8) -> String {
+        let machine = Machine {
+            status,
+            seconds: self.took.as_secs_f64(),
+            saved_seconds: self.saved.map(|saved| saved.as_secs_f64()),
+            keeps: self.keeps,
+            stats: self.stats,
+        };
+        serde_json::to_string_pretty(&machine).unwrap_or_default() + "\n"
+    }
+
+    /// The lines for people, each with `larder: ` before it.
+    pub(super) fn text(&self) -> String {
+        let lines = match self.stats {
+            None => vec!["the server that this run had joined went away, and its counts with it".to_owned()],
+            Some(stats) if stats.requests == 0 => vec![NOTHING_CAME.to_owned()],
+            Some(stats) => self.lines(stats),
+        };
+        lines.iter().map(|line| format!("larder: {line}\n")).collect()
+    }
+
+    fn lines(&self, stats: &RunStats) -> Vec<String> {
+        let mut lines = vec![
+            format!(
+                "{} came from the store{}, {} from origins, in {:.1} s",
+                size(stats.bytes_from_store),
+                share(stats.bytes_from_store, stats.bytes_fetched),
+                size(stats.bytes_fetched),
+                self.took.as_secs_f64()
+            ),
+            format!("{} of {} answered from the store", stats.hits, requests(stats.requests)),
+        ];
+        if let Some(saved) = self.saved.filter(|saved| *saved >= Duration::from_millis(50)) {
+            lines.push(format!("about {} saved, at the pace of earlier fetches from the same hosts", span(saved)));
+        }
+        lines.extend(hosts(&stats.hosts));
+        if stats.network_away > 0 {
+            let old = match stats.outdated {
+                0 => "answers came from the store".to_owned(),
+                old => format!("{} older than their lifetime", was(old, "answer")),
+            };
+            lines.push(format!("the network was away; {old}"));
+        } else if stats.outdated > 0 {
+            lines.push(format!(
+                "{}: older than their lifetime, used without asking the origin",
+                requests(stats.outdated)
+            ));
+        }
+        if !stats.missing.is_empty() {
+            let many = counted(stats.missing.len() as u64, "download");
+            lines.push(format!("{many} not in the store; `larder fetch-later` lists them"));
+        }
+        lines.extend(reasons(&stats.misses, self.keeps));
+        if stats.tunnels > 0 {
+            let what = format!("{} passed through unopened, which nothing can be kept of", size(stats.bytes_tunnelled));
+            lines.push(format!("{}: {what}", counted(stats.tunnels, "tunnel")));
+        }
+        for (word, many) in &stats.refused {
+            lines.push(format!("{} answered by Larder itself ({word})", requests(*many)));
+        }
+        for (word, many) in &stats.failed {
+            lines.push(format!("{} failed at the origin or on the way to it ({word})", requests(*many)));
+        }
+        lines
+    }
 }
 
 const NOTHING_CAME: &str = "no request came through Larder: the command downloaded nothing, or it does not heed the proxy \
                             variables (http_proxy, https_proxy)";
 
-fn lines(stats: &RunStats, took: Duration, keeps: bool) -> Vec<String> {
-    let all = stats.bytes_from_store + stats.bytes_fetched;
-    let share = match all {
-        0 => String::new(),
-        all => format!(" ({} of all bytes)", percent(stats.bytes_from_store, all)),
+/// A line for each host, where there is more than one.
+fn hosts(hosts: &[RunHost]) -> Vec<String> {
+    if hosts.len() < 2 {
+        return Vec::new();
+    }
+    let told = hosts.iter().take(HOSTS_MAX);
+    let width = told.clone().map(|host| host.host.chars().count()).max().unwrap_or(0).min(48);
+    let line = |name: &str, from_store: u64, fetched: u64| {
+        let (from_store, fetched) = (size(from_store), size(fetched));
+        format!("  {name:width$}  {from_store:>7} from the store, {fetched:>7} fetched")
     };
-    let mut lines = vec![
-        format!(
-            "{} came from the store{share}, {} from origins, in {:.1} s",
-            size(stats.bytes_from_store),
-            size(stats.bytes_fetched),
-            took.as_secs_f64()
-        ),
-        format!("{} of {} answered from the store", stats.hits, requests(stats.requests)),
-    ];
-    if stats.network_away > 0 {
-        let old = match stats.outdated {
-            0 => "answers came from the store".to_owned(),
-            old => format!("{} older than their lifetime", was(old, "answer")),
-        };
-        lines.push(format!("the network was away; {old}"));
-    } else if stats.outdated > 0 {
-        lines.push(format!("{}: older than their lifetime, used without asking the origin", requests(stats.outdated)));
-    }
-    if !stats.missing.is_empty() {
-        let many = counted(stats.missing.len() as u64, "download");
-        lines.push(format!("{many} not in the store; `larder fetch-later` lists them"));
-    }
-    let told = stats.misses.iter().take(REASONS_MAX);
-    lines.extend(told.map(|miss| format!("{}: {}", requests(miss.requests), reason(miss, keeps))));
-    let rest: u64 = stats.misses.iter().skip(REASONS_MAX).map(|miss| miss.requests).sum();
-    if rest > 0 {
-        lines.push(format!("{} went to origins for other reasons", requests(rest)));
-    }
-    if stats.tunnels > 0 {
-        let what = format!("{} passed through unopened, which nothing can be kept of", size(stats.bytes_tunnelled));
-        lines.push(format!("{}: {what}", counted(stats.tunnels, "tunnel")));
-    }
-    for (word, many) in &stats.refused {
-        lines.push(format!("{} answered by Larder itself ({word})", requests(*many)));
-    }
-    for (word, many) in &stats.failed {
-        lines.push(format!("{} failed at the origin or on the way to it ({word})", requests(*many)));
+    let mut lines: Vec<String> = told.map(|host| line(&host.host, host.bytes_from_store, host.bytes_fetched)).collect();
+    let rest = hosts.get(HOSTS_MAX..).unwrap_or_default();
+    if !rest.is_empty() {
+        let sum = |of: fn(&RunHost) -> u64| rest.iter().map(of).sum();
+        let name = counted(rest.len() as u64, "other host");
+        lines.push(line(&name, sum(|host| host.bytes_from_store), sum(|host| host.bytes_fetched)));
     }
     lines
 }
 
+fn reasons(misses: &[RunMiss], keeps: bool) -> Vec<String> {
+    let mut lines: Vec<String> = misses
+        .iter()
+        .take(REASONS_MAX)
+        .map(|miss| format!("{}{}: {}", requests(miss.requests), of_host(miss), reason(miss, keeps)))
+        .collect();
+    let rest: u64 = misses.iter().skip(REASONS_MAX).map(|miss| miss.requests).sum();
+    if rest > 0 {
+        lines.push(format!("{} went to origins for other reasons", requests(rest)));
+    }
+    lines
+}
+
+/// `, 13.9 MB, most of it from deb.example`
+fn of_host(miss: &RunMiss) -> String {
+    match (miss.bytes, &*miss.host, miss.requests) {
+        (0, ..) => String::new(),
+        (bytes, "", _) => format!(", {}", size(bytes)),
+        (bytes, host, 1) => format!(", {} from {host}", size(bytes)),
+        (bytes, host, _) => format!(", {}, the largest from {host}", size(bytes)),
+    }
+}
+
+/// Why a request of a run was answered as it was, in a few words.
+pub fn why(exchange: &RunExchange) -> String {
+    let lifetime = exchange.lifetime.as_ref().map(|(seconds, by)| format!("{} ({by})", seconds_in_words(*seconds)));
+    match (&*exchange.outcome, lifetime) {
+        ("hit", Some(lifetime)) => format!("from the store, fresh for {lifetime}"),
+        ("hit", None) => "from the store, fresh".to_owned(),
+        ("hit-stale", Some(lifetime)) => {
+            format!("from the store, older than its {lifetime}, used unasked")
+        }
+        ("hit-error", _) => "from the store, because the origin did not answer".to_owned(),
+        ("hit-stale" | "hit-revalidating", _) => "from the store, past its lifetime".to_owned(),
+        ("validated", _) => "from the store, after the origin said that it still holds".to_owned(),
+        ("collapsed", _) => "from the fetch of another request".to_owned(),
+        ("uri-miss", _) => match &exchange.not_stored {
+            Some(why) => format!("fetched, and could not be kept: {}", not_kept(why)),
+            None => "fetched for the first time, and kept".to_owned(),
+        },
+        (other, _) => format!("not from the store ({other})"),
+    }
+}
+
 /// Why origins were asked, and what would change that.
-fn reason(miss: &RunMiss, keeps: bool) -> String {
+pub(crate) fn reason(miss: &RunMiss, keeps: bool) -> String {
     if let Some(why) = &miss.not_stored {
         return format!("could not be kept: {}", not_kept(why));
     }
@@ -120,8 +226,16 @@ fn not_kept(why: &str) -> &str {
     }
 }
 
+/// ` (67 % of all bytes)`; nothing of nothing has no share.
+pub(crate) fn share(from_store: u64, fetched: u64) -> String {
+    match from_store + fetched {
+        0 => String::new(),
+        all => format!(" ({} of all bytes)", percent(from_store, all)),
+    }
+}
+
 /// In whole percent, rounded to the nearest; 100 and 0 only when it is all or nothing.
-fn percent(part: u64, all: u64) -> String {
+pub(crate) fn percent(part: u64, all: u64) -> String {
     let rounded = (part as u128 * 200 / all as u128).div_ceil(2);
     match rounded {
         100 if part < all => "over 99 %".to_owned(),
@@ -134,7 +248,7 @@ fn requests(many: u64) -> String {
     counted(many, "request")
 }
 
-fn counted(many: u64, what: &str) -> String {
+pub(crate) fn counted(many: u64, what: &str) -> String {
     if many == 1 { format!("1 {what}") } else { format!("{many} {what}s") }
 }
 
@@ -144,7 +258,7 @@ fn was(many: u64, what: &str) -> String {
 }
 
 /// Three digits are enough at the end of a run.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let unit = [("TB", 1_000_000_000_000u64), ("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)];
     match unit.iter().find(|(_, factor)| bytes >= *factor) {
         Some((name, factor)) => {
@@ -156,13 +270,36 @@ fn size(bytes: u64) -> String {
     }
 }
 
+/// A span of time with two digits or three.
+pub(crate) fn span(time: Duration) -> String {
+    match time.as_secs_f64() {
+        seconds if seconds < 1.0 => format!("{} ms", time.as_millis()),
+        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
+/// A lifetime in its largest unit.
+fn seconds_in_words(seconds: u64) -> String {
+    let unit = [(31_536_000, "year"), (86_400, "day"), (3_600, "hour"), (60, "minute")];
+    match unit.into_iter().find(|(length, _)| seconds >= *length) {
+        Some((length, name)) => counted(seconds / length, name),
+        None => counted(seconds, "second"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Cause, LaterRequest};
 
     fn miss(cause: &str, not_stored: Option<&str>, requests: u64) -> RunMiss {
-        RunMiss { cause: cause.to_owned(), not_stored: not_stored.map(str::to_owned), requests }
+        RunMiss { cause: cause.to_owned(), not_stored: not_stored.map(str::to_owned), requests, ..RunMiss::default() }
+    }
+
+    fn summary(stats: Option<&RunStats>, took: Duration, keeps: bool) -> String {
+        Ended { stats, took, saved: None, keeps }.text()
     }
 
     #[test]
@@ -198,6 +335,53 @@ larder: 1 request answered by Larder itself (denied)
             said.contains("2 requests: older than their lifetime") && said.contains("1 download not in the store"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn several_hosts_and_the_bytes_of_a_reason_are_told() {
+        let host = |name: &str, from_store, fetched| RunHost {
+            host: name.to_owned(),
+            bytes_from_store: from_store,
+            bytes_fetched: fetched,
+            ..RunHost::default()
+        };
+        let mut hosts = vec![host("files.example", 2_000_000, 0), host("a.example", 5, 1_500)];
+        hosts.extend((0..5).map(|_| host("small.example", 1, 0)));
+        let miss = RunMiss { bytes: 13_900_000, host: "files.example".to_owned(), ..miss("uri-miss", None, 2) };
+        let stats = RunStats { requests: 9, hits: 7, misses: vec![miss], hosts, ..RunStats::default() };
+        let ended =
+            Ended { stats: Some(&stats), took: Duration::ZERO, saved: Some(Duration::from_millis(2_340)), keeps: true };
+        let said = ended.text();
+        for line in [
+            "larder: about 2.3 s saved, at the pace of earlier fetches from the same hosts\n",
+            "larder:   files.example  2.00 MB from the store,     0 B fetched\n",
+            "larder:   2 other hosts      2 B from the store,     0 B fetched\n",
+            "larder: 2 requests, 13.9 MB, the largest from files.example: asked for the first time;",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&ended.json(3)).unwrap();
+        assert_eq!((&json["status"], &json["saved_seconds"]), (&3.into(), &2.34.into()));
+        assert_eq!(json["hosts"][0]["host"], "files.example");
+    }
+
+    #[test]
+    fn an_exchange_says_why() {
+        let exchange = |outcome: &str, lifetime: Option<u64>| RunExchange {
+            outcome: outcome.to_owned(),
+            lifetime: lifetime.map(|seconds| (seconds, "max-age".to_owned())),
+            ..RunExchange::default()
+        };
+        assert_eq!(why(&exchange("hit", Some(600))), "from the store, fresh for 10 minutes (max-age)");
+        let stale = "from the store, older than its 1 second (max-age), used unasked";
+        assert_eq!(why(&exchange("hit-stale", Some(1))), stale);
+        assert_eq!(why(&exchange("uri-miss", None)), "fetched for the first time, and kept");
+    }
+
+    #[test]
+    fn spans_have_two_or_three_digits() {
+        let said = [0.25, 2.34, 119.0, 600.0, 9_000.0].map(|seconds| span(Duration::from_secs_f64(seconds)));
+        assert_eq!(said, ["250 ms", "2.3 s", "119.0 s", "10 min", "2.5 h"]);
     }
 
     #[test]

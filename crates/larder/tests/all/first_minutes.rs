@@ -92,3 +92,29 @@ fn computed_values_are_shown_as_computed_with_their_reason() {
     assert!(line("object_bytes_max").contains("computed"), "{text}");
     assert!(!text.contains("1024TiB"), "{text}");
 }
+
+/// Two runs, what they told for programs, and the sum of both.
+#[test]
+fn runs_are_told_to_programs_and_remembered() {
+    let home = tempfile::tempdir().unwrap();
+    let store = home.path().join("store");
+    let store = store.to_str().unwrap();
+    let json = home.path().join("told.json");
+    let words = ["run", "--store", store, "--json", json.to_str().unwrap(), "--", "sh", "-c", "exit 4"];
+    let output = larder(Some(home.path()), &words);
+    assert_eq!(output.status.code(), Some(4), "{}", said(&output));
+    let told: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!((&told["status"], &told["requests"], &told["keeps"]), (&4.into(), &0.into(), &true.into()));
+    let stats = |words: &[&str]| {
+        let output = larder(Some(home.path()), &[&["stats", "--store", store], words].concat());
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    // Nothing came through Larder: nothing is remembered of that run.
+    assert_eq!(stats(&[]), (Some(0), "no `larder run` in the last 30 days\n".to_owned()));
+    let line = "{\"at\":4000000000,\"bytes_from_store\":2000000,\"bytes_fetched\":1000000}\n";
+    std::fs::write(home.path().join("store/runs.jsonl"), line).unwrap();
+    assert!(stats(&[]).1.starts_with("1 run in the last 30 days: 2.00 MB from the store (67 % of all bytes), 1.00 MB"));
+    assert!(stats(&["--json"]).1.contains("\"bytes_from_store\": 2000000"));
+    assert_eq!(stats(&["--clear"]), (Some(0), String::new()));
+    assert_eq!(stats(&[]).1, "no `larder run` in the last 30 days\n");
+}

@@ -39,8 +39,12 @@ impl Stage {
     }
 
     fn command(&self, words: &[&str]) -> u8 {
-        let command =
-            Command { words: words.iter().map(Into::into).collect(), quiet: true, network: Default::default() };
+        let command = Command {
+            words: words.iter().map(Into::into).collect(),
+            quiet: true,
+            json: None,
+            network: Default::default(),
+        };
         let started = self.started.clone();
         let start = move |config: Config| {
             assert!(config.listens.len() == 1 && config.listens[0].intercept && config.admin.is_none());
@@ -111,7 +115,7 @@ fn the_exit_status_is_kept() {
 #[test]
 fn a_server_that_does_not_start_is_an_error() {
     let stage = Stage::new();
-    let command = Command { words: vec!["true".into()], quiet: true, network: Default::default() };
+    let command = Command { words: vec!["true".into()], quiet: true, json: None, network: Default::default() };
     let error = run(&command, stage.config(), |_| Err("no ports left".into())).unwrap_err();
     assert_eq!(error.to_string(), "cannot start a Larder for the command");
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "no ports left");
@@ -129,6 +133,7 @@ fn a_larder_that_runs_is_joined() {
     let command = Command {
         words: ["sh", "-c", "test $http_proxy = http://127.0.0.1:4321"].map(Into::into).into(),
         quiet: true,
+        json: None,
         network: Default::default(),
     };
     let status = run(&command, stage.config(), |_| panic!("one is started although one runs")).unwrap();
