@@ -17,6 +17,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod deferred;
+pub mod demo;
 pub mod diagnostics;
 pub mod digest;
 pub mod disk;

@@ -4,6 +4,7 @@
 //! status of its command, 127 when that was not found and 126 when it could not be run.
 
 mod check;
+mod demo;
 mod explaining;
 mod fetch_later;
 mod papers;
@@ -52,6 +53,7 @@ pub fn main() -> ExitCode {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
         Some(Command::Run(flags)) => run(flags),
+        Some(Command::Demo(flags)) => demo::demo(&flags),
         Some(Command::Stats(flags)) => stats::stats(&flags),
         Some(Command::FetchLater(flags)) => fetch_later::fetch_later(flags),
         Some(Command::Check(flags)) => check::check(&flags),
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
     before_help = "\
 To begin with:
   larder run -- CMD …                           run a command; what it downloads is kept
+  larder demo                                   see it work, in ten seconds
   larder                                        a proxy on 127.0.0.1:3128 for everything
   larder --listen ADDR:PORT --origin URL        a caching reverse proxy of one site",
     after_help = "\
@@ -99,6 +102,8 @@ enum Command {
     Serve(Flags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
+    /// See it work: the same downloads twice, the second time without a network; nothing is left behind
+    Demo(demo::DemoFlags),
     /// Show what all runs of the last days saved, and what keeps missing
     Stats(stats::StatsFlags),
     /// Show what runs with --offline did not find, or fetch it now

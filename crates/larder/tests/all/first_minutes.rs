@@ -93,6 +93,27 @@ fn computed_values_are_shown_as_computed_with_their_reason() {
     assert!(!text.contains("1024TiB"), "{text}");
 }
 
+/// The first command of the README, with curl (where there is one) and without.
+#[test]
+fn the_demo_keeps_its_promises_and_leaves_nothing_behind() {
+    let demos = [std::env::var("PATH").unwrap_or_default(), "/nowhere".to_owned()].map(|path| {
+        std::thread::spawn(move || {
+            let home = tempfile::tempdir().unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+            command.args(["demo", "--local"]).env("HOME", home.path()).env("TMPDIR", home.path()).env("PATH", path);
+            let output = command.env("NO_PROXY", "localhost").current_dir(home.path()).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{text}\n{}", said(&output));
+            assert_eq!(text.matches('✓').count(), 4, "{text}");
+            assert!(text.contains("200  24.0 MB") && text.contains("fresh for 1 year (max-age)"), "{text}");
+            assert!(text.contains("used unasked"), "{text}");
+            assert!(!text.contains('\x1b'), "colours only on a terminal: {text}");
+            assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "something is left behind");
+        })
+    });
+    demos.into_iter().for_each(|demo| demo.join().unwrap());
+}
+
 /// Two runs, what they told for programs, and the sum of both.
 #[test]
 fn runs_are_told_to_programs_and_remembered() {
