@@ -110,7 +110,7 @@ impl Stage {
         let words = self.downloads(address, "second");
         screen.command(2, "larder run --offline --", &[" (the same command)".to_owned()]);
         let second = self.run(&config, &["--offline"], &words).await?;
-        screen.from_store(&second);
+        screen.offline(&second);
 
         let checks = [
             (

@@ -47,7 +47,7 @@ impl Screen {
         self.line(&format!("\n   The origin is stopped: {now}."));
     }
 
-    pub(super) fn from_store(&self, told: &Told) {
+    pub(super) fn offline(&self, told: &Told) {
         self.line(&format!("   {} from the store in {}\n", size(told.stats.bytes_from_store), seconds(told)));
         for exchange in &told.stats.exchanges {
             let path = exchange.url.splitn(4, '/').nth(3).unwrap_or(&exchange.url);

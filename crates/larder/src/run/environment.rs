@@ -1,6 +1,6 @@
 //! The variables by which tools find a proxy and the certificates to trust.
 //!
-//! Not reached by variables are programs of the Java runtime (which reads a key store, no PEM), browsers (own
+//! Programs of the Java runtime read `JAVA_TOOL_OPTIONS` ([`super::java`]). Not reached by variables are browsers (own
 //! profiles), the Docker daemon (another process does its downloads), and programs with certificates built in; their
 //! hosts are tunnelled after the first refusal. `NO_PROXY` stays as the user has it, localhost is not added: what the
 //! user excludes is excluded, nothing else.
@@ -46,6 +46,9 @@ const BUNDLE_VARIABLES: &[&str] = &[
     "HEX_CACERTS_PATH",
 ];
 
+/// The variable that each program of the Java runtime reads.
+pub const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
+
 /// The files that the variables point to.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -55,12 +58,19 @@ pub struct Files {
     pub wgetrc: PathBuf,
     /// apt reads no variable for certificates either, but one for its configuration.
     pub apt_conf: PathBuf,
+    /// The certificates once more, for the Java runtime.
+    pub trust_store: PathBuf,
 }
 
 impl Files {
     /// Their places in `folder`.
     pub fn below(folder: &Path) -> Files {
-        Files { bundle: folder.join("ca-bundle.pem"), wgetrc: folder.join("wgetrc"), apt_conf: folder.join("apt.conf") }
+        Files {
+            bundle: folder.join("ca-bundle.pem"),
+            wgetrc: folder.join("wgetrc"),
+            apt_conf: folder.join("apt.conf"),
+            trust_store: folder.join("trust.jks"),
+        }
     }
 }
 
@@ -118,6 +128,12 @@ impl User {
         );
         text.extend_from_slice(ours.as_bytes());
         text
+    }
+
+    /// `JAVA_TOOL_OPTIONS` for programs of the Java runtime.
+    pub fn java_options(&self, proxy: SocketAddr, trust_store: &Path) -> OsString {
+        let of_user = self.variable(JAVA_OPTIONS).map(OsString::as_os_str);
+        super::java::tool_options(proxy, trust_store, of_user)
     }
 
     fn wgetrc_of_user(&self) -> Option<Vec<u8>> {

@@ -9,6 +9,7 @@ pub mod control;
 pub mod environment;
 pub(crate) mod folder;
 pub mod history;
+mod java;
 pub mod later;
 pub(crate) mod summary;
 
@@ -222,7 +223,11 @@ fn prepare(
     bundle::write(&files.bundle, certificates, extra.iter().map(|path| &**path)).map_err(RunError::Tls)?;
     bundle::write_file(&files.wgetrc, &user.wgetrc(started.proxy, &files.bundle), 0o600).map_err(RunError::Tls)?;
     bundle::write_file(&files.apt_conf, &user.apt_conf(started.proxy, &files.bundle), 0o600).map_err(RunError::Tls)?;
-    Ok(environment::variables(started.proxy, &files))
+    let all = bundle::read(&files.bundle).map_err(RunError::Tls)?;
+    bundle::write_file(&files.trust_store, &java::trust_store(&all), 0o644).map_err(RunError::Tls)?;
+    let mut variables = environment::variables(started.proxy, &files);
+    variables.push((environment::JAVA_OPTIONS, user.java_options(started.proxy, &files.trust_store)));
+    Ok(variables)
 }
 
 fn complain(command: &Command, what: &str, status: u8) -> u8 {
