@@ -123,7 +123,7 @@ fn wire_bytes(bytes: &[u8], lines: u64) -> Result<usize, FormatFault> {
     Ok(wire_bytes)
 }
 
-const SOURCES: [LifetimeSource; 8] = [
+const SOURCES: [LifetimeSource; 10] = [
     LifetimeSource::Targeted,
     LifetimeSource::SMaxAge,
     LifetimeSource::MaxAge,
@@ -132,6 +132,8 @@ const SOURCES: [LifetimeSource; 8] = [
     LifetimeSource::Heuristic,
     LifetimeSource::Unlabelled,
     LifetimeSource::None,
+    LifetimeSource::Rule,
+    LifetimeSource::RuleMin,
 ];
 
 fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {

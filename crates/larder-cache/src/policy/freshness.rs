@@ -27,6 +27,10 @@ pub enum LifetimeSource {
     Unlabelled,
     /// Nothing: stale at once.
     None,
+    /// A store rule, where the origin says nothing.
+    Rule,
+    /// A store rule, which prolongs what the origin says.
+    RuleMin,
 }
 
 impl LifetimeSource {
@@ -41,20 +45,27 @@ impl LifetimeSource {
             LifetimeSource::Heuristic => "heuristic",
             LifetimeSource::Unlabelled => "unlabelled",
             LifetimeSource::None => "none",
+            LifetimeSource::Rule => "store-rule",
+            LifetimeSource::RuleMin => "store-rule-min",
         }
     }
 
     /// The source that has this word.
     pub fn of_word(word: &str) -> Option<LifetimeSource> {
         use LifetimeSource::*;
-        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None];
+        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None, Rule, RuleMin];
         all.into_iter().find(|source| source.as_str() == word)
     }
 
     /// True when the origin said it.
     pub fn is_explicit(self) -> bool {
         use LifetimeSource::*;
-        !matches!(self, Negative | Heuristic | Unlabelled | None)
+        !matches!(self, Negative | Heuristic | Unlabelled | None | Rule)
+    }
+
+    /// True when it was given to an answer of which nobody said that it is the same for all who ask.
+    pub(super) fn is_ours(self) -> bool {
+        matches!(self, LifetimeSource::Unlabelled | LifetimeSource::Rule)
     }
 }
 
@@ -73,9 +84,24 @@ impl Directives {
     }
 }
 
+/// The freshness lifetime and its source: that of RFC 9111, and what a store rule makes of it.
+pub(super) fn lifetime(
+    asked: Option<&RequestHead>,
+    response: &ResponseHead,
+    directives: &Directives,
+    times: (Stamp, Stamp),
+    settings: &Settings,
+) -> (u64, LifetimeSource) {
+    let given = without_rule(asked, response, directives, times, settings);
+    match settings.rule.zip(asked) {
+        Some((rule, asked)) => rule.lifetime(asked, response, given),
+        None => given,
+    }
+}
+
 /// The freshness lifetime and its source (RFC 9111 section 4.2.1): the first that is there counts, in the order
 /// of [`LifetimeSource`], even when its value is that the response is stale.
-pub(super) fn lifetime(
+fn without_rule(
     asked: Option<&RequestHead>,
     response: &ResponseHead,
     directives: &Directives,

@@ -16,6 +16,7 @@
 //! own fields are never kept; a GET with a body is passed.
 
 pub mod audience;
+pub mod by_rule;
 pub mod combine;
 mod credentials;
 mod file_kind;
@@ -34,6 +35,7 @@ use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
 pub use audience::{SetCookie, shares_with_authorized};
+pub use by_rule::RuleTerms;
 pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use credentials::may_say_who_asks;
 pub use freshness::LifetimeSource;
@@ -85,6 +87,8 @@ pub struct Settings {
     pub stale_if_error_seconds: Option<u64>,
     /// Stale responses may be served during a validation so long when the origin does not say how long.
     pub stale_while_revalidate_seconds: Option<u64>,
+    /// The terms of the store rule that the request matches, if one does.
+    pub rule: Option<RuleTerms>,
 }
 
 impl Default for Settings {
@@ -101,6 +105,7 @@ impl Default for Settings {
             targeted: Vec::new(),
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,
+            rule: None,
         }
     }
 }
@@ -199,7 +204,7 @@ impl Terms {
     /// True when this request would have brought the same response, and may have it: the lifetime that we gave to an answer
     /// which said nothing counts for nobody who may say who he is, for his answer may be another one.
     pub fn answers(&self, request: &RequestHead) -> bool {
-        self.vary.matches(request) && (self.source != LifetimeSource::Unlabelled || !may_say_who_asks(&request.fields))
+        self.vary.matches(request) && (!self.source.is_ours() || !may_say_who_asks(&request.fields))
     }
 
     /// True while the age is below the lifetime (RFC 9111 section 4.2).

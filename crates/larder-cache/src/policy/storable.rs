@@ -6,9 +6,10 @@ use larder_wire::range::ContentRange;
 use larder_wire::{Method, RequestHead, ResponseHead};
 
 use super::audience::{self, Cookie};
+use super::by_rule;
 use super::freshness::{self, Directives, LifetimeSource};
 use super::request::has_body;
-use super::{Asked, Grace, Mode, Settings, Terms, Times, Vary};
+use super::{Asked, Mode, Settings, Terms, Times, Vary};
 
 /// The decision on a response that arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,6 +131,7 @@ pub(super) fn terms(
     let shared = settings.mode == Mode::Shared;
     let date = freshness::date(&response.fields, times.received);
     let (lifetime, source) = freshness::lifetime(asked, response, directives, (date, times.received), settings);
+    let grace = by_rule::grace(source, response, control, settings);
     Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),
@@ -140,7 +142,7 @@ pub(super) fn terms(
         must_revalidate: control.must_revalidate
             || (shared && (control.proxy_revalidate || control.s_maxage.is_some())),
         no_cache: control.no_cache == Some(Names::All),
-        grace: Grace::of(control.stale_while_revalidate, control.stale_if_error),
+        grace,
         immutable: control.immutable,
         etag: ETag::of(&response.fields),
         last_modified: freshness::last_modified(&response.fields, times.received),
@@ -214,7 +216,8 @@ pub fn may_update(request: &RequestHead, response: &ResponseHead, settings: &Set
 fn worth_keeping(response: &ResponseHead, directives: &Directives, terms: Terms, settings: &Settings) -> Storable {
     let private = settings.mode == Mode::Private && directives.control.private.is_some();
     let explicit = directives.control.public || private || terms.source.is_explicit();
-    if !explicit && !freshness::is_heuristic_status(response.status) {
+    let by_rule = terms.source == LifetimeSource::Rule;
+    if !explicit && !by_rule && !freshness::is_heuristic_status(response.status) {
         return Storable::No(NotStored::NotExplicit);
     }
     let unlabelled = settings.mode == Mode::Shared && !explicit && response.fields.contains("Set-Cookie");
