@@ -3,8 +3,8 @@
 use super::parse::{Loaded, ValueSource, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
-use super::{CertificateFiles, Config, Listen, Site};
+use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE, STORE_RULE};
+use super::{CertificateFiles, Config, Listen, Site, StoreRule};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,6 +29,12 @@ A relative path is one from the folder in which Larder was started (`include`: f
 Secrets are best kept elsewhere: `${ENV:NAME}` takes one from the environment, `${FILE:/path}` from a file.
 ";
 
+/// Before the table of store rules.
+const ABOUT_STORE_RULES: &str = "
+A store rule says what is known of things that are downloaded. Of the rules that match a request, the first that says something of the key
+decides the key, and the first that says something of lifetimes decides these; a configuration's own come before those of [presets](presets.md).
+";
+
 /// The whole reference, as it stands in `docs/settings.md`.
 pub fn markdown() -> String {
     let mut out = INTRODUCTION.to_owned();
@@ -39,6 +45,8 @@ pub fn markdown() -> String {
     section(&mut out, "`[[listen]]`, any number", LISTEN, &listen, |_| true);
     section(&mut out, "`tls` of a `[[listen]]`, any number", LISTEN_TLS, &files, |_| true);
     section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
+    out.push_str(ABOUT_STORE_RULES);
+    section(&mut out, "`[[store_rule]]`, any number", STORE_RULE, &StoreRule::default(), |_| true);
     let mut sections: Vec<&str> = Vec::new();
     for (name, _) in SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')) {
         if !sections.contains(&name) {
@@ -67,6 +75,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     let names = SETTINGS.iter().map(|setting| setting.name).chain(LISTEN.iter().map(|setting| setting.name));
     let names =
         names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
+    let names = names.chain(STORE_RULE.iter().map(|setting| setting.name));
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
@@ -90,6 +99,8 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     LISTEN.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &listen));
     LISTEN_TLS.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &files));
     SITE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_site()));
+    let rule = StoreRule::default();
+    STORE_RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
     (!out.is_empty()).then_some(out)
 }
 
@@ -132,6 +143,10 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
         let name = |setting: &Setting<Site>| format!("site.{number}.{}", setting.key());
         all.extend(SITE.iter().map(|each| one(each, name(each), site, place(sources.get("site")))));
     }
+    for (number, rule) in config.store_rules.iter().enumerate() {
+        let name = |setting: &Setting<StoreRule>| format!("store_rule.{number}.{}", setting.key());
+        all.extend(STORE_RULE.iter().map(|each| one(each, name(each), rule, rule.place.to_string())));
+    }
     all
 }
 
@@ -172,6 +187,13 @@ pub fn dump(loaded: &Loaded) -> String {
     for site in loaded.config.sites.iter() {
         let _ = writeln!(out, "\n[[site]] # {source}");
         entries(&mut out, SITE, site, |_| true);
+    }
+    let like = StoreRule::default();
+    for rule in &loaded.config.store_rules {
+        let _ = writeln!(out, "\n[[store_rule]] # {}", rule.place);
+        for setting in STORE_RULE.iter().filter(|setting| !setting.is_equal(rule, &like)) {
+            let _ = writeln!(out, "{} = {}", setting.key(), setting.show(rule));
+        }
     }
     out
 }

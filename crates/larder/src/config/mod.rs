@@ -11,12 +11,16 @@ mod log_format;
 pub mod manual;
 mod networks;
 mod parse;
+mod path_pattern;
 pub mod places;
+mod presets;
 mod report;
 mod secret;
 pub mod setting;
 mod sites;
 pub mod spelling;
+mod store_rule;
+mod store_rules;
 pub mod table;
 pub mod units;
 pub mod url;
@@ -25,9 +29,13 @@ pub use hosts::HostPattern;
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
 pub use networks::Networks;
 pub use parse::{Flag, Loaded, ValueSource};
+pub use path_pattern::PathPattern;
+pub use presets::PRESETS;
 pub use report::{Problem, Report};
 pub use secret::Secret;
 pub use sites::{Ambiguous, Sites};
+pub use store_rule::{FieldPattern, ParameterPattern, StoreRule};
+pub use store_rules::{KeyRule, Presets, StoreRules};
 pub use url::SiteOrigin;
 
 use larder_cache::policy::SetCookie;
@@ -64,6 +72,10 @@ pub struct Config {
     pub workers: usize,
     /// Origins served as a reverse proxy, the longest prefix first among equal hosts.
     pub sites: Sites,
+    /// Presets of store rules that count for the forward proxy.
+    pub presets: Vec<String>,
+    /// The operator's own store rules, in the order of the file.
+    pub store_rules: Vec<StoreRule>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -191,6 +203,8 @@ impl Default for Config {
             object_bytes_max: PETABYTE,
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             sites: Sites::default(),
+            presets: Vec::new(),
+            store_rules: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),

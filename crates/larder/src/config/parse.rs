@@ -5,9 +5,9 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE};
+use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE, STORE_RULE};
 use super::url::SiteOrigin;
-use super::{CertificateFiles, Config, HostHeader, Listen, Site, Sites, SourceLine, url};
+use super::{CertificateFiles, Config, HostHeader, Listen, Site, Sites, SourceLine, StoreRule, url};
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
@@ -133,6 +133,7 @@ impl Parser {
                 }
                 ("listen", _) => self.listens(value),
                 ("site", _) => self.sites(value),
+                ("store_rule", _) => self.store_rules(value),
                 (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
                 (section, other) if is_section(section) => {
                     let message = format!("{section} is a table, not {}", kind(other));
@@ -262,6 +263,31 @@ impl Parser {
             sites.push(site);
         }
         self.loaded.config.sites = Sites::new(sites);
+    }
+
+    fn store_rules(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("store_rule", value);
+        for (span, table) in self.tables("store_rule", value) {
+            let mut rule = StoreRule::default();
+            self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
+            rule.place = self.place(&span);
+            if !rule.says_anything() {
+                let hint = "add `drop_query`, `signed_query`, `lifetime`, `lifetime_min`, `any_age` or another of `larder config store_rule`";
+                let message = "a store rule that says nothing of the requests that it matches".to_owned();
+                self.problem(span.clone(), message, Some(hint.to_owned()));
+            }
+            if !rule.drop_query.is_empty() && !rule.signed_query.is_empty() {
+                let message = "`drop_query` and `signed_query` are not for the same rule".to_owned();
+                let hint = "`drop_query` is for parameters that say nothing, `signed_query` for those of a signature";
+                self.problem(span.clone(), message, Some(hint.to_owned()));
+            }
+            if !rule.drop_query.is_empty() && rule.hosts.is_empty() {
+                let hint =
+                    "name the hosts whose answers do not depend on these parameters; hosts = [\"*\"] if all are meant";
+                self.problem(span, "`drop_query` needs `hosts`".to_owned(), Some(hint.to_owned()));
+            }
+            self.loaded.config.store_rules.push(rule);
+        }
     }
 
     /// The tables of an array of tables; anything else is a problem.
@@ -453,6 +479,9 @@ pub(super) fn any_site() -> Site {
     }
 }
 
+/// The arrays of tables.
+const TABLES: [&str; 3] = ["listen", "site", "store_rule"];
+
 fn is_section(name: &str) -> bool {
     SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(section, _)| section == name))
 }
@@ -468,15 +497,15 @@ fn nearest(word: &str, name: &str, names: impl Iterator<Item = &'static str>) ->
 fn elsewhere(word: &str) -> Option<String> {
     let listen = LISTEN.iter().map(|setting| setting.name);
     let site = SITE.iter().map(|setting| setting.name);
-    let mut names = SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site);
+    let store_rule = STORE_RULE.iter().map(|setting| setting.name);
+    let mut names = SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site).chain(store_rule);
     let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
     Some(format!("did you mean {name}?"))
 }
 
 fn nearest_section(word: &str) -> Option<String> {
     let sections = SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')).map(|(section, _)| section);
-    let section = closest(word, sections.chain(["listen", "site"]))?;
-    let brackets =
-        if ["listen", "site"].contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
+    let section = closest(word, sections.chain(TABLES))?;
+    let brackets = if TABLES.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
     Some(format!("did you mean {brackets}?"))
 }

@@ -7,8 +7,8 @@ use super::SiteOrigin;
 use super::setting::{Field, Setting, word};
 use super::sites::is_prefix;
 use super::{
-    CacheMode, CertificateFiles, Config, DiskAdmission, HostHeader, HostPattern, Listen, Log, LogFormat, LogTo,
-    ResolverKind, Site, set_cookie_word, units, url,
+    CacheMode, CertificateFiles, Config, DiskAdmission, FieldPattern, HostHeader, HostPattern, Listen, Log, LogFormat,
+    LogTo, PRESETS, ParameterPattern, PathPattern, ResolverKind, Site, StoreRule, set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
 use std::path::PathBuf;
@@ -18,6 +18,7 @@ type Whole = Setting<Config>;
 type OfListen = Setting<Listen>;
 type OfTls = Setting<CertificateFiles>;
 type OfSite = Setting<Site>;
+type OfRule = Setting<StoreRule>;
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -112,6 +113,18 @@ pub static SETTINGS: &[Setting<Config>] = &[
         },
     })
     .about("Further files, in the order of their names, from the folder of this file: `conf.d/*.toml`. Listeners and sites add up; a setting that two files say is a mistake."),
+    Whole::new("presets", Field::Texts {
+        form: "names of presets, or all",
+        read: |c| c.presets.clone(),
+        clear: |c| c.presets.clear(),
+        push: |c, text| {
+            let found = PRESETS.iter().map(|(name, _)| *name).filter(|name| text == "all" || text == *name);
+            let before = c.presets.len();
+            c.presets.extend(found.map(str::to_owned));
+            c.presets.len() > before
+        },
+    })
+    .about("Presets of store rules for what comes through the forward proxy: `python`, `npm`, `oci`, …, or `all` ([presets.md](presets.md)). A `larder run` has all of them; sites have none."),
     Whole::new("limits.head_bytes_max", Field::Buffer(|c| &mut c.limits.head_bytes_max))
         .between(KB, 16 * MB)
         .at_restart()
@@ -503,6 +516,83 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`client`")
     .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
+];
+
+/// The form of lists of query parameters.
+const PARAMETERS: &str = "parameter names";
+
+/// Settings of one `[[store_rule]]`.
+pub static STORE_RULE: &[Setting<StoreRule>] = &[
+    OfRule::new("store_rule.hosts", Field::Texts {
+        form: "host patterns",
+        read: |r| r.hosts.iter().map(ToString::to_string).collect(),
+        clear: |r| r.hosts.clear(),
+        push: |r, text| HostPattern::parse(text).map(|host| r.hosts.push(host)).is_some(),
+    })
+    .about("Hosts of the URL, as those of a site. Empty: any."),
+    OfRule::new("store_rule.paths", Field::Texts {
+        form: "path patterns",
+        read: |r| r.paths.iter().map(ToString::to_string).collect(),
+        clear: |r| r.paths.clear(),
+        push: |r, text| PathPattern::parse(text).map(|path| r.paths.push(path)).is_some(),
+    })
+    .about("Forms of the path, without the query: `/v2/**/blobs/sha256:{hex}`. `*` is any text within a segment, `**` any number of segments, `{digit}` a digit, `{hex}` a digest of 40 to 128 digits. Empty: any."),
+    OfRule::new("store_rule.query", Field::Texts {
+        form: PARAMETERS,
+        read: |r| r.query.iter().map(ToString::to_string).collect(),
+        clear: |r| r.query.clear(),
+        push: |r, text| ParameterPattern::parse(text).map(|name| r.query.push(name)).is_some(),
+    })
+    .about("Parameters that the query must have, all of them; `X-*` means a name that begins so."),
+    OfRule::new("store_rule.fields", Field::Texts {
+        form: "fields",
+        read: |r| r.fields.iter().map(ToString::to_string).collect(),
+        clear: |r| r.fields.clear(),
+        push: |r, text| FieldPattern::parse(text).map(|field| r.fields.push(field)).is_some(),
+    })
+    .about("Fields that the request must have, all of them: `Cargo-Protocol`, or with the beginning of a value, `Accept: application/vnd.pypi.simple.`."),
+    OfRule::new("store_rule.types", Field::Texts {
+        form: "media types",
+        read: |r| r.types.iter().map(ToString::to_string).collect(),
+        clear: |r| r.types.clear(),
+        push: |r, text| {
+            r.types.push(text.into());
+            !text.is_empty()
+        },
+    })
+    .about("Media types of the answer, for what the rule says of lifetimes; `image/*` means those that begin so, `none` an answer without one. Empty: any."),
+    OfRule::new("store_rule.drop_query", Field::Texts {
+        form: PARAMETERS,
+        read: |r| r.drop_query.iter().map(ToString::to_string).collect(),
+        clear: |r| r.drop_query.clear(),
+        push: |r, text| ParameterPattern::parse(text).map(|name| r.drop_query.push(name)).is_some(),
+    })
+    .about("Parameters that are left out of the key, by your word that the content does not depend on them: everybody who knows the rest of the URL gets it, also without a token that stands in them. Needs `hosts`."),
+    OfRule::new("store_rule.signed_query", Field::Texts {
+        form: PARAMETERS,
+        read: |r| r.signed_query.iter().map(ToString::to_string).collect(),
+        clear: |r| r.signed_query.clear(),
+        push: |r, text| ParameterPattern::parse(text).map(|name| r.signed_query.push(name)).is_some(),
+    })
+    .about("Parameters of a signature. They are left out of the key where a redirection through this Larder handed the URL out within a quarter of an hour, to a request that said nothing of who asks; the key then has the URL of the redirection."),
+    OfRule::new("store_rule.names_content", Field::Flag(|r| &mut r.names_content))
+        .about("The URL names its content (by a digest, a commit), so that it is the same whoever asks: a redirection from here counts for `signed_query` whatever credentials the request had."),
+    OfRule::new("store_rule.any_age", Field::Flag(|r| &mut r.any_age))
+        .about("`max-age` and `min-fresh` of the request do not count: for tools that send `max-age=0` by habit. Its `no-cache` counts."),
+    OfRule::new("store_rule.lifetime", Field::TimeOrNone(|r| &mut r.lifetime))
+        .between(0, 3_650 * DAY)
+        .about("How long a 200 or 206 is fresh whose origin does not say how long. Like `lifetime_min` only for requests that say nothing of who asks, and never against `no-store`, `private` or `no-cache`."),
+    OfRule::new("store_rule.lifetime_min", Field::TimeOrNone(|r| &mut r.lifetime_min))
+        .between(0, 3_650 * DAY)
+        .about("How long a 200 or 206 is fresh at least, whatever `max-age` or `Expires` say: for what never changes."),
+    OfRule::new("store_rule.stale_while_revalidate", Field::TimeOrNone(|r| &mut r.stale_while_revalidate))
+        .between(0, 3_650 * DAY)
+        .about("For how long past its lifetime it is served while it is validated, where the origin does not say it."),
+    OfRule::new("store_rule.stale_if_error", Field::TimeOrNone(|r| &mut r.stale_if_error))
+        .between(0, 3_650 * DAY)
+        .about("For how long past its lifetime it stands in for an error, where the origin does not say it."),
+    OfRule::new("store_rule.keep_redirects", Field::Flag(|r| &mut r.keep_redirects))
+        .about("Redirections without a lifetime are stored for the time when their origin is out of reach (`larder run --offline`); while it is not, it is asked each time."),
 ];
 
 /// A network, or an address for a network of one.

@@ -130,7 +130,9 @@ pub(super) fn places(admin: &Admin) -> Places {
 pub(super) async fn ahead(admin: &Arc<Admin>, query: &str) -> Reply {
     match asking(query) {
         Ok(asking) => {
-            match explain::ahead(&asking, &admin.common.cache, &admin.common.via_name, &places(admin)).await {
+            let common = &admin.common;
+            let of_server = (&*common.via_name, Some(&common.handed_out));
+            match explain::ahead(&asking, &common.cache, of_server, &places(admin)).await {
                 Ok(explanation) => Reply::json(200, &explanation),
                 Err(error) => Reply::json(422, &Refused { error }),
             }

@@ -7,6 +7,7 @@ pub use guard::RecordGuard;
 
 use crate::clock::Carried;
 use crate::config::{Config, TextsLogged};
+use crate::handed_out::HandedOut;
 use crate::listener::Listener;
 use crate::live::{self, Held, Live};
 use crate::log::{AccessLog, Lines};
@@ -47,6 +48,8 @@ pub struct Common {
     pub site_policy: policy::Settings,
     /// The caching rules for a `larder run`.
     pub run_policy: policy::Settings,
+    /// URLs with a signature that redirections have just handed out.
+    pub handed_out: HandedOut,
     /// Counters since the start.
     pub counters: Counters,
     /// Turns numbers of requests into names and back.
@@ -77,6 +80,7 @@ impl Common {
             cache,
             site_policy: policies.site,
             run_policy: policies.run,
+            handed_out: HandedOut::default(),
             counters: Counters::default(),
             names: Names::default(),
             log,

@@ -42,7 +42,8 @@ pub async fn look_up<S: ClientStream>(
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(without_store(stream, request, ask, body, upload, record)).await;
     };
-    let (asked, outage) = away::asked(stream.env(), stream.peer(), asked, &ask);
+    let (asked, outage) = away::asked(stream.env(), stream.peer(), ask.weigh(asked), &ask);
+    why::note_rules(&ask, record);
     let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
     record.trail.asks(asked);

@@ -16,6 +16,7 @@ pub mod broken;
 
 use crate::box_in_place::box_in_place;
 use crate::caught::caught;
+use crate::clock;
 use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::page::Page;
 use crate::purge;
@@ -26,7 +27,7 @@ use crate::ticker::{Wait, WaitEnd};
 use deliver::{AnswerSource, Ended};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
-use larder_wire::{Fault, FaultKind, Method, RequestHead};
+use larder_wire::{Fault, FaultKind, Method, RequestHead, ResponseHead};
 use leave::LeaveOutcome;
 use std::rc::Rc;
 use std::time::Duration;
@@ -123,7 +124,12 @@ async fn answer<S: ClientStream>(
                 if key.is_none() {
                     note(stream.env(), &ask, record);
                 }
-                lookup::look_up(stream, request, ask, key, body, &mut upload, record).await
+                let noted = is_noted(stream, &ask).then(|| ask.clone());
+                let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
+                if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
+                    note_redirection(stream, request, &ask, &stored.head);
+                }
+                answer
             }
             Verdict::Answer(page) => AnswerSource::Page(page),
             Verdict::Purge(ask) => {
@@ -138,6 +144,23 @@ async fn answer<S: ClientStream>(
         },
     };
     deliver::deliver(stream, request, answer, &mut upload, record).await
+}
+
+/// Whether store rules count for the request, so that a redirection may hand out a URL whose signature is known.
+fn is_noted<S: ClientStream>(stream: &S, ask: &Ask) -> bool {
+    let (config, for_run) = (stream.env().config(), stream.peer().listener.run.is_some());
+    !rules::store_rules(&config, &ask.route, for_run).is_empty()
+}
+
+/// Remembers the URL that a redirection hands out, from its origin or from the store.
+fn note_redirection<S: ClientStream>(stream: &S, request: &RequestHead, ask: &Ask, answer: &ResponseHead) {
+    let is_read = matches!(request.method, Method::Get | Method::Head);
+    if is_read && matches!(answer.status, 301..=303 | 307 | 308) {
+        let (env, for_run) = (stream.env(), stream.peer().listener.run.is_some());
+        let config = env.config();
+        let rules = rules::store_rules(&config, &ask.route, for_run);
+        ask.note_redirection(rules, request, answer, &env.common.handed_out, clock::instant());
+    }
 }
 
 /// Notes in the record by which rule and edition of the settings the request is served, and its URL if a reader wants it.

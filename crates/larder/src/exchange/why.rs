@@ -1,12 +1,20 @@
 //! Why a request was answered as it was: the one cause of each request to an origin, and notes for `explain`.
 
 use crate::record::{Cause, Detail, Notes, Record, Variant};
+use crate::rules::Ask;
 use larder_cache::cache::{Absent, Cache, Disk, Fate, Found, Joins, Peek};
 use larder_cache::key::Key;
 use larder_cache::policy::{self, Asked, Usable, ValidateWhy};
 use larder_wire::RequestHead;
 use larder_wire::date::Stamp;
 use std::rc::Rc;
+
+/// Notes what store rules made of the request.
+pub(super) fn note_rules(ask: &Ask, record: &mut Record) {
+    if let (Some(by_rule), Some(detail)) = (&ask.by_rule, record.detail()) {
+        detail.by_rule = by_rule.words();
+    }
+}
 
 /// Notes the result of a lookup in the record, and gives the cause that is counted if an origin is asked.
 pub(super) fn note(

@@ -2,19 +2,20 @@
 //! response on disk may be loaded into memory.
 
 use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
-use super::past::Places;
+use super::past::{Places, lifetime_by};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::cache_settings;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded};
 use crate::exchange::{deliver, lookup, why};
+use crate::handed_out::HandedOut;
 use crate::page::Page;
 use crate::reach::{Asker, OwnAddresses};
 use crate::record::{Cause, Variant};
 use crate::rehearse::{self, Form};
 use crate::request_body::RequestBody;
-use crate::rules::{Ask, FoundFacts, Route, Scene, Verdict};
+use crate::rules::{Ask, FoundFacts, Route, Scene, Verdict, store_rules};
 use larder_cache::cache::{Cache, Joins, Peek};
 use larder_cache::policy::{self, Asked, FreshnessFacts, NotStored, Storable, Times, Usable, ValidateWhy};
 use larder_wire::date::Stamp;
@@ -60,14 +61,14 @@ impl Default for Asking {
 pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
-    ahead(asking, &cache, "larder", &places).await
+    ahead(asking, &cache, ("larder", None), &places).await
 }
 
 /// Explains what would become of a request now. `Err`: what is wrong with the question.
 pub async fn ahead(
     asking: &Asking,
     cache: &Arc<Cache>,
-    via_name: &str,
+    (via_name, handed_out): (&str, Option<&HandedOut>),
     places: &Places,
 ) -> Result<Explanation, String> {
     let url = Url::parse(&asking.url)
@@ -93,6 +94,8 @@ pub async fn ahead(
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
         via_name,
         found: FoundFacts::default(),
+        for_run: asking.of_run,
+        handed_out,
     };
     let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
@@ -191,7 +194,9 @@ async fn judge(
             steps.push(places.rule(ask.rule, Some(listen.address), places.edition));
             let end = store(&ask, request, cache, steps).await;
             if let (Some(answer), Some(_)) = (answer, end.cause) {
-                steps.push(foretold(answer, request, &ask, scene.config));
+                let (decision, rule) = foretold(answer, request, &ask, scene);
+                steps.push(decision);
+                steps.extend(rule.as_deref().map(lifetime_by));
             }
             end
         }
@@ -206,15 +211,20 @@ async fn judge(
     }
 }
 
-/// Whether the answer that the origin is assumed to give would be stored.
-fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Config) -> Decision {
+/// Whether the answer that the origin is assumed to give would be stored, and the store rule that says for how long.
+fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, scene: &Scene<'_>) -> (Decision, Option<String>) {
+    let config = scene.config;
     let settings = cache_settings::policy_settings(&config.policy);
     let settings = match ask.route {
+        Route::Forward(_) if scene.for_run => cache_settings::run_policy(config, settings),
         Route::Forward(_) => settings,
         Route::Site { .. } => cache_settings::site_policy(settings),
     };
+    let found = store_rules(config, &ask.route, scene.for_run).lifetime(&ask.url, request, answer);
+    let rule = found.map(|(rule, _)| rule.to_string());
+    let settings = policy::Settings { rule: found.map(|(_, terms)| terms), ..settings };
     let now = clock::now();
-    match policy::storable(request, answer, Times { requested: now, received: now }, &settings) {
+    let decision = match policy::storable(request, answer, Times { requested: now, received: now }, &settings) {
         Storable::No(why) => Decision::Stored {
             stored: false,
             why: Some(why.as_str().to_owned()),
@@ -229,7 +239,8 @@ fn foretold(answer: &ResponseHead, request: &RequestHead, ask: &Ask, config: &Co
             on_disk: None,
             vary: terms.vary.names().map(str::to_owned).collect(),
         },
-    }
+    };
+    (decision, rule)
 }
 
 fn tunnel_words(host: &Host, port: u16) -> String {
@@ -241,6 +252,8 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     ask.key(cache, &mut key);
     let text = String::from_utf8_lossy(&key).into_owned();
     steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
+    let by_rule = ask.by_rule.iter().flat_map(|by_rule| by_rule.words());
+    steps.extend(by_rule.map(|text| Decision::StoreRule { text }));
     let body = match RequestBody::of(request) {
         Ok(body) => body,
         Err(fault) => return own(steps, fault.detail, "own"),
@@ -252,6 +265,7 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
         return to_origin(ask, lookup::unasked(request), "relay", Revalidates::No, steps);
     };
     steps.push(Decision::Directives { asked: asked.into() });
+    let asked = ask.weigh(asked);
     let before = cache.peek(&key, request, clock::now());
     if before.may_be_on_disk {
         cache.take_up(&key).await;

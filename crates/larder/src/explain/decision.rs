@@ -32,6 +32,11 @@ pub enum Decision {
         /// How it was made: `url`, `site` (the origin stands before the URL), `no-vary-search`.
         made: Vec<String>,
     },
+    /// A store rule that made something of the request or its answer.
+    StoreRule {
+        /// Its work, and where the rule stands.
+        text: String,
+    },
     /// The request's cache directives.
     Directives {
         /// The directives that count.
@@ -291,6 +296,7 @@ impl Decision {
             Decision::Listener { .. } => "listener",
             Decision::Rule { .. } => "rule",
             Decision::Key { .. } => "key",
+            Decision::StoreRule { .. } => "by rule",
             Decision::Directives { .. } => "asks",
             Decision::Variants { .. } => "stored",
             Decision::Freshness { .. } => "fresh",
@@ -305,6 +311,11 @@ impl Decision {
 
 /// How a key was made of a URL.
 pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
+    if let Some((_, own)) = key.split_once(" => ") {
+        let mut made = vec!["the URL that handed it out".to_owned(), "the URL without its signature".to_owned()];
+        made.extend(own.contains('?').then(|| "the rest of its query".to_owned()));
+        return made;
+    }
     let (origin, own) = match key.split_once(' ') {
         Some((_, own)) => (true, own),
         None => (false, key),
@@ -314,7 +325,7 @@ pub(super) fn made_of(key: &str, url: &str) -> Vec<String> {
         made.insert(0, "the site's origin".to_owned());
     }
     if own != url && own.split('?').next() == url.split('?').next() {
-        made.push("what the answers say of the query (No-Vary-Search)".to_owned());
+        made.push("what the answers (No-Vary-Search) or a store rule say of the query".to_owned());
     }
     made
 }

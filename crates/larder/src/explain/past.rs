@@ -111,6 +111,8 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     }
     let detail = record.detail.as_deref();
     decisions.extend(key(record, detail, places));
+    let by_rule = detail.into_iter().flat_map(|detail| &detail.by_rule);
+    decisions.extend(by_rule.map(|text| Decision::StoreRule { text: text.clone() }));
     if let Some(asked) = trail.asked() {
         decisions.push(Decision::Directives { asked: asked.into() });
     }
@@ -131,6 +133,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
             decisions.extend(fetch.keeping.borrow().clone().map(kept));
+            decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
         }
     }
     decisions.push(Decision::Answer(Settled {
@@ -185,6 +188,11 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         trouble: trouble.map(str::to_owned),
         digest: fetch.digest.get().map(|source| source.as_str().to_owned()),
     }
+}
+
+/// The rule that said something of a lifetime.
+pub(super) fn lifetime_by(rule: &str) -> Decision {
+    Decision::StoreRule { text: format!("lifetimes of such answers are said by {rule}") }
 }
 
 fn kept(keeping: Keeping) -> Decision {

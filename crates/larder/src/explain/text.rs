@@ -14,6 +14,7 @@ impl fmt::Display for Decision {
             Decision::Rule { place, text, .. } if place.is_empty() => f.write_str(text),
             Decision::Rule { place, text, .. } => write!(f, "{text} ({place})"),
             Decision::Key { key, made } => write!(f, "{key} (made of {})", made.join(", ")),
+            Decision::StoreRule { text } => f.write_str(text),
             Decision::Directives { asked } => f.write_str(&directives(asked)),
             Decision::Variants { variants, more, taken_up } => stored(variants, *more, *taken_up, f),
             Decision::Freshness { numbers, usable } => freshness(numbers, usable, f),

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::env::{Common, Env};
 use crate::reach;
 use crate::record::{Keeping, Notes};
-use crate::rules::{Ask, Route};
+use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
 use checked::Checked;
@@ -289,7 +289,7 @@ impl Fetch {
 
     /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
     fn stale_instead(&self, permits: impl Fn(&Terms, &Asked, Stamp, &policy::Settings) -> bool) -> Option<PinnedEntry> {
-        let (asked, now) = (Asked::of(&self.request), clock::now());
+        let (asked, now) = (self.ask.weigh(Asked::of(&self.request)), clock::now());
         let stored = self.writer.candidates().iter();
         let terms = stored.filter_map(|(entry, kept)| Some((kept.terms.as_ref()?, (entry, kept))));
         let (entry, kept) = policy::choose(terms, &self.request)?;
@@ -339,8 +339,9 @@ impl Fetch {
                 entry.renew(StoredHead::new(kept.head.clone(), Some(terms), kept.received), 0);
             }
             HeadSays::Freshens => {
-                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, self.policy())
-                {
+                let by_rule = self.policy_by_rule(&kept.head);
+                let settings = by_rule.as_ref().unwrap_or_else(|| self.policy());
+                if let Ok((head, terms)) = policy::renew(&self.request, (&kept.head, terms), head, times, settings) {
                     entry.renew(StoredHead::new(head, Some(terms), times.received), self.writer.epoch());
                 }
             }
@@ -351,6 +352,18 @@ impl Fetch {
     /// for all (RFC 9111 section 3.5).
     fn speaks_for_all(&self, head: &ResponseHead) -> bool {
         policy::may_update(&self.request, head, self.policy()) != Err(NotStored::Authorization)
+    }
+
+    /// The caching rules for this answer, where a store rule says something of it.
+    fn policy_by_rule(&self, response: &ResponseHead) -> Option<policy::Settings> {
+        let config = self.env.config();
+        let rules = rules::store_rules(&config, &self.ask.route, self.for_run);
+        if rules.is_empty() {
+            return None;
+        }
+        let (rule, terms) = rules.lifetime(&self.ask.url, &self.request, response)?;
+        self.notes.store_rule.replace(Some(rule.to_string().into()));
+        Some(policy::Settings { rule: Some(terms), ..self.policy().clone() })
     }
 
     /// The caching rules for this fetch.
@@ -380,6 +393,11 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
         for changed in policy::invalidated(method, &ask.url, response) {
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
+            common.cache.invalidate(&key);
+        }
+        if ask.by_rule.is_some() {
+            let mut key = Vec::new();
+            ask.key(&common.cache, &mut key);
             common.cache.invalidate(&key);
         }
     }
@@ -465,7 +483,9 @@ fn renew(
     head: &ResponseHead,
     times: Times,
 ) -> bool {
-    let why = match policy::renew(&fetch.request, stored, head, times, fetch.policy()) {
+    let by_rule = fetch.policy_by_rule(stored.0);
+    let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
+    let why = match policy::renew(&fetch.request, stored, head, times, settings) {
         Ok((head, terms)) => {
             entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
             return true;
@@ -500,10 +520,15 @@ fn publish(
 ) -> Option<Sink> {
     let cache = Arc::clone(&fetch.env.common.cache);
     let too_long = declared.is_some_and(|length| !fetch.writer.takes(length));
-    let settings = fetch.policy();
+    let by_rule = fetch.policy_by_rule(&head);
+    let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
     policy::dated(&mut head, times.received);
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
+        // An error is about this signature, and others would get it for theirs.
+        _ if fetch.ask.key_is_without_signature() && !matches!(head.status, 200 | 206) => {
+            Storable::No(NotStored::Status)
+        }
         FetchKind::Relay => Storable::No(NotStored::Method),
         // A 206 to a request without a range.
         FetchKind::Share | FetchKind::Hole if head.status == 206 => Storable::No(NotStored::Partial),

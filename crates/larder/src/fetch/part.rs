@@ -175,7 +175,8 @@ fn is_refused(fetch: &Fetch, entry: &Entry, head: &ResponseHead, times: Times) -
 fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) -> Option<StoredHead> {
     let kept = entry.stored_head()?;
     let terms = kept.terms.as_ref()?;
-    let settings = fetch.policy();
+    let by_rule = fetch.policy_by_rule(&kept.head);
+    let settings = by_rule.as_ref().unwrap_or_else(|| fetch.policy());
     let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
     own.fields.remove("Content-Length");
     own_terms.initial_age = own_terms.initial_age.max(terms.age(times.received));

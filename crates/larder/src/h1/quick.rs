@@ -15,6 +15,7 @@ use crate::planted::{self, Planted};
 use crate::record::Record;
 use crate::rules::{self, JudgeMemo, Verdict};
 use larder_cache::cache::{Glance, Tier};
+use larder_cache::key::Key;
 use larder_cache::policy::{Asked, Usable};
 use larder_wire::RequestHead;
 use larder_wire::framing::{self, Framing};
@@ -99,7 +100,10 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     let mut key = space.keys.borrow_mut();
     key.clear();
     ask.key_of_written(&record.url, &env.common.cache, &mut key);
-    let asked = Asked::of(request);
+    let asked = ask.weigh(Asked::of(request));
+    if let (Some(by_rule), Some(detail)) = (&ask.by_rule, record.detail()) {
+        (detail.by_rule, detail.key) = (by_rule.words(), Some(Key::from_text(key.clone())));
+    }
     match answer_if_fresh(connection, request, asked, &key, record) {
         Ok(next) => {
             // A memo pays only if the host is asked for again; a host that was named twice in a row most likely is.

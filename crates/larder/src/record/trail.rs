@@ -102,6 +102,8 @@ pub struct Detail {
     pub fetches: Fetches,
     /// The origin's trouble, in a sentence.
     pub trouble: Option<std::sync::Arc<str>>,
+    /// The work of store rules on the request, in words.
+    pub by_rule: Vec<String>,
 }
 
 /// The fetches of one request. Nearly all have one, thousands of which are kept: it has no list of its own.
@@ -345,6 +347,8 @@ pub struct Notes {
     pub digest: Cell<Option<DigestSource>>,
     /// Its place in a trace, when its request is sampled.
     pub sampled: OnceCell<Sampled>,
+    /// The store rule that said something of the answer's lifetime.
+    pub store_rule: RefCell<Option<Box<str>>>,
 }
 
 /// Whether a connection had served before.
@@ -371,6 +375,7 @@ impl Default for Notes {
             trouble: Cell::new(None),
             digest: Cell::new(None),
             sampled: OnceCell::new(),
+            store_rule: RefCell::new(None),
         }
     }
 }
@@ -446,6 +451,7 @@ mod tests {
             followed: true,
             fetches,
             trouble: Some("b".into()),
+            by_rule: vec!["c".to_owned()],
         })
     }
 

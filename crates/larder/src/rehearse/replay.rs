@@ -113,6 +113,8 @@ impl<'a> Side<'a> {
             },
             via_name: "",
             found: FoundFacts::default(),
+            for_run: false,
+            handed_out: None,
         };
         let verdict = scene.judge(request);
         let mut fate = Fate { verdict: "", key: 0, origin: None, hit: false };

@@ -1,5 +1,6 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
+use super::by_rule::{ByRule, KeyByRule};
 use crate::config::{HostHeader, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::Rule;
@@ -18,6 +19,8 @@ pub struct Ask {
     pub route: Route,
     /// The rule that allowed the request.
     pub rule: Rule,
+    /// The work of store rules on it, where there is any.
+    pub by_rule: Option<Box<ByRule>>,
 }
 
 /// How an origin is reached.
@@ -51,25 +54,39 @@ impl Ask {
     /// Writes [`Ask::key`] where `written` is the URL as text, or empty if it was not written yet.
     pub fn key_of_written(&self, written: &str, cache: &Cache, key: &mut Vec<u8>) {
         self.begin_key(key);
-        cache.key_of(&self.url, written, key);
+        match self.shortened() {
+            Some(url) => cache.key_of(&url, "", key),
+            None => cache.key_of(&self.url, written, key),
+        }
     }
 
     /// The key of another URL of the same origin.
     pub fn key_for(&self, url: &Url, cache: &Cache, key: &mut Vec<u8>) {
-        self.begin_key(key);
-        cache.key_of(url, "", key);
+        Ask { url: url.clone(), by_rule: None, ..self.clone() }.key(cache, key);
     }
 
     /// The key with the whole query, as it is while no `No-Vary-Search` of the origin is known.
     pub fn key_at_first(&self, key: &mut Vec<u8>) {
         self.begin_key(key);
-        self.url.key_text(key);
+        self.shortened().as_ref().unwrap_or(&self.url).key_text(key);
     }
 
     pub(super) fn begin_key(&self, key: &mut Vec<u8>) {
         if let Route::Site { origin, .. } = &self.route {
             key.extend_from_slice(origin.key_start());
         }
+        if let Some(by_rule) = self.key_by_rule() {
+            by_rule.begin_key(key);
+        }
+    }
+
+    pub(super) fn key_by_rule(&self) -> Option<&KeyByRule> {
+        self.by_rule.as_ref()?.key.as_ref()
+    }
+
+    /// The URL without the parameters that a store rule leaves out of the key.
+    fn shortened(&self) -> Option<Url> {
+        self.key_by_rule().map(|by_rule| Url { path: by_rule.path.clone(), ..self.url.clone() })
     }
 
     /// Where to connect.
@@ -139,7 +156,7 @@ mod tests {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let key = |route: Route| {
             let mut key = Vec::new();
-            Ask { url: url.clone(), route, rule: Rule::Question }.key(&cache, &mut key);
+            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None }.key(&cache, &mut key);
             String::from_utf8(key).unwrap()
         };
         let site = |origin: &str| Route::Site {
@@ -158,7 +175,7 @@ mod tests {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Origin,
         };
-        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question };
+        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question, by_rule: None };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");
         assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");
         assert_eq!(ask("http://b.example:81/base").host(), "b.example:81");

@@ -1,8 +1,10 @@
 //! The facts that rules may read. Each accessor notes that its fact was read, so that the memo of a verdict can be derived
 //! from what the verdict depended on: a rule that is added later reads by these accessors too, and no memo skips it.
 
-use super::FoundFacts;
+use super::{ByRule, FoundFacts, Route, store_rules};
+use crate::clock;
 use crate::config::{Ambiguous, Config, Site, SiteOrigin};
+use crate::handed_out::HandedOut;
 use crate::manager;
 use crate::reach::{Asker, OwnAddresses};
 use larder_wire::reading::Reading;
@@ -34,6 +36,10 @@ pub struct Scene<'a> {
     pub via_name: &'a str,
     /// The facts that were found out because an earlier verdict needed them.
     pub found: FoundFacts,
+    /// Whether the listener is that of a `larder run`.
+    pub for_run: bool,
+    /// The URLs that redirections have just handed out; `None` where nothing is known of them.
+    pub handed_out: Option<&'a HandedOut>,
 }
 
 /// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
@@ -50,6 +56,8 @@ pub(super) enum Fact {
     IsManagerPath,
     /// Whether `..` in the path, by any reading of it, could lead out of the site's base path.
     PathClimbs,
+    /// Whether the target has a query.
+    HasQuery,
 }
 
 /// A set of facts.
@@ -320,6 +328,21 @@ impl<'a> Facts<'a> {
         is_here.then_some(path)
     }
 
+    /// The work of store rules on the request. For one without a query and without `Cache-Control` that is nothing, so a memo holds for
+    /// all such requests; what it is for others depends on the whole path and further fields, and they have no memo.
+    pub(super) fn by_rule(&self, route: &Route) -> Option<Box<ByRule>> {
+        let rules = store_rules(self.scene.config, route, self.scene.for_run);
+        if rules.is_empty() {
+            return None;
+        }
+        self.note(Fact::HasQuery);
+        let names_age = self.has_field("Cache-Control");
+        let url = self.url.as_ref().filter(|url| names_age || url.path.contains('?'))?;
+        self.note(Fact::Path);
+        let handed_out = self.scene.handed_out.map(|table| (table, clock::instant()));
+        ByRule::of(rules, url, self.request, handed_out)
+    }
+
     /// Whether a reader of the path could go up by a `..`.
     pub(super) fn path_climbs(&self) -> bool {
         self.note(Fact::PathClimbs);
@@ -360,6 +383,8 @@ mod tests {
             scheme: Scheme::Http,
             via_name: "larder-test",
             found: FoundFacts::default(),
+            for_run: false,
+            handed_out: None,
         };
         let mut facts = Facts::of(scene, &head);
         let verdict = judge::judge(&mut facts);
@@ -370,6 +395,7 @@ mod tests {
             (Fact::Path, "path"),
             (Fact::IsManagerPath, "is manager path"),
             (Fact::PathClimbs, "path climbs"),
+            (Fact::HasQuery, "has query"),
         ];
         let facts = all.into_iter().filter(|(fact, _)| read.has(*fact)).map(|(_, name)| name);
         // The rule of tests reads a field that no other one reads.
@@ -394,6 +420,11 @@ mod tests {
             (one, origin, &["Via", "Host"]),
             (below, origin, &["path climbs", "Via", "Host"]),
             (&sites("/"), origin, &["Via", "Host"]),
+            (
+                &format!("presets = [\"npm\"]\n{forward}"),
+                absolute,
+                &["client", "own addresses", "is manager path", "has query", "Via", "Cache-Control"],
+            ),
             (&sites("/y"), absolute, &["client", "own addresses", "path", "is manager path", "Via"]),
         ] {
             let (verdict, read) = read(settings, request);

@@ -103,8 +103,9 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
         None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
     };
+    let by_rule = facts.by_rule(&allowed.route);
     match (verdict, facts.take_url()) {
-        (Ok(verdict), Some(url)) => verdict(Ask { url, route: allowed.route, rule: allowed.rule }),
+        (Ok(verdict), Some(url)) => verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule }),
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }

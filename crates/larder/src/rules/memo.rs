@@ -28,6 +28,8 @@ pub struct JudgeMemo {
     not_manager: bool,
     /// The path was seen not to climb; a plain one never does.
     plain_path: bool,
+    /// The target was seen to have no query.
+    no_query: bool,
     fields: Box<[FieldRead]>,
     // The verdict.
     rule: Rule,
@@ -70,6 +72,7 @@ impl JudgeMemo {
             own_addresses: read.has(Fact::OwnAddresses).then_some(read.editions.own_addresses),
             not_manager: read.has(Fact::IsManagerPath),
             plain_path: read.has(Fact::PathClimbs),
+            no_query: read.has(Fact::HasQuery),
             fields: fields.into(),
             rule: ask.rule,
             asked,
@@ -111,6 +114,7 @@ impl JudgeMemo {
         path.starts_with('/')
             && !(self.not_manager && path.starts_with(manager::PREFIX))
             && (!self.plain_path || reading::is_plain(path))
+            && !(self.no_query && path.contains('?'))
     }
 
     /// The rule that allowed the request.

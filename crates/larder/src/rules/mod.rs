@@ -2,7 +2,9 @@
 //! note which of them were read, and a [`JudgeMemo`] holds for a later request only where all of these are the same.
 
 mod ask;
+mod by_rule;
 mod facts;
+mod handing_out;
 mod judge;
 mod memo;
 mod need;
@@ -10,8 +12,10 @@ mod pages;
 
 pub use crate::record::Rule;
 pub use ask::{Ask, Route};
+pub use by_rule::ByRule;
 use facts::{Editions, Facts};
 pub use facts::{FactsRead, Scene};
+pub use handing_out::store_rules;
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
 pub use need::{FoundFacts, Need};
@@ -63,6 +67,8 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFa
         scheme: peer.scheme,
         via_name: &env.common.via_name,
         found,
+        for_run: listener.run.is_some(),
+        handed_out: Some(&env.common.handed_out),
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);

@@ -128,7 +128,14 @@ impl Play {
 
     fn foretold(&self, asking: &Asking) -> Explanation {
         let shared = self.server.shared();
-        self.runtime.block_on(ahead(asking, &shared.common.cache, &shared.common.via_name, &self.places())).unwrap()
+        self.runtime
+            .block_on(ahead(
+                asking,
+                &shared.common.cache,
+                (&*shared.common.via_name, Some(&shared.common.handed_out)),
+                &self.places(),
+            ))
+            .unwrap()
     }
 
     fn told(&self, id: &str) -> Explanation {

@@ -15,6 +15,7 @@ mod said_again;
 mod schemes;
 mod squid;
 mod stand;
+mod store_rules;
 mod stored;
 mod traces;
 mod upgrades;

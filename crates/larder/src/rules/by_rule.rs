@@ -1,0 +1,83 @@
+//! The work of store rules on a request: its key, and whether the ages that it names count. Lifetimes are a fetch's, which sees the answer.
+
+use crate::config::StoreRules;
+use crate::handed_out::HandedOut;
+use larder_cache::policy::{self, Asked};
+use larder_wire::{RequestHead, Url};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The work of store rules on a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ByRule {
+    /// The key that a rule makes.
+    pub key: Option<KeyByRule>,
+    /// The rule by which the ages that the request names do not count.
+    pub any_age: Option<Box<str>>,
+}
+
+/// A key that leaves a part of the query out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyByRule {
+    /// The rule, as people find it.
+    pub rule: Box<str>,
+    /// Path and query as they stand in the key.
+    pub path: Box<str>,
+    /// The URL whose redirection handed this one out, where the part is a signature. It stands in the key.
+    pub handed_out_by: Option<Arc<str>>,
+}
+
+/// Between the URL of a redirection and the URL that it handed out, in a key. No URL has a space, and a site's key has a URL after its
+/// first one, so no other key looks like this.
+const HANDED_OUT: &str = " => ";
+
+impl KeyByRule {
+    /// Writes what stands before the URL in the key. A query's `?` would be taken for the end of the path
+    /// (`No-Vary-Search`), so a space takes its place.
+    pub(super) fn begin_key(&self, key: &mut Vec<u8>) {
+        if let Some(from) = &self.handed_out_by {
+            key.extend(from.bytes().map(|byte| if byte == b'?' { b' ' } else { byte }));
+            key.extend_from_slice(HANDED_OUT.as_bytes());
+        }
+    }
+}
+
+impl ByRule {
+    /// Applies the rules to a request with a query or limits of age; `None` where no rule says anything.
+    pub(super) fn of(
+        rules: StoreRules<'_>,
+        url: &Url,
+        request: &RequestHead,
+        handed_out: Option<(&HandedOut, Instant)>,
+    ) -> Option<Box<ByRule>> {
+        let key = rules.key(url, request).and_then(|found| {
+            let handed_out_by = match found.is_signed {
+                false => None,
+                // An answer to one who may say who asks may be his alone, whatever his URL permits.
+                true if policy::may_say_who_asks(&request.fields) => return None,
+                true => {
+                    let (table, now) = handed_out?;
+                    Some(table.by(&url.to_string(), now)?)
+                }
+            };
+            Some(KeyByRule { rule: found.rule.to_string().into(), path: found.path.into(), handed_out_by })
+        });
+        let names_age = || {
+            let asked = Asked::of(request);
+            asked.max_age.is_some() || asked.min_fresh.is_some()
+        };
+        let any_age = names_age().then(|| rules.any_age(url, request)).flatten();
+        let by_rule = ByRule { key, any_age: any_age.map(|rule| rule.to_string().into()) };
+        (by_rule != ByRule::default()).then(|| Box::new(by_rule))
+    }
+
+    /// The rules in words, for explanations.
+    pub fn words(&self) -> Vec<String> {
+        let key = self.key.as_ref().map(|key| match &key.handed_out_by {
+            Some(_) => format!("the key lacks the signature, by {}: a redirection handed the URL out", key.rule),
+            None => format!("the key leaves a part of the query out, by {}", key.rule),
+        });
+        let age = self.any_age.as_ref().map(|rule| format!("the ages that the request names do not count, by {rule}"));
+        key.into_iter().chain(age).collect()
+    }
+}
