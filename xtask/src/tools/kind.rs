@@ -1,6 +1,7 @@
 //! The tools that are played: each a short script that downloads into its working folder.
 
 /// A tool and what it downloads.
+#[derive(Clone, Copy)]
 pub struct Tool {
     /// The name in the report.
     pub name: &'static str,
@@ -8,9 +9,22 @@ pub struct Tool {
     pub program: &'static str,
     /// Where it downloads from.
     pub from: From,
-    /// For `sh`; `$HTTP` and `$HTTPS` are the local origin, `$CACHE` is an empty folder for the tool's own cache.
+    /// For `sh`; `$HTTP` and `$HTTPS` are the local origin, `$NAMED` too, by the machine's name, `$GIT` a git server and `$REGISTRY`
+    /// a registry of images; `$CACHE` is an empty folder for the tool's own cache.
     /// Lines that differ from run to run by nature (times in an index) are removed at its end.
     pub script: &'static str,
+}
+
+impl Tool {
+    /// A tool at the origin of the lab.
+    const fn lab(name: &'static str, program: &'static str, script: &'static str) -> Tool {
+        Tool { name, program, from: From::Lab, script }
+    }
+
+    /// A tool at its registry.
+    const fn registry(name: &'static str, program: &'static str, script: &'static str) -> Tool {
+        Tool { name, program, from: From::Registry, script }
+    }
 }
 
 /// Where a tool downloads from.
@@ -71,6 +85,86 @@ pub const TOOLS: &[Tool] = &[
                  && CARGO_HOME=$CACHE cargo fetch -q && cp $CACHE/registry/cache/*/*.crate .",
     },
     Tool { name: "apt-get download", program: "apt-get", from: From::Registry, script: APT },
+];
+
+/// Tools of the table alone: rarely installed, slow, or of other services of the lab.
+pub const MORE_TOOLS: &[Tool] = &[
+    Tool::lab("aria2", "aria2c", "aria2c -q --no-conf $HTTP/tree/big.bin $HTTP/tree/page-0.html -Z"),
+    Tool::lab(
+        "aria2 (https)",
+        "aria2c",
+        "aria2c -q --no-conf --ca-certificate=${SSL_CERT_FILE:-$LAB_TRUST} $HTTPS/tree/big.bin",
+    ),
+    Tool::lab("curl (signed hub)", "curl", "curl -fsSLO $HTTPS/hub/lab/model/resolve/main/weights.bin"),
+    Tool::lab(
+        "hf download",
+        "hf",
+        "HF_ENDPOINT=$HTTPS/hub HF_HOME=$CACHE HF_HUB_DISABLE_TELEMETRY=1 HF_HUB_DISABLE_XET=1 \
+         hf download lab/model weights.bin --quiet --local-dir out && mv out/weights.bin . && rm -rf out",
+    ),
+    Tool::lab(
+        "git clone (smart)",
+        "git",
+        "git clone -q $GIT/repository.git clone && git -C clone rev-parse HEAD > head && rm -rf clone/.git",
+    ),
+    Tool::lab(
+        "pip (index with lifetimes)",
+        "pip3",
+        "pip3 download -q --no-deps --no-cache-dir --disable-pip-version-check -i $HTTPS/index/simple/ lab-package",
+    ),
+    Tool::lab(
+        "npm (index with lifetimes)",
+        "npm",
+        "npm pack --silent --cache $CACHE --registry $HTTPS/index/npm/ lab-package",
+    ),
+    Tool::lab("gem fetch", "gem", "gem fetch -q --clear-sources -s $HTTPS/gems/ lab-package"),
+    Tool::lab(
+        "skopeo copy",
+        "skopeo",
+        "skopeo copy -q --policy /dev/null --insecure-policy docker://$REGISTRY/lab:1 dir:image && mv image/* . && rmdir image",
+    ),
+    Tool::lab(
+        "terraform get",
+        "terraform",
+        "printf 'module \"lab\" {\\n  source = \"%s/files/module.zip\"\\n}\\n' $NAMED > main.tf \
+         && terraform get -no-color >/dev/null && mv .terraform/modules/lab/data.bin . && rm -rf .terraform main.tf",
+    ),
+    Tool::registry(
+        "uv pip install",
+        "uv",
+        "UV_CACHE_DIR=$CACHE uv -q pip install --no-deps --python python3 --target got six idna && rm -rf got/.lock got/*/uv_cache.json",
+    ),
+    Tool::registry(
+        "poetry lock",
+        "poetry",
+        "printf '[project]\\nname = \"lab\"\\nversion = \"1\"\\nrequires-python = \">=3.11\"\\ndependencies = [\"six\"]\\n' > pyproject.toml \
+         && POETRY_CACHE_DIR=$CACHE poetry lock -q -n",
+    ),
+    Tool::registry(
+        "pnpm install",
+        "pnpm",
+        "printf '{\"name\":\"lab\",\"dependencies\":{\"is-odd\":\"3\"}}' > package.json && pnpm install --silent --ignore-scripts \
+         --store-dir $CACHE/store --config.cache-dir=$CACHE/cache --package-import-method copy \
+         && rm -rf node_modules/.modules.yaml node_modules/.pnpm-workspace-state*",
+    ),
+    Tool::registry(
+        "yarn install",
+        "yarn",
+        "printf '{\"name\":\"lab\",\"license\":\"MIT\",\"dependencies\":{\"is-odd\":\"3\"}}' > package.json \
+         && yarn install --silent --non-interactive --ignore-scripts --cache-folder $CACHE",
+    ),
+    Tool::registry(
+        "go mod download",
+        "go",
+        "printf 'module lab\\ngo 1.21\\nrequire rsc.io/quote v1.5.2\\n' > go.mod \
+         && GOMODCACHE=$CACHE GOFLAGS=-modcacherw GONOSUMDB='*' go mod download all && cp -r $CACHE/cache/download got && find got -name '*.lock' -delete",
+    ),
+    Tool::registry(
+        "mvn dependency:get",
+        "mvn",
+        "mvn -q -B -Dmaven.repo.local=$CACHE -Dtransitive=false -Dartifact=commons-cli:commons-cli:1.4 dependency:get \
+         && cp $CACHE/commons-cli/commons-cli/1.4/*.jar .",
+    ),
 ];
 
 /// Lists, packages and logs of its own, and of the machine only what is installed and where packages come from.

@@ -1,13 +1,20 @@
-//! Real tools through `larder run`: each downloads once without Larder and twice through one Larder, with
-//! empty caches of its own. All three must bring the same files, and the third must come from the store.
+//! Real tools through `larder run`: each downloads once without Larder and several times through it, with empty caches of its own. All
+//! must bring the same files, and from the second time on they must come from the store. `--table` repeats the download later, offline
+//! and in networks that are gone.
 
 mod kind;
+mod network;
+mod page;
+mod plant;
 mod saved;
 
-use crate::lab::{self, Lab};
+use crate::lab::Lab;
+use crate::results;
 use crate::shell::{self, Bounded, Trouble};
 use crate::tally::{self, Tally};
-use kind::{From, TOOLS, Tool};
+use kind::{From, MORE_TOOLS, TOOLS, Tool};
+use network::Condition;
+use page::Row;
 use saved::Saved;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,11 +26,16 @@ pub struct Args {
     /// Only tools whose name contains this.
     #[arg(long)]
     only: Option<String>,
+    /// All tools under all conditions: later, offline, and in networks that are gone. Takes some minutes.
+    #[arg(long)]
+    table: bool,
+    /// Write the table to docs/results/tools.md.
+    #[arg(long, requires = "table")]
+    write: bool,
 }
 
 const SECONDS_MAX: u64 = 60;
 const SHARE_FROM_STORE_MIN: f64 = 0.95;
-const BIG_BYTES: usize = 20_000_000;
 
 /// Plays the tools and prints a row each.
 pub fn run(args: &Args) -> Result<(), Trouble> {
@@ -34,68 +46,104 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 /// Plays the tools; each one counts as a check.
 pub fn play(args: &Args) -> Result<Tally, Trouble> {
     let mut lab = Lab::new()?;
-    let bench = Bench::set_up(&mut lab)?;
+    let bench = Bench::set_up(&mut lab, args.table)?;
     let mut tally = Tally::default();
     if args.only.is_none() {
         tally.add(bench.statuses_are_kept());
     }
-    for tool in TOOLS.iter().filter(|tool| args.only.as_ref().is_none_or(|only| tool.name.contains(only.as_str()))) {
-        tally.add(match shell::find_program(tool.program) {
-            None => tally::missing(&format!("{}: {} is not installed", tool.name, tool.program)),
-            Some(_) => bench.judge(tool),
-        });
+    let more = if args.table { MORE_TOOLS } else { &[] };
+    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    for tool in
+        TOOLS.iter().chain(more).filter(|tool| args.only.as_ref().is_none_or(|only| tool.name.contains(only.as_str())))
+    {
+        if shell::find_program(tool.program).is_none() {
+            left_out.push(format!("{}: {} is not installed on this machine.", tool.name, tool.program));
+            tally.add(tally::missing(&format!("{}: {} is not installed", tool.name, tool.program)));
+            continue;
+        }
+        tally.add(bench.judge(tool, args.table, &mut rows, &mut left_out));
+    }
+    if args.write {
+        results::publish(&shell::workspace()?, "tools", &page::page(&rows, &left_out))?;
     }
     Ok(tally)
 }
 
-/// The local origin, a running Larder, and how they are called.
+/// The local origin, and how the tools are called.
 struct Bench {
     larder: PathBuf,
     folder: PathBuf,
-    store: PathBuf,
-    /// For the tools: where the origin is, and whom to trust.
+    config: PathBuf,
+    /// The ports of the lab's origins.
+    ports: Vec<u16>,
+    /// For the tools: where the origins are, and whom to trust.
     variables: Vec<(&'static str, String)>,
 }
 
 /// One download: what it brought and said.
 struct Pass {
     files: BTreeMap<PathBuf, Vec<u8>>,
-    said: String,
+    saved: Saved,
 }
 
+/// The variables of a tool without Larder that point to the lab's authority.
+const TRUST: [&str; 6] =
+    ["CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"];
+
 impl Bench {
-    fn set_up(lab: &mut Lab) -> Result<Bench, Trouble> {
+    fn set_up(lab: &mut Lab, all: bool) -> Result<Bench, Trouble> {
         let root = shell::workspace()?;
         shell::build(&root)?;
-        let authority = make_certificates(lab)?;
-        let (http, https) = start_origin(lab)?;
-        let list = format!("[upstream]\nextra_roots = [{:?}]\n", authority.display().to_string());
-        let config = lab.write("larder.toml", list)?;
-        let store = lab.folder("larder-store")?;
-        lab::start_larder(lab, &root, "larder", &["--config", &config.display().to_string()])?;
+        let authority = plant::certificates(lab)?;
+        let (http, https) = plant::origin(lab)?;
         let trust = authority.display().to_string();
+        let config = lab.write("larder.toml", format!("[upstream]\nextra_roots = [{trust:?}]\n"))?;
         let wgetrc = lab.write("wgetrc", format!("ca_certificate = {trust}\n"))?;
-        let variables = vec![
+        let name = plant::machine_name();
+        let mut variables = vec![
             ("HTTP", format!("http://localhost:{http}")),
             ("HTTPS", format!("https://localhost:{https}")),
+            ("NAMED", format!("https://{name}:{https}")),
             ("LAB_TRUST", trust),
             ("LAB_WGETRC", wgetrc.display().to_string()),
         ];
-        Ok(Bench { larder: shell::built_larder(&root), folder: lab.path().to_owned(), store, variables })
+        let mut ports = vec![http, https];
+        if all {
+            for (variable, port, value) in plant::services(lab, https, &name)? {
+                ports.push(port);
+                variables.push((variable, value));
+            }
+        }
+        Ok(Bench { larder: shell::built_larder(&root), folder: lab.path().to_owned(), config, ports, variables })
     }
 
-    /// A command behind `larder run`.
-    fn through(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.larder);
-        command.arg("run").arg("--store").arg(&self.store).arg("--").args(words);
+    /// A command behind `larder run`, with the store of a tool.
+    fn through(&self, store: &Path, told: &Path, condition: Condition, words: &[&str]) -> Command {
+        let mut command = condition.command(&self.larder.display().to_string(), self);
+        command.args(["run", "--quiet", "--config"]).arg(&self.config).arg("--store").arg(store);
+        command.arg("--json").arg(told);
+        if condition == Condition::Offline {
+            command.arg("--offline");
+        }
+        command.arg("--").args(words);
         command
+    }
+
+    /// A file that names this name server.
+    fn resolver(&self, server: &str) -> String {
+        let file = self.folder.join(format!("resolv-{server}"));
+        // A missing file ends the command that mounts it.
+        let _ = std::fs::write(&file, format!("nameserver {server}\noptions timeout:2 attempts:1\n"));
+        file.display().to_string()
     }
 
     fn statuses_are_kept(&self) -> Tally {
         let mut tally = Tally::default();
         let missing = format!("curl -fsS -o /dev/null {}/missing", self.variables[1].1);
         for (script, wanted) in [("exit 7", 7), ("kill -TERM $$", 143), (missing.as_str(), 22), ("true", 0)] {
-            let ran = shell::bounded(&mut self.through(&["sh", "-c", script]), SECONDS_MAX);
+            let (store, told) = (self.folder.join("statuses"), self.folder.join("told.json"));
+            let mut command = self.through(&store, &told, Condition::Usual, &["sh", "-c", script]);
+            let ran = shell::bounded(&mut command, SECONDS_MAX);
             let outcome = match ran {
                 Ok(Bounded { status: Some(status), .. }) if status == wanted => Ok(()),
                 Ok(ran) => Err(format!("{script}: status {:?} instead of {wanted}: {}", ran.status, ran.said)),
@@ -109,64 +157,122 @@ impl Bench {
         tally
     }
 
-    fn judge(&self, tool: &Tool) -> Tally {
-        let alone = match self.pass(tool, "without", false) {
+    fn judge(&self, tool: &Tool, table: bool, rows: &mut Vec<Row>, left_out: &mut Vec<String>) -> Tally {
+        let alone = match self.pass(tool, "without", None) {
             Ok(pass) => pass,
             Err(trouble) if tool.from == From::Registry => {
-                println!("{:17} skipped, its registry is not reached: {}", tool.name, shell::last_lines(&trouble, 2));
+                let why = shell::last_lines(&trouble, 2);
+                println!("{:26} skipped, its registry is not reached: {why}", tool.name);
+                left_out.push(format!("{}: its registry was not reached.", tool.name));
+                return Tally::skipped();
+            }
+            Err(trouble) if table => {
+                println!("{:26} skipped, it does not work without Larder: {trouble}", tool.name);
+                left_out.push(format!("{}: it did not work in this lab without Larder either.", tool.name));
                 return Tally::skipped();
             }
             Err(trouble) => return said_failed(tool, &format!("without Larder: {trouble}")),
         };
-        let outcome = self.compare(tool, &alone);
-        match &outcome {
-            Ok(row) => println!("{:17} ok      {row}", tool.name),
-            Err(trouble) => return said_failed(tool, trouble),
+        let outcome = self.twice(tool, &alone);
+        let enough = match &outcome {
+            Ok(second) => second.share_from_store() >= SHARE_FROM_STORE_MIN,
+            Err(_) => false,
+        };
+        let reasons = outcome.as_ref().ok().and_then(Saved::reasons).unwrap_or_default();
+        let from = if tool.from == From::Lab { "lab" } else { "registry" };
+        if table {
+            if Condition::Earlier.lacks().is_none()
+                && let Err(trouble) = self.pass(tool, "earlier", Some(Condition::Earlier))
+            {
+                eprintln!("{}, earlier: {trouble}", tool.name);
+            }
+            let cells = Condition::OF_TABLE.map(|condition| self.cell(tool, &alone, condition)).to_vec();
+            println!("{:26} {}", tool.name, cells.join(" | "));
+            let second = outcome.as_ref().map(Saved::share_from_store).map_err(|trouble| shell::last_lines(trouble, 1));
+            rows.push(Row { tool: tool.name, from, second, cells, note: reasons.clone() });
         }
-        Tally::of(&outcome.map(|_| ()))
+        match (&outcome, tool.from) {
+            (Err(trouble), _) => return said_failed(tool, trouble),
+            // A registry may forbid to keep some of its answers: then each miss has its reason. In the table, rows say how it is.
+            (Ok(second), from) if !enough && from == From::Lab && !table => {
+                return said_failed(tool, &format!("too little from the store: {second}: {reasons}"));
+            }
+            (Ok(second), _) => println!("{:26} ok      {} files; {second}; {reasons}", tool.name, alone.files.len()),
+        }
+        if !table && tool.from == From::Lab {
+            if Condition::Earlier.lacks().is_none()
+                && let Err(trouble) = self.pass(tool, "earlier", Some(Condition::Earlier))
+            {
+                return said_failed(tool, &format!("with an earlier clock: {trouble}"));
+            }
+            let cell = self.cell(tool, &alone, Condition::Offline);
+            if !cell.starts_with("ok") {
+                return said_failed(tool, &format!("offline: {cell}"));
+            }
+        }
+        Tally::of(&Ok(()))
     }
 
-    fn compare(&self, tool: &Tool, alone: &Pass) -> Result<String, Trouble> {
-        let first = self.pass(tool, "first", true)?;
-        let second = self.pass(tool, "second", true)?;
+    /// Two runs; gives what the second one told.
+    fn twice(&self, tool: &Tool, alone: &Pass) -> Result<Saved, Trouble> {
+        let first = self.pass(tool, "first", Some(Condition::Usual))?;
+        let second = self.pass(tool, "second", Some(Condition::Usual))?;
         same_files(alone, &first).map_err(|what| format!("the first pass brought {what}"))?;
         same_files(alone, &second).map_err(|what| format!("the second pass brought {what}"))?;
-        let said = |pass: &Pass| Saved::read(&pass.said).ok_or_else(|| format!("no summary in: {}", pass.said));
-        let (first, second) = (said(&first)?, said(&second)?);
-        let row = format!("{} files; first {}; second {}", alone.files.len(), first, second);
-        let enough = second.share_from_store() >= SHARE_FROM_STORE_MIN;
-        // A registry may forbid to keep some of its answers: then each miss has its reason in the summary.
-        match (enough, tool.from, &second.misses) {
-            (true, ..) => Ok(row),
-            (false, From::Registry, Some(misses)) => Ok(format!("{row}; misses: {misses}")),
-            (false, _, misses) => Err(format!("too little from the store: {row}; misses: {misses:?}")),
+        Ok(second.saved)
+    }
+
+    /// One more run; gives what the table says of it.
+    fn cell(&self, tool: &Tool, alone: &Pass, condition: Condition) -> String {
+        if let Some(lack) = condition.lacks() {
+            return format!("not tried: no {lack}");
+        }
+        let pass = self.pass(tool, &condition.title().replace(' ', "-"), Some(condition));
+        let checked = pass.and_then(|pass| same_files(alone, &pass).map(|()| pass));
+        match checked {
+            Ok(pass) if condition.is_cut_off() => {
+                pass.saved.first_answer().map_or("ok".to_owned(), |seconds| format!("ok, {seconds:.2} s"))
+            }
+            Ok(pass) => format!("ok, {:.0} %", pass.saved.share_from_store() * 100.0),
+            Err(trouble) => {
+                eprintln!("{}, {}: {trouble}", tool.name, condition.title());
+                format!("**no**: {}", trouble.lines().next().unwrap_or_default().split(": ").next().unwrap_or_default())
+            }
         }
     }
 
-    fn pass(&self, tool: &Tool, name: &str, is_through: bool) -> Result<Pass, Trouble> {
-        let folder = self.folder.join(tool.name.replace(' ', "-")).join(name);
-        let (out, cache) = (folder.join("out"), folder.join("cache"));
+    fn pass(&self, tool: &Tool, name: &str, through: Option<Condition>) -> Result<Pass, Trouble> {
+        let of_tool = self.folder.join(tool.name.replace([' ', '(', ')', ':'], "-"));
+        let folder = of_tool.join(name);
+        let (out, cache, told) = (folder.join("out"), folder.join("cache"), folder.join("told.json"));
         for path in [&out, &cache] {
             std::fs::create_dir_all(path).map_err(|error| format!("making {}: {error}", path.display()))?;
         }
-        let mut command = if is_through { self.through(&["sh", "-ec", tool.script]) } else { Command::new("sh") };
-        if !is_through {
-            command.args(["-ec", tool.script]);
-        }
+        let mut command = match through {
+            Some(condition) => {
+                self.through(&of_tool.join(condition.store()), &told, condition, &["sh", "-ec", tool.script])
+            }
+            None => {
+                let mut command = Command::new("sh");
+                command.args(["-ec", tool.script]);
+                command
+            }
+        };
         command.current_dir(&out).envs(self.variables.iter().map(|(key, value)| (*key, value))).env("CACHE", &cache);
         // A proxy or an exception of the desk must not come between; localhost is asked through Larder too.
         for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "no_proxy", "NO_PROXY"] {
-            if is_through || tool.from == From::Lab {
+            if through.is_some() || tool.from == From::Lab {
                 command.env_remove(name);
             }
         }
-        if tool.from == From::Lab && !is_through {
-            for name in ["CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "SSL_CERT_FILE"] {
-                command.env(name, &self.variables[2].1);
+        if tool.from == From::Lab && through.is_none() {
+            for name in TRUST {
+                command.env(name, &self.variables[3].1);
             }
-            command.env("WGETRC", &self.variables[3].1);
+            command.env("WGETRC", &self.variables[4].1);
         }
         let ran = shell::bounded(&mut command, SECONDS_MAX)?;
+        let _ = std::fs::remove_dir_all(&cache);
         match ran.status {
             Some(0) => {}
             Some(status) => return Err(format!("status {status}: {}", ran.said)),
@@ -175,12 +281,13 @@ impl Bench {
         if ran.said.to_lowercase().contains("certificate") {
             return Err(format!("a certificate error: {}", ran.said));
         }
-        Ok(Pass { files: read_files(&out)?, said: ran.said })
+        let saved = if through.is_some() { Saved::read(&told)? } else { Saved::default() };
+        Ok(Pass { files: read_files(&out)?, saved })
     }
 }
 
 fn said_failed(tool: &Tool, trouble: &str) -> Tally {
-    println!("{:17} FAILED  {trouble}", tool.name);
+    println!("{:26} FAILED  {trouble}", tool.name);
     Tally { failed: 1, ..Tally::default() }
 }
 
@@ -215,67 +322,4 @@ fn read_files(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>, Trouble> {
         }
     }
     if files.is_empty() { Err("it brought no file".into()) } else { Ok(files) }
-}
-
-/// A certificate authority of the lab and a certificate for localhost; gives the authority's file.
-fn make_certificates(lab: &Lab) -> Result<PathBuf, Trouble> {
-    let file = |name: &str| lab.path().join(name).display().to_string();
-    let key = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"];
-    let mut authority = Command::new("openssl");
-    authority.args(key).args(["-subj", "/CN=Lab", "-keyout", &file("ca.key"), "-out", &file("ca.pem")]);
-    authority.args(["-addext", "keyUsage=critical,keyCertSign"]);
-    shell::ask(&mut authority)?;
-    let mut leaf = Command::new("openssl");
-    leaf.args(key).args(["-subj", "/CN=localhost", "-keyout", &file("leaf.key"), "-out", &file("leaf.pem")]);
-    leaf.args(["-CA", &file("ca.pem"), "-CAkey", &file("ca.key"), "-addext", "basicConstraints=critical,CA:FALSE"]);
-    leaf.args(["-addext", "subjectAltName=DNS:localhost", "-addext", "extendedKeyUsage=serverAuth"]);
-    shell::ask(&mut leaf)?;
-    Ok(lab.path().join("ca.pem"))
-}
-
-/// nginx with a tree of files and a repository; gives its clear and its TLS port.
-fn start_origin(lab: &mut Lab) -> Result<(u16, u16), Trouble> {
-    plant_tree(lab)?;
-    plant_repository(lab)?;
-    let (http, https) = (lab::free_port()?, lab::free_port()?);
-    let fill = [("http", http.to_string()), ("https", https.to_string()), ("lab", lab.path().display().to_string())];
-    let conf = lab::configuration(lab, "origin", include_str!("../../peers/tree.conf"), &fill)?;
-    lab.start("origin", Command::new(shell::need_program("nginx")?).arg("-c").arg(conf), http)?;
-    Ok((http, https))
-}
-
-fn plant_tree(lab: &Lab) -> Result<(), Trouble> {
-    let body = |seed: usize, len: usize| -> Vec<u8> { (0..len).map(|at| (at * seed / 251 + at) as u8).collect() };
-    lab.write("root/tree/big.bin", body(3, BIG_BYTES))?;
-    let mut links = String::new();
-    for page in 0..12 {
-        let mut images = String::new();
-        for image in 0..5 {
-            let name = format!("image-{page}-{image}.bin");
-            lab.write(&format!("root/tree/images/{name}"), body(page + 2, 3_000 + 17_000 * image))?;
-            images.push_str(&format!("<img src=\"images/{name}\">"));
-        }
-        lab.write(&format!("root/tree/page-{page}.html"), format!("<html><body>{images}</body></html>"))?;
-        links.push_str(&format!("<a href=\"page-{page}.html\">{page}</a>\n"));
-    }
-    lab.write("root/tree/index.html", format!("<html><body>{links}</body></html>"))?;
-    Ok(())
-}
-
-/// A bare repository that is served as plain files.
-fn plant_repository(lab: &Lab) -> Result<(), Trouble> {
-    for file in 0..30 {
-        lab.write(&format!("work/folder-{}/file-{file}", file % 4), format!("line {file}\n").repeat(200 + file))?;
-    }
-    let bare = lab.path().join("root/repository.git");
-    let git = |arguments: &[&str]| {
-        let mut command = Command::new("git");
-        command.current_dir(lab.path().join("work")).args(["-c", "user.name=Lab", "-c", "user.email=lab@localhost"]);
-        shell::ask(command.args(arguments)).map(|_| ())
-    };
-    git(&["init", "-q"])?;
-    git(&["add", "."])?;
-    git(&["commit", "-q", "-m", "Files"])?;
-    git(&["clone", "-q", "--bare", ".", &bare.display().to_string()])?;
-    shell::ask(Command::new("git").arg("-C").arg(&bare).arg("update-server-info")).map(|_| ())
 }

@@ -1,42 +1,73 @@
-//! The summary that `larder run` prints at its end, read back.
+//! The summary that `larder run --json` writes, read back.
 
+use crate::shell::Trouble;
+use serde::Deserialize;
 use std::fmt;
+use std::path::Path;
 
 /// The summary of a run.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub struct Saved {
-    /// Requests answered, and those of them from the store.
+    /// Requests answered.
     pub requests: u64,
-    hits: u64,
-    bytes_from_store: f64,
-    bytes_fetched: f64,
-    /// The reasons of misses, as printed.
-    pub misses: Option<String>,
+    /// Those of them from the store.
+    pub hits: u64,
+    bytes_from_store: u64,
+    bytes_fetched: u64,
+    /// Bytes through tunnels that stayed closed: nothing of them can be kept.
+    bytes_tunnelled: u64,
+    misses: Vec<Miss>,
+    refused: Vec<(String, u64)>,
+    failed: Vec<(String, u64)>,
+    exchanges: Vec<Exchange>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Miss {
+    cause: String,
+    not_stored: Option<String>,
+    requests: u64,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+struct Exchange {
+    micros: u64,
 }
 
 impl Saved {
-    /// Reads `larder: 1.23 MB came from the store (99 % of all bytes), 999 B from origins, in 2.5 s`, the line
-    /// `larder: 9 of 12 requests answered from the store` behind it, and the reasons after that.
-    pub fn read(said: &str) -> Option<Saved> {
-        let lines = said.lines().filter_map(|line| line.strip_prefix("larder: "));
-        let mut lines = lines.skip_while(|line| !line.contains(" came from the store"));
-        let (bytes_line, requests_line) = (lines.next()?, lines.next()?);
-        let from_origins = bytes_line.split(", ").find(|part| part.ends_with(" from origins"))?;
-        let (hits, rest) = requests_line.split_once(" of ")?;
-        let misses: Vec<&str> = lines.collect();
-        Some(Saved {
-            requests: rest.split(' ').next()?.parse().ok()?,
-            hits: hits.parse().ok()?,
-            bytes_from_store: bytes(bytes_line)?,
-            bytes_fetched: bytes(from_origins)?,
-            misses: (!misses.is_empty()).then(|| misses.join("; ")),
-        })
+    /// Reads the file of a run.
+    pub fn read(file: &Path) -> Result<Saved, Trouble> {
+        let trouble = |error: &dyn fmt::Display| format!("the summary of the run can't be read: {error}");
+        let text = std::fs::read(file).map_err(|error| trouble(&error))?;
+        serde_json::from_slice(&text).map_err(|error| trouble(&error))
     }
 
-    /// Of all bytes that came from the store or were fetched; nothing at all is nothing from the store.
+    /// Of all bytes; nothing at all is nothing from the store, and validations and redirections without a body count by requests.
     pub fn share_from_store(&self) -> f64 {
-        let all = self.bytes_from_store + self.bytes_fetched;
-        if all > 0.0 { self.bytes_from_store / all } else { 0.0 }
+        let all = self.bytes_from_store + self.bytes_fetched + self.bytes_tunnelled;
+        match (all, self.requests) {
+            (0, 0) => 0.0,
+            (0, requests) => self.hits as f64 / requests as f64,
+            (all, _) => self.bytes_from_store as f64 / all as f64,
+        }
+    }
+
+    /// How long the first answer took, in seconds.
+    pub fn first_answer(&self) -> Option<f64> {
+        self.exchanges.first().map(|exchange| exchange.micros as f64 / 1e6)
+    }
+
+    /// Why origins were asked and what went wrong, in words of the log.
+    pub fn reasons(&self) -> Option<String> {
+        let misses = self.misses.iter().map(|miss| {
+            let why = miss.not_stored.as_ref().map(|why| format!(", not kept: {why}")).unwrap_or_default();
+            format!("{} × {} ({} kB{why})", miss.requests, miss.cause, miss.bytes / 1_000)
+        });
+        let words = self.refused.iter().chain(&self.failed).map(|(word, many)| format!("{many} × {word}"));
+        let all: Vec<String> = misses.chain(words).take(4).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
@@ -47,36 +78,23 @@ impl fmt::Display for Saved {
     }
 }
 
-/// `1.23 MB …`
-fn bytes(text: &str) -> Option<f64> {
-    let mut words = text.split(' ');
-    let value: f64 = words.next()?.parse().ok()?;
-    let factor = match words.next()? {
-        "B" => 1.0,
-        "kB" => 1e3,
-        "MB" => 1e6,
-        "GB" => 1e9,
-        "TB" => 1e12,
-        _ => return None,
-    };
-    Some(value * factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_summary_is_read() {
-        let said = "noise\nlarder: 1.23 MB came from the store (over 99 % of all bytes), 999 B from origins, in 2.5 s\n\
-                    larder: 9 of 12 requests answered from the store\n\
-                    larder: 2 requests: asked for the first time\nlarder: 1 request: could not be kept\n";
-        let saved = Saved::read(said).unwrap();
-        assert_eq!((saved.requests, saved.hits), (12, 9));
-        assert_eq!((saved.bytes_from_store, saved.bytes_fetched), (1_230_000.0, 999.0));
-        assert_eq!(saved.misses.as_deref(), Some("2 requests: asked for the first time; 1 request: could not be kept"));
+        let saved: Saved = serde_json::from_str(
+            r#"{"status":0,"seconds":2.5,"requests":12,"hits":9,"bytes_from_store":1230000,"bytes_fetched":999,
+                "misses":[{"cause":"uri-miss","not_stored":"no-store","requests":2,"bytes":900,"host":"a.example"}],
+                "failed":[["connect",1]],"exchanges":[{"micros":1500,"url":"http://a.example/"}]}"#,
+        )
+        .unwrap();
         assert!(saved.share_from_store() > 0.999);
-        assert_eq!(Saved::read("larder: no request came\n"), None);
+        assert_eq!(saved.first_answer(), Some(0.0015));
+        let reasons = "2 × uri-miss (0 kB, not kept: no-store); 1 × connect";
+        assert_eq!(saved.reasons().as_deref(), Some(reasons));
         assert_eq!(Saved::default().share_from_store(), 0.0);
+        assert_eq!(Saved { requests: 4, hits: 3, ..Saved::default() }.share_from_store(), 0.75);
     }
 }
