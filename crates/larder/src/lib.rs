@@ -28,7 +28,7 @@ pub mod explain;
 pub mod fetch;
 pub mod h1;
 pub mod handed_out;
-mod handshake;
+pub mod handshake;
 mod hashing;
 mod in_memory;
 mod lines;
