@@ -35,6 +35,7 @@ mod lines;
 pub mod listen;
 pub mod listener;
 pub mod live;
+pub mod lockfile;
 pub mod log;
 pub mod manager;
 pub mod outbox;

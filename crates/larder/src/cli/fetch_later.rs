@@ -1,11 +1,13 @@
 //! `larder fetch-later`: what offline runs did not find, and the way to get it.
 
-use super::{Flags, Here, TROUBLE, WRONG, print, start_for_a_run};
-use crate::config::DiskAdmission;
+use super::{Flags, TROUBLE, WRONG, print, start_for_a_run};
+use crate::config::places::Here;
+use crate::config::{Config, DiskAdmission};
 use crate::diagnostics;
 use crate::run;
 use crate::run::control::{LaterRequest, Network};
-use crate::run::later::{self, Later};
+use crate::run::download::{self, BodyUse};
+use crate::run::later::Later;
 use clap::Args;
 use std::net::SocketAddr;
 
@@ -23,15 +25,9 @@ pub(super) struct FetchLaterFlags {
 
 pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     diagnostics::begin();
-    let (mut config, keeps_all) = match flags.flags.read(Here::PassedOver) {
-        Ok(loaded) => {
-            let keeps_all = !loaded.sources.contains_key("disk_admission");
-            (super::prepared(loaded, super::Notes::Silent).config, keeps_all)
-        }
-        Err(report) => {
-            diagnostics::say_text(format_args!("{report}"));
-            return WRONG;
-        }
+    let config = match for_downloads(&flags.flags) {
+        Ok(config) => config,
+        Err(status) => return status,
     };
     let Some(folder) = config.store_folder() else {
         diagnostics::say(format_args!("error: there is no store folder, and so no list: name one with --store DIR"));
@@ -39,24 +35,17 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     };
     let list = Later::of(&folder);
     if flags.clear {
-        return list.write(&[]).map_or_else(|error| broken(&error), |()| 0);
+        return list.clear().map_or_else(|error| broken(&error), |()| 0);
     }
     let listed = match list.read() {
         Ok(listed) => listed,
         Err(error) => return broken(&error),
     };
     if !flags.run {
-        return print(listed.iter().map(|request| format!("{}\n", request.url)).collect::<String>());
+        return print(listed.iter().map(line).collect::<String>());
     }
-    if config.disk_bytes == Some(0) {
-        diagnostics::say(format_args!(
-            "error: nothing is kept on disk here, so that it would be fetched in vain: see `disk`"
-        ));
+    if keeps_nothing(&config) {
         return TROUBLE;
-    }
-    // As a run does in a Larder of its own.
-    if keeps_all {
-        config.disk.admission = DiskAdmission::All;
     }
     let sent =
         run::with_proxy(config, |config| start_for_a_run(config, Network::Used), |proxy| fetch_all(proxy, &listed));
@@ -71,12 +60,45 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     list.remove(&sent).map_or_else(|error| broken(&error), |()| failed)
 }
 
+fn line(request: &LaterRequest) -> String {
+    match &request.part {
+        None => format!("{}\n", request.url),
+        Some(part) => format!("{}  (a part was asked for, {part}; the whole is fetched)\n", request.url),
+    }
+}
+
+/// The settings of a Larder that downloads for later: everything goes to disk unless the user chose otherwise. `Err`: the
+/// exit status, after the reason was told.
+pub(super) fn for_downloads(flags: &Flags) -> Result<Config, u8> {
+    let loaded = flags.read(Here::PassedOver).map_err(|report| {
+        diagnostics::say_text(format_args!("{report}"));
+        WRONG
+    })?;
+    let keeps_all = !loaded.sources.contains_key("disk_admission");
+    let mut config = super::prepared(loaded, super::Notes::Silent).config;
+    if keeps_all {
+        config.disk.admission = DiskAdmission::All;
+    }
+    Ok(config)
+}
+
+/// Whether downloads would be in vain, which is told.
+pub(super) fn keeps_nothing(config: &Config) -> bool {
+    if config.disk_bytes == Some(0) {
+        diagnostics::say(format_args!(
+            "error: nothing is kept on disk here, so that it would be fetched in vain: see `disk`"
+        ));
+        return true;
+    }
+    false
+}
+
 /// Fetches one after the other; gives those that were answered. An answer that may not be stored counts too: it is missing again in
 /// the next offline run.
 fn fetch_all(proxy: SocketAddr, listed: &[LaterRequest]) -> Vec<LaterRequest> {
     let mut sent = Vec::new();
     for (number, request) in listed.iter().enumerate() {
-        let outcome = match later::fetch(proxy, request) {
+        let outcome = match download::fetch(proxy, request, BodyUse::Counted) {
             Ok(fetched) if fetched.status < 400 => {
                 sent.push(request.clone());
                 format!("{} {} bytes", fetched.status, fetched.bytes)

@@ -8,6 +8,7 @@ mod demo;
 mod explaining;
 mod fetch_later;
 mod papers;
+mod prefetch;
 mod purge;
 mod reload;
 mod running;
@@ -56,6 +57,7 @@ pub fn main() -> ExitCode {
         Some(Command::Demo(flags)) => demo::demo(&flags),
         Some(Command::Stats(flags)) => stats::stats(&flags),
         Some(Command::FetchLater(flags)) => fetch_later::fetch_later(flags),
+        Some(Command::Prefetch(flags)) => prefetch::prefetch(&flags),
         Some(Command::Check(flags)) => check::check(&flags),
         Some(Command::Explain(flags)) => explaining::explain(&flags),
         Some(Command::Config(flags)) => config(&flags),
@@ -108,6 +110,8 @@ enum Command {
     Stats(stats::StatsFlags),
     /// Show what runs with --offline did not find, or fetch it now
     FetchLater(fetch_later::FetchLaterFlags),
+    /// Download all that lock files and lists of URLs name, for a run without a network
+    Prefetch(prefetch::PrefetchFlags),
     /// Look for mistakes in the configuration; ask what it would do with a request, or with all of a log
     Check(check::CheckFlags),
     /// Say why a request was answered as it was, or how one would be answered now

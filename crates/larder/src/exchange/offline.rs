@@ -27,7 +27,8 @@ pub fn not_stored(peer: &PeerFacts, request: &RequestHead, ask: &Ask, record: &m
 pub fn remember(peer: &PeerFacts, request: &RequestHead, url: String) {
     let is_remembered = request.method == Method::Get && !policy::may_say_who_asks(&request.fields);
     if let Some(run) = peer.listener.run.as_ref().filter(|_| is_remembered) {
-        run.send_later(LaterRequest { url, fields: later_fields(&request.fields) });
+        let part = request.fields.text("Range").map(str::to_owned);
+        run.send_later(LaterRequest { url, fields: later_fields(&request.fields), part });
     }
 }
 

@@ -71,6 +71,17 @@ pub struct LaterRequest {
     pub url: String,
     /// Its fields, without those of its connection, of conditions and of ranges.
     pub fields: Vec<(String, String)>,
+    /// The range that was asked for, as the request had it. The whole is fetched all the same: a part is kept only where its origin
+    /// names a strong validator, and a tool that asks for one part asks for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+}
+
+impl LaterRequest {
+    /// Whether both bring the same response. The part that was asked for does not count.
+    pub fn is_same(&self, other: &LaterRequest) -> bool {
+        self.url == other.url && self.fields == other.fields
+    }
 }
 
 /// Whether a run uses the network.
@@ -164,6 +175,11 @@ impl Run {
         let sums = &mut *self.sums.lock();
         let bytes =
             request.url.len() + request.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        // They are sorted by URL and fields, and the one without a part is the first.
+        let first = LaterRequest { part: None, ..request.clone() };
+        if sums.missing.range(&first..).next().is_some_and(|listed| listed.is_same(&request)) {
+            return;
+        }
         if sums.missing.len() < MISSING_MAX
             && sums.missing_bytes + bytes <= MISSING_BYTES_MAX
             && sums.missing.insert(request)

@@ -6,8 +6,10 @@
 
 mod child;
 pub mod control;
+pub mod download;
 pub mod environment;
 pub(crate) mod folder;
+pub mod gather;
 pub mod history;
 mod java;
 pub mod later;

@@ -2,6 +2,7 @@
 
 use super::stand;
 use larder::run::control::{self, Client};
+use larder::run::download::BodyUse;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -190,9 +191,9 @@ fn a_request_of_the_list_follows_redirections_and_tells_another_origin_nothing()
     let origin = stand::origin_that(redirects);
     let fields = [("Accept", "*/*"), ("User-Agent", "tool/1"), ("X\r\nInjected", "1")];
     let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let request = control::LaterRequest { url: format!("http://{origin}/there.zip"), fields };
+    let request = control::LaterRequest { url: format!("http://{origin}/there.zip"), fields, part: None };
     let run = client.start().unwrap();
-    let fetched = larder::run::later::fetch(run.proxy, &request).unwrap();
+    let fetched = larder::run::download::fetch(run.proxy, &request, BodyUse::Counted).unwrap();
     assert_eq!((fetched.status, fetched.bytes), (200, 2));
     client.finish(&run.id).unwrap();
     let offline = client.start_with(control::Network::Untouched).unwrap();
