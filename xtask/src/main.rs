@@ -1,5 +1,6 @@
 //! Chores in one language. Continuous integration calls what people call.
 
+mod agents;
 mod attack;
 mod bench;
 mod browser;
@@ -51,6 +52,8 @@ enum Chore {
     Fuzz(fuzz::Args),
     /// House rules that the compiler does not know: arrows between modules, lengths, words, clock reads.
     Tidy(tidy::Args),
+    /// Cacheoff on several machines, in network namespaces with shaped links: the figures of one process, a dead agent, a clock.
+    Agents(agents::Args),
     /// Clients and origins that mean harm, and a good client beside them: memory, descriptors, hits and misses.
     Attack(attack::Args),
     /// A server whose surroundings fail in turn under load: standard error, log, names, disk, clock.
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
     let outcome = match Chores::parse().chore {
         Chore::Ci(args) => ci::run(&args),
         Chore::Quick(args) => quick::run(&args),
+        Chore::Agents(args) => agents::run(&args),
         Chore::Attack(args) => attack::run(&args),
         Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),

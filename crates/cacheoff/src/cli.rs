@@ -34,6 +34,10 @@ enum Cli {
     /// The fixed responder of `ceiling`
     #[command(hide = true)]
     Responder(crate::ceiling::ResponderArgs),
+    /// Plays a part of a run on several machines, for a coordinator that has the token
+    Agent(crate::run::agents::AgentArgs),
+    /// Merges the ledgers of the agents of one run
+    Merge(crate::merge::MergeArgs),
     /// Records the load of a cache at work
     Record(crate::record::command::RecordArgs),
     /// Looks at TIME-WAIT
@@ -89,6 +93,8 @@ pub fn main() -> ExitCode {
         Cli::PowerCut(args) => stop::with_signals(|| args.run()),
         Cli::Ceiling(args) => stop::with_signals(|| args.run()),
         Cli::Responder(args) => args.run(),
+        Cli::Agent(args) => stop::with_signals(|| args.run()),
+        Cli::Merge(args) => args.run(),
         Cli::Record(args) => stop::with_signals(|| args.run()),
         Cli::Msl(args) => stop::with_signals(|| args.run()),
         Cli::Check(args) => args.run(),

@@ -156,7 +156,7 @@ const INPUT_BYTES_MAX: usize = 1024;
 const CODE_BITS_MAX: usize = 15;
 
 /// Reads a gzip stream as it arrives.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader {
     input: Vec<u8>,
     /// Bits of `input` that were read.

@@ -3,17 +3,29 @@
 //!
 //! A worker's transactions have numbers in a row, and each has a slot for as long as fewer than [`SLOTS`] later ones were
 //! sent. Of an older one nothing is known then, and its reply is judged by its echo alone.
+//!
+//! A run on several machines has a journal on each, with slots for the transactions of its own workers. An origin notes the
+//! transactions of others in an outbox; the notes are carried to where the robot is, with the time up to which they are
+//! complete ([`Journal::knows`]).
 
+use crate::ledger::Trouble;
 use crate::random::Seal;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Transactions of a worker that are remembered.
 const SLOTS: usize = 1 << 15;
 /// Objects whose validations are remembered.
 const VALIDATED_MAX: usize = 1_000_000;
+/// Notes that wait to be carried to other machines: those of a second at 100,000 answers.
+const OUTBOX_MAX: usize = 200_000;
+/// Troubles that wait for a worker.
+const SHOWN_MAX: usize = 10_000;
+/// Microseconds by which the clocks of two machines may differ, and a note may come after the byte that it is about.
+const CLOCKS_US: u64 = 5_000;
 /// Bits of a transaction's number that a slot holds.
 const NUMBER_BITS: u32 = 48;
 /// Bits of a transaction's number that are its worker's.
@@ -26,9 +38,38 @@ pub struct Journal {
     pub seal: Seal,
     /// Whether robots send what may invalidate stored answers.
     pub lets_invalidate: bool,
+    /// The first worker of this process.
+    first: u16,
     workers: Vec<Box<[Slot]>>,
+    /// Other processes have parts of the run.
+    is_linked: bool,
+    /// The answers of origins here to robots elsewhere.
+    outbox: Mutex<Vec<Note>>,
+    /// Notes that found no room.
+    lost: AtomicU64,
+    /// Up to when the answers of origins elsewhere to robots here are known, in microseconds since the run began.
+    known_until_us: AtomicU64,
+    /// Troubles that their notes showed, by transaction, until a worker takes it.
+    shown: Mutex<Vec<(Trouble, u64)>>,
     /// By object, the last second since 1970 in which an origin said that somebody's copy is still right.
     validated: Mutex<HashMap<u64, u64>>,
+}
+
+/// An answer of an origin as it is told to another machine: the transaction, the answer, a time, the object. In JSON it is an
+/// array, for there are many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note(u64, u16, u64, u64);
+
+impl Note {
+    const ENDED: u16 = 8;
+    const WHOLE_ENDED: u16 = 16;
+    const POSTS: u16 = 32;
+    const FRESH: u16 = 64;
+
+    /// The worker of the transaction.
+    pub fn worker(&self) -> u16 {
+        (self.0 >> WORKER_SHIFT) as u16
+    }
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +141,118 @@ impl Journal {
     /// An empty one.
     pub fn new(seal: Seal, workers: u16, lets_invalidate: bool) -> Self {
         let slots = || std::iter::repeat_with(Slot::default).take(SLOTS).collect();
-        Self { seal, lets_invalidate, workers: (0..workers).map(|_| slots()).collect(), validated: Mutex::default() }
+        Self {
+            seal,
+            lets_invalidate,
+            first: 0,
+            workers: (0..workers).map(|_| slots()).collect(),
+            is_linked: false,
+            outbox: Mutex::default(),
+            lost: AtomicU64::new(0),
+            known_until_us: AtomicU64::new(u64::MAX),
+            shown: Mutex::default(),
+            validated: Mutex::default(),
+        }
+    }
+
+    /// That of one process of several: its workers have these numbers.
+    pub fn linked(seal: Seal, workers: std::ops::Range<u16>, lets_invalidate: bool) -> Self {
+        let own = Self::new(seal, workers.end.saturating_sub(workers.start), lets_invalidate);
+        Self { first: workers.start, is_linked: true, ..own }
+    }
+
+    /// Whether other processes have parts of the run, so that their notes are waited for.
+    pub fn is_linked(&self) -> bool {
+        self.is_linked
+    }
+
+    /// Up to this time all answers of origins elsewhere are known here.
+    pub fn known_until(&self, us: u64) {
+        self.known_until_us.store(us, Ordering::Release);
+    }
+
+    /// Whether all is known of what origins did before this time.
+    pub fn knows(&self, at: Duration) -> bool {
+        self.known_until_us.load(Ordering::Acquire) >= micros(at).saturating_add(CLOCKS_US)
+    }
+
+    /// Takes the notes for other machines, and how many found no room since.
+    pub fn take_notes(&self) -> (Vec<Note>, u64) {
+        (std::mem::take(&mut *lock(&self.outbox)), self.lost.swap(0, Ordering::Relaxed))
+    }
+
+    /// Takes what notes of other machines have shown of transactions of a worker.
+    pub fn take_shown(&self) -> Vec<(Trouble, u64)> {
+        match self.is_linked {
+            true => std::mem::take(&mut *lock(&self.shown)),
+            false => Vec::new(),
+        }
+    }
+
+    /// Notes what an origin on another machine did.
+    pub fn hear(&self, note: &Note) {
+        let Note(number, code, time, object) = *note;
+        let shows = |trouble| {
+            let mut shown = lock(&self.shown);
+            if shown.len() < SHOWN_MAX {
+                shown.push((trouble, number));
+            }
+        };
+        if code & Note::ENDED != 0 {
+            if self.ended(number, Duration::from_micros(time), code & Note::WHOLE_ENDED != 0) && code & Note::POSTS == 0
+            {
+                shows(Trouble::DoubledFetch);
+            }
+            return;
+        }
+        let answer = match code & 7 {
+            1 => Answered::Whole,
+            2 => Answered::Part,
+            3 => Answered::NotModified,
+            _ => Answered::Otherwise,
+        };
+        let posts = code & Note::POSTS != 0;
+        let before = self.answers(number, posts, answer);
+        if posts && before.is_posted() {
+            shows(Trouble::RepeatedPost);
+        }
+        if answer == Answered::NotModified {
+            self.validates(object, time);
+            if code & Note::FRESH != 0 && before.is_plain() && !self.lets_invalidate {
+                shows(Trouble::NeedlessValidation);
+            }
+        }
+    }
+
+    /// An answer of an origin here to a robot elsewhere is about to leave, in this second since 1970; `fresh` if nobody needed
+    /// to ask. Says whether it is one.
+    pub fn tells(&self, number: u64, (posts, answer, fresh): (bool, Answered, bool), object: u64, unix: u64) -> bool {
+        let kind = match answer {
+            Answered::Whole => 1,
+            Answered::Part => 2,
+            Answered::NotModified => 3,
+            Answered::Otherwise => 0,
+        };
+        let marks = if posts { Note::POSTS } else { 0 } | if fresh { Note::FRESH } else { 0 };
+        self.post(Note(number, kind | marks, unix, object))
+    }
+
+    /// It has left.
+    pub fn tells_end(&self, number: u64, at: Duration, whole: bool, posts: bool) -> bool {
+        let marks = if whole { Note::WHOLE_ENDED } else { 0 } | if posts { Note::POSTS } else { 0 };
+        self.post(Note(number, Note::ENDED | marks, micros(at), 0))
+    }
+
+    fn post(&self, note: Note) -> bool {
+        if !self.is_linked || self.slot(note.0).is_some() {
+            return false;
+        }
+        let mut outbox = lock(&self.outbox);
+        match outbox.len() < OUTBOX_MAX {
+            true => outbox.push(note),
+            false => drop(self.lost.fetch_add(1, Ordering::Relaxed)),
+        }
+        true
     }
 
     /// The number of a worker's transaction.
@@ -175,8 +327,13 @@ impl Journal {
     }
 
     fn slot(&self, number: u64) -> Option<&Slot> {
-        self.workers.get((number >> WORKER_SHIFT) as usize).map(|slots| &slots[number as usize % SLOTS])
+        let worker = ((number >> WORKER_SHIFT) as usize).checked_sub(usize::from(self.first))?;
+        self.workers.get(worker).map(|slots| &slots[number as usize % SLOTS])
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number in the place that it has in a slot; the worker's bits are those of the table.
@@ -225,6 +382,44 @@ mod tests {
         assert!(!journal.ended(number, SECOND, false));
         assert!(!journal.ended(number, SECOND, true));
         assert!(journal.ended(number, SECOND, true));
+    }
+
+    #[test]
+    fn what_origins_elsewhere_did_is_carried_to_the_robot() {
+        let seal = Seal::random();
+        let (origins, robots) = (Journal::linked(seal, 0..1, false), Journal::linked(seal, 1..2, false));
+        let number = Journal::number(1, 4);
+        robots.open(number, true);
+        assert!(origins.tells(number, (false, Answered::Whole, false), 9, 100));
+        assert!(origins.tells_end(number, SECOND, true, false));
+        assert!(!robots.tells(number, (false, Answered::Whole, false), 9, 100), "its own transaction");
+        assert_eq!(robots.deeds(number).map(Deeds::is_answered), Some(false));
+        let (notes, lost) = origins.take_notes();
+        assert_eq!((notes.len(), lost, notes[0].worker()), (2, 0, 1));
+        let text = serde_json::to_string(&notes).unwrap();
+        let carried: Vec<Note> = serde_json::from_str(&text).unwrap();
+        carried.iter().for_each(|note| robots.hear(note));
+        assert!(robots.deeds(number).is_some_and(Deeds::is_whole));
+        assert!(robots.was_under_way(number, SECOND / 2) && !robots.was_under_way(number, SECOND));
+        assert_eq!(robots.take_shown(), []);
+        carried.iter().for_each(|note| robots.hear(note));
+        assert_eq!(robots.take_shown(), [(Trouble::DoubledFetch, number)]);
+        origins.tells(number, (false, Answered::NotModified, true), 9, 100);
+        origins.tells(number, (true, Answered::Otherwise, false), 9, 100);
+        let (notes, _) = origins.take_notes();
+        notes.iter().chain(&notes[1..]).for_each(|note| robots.hear(note));
+        let shown = [Trouble::NeedlessValidation, Trouble::RepeatedPost].map(|trouble| (trouble, number));
+        assert_eq!((robots.take_shown(), robots.may_be_validated(9, 100)), (shown.to_vec(), true));
+    }
+
+    #[test]
+    fn a_time_is_known_when_the_notes_up_to_it_and_a_little_more_are_here() {
+        let journal = Journal::linked(Seal::random(), 0..1, false);
+        assert!(journal.knows(SECOND));
+        journal.known_until(1_000_000);
+        assert!(!journal.knows(SECOND) && journal.knows(SECOND / 2));
+        journal.hear(&Note(u64::MAX, u16::MAX, u64::MAX, 0));
+        assert_eq!(journal.take_shown(), [], "nonsense of another end does nothing");
     }
 
     #[test]

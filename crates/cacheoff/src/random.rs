@@ -83,6 +83,16 @@ impl Seal {
         Self { keys: [draw(), draw()] }
     }
 
+    /// The secret itself, for another process of the run.
+    pub(crate) fn keys(&self) -> [u64; 2] {
+        self.keys
+    }
+
+    /// The secret that another process of the run has drawn.
+    pub(crate) fn of(keys: [u64; 2]) -> Self {
+        Self { keys }
+    }
+
     /// A short digest of bytes, never 0, that only those who know the secret can aim at.
     pub fn digest(&self, bytes: &[u8]) -> u16 {
         let mut sum = self.keys[0] ^ bytes.len() as u64;

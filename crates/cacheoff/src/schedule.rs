@@ -131,6 +131,8 @@ pub struct Schedule {
     ends: Vec<AtomicU64>,
     /// Replies, and bytes of cachable misses, since the current phase began.
     counts: [AtomicU64; 2],
+    /// The same of all processes together, as the coordinator of a run on several machines told it.
+    told: [AtomicU64; 2],
     /// Workers, and those of them whose working set is frozen.
     workers: usize,
     frozen: AtomicUsize,
@@ -148,9 +150,10 @@ impl Schedule {
     /// Of these phases, played by so many workers.
     pub fn new(phases: Vec<Phase>, workers: u16) -> Self {
         let ends = phases.iter().map(|_| AtomicU64::new(OPEN)).collect();
-        let (counts, frozen) = ([AtomicU64::new(0), AtomicU64::new(0)], AtomicUsize::new(0));
+        let [counts, told] = [(); 2].map(|()| [AtomicU64::new(0), AtomicU64::new(0)]);
+        let frozen = AtomicUsize::new(0);
         let heat = AtomicU64::new(1f64.to_bits());
-        let schedule = Self { phases, ends, counts, workers: usize::from(workers), frozen, heat };
+        let schedule = Self { phases, ends, counts, told, workers: usize::from(workers), frozen, heat };
         schedule.fix_from(0);
         schedule
     }
@@ -210,7 +213,8 @@ impl Schedule {
 
     /// How far a goal is reached; 1 and more is all of it.
     fn progress(&self, phase: usize, goal: Goal, now: Duration) -> f64 {
-        let counted = |at: usize, goal: u64| self.counts[at].load(Relaxed) as f64 / goal.max(1) as f64;
+        let count = |at: usize| self.counts[at].load(Relaxed).max(self.told[at].load(Relaxed));
+        let counted = |at: usize, goal: u64| count(at) as f64 / goal.max(1) as f64;
         match goal {
             Goal::Time(length) => now.saturating_sub(self.begin(phase)).as_secs_f64() / length.as_secs_f64().max(1e-9),
             Goal::Replies(goal) => counted(0, goal),
@@ -264,20 +268,64 @@ impl Schedule {
 
     /// Ends the current phase if its goals, which are not a time alone, are reached. One thread calls it.
     pub fn advance(&self, now: Duration) {
+        self.advance_by(now, now);
+    }
+
+    /// Like [`Self::advance`], but it ends at a later time, before which others hear of it.
+    pub fn advance_by(&self, now: Duration, end: Duration) {
         let Some(number) = self.phase_at(now) else { return };
         let phase = &self.phases[number];
-        if phase.length().is_some() {
+        if phase.length().is_some() || self.end(number).is_some() {
             return;
         }
         let reached = phase.goals.is_empty() || phase.goals.iter().any(|goal| self.progress(number, *goal, now) >= 1.0);
         let reached = reached && (!phase.until_frozen || self.frozen.load(Relaxed) >= self.workers);
         if reached {
-            self.close(number, now);
+            self.close(number, end);
+        }
+    }
+
+    /// The counts of this process in the current phase, and its workers whose working set is frozen.
+    pub fn counted(&self) -> ([u64; 2], usize) {
+        (self.counts.each_ref().map(|count| count.load(Relaxed)), self.frozen.load(Relaxed))
+    }
+
+    /// The counts of all processes together in the current phase, and their frozen workers.
+    pub fn tell(&self, counts: [u64; 2], frozen: Option<usize>) {
+        self.told.iter().zip(counts).for_each(|(told, count)| told.store(count, Relaxed));
+        if let Some(frozen) = frozen {
+            self.frozen.store(frozen, Relaxed);
+        }
+    }
+
+    /// The factor that thermostats have brought the load to.
+    pub fn warmth(&self) -> f64 {
+        self.heat()
+    }
+
+    /// Another process says how warm it is.
+    pub fn warm(&self, heat: f64) {
+        if heat.is_finite() {
+            self.heat.store(heat.clamp(HEAT.0, HEAT.1).to_bits(), Relaxed);
+        }
+    }
+
+    /// Ends of the phases so far, in nanoseconds; those that nobody knows are left out from the first one on.
+    pub fn ends(&self) -> Vec<u64> {
+        self.ends.iter().map(|end| end.load(Relaxed)).take_while(|end| *end != OPEN).collect()
+    }
+
+    /// Another process says when phases end. Ends that are known already stay.
+    pub fn learn_ends(&self, ends: &[u64]) {
+        for (phase, end) in ends.iter().enumerate().take(self.ends.len()) {
+            if self.ends[phase].load(Relaxed) == OPEN {
+                self.close(phase, Duration::from_nanos(*end));
+            }
         }
     }
 
     fn close(&self, phase: usize, now: Duration) {
-        self.counts.iter().for_each(|count| count.store(0, Relaxed));
+        self.counts.iter().chain(&self.told).for_each(|count| count.store(0, Relaxed));
         self.ends[phase].store(now.as_nanos() as u64, Relaxed);
         self.fix_from(phase + 1);
     }
@@ -364,6 +412,26 @@ mod tests {
         assert!(with(Some(3.0)).broken(0, 3, 0).unwrap().contains("3 errors"));
         assert_eq!((with(Some(0.1)).broken(0, 500, 499), with(Some(0.1)).broken(0, 99, 901)), (None, None));
         assert!(with(Some(0.1)).broken(0, 100, 900).unwrap().contains("ends the run at 10 %"));
+    }
+
+    #[test]
+    fn processes_that_count_for_one_goal_end_a_phase_at_the_same_time() {
+        let phases = || vec![phase(Goal::Replies(10), Ramp::flat(1.0)), phase(Goal::Time(SECOND), Ramp::flat(1.0))];
+        let (one, other, all) = (Schedule::new(phases(), 2), Schedule::new(phases(), 2), Schedule::new(phases(), 2));
+        one.count(6, 0);
+        other.count(4, 0);
+        let sum = one.counted().0[0] + other.counted().0[0];
+        all.tell([sum, 0], Some(0));
+        all.advance_by(5 * SECOND, 6 * SECOND);
+        all.advance_by(5 * SECOND + SECOND / 2, 9 * SECOND);
+        assert_eq!((all.phase_at(5 * SECOND), all.end(0), all.end(1)), (Some(0), Some(6 * SECOND), Some(7 * SECOND)));
+        for process in [&one, &other] {
+            process.advance(5 * SECOND);
+            assert_eq!(process.end(0), None, "its own count is not enough");
+            process.learn_ends(&all.ends());
+            process.learn_ends(&[1, 2, 3, 4]);
+            assert_eq!(process.ends(), all.ends());
+        }
     }
 
     #[test]

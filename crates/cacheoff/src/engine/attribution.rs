@@ -31,21 +31,37 @@ pub(super) struct Attributed<'a> {
     pub fill_bytes: u64,
 }
 
+/// The meaning of a reply for the requests beside it, at its time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Closed {
+    /// Another request may have brought the object in meanwhile.
+    others_asked: bool,
+    /// Why the hit is missing, if it is and was offered.
+    missing: Option<MissCause>,
+}
+
 impl Moment<'_> {
-    /// Attributes a reply, and notes what it means for those that follow.
-    pub fn attribute<'a>(&self, report: &'a Report, pending: &mut Pending) -> Attributed<'a> {
+    /// Notes what a reply means for those that follow.
+    pub fn close(&self, report: &Report, pending: &mut Pending) -> Closed {
         let (job, verdict) = (&*report.job, &report.verdict);
-        let (wish, served) = (&job.wish, self.served(job, verdict));
-        let object = wish.name.fingerprint();
-        // Another request may have brought the object in meanwhile.
-        let excused = matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && !pending.is_first(object);
-        let wrong = verdict.findings.wrong.as_ref().filter(|_| !excused);
-        let through_cache = self.settings.route.mode != Mode::NoProxy;
-        let missing =
-            (through_cache && wish.offered() && served == Served::Miss).then(|| self.cause(job, verdict, pending));
+        let others_asked = !pending.is_first(job.wish.name.fingerprint());
+        let offered = self.settings.route.mode != Mode::NoProxy && job.wish.offered();
+        // Where notes come later, a hit may turn out to be none.
+        let may_be_missed = verdict.findings.served == Served::Miss || self.journal.is_linked();
+        let missing = (offered && may_be_missed).then(|| self.cause(job, verdict, pending));
         // Only now: the cause lies in what was before this reply.
         close_case(job, verdict, pending);
         self.note_copy(job, verdict, pending);
+        Closed { others_asked, missing }
+    }
+
+    /// Attributes a reply.
+    pub fn attribute<'a>(&self, report: &'a Report, closed: Closed) -> Attributed<'a> {
+        let (job, verdict) = (&*report.job, &report.verdict);
+        let (wish, served) = (&job.wish, self.served(job, verdict));
+        let excused = matches!(verdict.findings.wrong, Some((Trouble::FalseHit, _))) && closed.others_asked;
+        let wrong = verdict.findings.wrong.as_ref().filter(|_| !excused);
+        let missing = closed.missing.filter(|_| served == Served::Miss);
         let fills = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
         let sent_again = matches!(missing, Some(MissCause::Evicted | MissCause::Unknown));
         Attributed {

@@ -81,7 +81,9 @@ pub struct Wake {
 impl Crowd {
     /// The robots of one worker of several.
     pub fn new(settings: &Settings, worker: u16) -> Self {
-        let numbers = (u32::from(worker)..settings.robots.count).step_by(usize::from(settings.workers));
+        // Workers behind those that share the robots have origins alone.
+        let count = if worker < settings.workers { settings.robots.count } else { 0 };
+        let numbers = (u32::from(worker)..count).step_by(usize::from(settings.workers));
         let robots = numbers.map(|number| {
             let mut stream = Stream::named(settings.law.seed, &format!("robot {number}"));
             Robot {

@@ -2,18 +2,21 @@
 
 mod attribution;
 mod crowd;
+mod held;
 mod ideal;
 mod past;
 mod poll;
 mod rehearsal;
+mod seat;
 mod slots;
 mod timers;
 mod worker;
 
 pub(crate) use poll::{Poll, Ready};
 pub(crate) use rehearsal::{Partner, rehearse};
+pub(crate) use seat::{Seat, listeners};
 pub(crate) use slots::{Slot, Slots};
-pub(crate) use worker::{Piece, Worker, listeners};
+pub(crate) use worker::{Piece, Worker};
 
 use crate::object::Law;
 use crate::origin::OriginSettings;

@@ -1,27 +1,27 @@
 //! One worker thread: its poll loop, its connections, its robots, its share of the origins.
 
 use super::Settings;
-use super::attribution::Moment;
+use super::attribution::{Closed, Moment};
 use super::crowd::{Crowd, Due, Wake};
 use super::poll::{Poll, Ready};
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
+use super::{held::Held, seat::Seat};
 use crate::journal::Journal;
 use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
 use crate::origin::server_number;
 use crate::origin::{Next, Serve, Site};
 use crate::random::Stream;
 use crate::robot::{
-    After, Ask, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of,
+    After, Ask, Bench, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of,
 };
 use crate::schedule::Schedule;
 use crate::tls::{Channel, Tls};
 use crate::wire::{Clock, Xact};
 use rustls::ClientConfig;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
@@ -55,7 +55,9 @@ const SECOND: Duration = Duration::from_secs(1);
 const TRIES_MAX: u8 = 10;
 /// A robot that asks as fast as it can waits so long after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
-const BACKLOG: i32 = 4096;
+
+/// Replies that wait for the notes of other machines; more are judged by their echoes alone.
+const HELD_MAX: usize = 100_000;
 
 /// A worker thread's all.
 pub struct Worker {
@@ -63,11 +65,13 @@ pub struct Worker {
     settings: Arc<Settings>,
     schedule: Arc<Schedule>,
     journal: Arc<Journal>,
-    /// Workers whose robots are through.
+    /// Workers whose robots are through, and how many there are.
     through: Arc<AtomicUsize>,
+    partners: usize,
+    held: VecDeque<Held>,
     poll: Poll,
     timers: Timers<TimerEvent>,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     serves: Slots<Serve>,
     asks: Slots<Ask>,
     crowd: Crowd,
@@ -88,41 +92,20 @@ pub struct Worker {
     said_through: bool,
 }
 
-/// Listening sockets of the origins, one for each worker, all on one port; 0 lets the kernel choose.
-///
-/// They listen on every address, because visible servers have an address each; a peer from another machine is dropped.
-pub fn listeners(port: u16, workers: u16) -> io::Result<Vec<TcpListener>> {
-    let mut all: Vec<TcpListener> = Vec::new();
-    for _ in 0..workers {
-        let port = match all.first() {
-            Some(first) => first.local_addr()?.port(),
-            None => port,
-        };
-        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        if workers > 1 {
-            socket.set_reuse_port(true)?;
-        }
-        socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))?;
-        socket.listen(BACKLOG)?;
-        all.push(socket.into());
-    }
-    Ok(all)
-}
-
 impl Worker {
     /// A worker that begins with the run.
     pub fn new(
-        number: u16,
+        seat: Seat,
         settings: Arc<Settings>,
         schedule: Arc<Schedule>,
         journal: Arc<Journal>,
-        through: Arc<AtomicUsize>,
-        listener: TcpListener,
         start: Instant,
     ) -> io::Result<Self> {
+        let Seat { number, listener, through, partners } = seat;
         let poll = Poll::new()?;
-        poll.listen(&listener, LISTENER << 56)?;
+        if let Some(listener) = &listener {
+            poll.listen(listener, LISTENER << 56)?;
+        }
         Ok(Self {
             number,
             crowd: Crowd::new(&settings, number),
@@ -132,6 +115,8 @@ impl Worker {
             schedule,
             journal,
             through,
+            partners,
+            held: VecDeque::new(),
             poll,
             timers: Timers::default(),
             listener,
@@ -163,6 +148,7 @@ impl Worker {
             while let Some((at, what)) = self.timers.due(self.now) {
                 self.due(at, what);
             }
+            self.release(false);
             if self.schedule.phase_at(self.now).is_none() {
                 let since = *through_at.get_or_insert(self.now);
                 if self.is_through(since) {
@@ -177,6 +163,7 @@ impl Worker {
             }
         }
         self.give_up();
+        self.release(true);
         self.hand_over(pieces, self.now);
         let _ = pieces.send(Piece { worker: self.number, interval: None });
         Ok(())
@@ -194,11 +181,11 @@ impl Worker {
     /// After the last phase: whether nothing is under way any more, here and in the other workers.
     fn is_through(&mut self, since: Duration) -> bool {
         let waited = self.now - since;
-        let mine = self.under_way == 0 || waited > self.settings.drain;
+        let mine = self.under_way == 0 && self.held.is_empty() || waited > self.settings.drain;
         if mine && !std::mem::replace(&mut self.said_through, true) {
             self.through.fetch_add(1, Relaxed);
         }
-        self.through.load(Relaxed) >= usize::from(self.settings.workers) || waited > self.settings.drain + SECOND
+        self.through.load(Relaxed) >= self.partners || waited > self.settings.drain + SECOND
     }
 
     fn due(&mut self, at: Duration, event: TimerEvent) {
@@ -236,8 +223,9 @@ impl Worker {
 
     fn accept(&mut self) {
         loop {
-            match self.listener.accept() {
-                Ok((stream, peer)) if peer.ip().is_loopback() => {
+            let Some(listener) = &self.listener else { return };
+            match listener.accept() {
+                Ok((stream, peer)) if self.is_for_origins(&stream, peer) => {
                     if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
                         continue;
                     }
@@ -271,6 +259,16 @@ impl Worker {
                     return;
                 }
             }
+        }
+    }
+
+    /// Whether a connection is to an address of the origins.
+    fn is_for_origins(&self, stream: &TcpStream, peer: SocketAddr) -> bool {
+        let given = &self.settings.origins.listens;
+        match stream.local_addr() {
+            _ if given.is_empty() => peer.ip().is_loopback(),
+            Ok(SocketAddr::V4(address)) => given.contains(*address.ip()),
+            _ => false,
         }
     }
 
@@ -451,7 +449,7 @@ impl Worker {
     }
 
     fn connect(&mut self, robot: u32, job: Box<Job>) {
-        let from = robot_address(self.crowd.robots[robot as usize].number, self.settings.robots.per_address);
+        let from = robot_address(self.crowd.robots[robot as usize].number, &self.settings.robots);
         let found = &mut self.crowd.robots[robot as usize];
         (found.open, found.under_way) = (found.open + 1, found.under_way + 1);
         self.under_way += 1;
@@ -509,7 +507,7 @@ impl Worker {
                     After::Ends => self.close(slot),
                     After::Busy => {}
                 }
-                self.done(robot, &report);
+                self.done(robot, report);
                 return after == After::Busy;
             }
             Outcome::Failed(job, trouble, detail) => {
@@ -557,9 +555,38 @@ impl Worker {
         found.open = found.open.saturating_sub(1);
     }
 
-    fn done(&mut self, robot: u32, report: &Report) {
-        self.record(report);
+    fn done(&mut self, robot: u32, report: Box<Report>) {
+        let moment = Moment { settings: &self.settings, journal: &self.journal, now: self.now, unix: self.clock.unix };
+        let closed = moment.close(&report, &mut self.crowd.pending);
         self.finished(robot);
+        self.lead_on(robot, &report);
+        match self.journal.is_linked() {
+            false => self.record(&report, closed, (self.now, self.clock.unix)),
+            true => self.held.push_back(Held { report, closed, at: self.now, unix: self.clock.unix }),
+        }
+        self.dispatch(robot);
+        match self.crowd.again(&self.settings, robot, self.now) {
+            Some(wake) if wake.at <= self.now => self.robot_due(&wake),
+            Some(wake) => self.wake(wake),
+            None => {}
+        }
+    }
+
+    /// Records the replies of which all origins have told what they did; at the very end all of them.
+    fn release(&mut self, all: bool) {
+        while let Some(first) = self.held.front() {
+            if !all && self.held.len() <= HELD_MAX && !self.journal.knows(first.at) {
+                return;
+            }
+            let Some(mut held) = self.held.pop_front() else { return };
+            let Settings { law, robots: settings, route, .. } = &*self.settings;
+            held.report.judge_again(&Bench { law, settings, route, journal: &self.journal });
+            self.record(&held.report, held.closed, (held.at, held.unix));
+        }
+    }
+
+    /// The reply to a page leads to what it embeds.
+    fn lead_on(&mut self, robot: u32, report: &Report) {
         let wish = &report.job.wish;
         let redirected = wish.facts.redirects && report.verdict.findings.status == 302;
         let status = report.verdict.findings.status;
@@ -574,12 +601,6 @@ impl Worker {
         } else {
             self.crowd.forgo(robot, wish);
         }
-        self.dispatch(robot);
-        match self.crowd.again(&self.settings, robot, self.now) {
-            Some(wake) if wake.at <= self.now => self.robot_due(&wake),
-            Some(wake) => self.wake(wake),
-            None => {}
-        }
     }
 
     fn finished(&mut self, robot: u32) {
@@ -588,9 +609,9 @@ impl Worker {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
-    fn record(&mut self, report: &Report) {
-        let moment = Moment { settings: &self.settings, journal: &self.journal, now: self.now, unix: self.clock.unix };
-        let found = moment.attribute(report, &mut self.crowd.pending);
+    fn record(&mut self, report: &Report, closed: Closed, (now, unix): (Duration, u64)) {
+        let moment = Moment { settings: &self.settings, journal: &self.journal, now, unix };
+        let found = moment.attribute(report, closed);
         if let Some((trouble, detail)) = found.wrong {
             self.trouble(*trouble, url(&self.settings, &report.job.wish), detail);
         }
@@ -648,6 +669,13 @@ impl Worker {
 
     /// Each second: replies that take too long, connections of origins that nobody uses.
     fn sweep(&mut self) {
+        for (trouble, number) in self.journal.take_shown() {
+            self.trouble(
+                trouble,
+                String::new(),
+                &format!("transaction {number:x}, as an origin on another machine tells"),
+            );
+        }
         let (now, robots) = (self.now, &self.settings.robots);
         let late: Vec<Slot> = self
             .asks
@@ -744,7 +772,7 @@ impl Worker {
 fn url(settings: &Settings, wish: &Wish) -> String {
     let mut path = Vec::new();
     settings.law.path(&wish.name, &wish.facts, &mut path);
-    let server = crate::origin::server_address(wish.name.server);
+    let server = settings.route.server(wish.name.server);
     let scheme = if settings.route.tls { "https" } else { "http" };
     format!("{scheme}://{server}:{}{}", settings.route.origin_port, String::from_utf8_lossy(&path))
 }

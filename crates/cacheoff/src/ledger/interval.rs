@@ -90,7 +90,10 @@ impl Interval {
             let mine = self.connections.entry(*side).or_default();
             (mine.open, mine.idle) = (mine.open + connections.open, mine.idle + connections.idle);
         }
-        self.load = self.load.or(other.load);
+        self.load = match (self.load, other.load) {
+            (Some(mine), Some(other)) => Some(mine.beside(&other)),
+            (mine, other) => mine.or(other),
+        };
     }
 
     /// Adds a later interval: its levels replace the ones before.
@@ -479,6 +482,27 @@ pub struct Load {
     pub own_descriptors: u64,
     /// Resident memory of the referee in bytes.
     pub own_memory: u64,
+}
+
+impl Load {
+    /// The load of two machines: what was used adds up, and of what disturbs or limits one of them the larger counts.
+    fn beside(self, other: &Self) -> Self {
+        Self {
+            own_cpu: self.own_cpu + other.own_cpu,
+            own_thread_cpu: self.own_thread_cpu.max(other.own_thread_cpu),
+            cache_cpu: self.cache_cpu + other.cache_cpu,
+            cache_kernel: self.cache_kernel.max(other.cache_kernel),
+            cache_memory: self.cache_memory + other.cache_memory,
+            cache_descriptors: self.cache_descriptors + other.cache_descriptors,
+            cache_threads: self.cache_threads + other.cache_threads,
+            cache_written: self.cache_written + other.cache_written,
+            cache_read: self.cache_read + other.cache_read,
+            others_cpu: self.others_cpu.max(other.others_cpu),
+            steal: self.steal.max(other.steal),
+            own_descriptors: self.own_descriptors + other.own_descriptors,
+            own_memory: self.own_memory + other.own_memory,
+        }
+    }
 }
 
 /// Errors by kind, with a few examples.

@@ -7,6 +7,7 @@
 mod file;
 mod histogram;
 mod interval;
+mod merge;
 mod recorder;
 mod run;
 #[cfg(test)]
@@ -20,8 +21,8 @@ pub use interval::{
 };
 pub use recorder::{Recorder, Reply, Served};
 pub use run::{
-    Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run, Stage, Target,
-    TlsFacts, Tuning, WorkloadFacts,
+    AgentPart, Downtime, End, Entry, Ideal, Link, Machine, Mode, Note, Outcome, PhasePlan, PhaseStart, Price, Run,
+    Stage, Target, TlsFacts, Tuning, WorkloadFacts,
 };
 use serde::{Deserialize, Serialize};
 pub use words::{Kind, MissCause, Side, Trouble};

@@ -54,6 +54,31 @@ pub struct Run {
     /// The stage of an official sequence that this is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
+    /// The agents that played it, if it was a run on several machines; in the ledger of one agent that one alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentPart>,
+}
+
+/// The part of one agent in a run on several machines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentPart {
+    /// Its name.
+    pub name: String,
+    /// The mark of the run, which is in its URLs: parts of one run have one.
+    pub run: u32,
+    /// Its first worker.
+    pub first: u16,
+    /// Its workers.
+    pub own: u16,
+    /// The workers of the whole run that have robots; those behind them have origins alone.
+    pub of: u16,
+    /// All workers of the run.
+    pub all: u16,
+    /// Addresses of its origins.
+    pub origins: u32,
+    /// Its machine.
+    pub machine: Machine,
 }
 
 /// A stage of an official sequence.

@@ -3,10 +3,12 @@
 
 mod answer;
 mod chunks;
+mod hosts;
 mod parts;
 mod serve;
 
 pub use answer::{Answer, Departure, Manner, Payload, answer};
+pub use hosts::{AddressRange, Hosts};
 pub use parts::Parts;
 pub use serve::{Next, Serve, Site};
 
@@ -23,6 +25,8 @@ pub struct OriginSettings {
     pub servers: u32,
     /// Port that they listen on.
     pub port: u16,
+    /// The addresses that this process answers on; if none was given, all of loopback, to peers from there.
+    pub listens: Hosts,
     /// Seconds between a request and the first byte of its answer; `None` for at once.
     pub think: Option<Distribution>,
     /// Requests that a connection may carry; `None` for any number.
@@ -45,6 +49,7 @@ impl Default for OriginSettings {
         Self {
             servers: 1,
             port: 0,
+            listens: Hosts::default(),
             think: None,
             uses: None,
             idle: Duration::from_secs(15),

@@ -417,6 +417,9 @@ fn deed(request: &RequestHead, answer: &Answer, law: &Law) -> Option<Deed> {
 /// A reply is about to leave.
 fn note(reply: &Reply, site: &mut Site<'_>) {
     let Some(deed) = reply.deed else { return };
+    if site.journal.is_linked() && tell(&deed, site) {
+        return;
+    }
     let before = site.journal.answers(deed.number, deed.posts, deed.answer);
     let Some(object) = deed.object else { return };
     if deed.posts && before.is_posted() {
@@ -426,10 +429,7 @@ fn note(reply: &Reply, site: &mut Site<'_>) {
         return;
     }
     site.journal.validates(object.fingerprint(), site.clock.unix);
-    let content = site.law.content(&object);
-    let version = site.law.version(&object, &site.law.facts(&object), site.clock.unix);
-    let fresh = content.variants == 1 && content.is_surely_fresh(site.now.as_secs() + 1, &version, site.clock.unix);
-    if fresh && before.is_plain() && !site.journal.lets_invalidate {
+    if is_fresh(&object, site) && before.is_plain() && !site.journal.lets_invalidate {
         remember(
             Trouble::NeedlessValidation,
             &object,
@@ -439,10 +439,28 @@ fn note(reply: &Reply, site: &mut Site<'_>) {
     }
 }
 
+/// Notes for another machine what an origin answers; says whether the robot is there.
+fn tell(deed: &Deed, site: &Site<'_>) -> bool {
+    let fresh = deed.answer == Answered::NotModified && deed.object.is_some_and(|object| is_fresh(&object, site));
+    let object = deed.object.map_or(0, |object| object.fingerprint());
+    site.journal.tells(deed.number, (deed.posts, deed.answer, fresh), object, site.clock.unix)
+}
+
+/// Whether nobody needs to ask about an answer.
+fn is_fresh(object: &Name, site: &Site<'_>) -> bool {
+    let content = site.law.content(object);
+    let version = site.law.version(object, &site.law.facts(object), site.clock.unix);
+    content.variants == 1 && content.is_surely_fresh(site.now.as_secs() + 1, &version, site.clock.unix)
+}
+
 /// A reply has left.
 fn close(reply: &Reply, site: &mut Site<'_>) {
     let Some(deed) = reply.deed else { return };
-    let again = site.journal.ended(deed.number, site.now, deed.answer == Answered::Whole);
+    let whole = deed.answer == Answered::Whole;
+    if site.journal.is_linked() && site.journal.tells_end(deed.number, site.now, whole, deed.posts) {
+        return;
+    }
+    let again = site.journal.ended(deed.number, site.now, whole);
     if let (true, Some(object)) = (again && !deed.posts, deed.object) {
         remember(Trouble::DoubledFetch, &object, "one request made the origin send all of it twice", site);
     }

@@ -2,7 +2,7 @@
 //! replies to them, judged as they arrive.
 
 use super::dial::{open, trouble_of};
-use super::{Case, Company, Judge, Kindred, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
+use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
 use super::{write_connect, write_request};
 use crate::journal::Journal;
 use crate::ledger::{Mode, Trouble};
@@ -82,6 +82,8 @@ pub struct Job {
     body_bytes: u64,
     /// Whether the robot broke off.
     pub aborted: bool,
+    /// The reply as it is judged again, where the journals of other machines come later.
+    pub(super) retrial: Option<Box<Retrial>>,
 }
 
 /// The outcome of a request.
@@ -617,6 +619,9 @@ impl Ask {
 
     fn finish(&mut self, mut job: Box<Job>, at: Duration, complete: bool) -> Option<Outcome> {
         let (judge, _, began) = job.reply.take()?;
+        if let Some(retrial) = &mut job.retrial {
+            retrial.keep(&judge, began, complete);
+        }
         let verdict = judge.finish(began, complete);
         // A connection whose request was not sent to its end carries no other.
         let whole = job.out_at == job.out.len();
@@ -699,6 +704,7 @@ impl Job {
             keeps_alive: false,
             body_bytes: 0,
             aborted: false,
+            retrial: None,
         })
     }
 
@@ -738,6 +744,7 @@ impl Job {
             delay_s_max: desk.settings.delay_s_max,
         };
         let mut judge = Judge::head(&case, head);
+        self.retrial = desk.journal.is_linked().then(|| Retrial::of(head, turns, desk.clock.unix));
         if framing == Framing::None {
             judge.no_body();
         }

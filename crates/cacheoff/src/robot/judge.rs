@@ -14,7 +14,7 @@ use larder_wire::date::parse_date;
 use larder_wire::range::ContentRange;
 
 /// Judges one reply.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Judge {
     expected: Body,
     /// Undoes the coding of the body, if it has one.
@@ -38,6 +38,8 @@ pub struct Judge {
     /// Seeds of the bodies that other requests of the connection get, if there are several at once.
     others: Vec<u64>,
     findings: Findings,
+    /// Whether the head has shown what is wrong.
+    by_head: bool,
 }
 
 /// The facts of a reply.
@@ -106,9 +108,20 @@ impl Judge {
                 echo,
                 fault: echo.and_then(|echo| echo.fault),
             },
+            by_head: false,
         };
         judge.findings.wrong = judge.look(case, head, claimed, tag, dated);
+        judge.by_head = judge.findings.wrong.is_some();
         judge
+    }
+
+    /// Takes over what the head says now that more is known; the body is judged by its bytes as before.
+    pub fn again(mut self, head: Self) -> Self {
+        if self.by_head || head.by_head {
+            self.findings.wrong = head.findings.wrong;
+        }
+        (self.findings.served, self.findings.remark) = (head.findings.served, head.findings.remark);
+        self
     }
 
     fn look(

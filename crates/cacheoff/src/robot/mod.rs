@@ -8,7 +8,9 @@ mod judge;
 mod labels;
 mod multipart;
 mod pending;
+mod rejudge;
 mod request;
+mod retrial;
 mod script;
 mod shelf;
 
@@ -19,12 +21,14 @@ pub use dial::trouble_of;
 pub use judge::{Findings, Judge, Verdict};
 pub use pending::{Company, Pending, Purge};
 pub use request::{write_connect, write_request};
+pub use retrial::{Bench, Retrial};
 pub use script::{Line, Script};
 pub use shelf::Shelf;
 
 use crate::distribution::Distribution;
 use crate::ledger::Mode;
 use crate::link::Link;
+use crate::origin::Hosts;
 use larder_wire::Version;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -36,6 +40,8 @@ pub struct RobotSettings {
     pub count: u32,
     /// How many share an address.
     pub per_address: u32,
+    /// The addresses that they ask from.
+    pub addresses: RobotAddresses,
     /// When each asks.
     pub pace: Pace,
     /// All ask at once when a phase begins.
@@ -109,6 +115,7 @@ impl Default for RobotSettings {
         Self {
             count: 1,
             per_address: 1,
+            addresses: RobotAddresses::default(),
             pace: Pace::Closed(Distribution::Constant(0.0)),
             together: false,
             recurrence: 1.0,
@@ -253,6 +260,8 @@ pub struct Route {
     pub host: String,
     /// Port of the origins.
     pub origin_port: u16,
+    /// Addresses of the visible servers; if none was given, those of loopback.
+    pub hosts: Hosts,
     /// Whether visible servers have names instead of addresses; before a workload is derived: whether the cache knows them.
     pub names: bool,
     /// Whether robots speak TLS: through a tunnel of a forward proxy, else to whom they connect.
@@ -262,9 +271,14 @@ pub struct Route {
 }
 
 impl Route {
+    /// The address of a visible server.
+    pub fn server(&self, server: u32) -> Ipv4Addr {
+        self.hosts.at(server).unwrap_or_else(|| crate::origin::server_address(server))
+    }
+
     /// Where to connect for an object of this server.
     pub fn hop(&self, server: u32) -> SocketAddr {
-        self.address.unwrap_or_else(|| SocketAddr::from((crate::origin::server_address(server), self.origin_port)))
+        self.address.unwrap_or_else(|| SocketAddr::from((self.server(server), self.origin_port)))
     }
 
     /// Whether requests go through tunnels, each to one origin.
@@ -275,7 +289,7 @@ impl Route {
     /// Whom a connection that is used for this server speaks with: requests for others need another one.
     pub fn end(&self, server: u32) -> SocketAddr {
         match self.tunnels() {
-            true => SocketAddr::from((crate::origin::server_address(server), self.origin_port)),
+            true => SocketAddr::from((self.server(server), self.origin_port)),
             false => self.hop(server),
         }
     }
@@ -286,7 +300,7 @@ impl Route {
             _ if self.names => server_name(server),
             Mode::Reverse if !self.host.is_empty() => host_of(&self.host).to_owned(),
             Mode::Reverse => self.hop(server).ip().to_string(),
-            Mode::Forward | Mode::NoProxy => crate::origin::server_address(server).to_string(),
+            Mode::Forward | Mode::NoProxy => self.server(server).to_string(),
         }
     }
 }
@@ -304,7 +318,29 @@ pub fn server_name(server: u32) -> String {
     format!("server{server}.cacheoff.test")
 }
 
-/// The address of a robot: 127.64.0.1 and up.
-pub fn robot_address(robot: u32, per_address: u32) -> Ipv4Addr {
-    Ipv4Addr::from(0x7F40_0001 + robot / per_address.max(1))
+/// Addresses that were given for the robots of this process, which are those of some workers of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RobotAddresses {
+    /// The addresses; if none was given, each robot has its own on loopback.
+    pub hosts: Hosts,
+    /// The first worker of the process.
+    pub first: u16,
+    /// Workers of the process.
+    pub own: u16,
+    /// Workers of the run.
+    pub of: u16,
+}
+
+impl Default for RobotAddresses {
+    fn default() -> Self {
+        Self { hosts: Hosts::default(), first: 0, own: 1, of: 1 }
+    }
+}
+
+/// The address of a robot: 127.64.0.1 and up, or one of those that were given, in turn.
+pub fn robot_address(robot: u32, settings: &RobotSettings) -> Ipv4Addr {
+    let (given, each) = (&settings.addresses, settings.per_address.max(1));
+    let (round, worker) = (robot / u32::from(given.of.max(1)), robot % u32::from(given.of.max(1)));
+    let place = round.saturating_mul(u32::from(given.own)) + worker.saturating_sub(u32::from(given.first));
+    given.hosts.at(place / each).unwrap_or_else(|| Ipv4Addr::from(0x7F40_0001 + robot / each))
 }

@@ -4,7 +4,7 @@ use larder_wire::range::ContentRange;
 use std::ops::Range;
 
 /// Reads `multipart/byteranges`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Multipart {
     /// The end of a line, two hyphens, the boundary.
     delimiter: Vec<u8>,
@@ -16,7 +16,7 @@ pub(super) struct Multipart {
     parts: Vec<Range<u64>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Delimiter,
     Head,

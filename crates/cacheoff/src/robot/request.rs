@@ -3,7 +3,6 @@
 use super::{Kindred, Route, Wish, server_name};
 use crate::ledger::Mode;
 use crate::object::{Body, Law};
-use crate::origin::server_address;
 use crate::random::Seal;
 use crate::wire::{Burden, ECHO, Tag, Xact, cookie_of, decimal, field};
 use larder_wire::Version;
@@ -72,7 +71,7 @@ pub fn write_request(
 fn write_server(route: &Route, server: u32, out: &mut Vec<u8>) {
     let _ = match route.names {
         true => write!(out, "{}:{}", server_name(server), route.origin_port),
-        false => write!(out, "{}:{}", server_address(server), route.origin_port),
+        false => write!(out, "{}:{}", route.server(server), route.origin_port),
     };
 }
 

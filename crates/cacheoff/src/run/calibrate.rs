@@ -1,7 +1,7 @@
 //! Calibration: before a run, the round trip over the server's link is measured from outside, against the origins that
 //! will play. If it is not what the workload says, there is no run.
 
-use crate::engine::{Settings, Worker};
+use crate::engine::{Seat, Settings, Worker};
 use crate::journal::Journal;
 use crate::ledger::{Link, Side, Tally};
 use crate::origin::OriginSettings;
@@ -64,12 +64,13 @@ fn measure(settings: &Settings, sockets: &[TcpListener]) -> io::Result<Vec<Durat
     let (sender, receiver) = mpsc::channel();
     let through = Arc::new(AtomicUsize::new(0));
     let journal = Arc::new(Journal::new(settings.seal, sockets.len() as u16, settings.robots.may_invalidate()));
-    let mut threads = Vec::new();
+    let (mut threads, partners) = (Vec::new(), sockets.len());
     for (number, socket) in sockets.iter().enumerate() {
         let (socket, sender) = (socket.try_clone()?, sender.clone());
         let (quiet, schedule, journal, through) = (quiet.clone(), schedule.clone(), journal.clone(), through.clone());
         threads.push(std::thread::spawn(move || {
-            Worker::new(number as u16, quiet, schedule, journal, through, socket, start)?.run(&sender)
+            let seat = Seat { number: number as u16, listener: Some(socket), through, partners };
+            Worker::new(seat, quiet, schedule, journal, start)?.run(&sender)
         }));
     }
     let trips = probe(address);

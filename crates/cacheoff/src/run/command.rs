@@ -1,11 +1,12 @@
 //! `cacheoff run`, and the plays of a contest.
 
+use super::agents::{self, Campaign, Fleet, coordinate};
 use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::names::hosts;
 use crate::contest::{Discipline, Heat};
 use crate::engine::Settings;
 use crate::ledger::{Ideal, Ledger, Mode, Outcome, PhasePlan, Run, Target, TlsFacts, WorkloadFacts};
-use crate::origin::server_address;
+use crate::origin::{Hosts, server_address};
 use crate::plan::{Asked, Plan, show};
 use crate::proc::{Watched, machine, system_tuning};
 use crate::report::{Summary, Threshold, Weight};
@@ -79,6 +80,11 @@ pub struct RunArgs {
     /// Where the names of the visible servers are written, in the form of /etc/hosts, for a forward proxy that looks them up
     #[arg(long, value_name = "FILE", requires = "proxy")]
     names: Option<PathBuf>,
+    /// The agents on other machines that play it, instead of this process
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "cores", "origin_port", "log", "tls", "ca", "insecure", "ca_out", "names", "pid", "cut", "again",
+    ])]
+    agents: Option<PathBuf>,
     /// Process of the cache under test, whose CPU and memory are sampled
     #[arg(long)]
     pid: Option<u32>,
@@ -127,26 +133,20 @@ impl RunArgs {
     }
 
     fn play(&self, peak: Option<f64>, ledger: Option<&Path>) -> Result<(Ledger, Workload, Settings), String> {
-        let changes = self.set.iter().map(|given| {
-            let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
-            Ok((knob.trim().to_owned(), value.trim().to_owned()))
-        });
-        let mut changes = changes.collect::<Result<Vec<_>, String>>()?;
+        let mut changes = self.changes()?;
         let secure_site = self.site.as_deref().is_some_and(|site| site.starts_with("https://"));
         if self.tls || secure_site {
             changes.push(("robot.tls".to_owned(), "true".to_owned()));
         }
         let discipline = Discipline { variant: self.variant.clone(), changes, ..Discipline::of(&self.workload) };
         let scaled = read(&discipline, self.scale)?;
-        let route = self.route()?;
+        let fleet = self.agents.as_deref().map(Fleet::read).transpose()?;
+        let mut route = self.route()?;
+        if let Some(fleet) = &fleet {
+            (route.origin_port, route.hosts) = (fleet.origin_port, Hosts::new(&fleet.hosts()));
+        }
         let mut target = target(&route);
-        let tls = match scaled.workload.robots.tls {
-            true if self.site.is_some() && !secure_site => {
-                return Err("these robots speak TLS: write the --site as https://".to_owned());
-            }
-            true => Some(self.tls(route.mode)?),
-            false => self.without_tls().map(|()| None)?,
-        };
+        let tls = self.secured(scaled.workload.robots.tls, secure_site, route.mode)?;
         if tls.is_some() && route.mode == Mode::Reverse {
             target.address = format!("https://{}", target.address);
         }
@@ -154,7 +154,7 @@ impl RunArgs {
             peak,
             seed: self.seed,
             epoch: unix_now(),
-            workers: self.cores.len().max(1) as u16,
+            workers: fleet.as_ref().map_or(self.cores.len().max(1) as u16, Fleet::robot_workers),
             cache_bytes: self.cache_bytes,
             log: self.log(&scaled.workload)?,
             tls,
@@ -179,6 +179,15 @@ impl RunArgs {
         };
         eprintln!("{}", show(&plan(&scaled.workload, &wanted)));
         let stop = stop::flag();
+        if let Some(fleet) = fleet {
+            let (file, text) = source(&discipline)?;
+            let discipline = agents::Discipline::new(&discipline, file, text, self.scale);
+            let (cache_bytes, ledger, shows) = (self.cache_bytes, ledger.map(Path::to_path_buf), true);
+            let own = settings.clone();
+            let campaign =
+                Campaign { fleet, discipline, peak, cache_bytes, settings: own, phases, head, ledger, shows, stop };
+            return Ok((coordinate(campaign)?, scaled.workload, settings));
+        }
         let (cores, shows) = (self.cores.clone(), true);
         let order = Order {
             settings: settings.clone(),
@@ -192,6 +201,26 @@ impl RunArgs {
             stop,
         };
         Ok((run(order)?, scaled.workload, settings))
+    }
+
+    /// The knobs that are changed.
+    fn changes(&self) -> Result<Vec<(String, String)>, String> {
+        let changes = self.set.iter().map(|given| {
+            let (knob, value) = given.split_once('=').ok_or_else(|| format!("--set {given}: write KNOB=VALUE"))?;
+            Ok((knob.trim().to_owned(), value.trim().to_owned()))
+        });
+        changes.collect()
+    }
+
+    /// How TLS is spoken, if robots speak it.
+    fn secured(&self, asked: bool, secure_site: bool, mode: Mode) -> Result<Option<Tls>, String> {
+        match asked {
+            true if self.site.is_some() && !secure_site => {
+                Err("these robots speak TLS: write the --site as https://".to_owned())
+            }
+            true => self.tls(mode).map(Some),
+            false => self.without_tls().map(|()| None),
+        }
     }
 
     /// The log, if the workload replays one.
@@ -374,20 +403,27 @@ fn plan(workload: &Workload, wanted: &Wanted) -> Plan {
 
 /// The workload of a discipline, scaled.
 pub fn read(discipline: &Discipline, scale: f64) -> Result<Scaled, String> {
-    let (name, variant, changes) = (&discipline.workload, discipline.variant.as_deref(), &discipline.changes[..]);
+    let (variant, changes) = (discipline.variant.as_deref(), &discipline.changes[..]);
     if !(scale > 0.0 && scale <= 100.0) {
         return Err(format!("--scale {scale}: give a number above 0, such as 0.01"));
     }
-    let workload = match Builtin::named(name) {
-        Some(builtin) => load(&format!("{name}.toml"), builtin.text, variant, changes),
+    let (file, text) = source(discipline)?;
+    let workload = load(&file, &text, variant, changes);
+    Ok(workload.map_err(|report| report.to_string())?.scaled(scale))
+}
+
+/// The file of a workload and its text.
+fn source(discipline: &Discipline) -> Result<(String, String), String> {
+    let name = &discipline.workload;
+    match Builtin::named(name) {
+        Some(builtin) => Ok((format!("{name}.toml"), builtin.text.to_owned())),
         None => {
             let text = std::fs::read_to_string(name).map_err(|error| {
                 format!("{name} is no workload that comes with the program, and cannot be read: {error}")
             })?;
-            load(name, &text, variant, changes)
+            Ok((name.clone(), text))
         }
-    };
-    Ok(workload.map_err(|report| report.to_string())?.scaled(scale))
+    }
 }
 
 fn head(

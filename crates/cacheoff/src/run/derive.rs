@@ -5,7 +5,7 @@ use crate::engine::{Seal, Settings};
 use crate::ledger::Mode;
 use crate::link::Link;
 use crate::object::{self, Content, Law, Life};
-use crate::origin::{Fault, OriginSettings};
+use crate::origin::{Fault, Hosts, OriginSettings};
 use crate::robot::{HotSet, Line, Pace, Popularity, Ranges, RobotSettings, Route, Special};
 use crate::schedule::{Goal, Phase, Ramp, Thermostat};
 use crate::simulate::Trace;
@@ -205,6 +205,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
     OriginSettings {
         servers,
         port,
+        listens: Hosts::default(),
         think: (given.think != Distribution::Constant(0.0)).then_some(given.think),
         uses: Some(given.connection_uses),
         idle: given.idle,
@@ -262,12 +263,7 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         kinds: kinds.into_iter().filter(|(_, share)| *share > 0.0).collect(),
         post_bytes: requests.post_bytes,
         expect_continue: requests.expect_continue,
-        ranges: Ranges {
-            bytes: requests.range_bytes,
-            suffix: requests.range_suffix,
-            parts: requests.range_parts,
-            parallel: requests.parallel_ranges,
-        },
+        ranges: ranges(requests),
         together: given.together,
         uses: Some(given.connection_uses),
         connections_max: if given.connections_max == 0 { u32::MAX } else { given.connections_max },
@@ -283,6 +279,16 @@ fn robots(workload: &Workload, count: u32, mode: Mode) -> RobotSettings {
         delay_s_max: delay_s_max(workload),
         timeout: TIMEOUT,
         link: link(&workload.client_link),
+        ..RobotSettings::default()
+    }
+}
+
+fn ranges(requests: &workload::Requests) -> Ranges {
+    Ranges {
+        bytes: requests.range_bytes,
+        suffix: requests.range_suffix,
+        parts: requests.range_parts,
+        parallel: requests.parallel_ranges,
     }
 }
 
@@ -331,16 +337,11 @@ pub fn route(
     site: Option<(std::net::SocketAddr, String)>,
     origin_port: u16,
 ) -> Route {
-    let (names, tls, purge) = (false, false, String::new());
-    match (proxy, site) {
-        (Some(address), _) => {
-            Route { mode: Mode::Forward, address: Some(address), host: String::new(), origin_port, names, tls, purge }
-        }
-        (None, Some((address, host))) => {
-            Route { mode: Mode::Reverse, address: Some(address), host, origin_port, names, tls, purge }
-        }
-        (None, None) => {
-            Route { mode: Mode::NoProxy, address: None, host: String::new(), origin_port, names, tls, purge }
-        }
-    }
+    let (mode, address, host) = match (proxy, site) {
+        (Some(address), _) => (Mode::Forward, Some(address), String::new()),
+        (None, Some((address, host))) => (Mode::Reverse, Some(address), host),
+        (None, None) => (Mode::NoProxy, None, String::new()),
+    };
+    let (names, tls, purge, hosts) = (false, false, String::new(), Hosts::default());
+    Route { mode, address, host, origin_port, hosts, names, tls, purge }
 }

@@ -1,6 +1,7 @@
 //! A run: from settings to a ledger. Worker threads play; this thread merges what they count each second, writes it
 //! down, shows it, and ends phases whose goal is not a time.
 
+pub mod agents;
 mod calibrate;
 pub mod command;
 mod derive;
@@ -20,7 +21,7 @@ pub use power::Power;
 use power::Switch;
 pub use table::{Row, logged, rows, table};
 
-use crate::engine::{Piece, Settings, Worker, listeners};
+use crate::engine::{Piece, Seat, Settings, Worker, listeners};
 use crate::journal::Journal;
 use crate::ledger::{self, Class, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
 use crate::proc::{Sampler, Watched};
@@ -30,7 +31,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -74,7 +75,7 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
     }
     let (port, workers) = (order.settings.origins.port, order.settings.workers.max(1));
     order.settings.workers = workers;
-    let sockets = listeners(port, workers).map_err(|error| {
+    let sockets = listeners(port, workers, None).map_err(|error| {
         format!("the origins cannot listen on port {port}: {error}; choose another with --origin-port, or 0 for any")
     })?;
     let port = sockets[0].local_addr().map_err(|error| error.to_string())?.port();
@@ -85,24 +86,12 @@ pub fn run(mut order: Order) -> Result<Ledger, String> {
     // The calibration took seconds: robots and origins date what they send by this clock, caches by the real one.
     order.settings.law.epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     order.head.started_unix = order.settings.law.epoch;
-    let writer = order.ledger.as_ref().map(|path| {
-        let file =
-            File::create(path).map_err(|error| format!("the ledger {} cannot be made: {error}", path.display()))?;
-        ledger::Writer::begin(BufWriter::new(file), &order.head)
-            .map_err(|error| format!("the ledger {} cannot be written: {error}", path.display()))
-    });
-    let writer = writer.transpose()?;
-    let shows = order.shows.then(|| Progress::on_stderr(&order.head));
+    let keeper = Keeper::new(&order.head, order.ledger.as_deref(), usize::from(workers))?;
     let keeper = Keeper {
-        ledger: Ledger { run: order.head.clone(), ..Ledger::default() },
-        writer,
-        progress: shows,
-        sampler: Sampler::new(order.watched.clone()),
-        waiting: BTreeMap::new(),
-        reached: vec![(0, 0); usize::from(workers)],
-        failure: None,
-        errors: (0, 0, 0),
+        progress: order.shows.then(|| Progress::on_stderr(&order.head)),
+        sampler: Some(Sampler::new(order.watched.clone())),
         switch: order.power.clone().map(Switch::new),
+        ..keeper
     };
     Ok(play(order, sockets, keeper))
 }
@@ -124,7 +113,7 @@ fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
     let schedule = Arc::new(Schedule::new(order.phases, settings.workers));
     let (sender, receiver) = mpsc::channel();
     let start = Instant::now();
-    let through = Arc::new(AtomicUsize::new(0));
+    let (through, partners) = (Arc::new(AtomicUsize::new(0)), sockets.len());
     let journal = Arc::new(Journal::new(settings.seal, settings.workers, settings.robots.may_invalidate()));
     let threads: Vec<_> = sockets
         .into_iter()
@@ -135,7 +124,8 @@ fn play(order: Order, sockets: Vec<TcpListener>, mut keeper: Keeper) -> Ledger {
             let core = (!order.cores.is_empty()).then(|| order.cores[number % order.cores.len()]);
             std::thread::spawn(move || -> io::Result<()> {
                 bind_to(core);
-                Worker::new(number as u16, settings, schedule, journal, through, socket, start)?.run(&sender)
+                let seat = Seat { number: number as u16, listener: Some(socket), through, partners };
+                Worker::new(seat, settings, schedule, journal, start)?.run(&sender)
             })
         })
         .collect();
@@ -164,7 +154,8 @@ struct Keeper {
     ledger: Ledger,
     writer: Option<ledger::Writer<BufWriter<File>>>,
     progress: Option<Progress<io::Stderr>>,
-    sampler: Sampler,
+    /// Looks at processes and machine; the intervals of agents bring their own load.
+    sampler: Option<Sampler>,
     /// Intervals that not all workers have handed over, by phase and second.
     waiting: BTreeMap<(u16, u64), Interval>,
     /// The latest interval of each worker.
@@ -173,9 +164,36 @@ struct Keeper {
     /// A phase, and its errors and replies so far.
     errors: (usize, u64, u64),
     switch: Option<Switch>,
+    /// The first of the workers.
+    first: u16,
+    /// Intervals that are passed on to a coordinator, which steers.
+    passed_on: Option<Vec<Interval>>,
 }
 
 impl Keeper {
+    /// Of a run with this head, played by so many.
+    fn new(head: &Run, ledger: Option<&Path>, parts: usize) -> Result<Self, String> {
+        let writer = ledger.map(|path| {
+            let file =
+                File::create(path).map_err(|error| format!("the ledger {} cannot be made: {error}", path.display()))?;
+            ledger::Writer::begin(BufWriter::new(file), head)
+                .map_err(|error| format!("the ledger {} cannot be written: {error}", path.display()))
+        });
+        Ok(Self {
+            ledger: Ledger { run: head.clone(), ..Ledger::default() },
+            writer: writer.transpose()?,
+            progress: None,
+            sampler: None,
+            waiting: BTreeMap::new(),
+            reached: vec![(0, 0); parts],
+            failure: None,
+            errors: (0, 0, 0),
+            switch: None,
+            first: 0,
+            passed_on: None,
+        })
+    }
+
     /// Gathers intervals until all workers are done; gives whether the run was stopped by hand.
     fn keep(&mut self, pieces: &Receiver<Piece>, schedule: &Schedule, stop: &AtomicBool, start: Instant) -> bool {
         let mut interrupted = false;
@@ -194,13 +212,18 @@ impl Keeper {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.reached.iter_mut().for_each(|reached| *reached = (u16::MAX, u64::MAX));
-        self.flush(schedule);
+        self.flush_all(schedule);
         interrupted
     }
 
+    /// Writes down all that waits: nothing follows.
+    fn flush_all(&mut self, schedule: &Schedule) {
+        self.reached.iter_mut().for_each(|reached| *reached = (u16::MAX, u64::MAX));
+        self.flush(schedule);
+    }
+
     fn take(&mut self, piece: Piece, schedule: &Schedule) {
-        let place = usize::from(piece.worker);
+        let place = usize::from(piece.worker.saturating_sub(self.first));
         match piece.interval {
             None => self.reached[place] = (u16::MAX, u64::MAX),
             Some(interval) => {
@@ -229,7 +252,9 @@ impl Keeper {
                 return;
             }
             let mut interval = first.remove();
-            interval.load = Some(self.sampler.sample());
+            if let Some(sampler) = &mut self.sampler {
+                interval.load = Some(sampler.sample());
+            }
             if self.ledger.phases.last().is_none_or(|last| last.phase != interval.phase) {
                 self.append(Record::Phase(PhaseStart { phase: interval.phase, at_us: interval.at_us }));
             }
@@ -239,7 +264,10 @@ impl Keeper {
             if let Some(switch) = &mut self.switch {
                 switch.see(&interval);
             }
-            self.steer(&interval, schedule);
+            match &mut self.passed_on {
+                Some(passed_on) => passed_on.push(interval.clone()),
+                None => self.steer(&interval, schedule),
+            }
             self.append(Record::Interval(Box::new(interval)));
         }
     }
@@ -271,7 +299,12 @@ impl Keeper {
         self.ledger.push(record);
     }
 
-    fn end(mut self, at: Duration, interrupted: bool) -> Ledger {
+    fn end(self, at: Duration, interrupted: bool) -> Ledger {
+        self.end_marked(at, interrupted, Vec::new())
+    }
+
+    /// Ends a run whose figures must not be used, for these reasons.
+    fn end_marked(mut self, at: Duration, interrupted: bool, invalid: Vec<String>) -> Ledger {
         if let Some(progress) = &mut self.progress {
             progress.finish();
         }
@@ -283,7 +316,7 @@ impl Keeper {
             (None, true) => Outcome::Interrupted,
             (None, false) => Outcome::Complete,
         };
-        self.append(Record::End(End { at_us: at.as_micros() as u64, outcome, invalid: Vec::new() }));
+        self.append(Record::End(End { at_us: at.as_micros() as u64, outcome, invalid }));
         self.ledger
     }
 }

@@ -25,16 +25,18 @@ pub(super) enum Lie {
     IgnoresReload,
     IgnoresVary,
     Invents,
+    /// The origin is asked for each request, and its answer thrown away.
+    AsksAlways,
 }
 
 /// A small caching proxy that takes one request from each connection.
-struct Double {
+pub(super) struct Double {
     lie: Lie,
     store: Mutex<HashMap<String, Vec<u8>>>,
 }
 
 impl Double {
-    fn start(lie: Lie) -> SocketAddr {
+    pub(super) fn start(lie: Lie) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let double = Arc::new(Self { lie, store: Mutex::default() });
@@ -59,6 +61,7 @@ impl Double {
         let reload = request.contains("no-cache") && self.lie != Lie::IgnoresReload;
         let stored = self.store.lock().unwrap().get(&url).filter(|_| !reload).cloned();
         let reply = match stored {
+            Some(stored) if self.lie == Lie::AsksAlways => self.fetch(&request, &url).map(|_| stored)?,
             Some(stored) => self.hit(stored),
             None => self.fetch(&request, &url)?,
         };
@@ -92,7 +95,9 @@ impl Double {
         let mut reply = Vec::new();
         origin.read_to_end(&mut reply).ok()?;
         let public = String::from_utf8_lossy(&reply).contains("Cache-Control: public");
-        if public || self.lie == Lie::StoresUncachable {
+        if public && (self.lie != Lie::AsksAlways || !self.store.lock().unwrap().contains_key(url))
+            || self.lie == Lie::StoresUncachable
+        {
             self.store.lock().unwrap().insert(url.to_owned(), reply.clone());
         }
         if self.lie == Lie::Invents {

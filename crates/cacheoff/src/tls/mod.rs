@@ -91,8 +91,17 @@ impl Trust {
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
+}
+
+/// A client of TLS 1.3 that believes every certificate; for those who prove who they are by other means.
+pub(crate) fn unverified() -> Result<Arc<ClientConfig>, String> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let unverified = Arc::new(Unverified(provider()));
+    Ok(Arc::new(builder.dangerous().with_custom_certificate_verifier(unverified).with_no_client_auth()))
 }
 
 /// Believes every certificate; that the other end has its key is checked all the same.
