@@ -34,6 +34,7 @@ pub fn policy_settings(settings: &PolicySettings) -> policy::Settings {
         heuristic_percent: settings.heuristic_percent,
         heuristic_max_seconds: settings.heuristic_max.as_secs(),
         unlabelled_seconds: settings.unlabelled.as_secs(),
+        git: settings.git,
         ..policy::Settings::default()
     }
 }
@@ -43,6 +44,7 @@ pub fn run_policy(config: &Config, policy: policy::Settings) -> policy::Settings
     policy::Settings {
         unlabelled_file_seconds: config.policy.unlabelled_run.as_secs(),
         unlabelled_named_seconds: config.policy.unlabelled_run_named.as_secs(),
+        git: true,
         ..policy
     }
 }

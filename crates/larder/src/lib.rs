@@ -26,6 +26,7 @@ pub mod env;
 pub mod exchange;
 pub mod explain;
 pub mod fetch;
+pub mod git;
 pub mod h1;
 pub mod handed_out;
 pub mod handshake;

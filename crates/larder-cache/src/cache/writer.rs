@@ -260,6 +260,16 @@ impl Writer {
         self.cache.refuse(&self.entry, failure);
     }
 
+    /// The body is whole, and nobody gets it but those who read it already.
+    pub fn finish_for_readers(mut self, trailers: Option<Fields>) {
+        self.spool = None;
+        if !self.entry.passes() {
+            self.cache.drop_entry(&self.entry);
+            self.entry.let_pass();
+        }
+        self.finish(trailers);
+    }
+
     /// The budget holds at once: others go, or this body leaves memory as soon as it is on disk, or, without a disk, it
     /// stops being kept.
     fn make_room(&mut self, received: u64) {

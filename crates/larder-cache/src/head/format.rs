@@ -123,7 +123,7 @@ fn wire_bytes(bytes: &[u8], lines: u64) -> Result<usize, FormatFault> {
     Ok(wire_bytes)
 }
 
-const SOURCES: [LifetimeSource; 10] = [
+const SOURCES: [LifetimeSource; 11] = [
     LifetimeSource::Targeted,
     LifetimeSource::SMaxAge,
     LifetimeSource::MaxAge,
@@ -134,6 +134,7 @@ const SOURCES: [LifetimeSource; 10] = [
     LifetimeSource::None,
     LifetimeSource::Rule,
     LifetimeSource::RuleMin,
+    LifetimeSource::Protocol,
 ];
 
 fn encode_terms(out: &mut Vec<u8>, terms: &Terms) {

@@ -8,9 +8,9 @@
 use larder_wire::Fields;
 
 /// Fields of which it is known that they say nothing of who asks: those of RFC 9110 to 9112 for negotiation, conditions,
-/// ranges, connections and caches; what browsers tell of the fetch; what proxies add; what package tools tell of themselves.
+/// ranges, connections, caches and the form of a body; what browsers tell of the fetch; what proxies add; what package tools tell of themselves.
 /// In lower case, sorted. `Proxy-Authorization` is for us, not for the origin.
-const HARMLESS: [&str; 52] = [
+const HARMLESS: [&str; 55] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -21,7 +21,9 @@ const HARMLESS: [&str; 52] = [
     "cache-control",
     "cargo-protocol",
     "connection",
+    "content-encoding",
     "content-length",
+    "content-type",
     "date",
     "disable-module-fetch",
     "dnt",
@@ -55,6 +57,7 @@ const HARMLESS: [&str; 52] = [
     "te",
     "traceparent",
     "tracestate",
+    "transfer-encoding",
     "upgrade-insecure-requests",
     "user-agent",
     "via",

@@ -31,6 +31,8 @@ pub enum LifetimeSource {
     Rule,
     /// A store rule, which prolongs what the origin says.
     RuleMin,
+    /// The protocol that is spoken, whatever the answer says.
+    Protocol,
 }
 
 impl LifetimeSource {
@@ -47,25 +49,26 @@ impl LifetimeSource {
             LifetimeSource::None => "none",
             LifetimeSource::Rule => "store-rule",
             LifetimeSource::RuleMin => "store-rule-min",
+            LifetimeSource::Protocol => "protocol",
         }
     }
 
     /// The source that has this word.
     pub fn of_word(word: &str) -> Option<LifetimeSource> {
         use LifetimeSource::*;
-        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None, Rule, RuleMin];
+        let all = [Targeted, SMaxAge, MaxAge, Expires, Negative, Heuristic, Unlabelled, None, Rule, RuleMin, Protocol];
         all.into_iter().find(|source| source.as_str() == word)
     }
 
     /// True when the origin said it.
     pub fn is_explicit(self) -> bool {
         use LifetimeSource::*;
-        !matches!(self, Negative | Heuristic | Unlabelled | None | Rule)
+        !matches!(self, Negative | Heuristic | Unlabelled | None | Rule | Protocol)
     }
 
     /// True when it was given to an answer of which nobody said that it is the same for all who ask.
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, LifetimeSource::Unlabelled | LifetimeSource::Rule)
+        matches!(self, LifetimeSource::Unlabelled | LifetimeSource::Rule | LifetimeSource::Protocol)
     }
 }
 

@@ -11,11 +11,13 @@
 //! [`precondition`](fn@precondition) (the client's own conditions), [`combine`] (partial
 //! responses), [`invalidate`] (what unsafe methods make void).
 //!
-//! Choices where the RFC leaves one, each more careful than it has to be: POST responses are not kept;
+//! Choices where the RFC leaves one, each more careful than it has to be: POST responses are not kept,
+//! but those of a protocol that only asks by POST ([`storable_by_protocol`]);
 //! a heuristic never keeps a `Set-Cookie` in a shared cache; 412, 416 and other answers to one request's
 //! own fields are never kept; a GET with a body is passed.
 
 pub mod audience;
+mod by_protocol;
 pub mod by_rule;
 pub mod combine;
 mod credentials;
@@ -35,6 +37,7 @@ use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 
 pub use audience::{SetCookie, shares_with_authorized};
+pub use by_protocol::storable_by_protocol;
 pub use by_rule::RuleTerms;
 pub use combine::{combined_head, completed, may_combine, whole_head};
 pub use credentials::may_say_who_asks;
@@ -89,6 +92,8 @@ pub struct Settings {
     pub stale_while_revalidate_seconds: Option<u64>,
     /// The terms of the store rule that the request matches, if one does.
     pub rule: Option<RuleTerms>,
+    /// Answers of `git-upload-pack` are kept.
+    pub git: bool,
 }
 
 impl Default for Settings {
@@ -106,6 +111,7 @@ impl Default for Settings {
             stale_if_error_seconds: None,
             stale_while_revalidate_seconds: None,
             rule: None,
+            git: false,
         }
     }
 }
@@ -201,8 +207,8 @@ impl Terms {
         if self.is_from_the_future(now) { left.min(0) } else { left }
     }
 
-    /// True when this request would have brought the same response, and may have it: the lifetime that we gave to an answer
-    /// which said nothing counts for nobody who may say who he is, for his answer may be another one.
+    /// True when this request would have brought the same response, and may have it: a lifetime that the origin did not give counts
+    /// for nobody who may say who he is, for his answer may be another one.
     pub fn answers(&self, request: &RequestHead) -> bool {
         self.vary.matches(request) && (!self.source.is_ours() || !may_say_who_asks(&request.fields))
     }

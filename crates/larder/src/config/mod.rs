@@ -662,6 +662,8 @@ pub struct PolicySettings {
     pub unlabelled_run: Duration,
     /// As `unlabelled_run`, for files whose name has a version or a digest.
     pub unlabelled_run_named: Duration,
+    /// Answers of git are stored on all listeners, not for a `larder run` alone.
+    pub git: bool,
 }
 
 impl Default for PolicySettings {
@@ -674,6 +676,7 @@ impl Default for PolicySettings {
             unlabelled: Duration::ZERO,
             unlabelled_run: Duration::from_secs(600),
             unlabelled_run_named: Duration::from_secs(90 * 86_400),
+            git: false,
         }
     }
 }

@@ -425,6 +425,13 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 365 * DAY)
         .at_restart()
     .about("As `unlabelled_run`, for files whose name has a version or a digest: other content would have another name."),
+    Whole::new("policy.git", Field::Flag(|c| &mut c.policy.git))
+        .at_restart()
+    .about(
+        "Store what git downloads over HTTP: packs by the ids that they are asked for, used while the refs of their repository are \
+         asked for too, and refs for those who can't reach the origin. Never for requests that may say who asks. A `larder run` \
+         always does.",
+    ),
 ];
 
 /// Settings of one `[[listen]]`.

@@ -59,6 +59,8 @@ pub enum DigestSource {
     ReprDigest,
     /// `Docker-Content-Digest` of the OCI distribution specification.
     DockerContentDigest,
+    /// The pack of git that the body holds.
+    Pack,
 }
 
 impl DigestSource {
@@ -69,6 +71,7 @@ impl DigestSource {
             DigestSource::ContentDigest => "Content-Digest",
             DigestSource::ReprDigest => "Repr-Digest",
             DigestSource::DockerContentDigest => "Docker-Content-Digest",
+            DigestSource::Pack => "its pack",
         }
     }
 }

@@ -179,7 +179,7 @@ fn select(request: &RequestHead, stored: &StoredHead, length: Option<u64>) -> Se
 pub fn needed(request: &RequestHead, stored: &StoredHead, length: Option<u64>) -> Vec<Range<u64>> {
     let all = 0..length.unwrap_or(u64::MAX);
     match select(request, stored, length) {
-        Selected::Whole if request.method == Method::Get => Vec::from([all]),
+        Selected::Whole if request.method != Method::Head => Vec::from([all]),
         Selected::Ranges(ranges) => ranges,
         Selected::Whole | Selected::NotModified | Selected::PreconditionFailed | Selected::Unsatisfiable(_) => {
             Vec::new()

@@ -3,28 +3,27 @@
 use super::away;
 use super::deliver::{self, AnswerSource};
 use super::offline;
+use super::posted::{self, ReadBody};
 use super::presence::{Gone, Presence};
-use super::stream::{BodyEnd, ClientStream};
+use super::relay::{FetchEvent, Relay, failed, key_of, new_fetch, news, only_if_cached, take_interim, without_store};
+use super::stream::ClientStream;
 use super::upload::Upload;
 use super::why;
 use crate::clock;
-use crate::env::{Env, PeerFacts};
-use crate::fetch::{self, AttachedFetch, Fetch, FetchKind, Interim, Refill};
-use crate::page::Page;
+use crate::fetch::{self, AttachedFetch, Fetch, FetchKind, Interim, Posted, Refill};
 use crate::reach::{self, Asker};
-use crate::record::{Cause, Notes, Outcome, Record};
+use crate::record::{Cause, Outcome, Record};
 use crate::request_body::RequestBody;
 use crate::rules::Ask;
-use crate::upstream::{Outage, OutgoingBody};
+use crate::upstream::Outage;
 use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
 use larder_cache::entry::{Arrival, Contact, Failure, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, StaleWhy};
-use larder_wire::{Method, RequestHead, ResponseHead, Version};
+use larder_wire::{Method, RequestHead};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Finds the answer to a request that the rules allow. `key` is given where the key was made already. Futures of the rarer
@@ -38,15 +37,38 @@ pub async fn look_up<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
-    let is_offline = stream.peer().listener.is_offline();
     let Some((asked, joins)) = wants(request, body) else {
-        return Box::pin(without_store(stream, request, ask, body, upload, record)).await;
+        return Box::pin(with_body(stream, request, ask, body, upload, record)).await;
     };
+    let wanted = Wanted { asked, joins, key, body, posted: None };
+    find_answer(stream, request, ask, wanted, upload, record).await
+}
+
+/// A request as it is looked up.
+struct Wanted {
+    asked: Asked,
+    joins: Joins,
+    key: Option<Vec<u8>>,
+    body: RequestBody,
+    /// The body, where it was read and is a part of the key.
+    posted: Option<Rc<Posted>>,
+}
+
+async fn find_answer<S: ClientStream>(
+    stream: &mut S,
+    request: &Rc<RequestHead>,
+    ask: Ask,
+    Wanted { asked, joins, key, body, posted }: Wanted,
+    upload: &mut Option<Upload>,
+    record: &mut Record,
+) -> AnswerSource {
+    let is_offline = stream.peer().listener.is_offline();
     let (asked, outage) = away::asked(stream.env(), stream.peer(), ask.weigh(asked), &ask);
     why::note_rules(&ask, record);
     let cache = Arc::clone(&stream.env().common.cache);
     let key = key.unwrap_or_else(|| key_of(&ask, &cache));
-    record.trail.asks(asked);
+    let (asked, key, cache, posted) = (&asked, &key, &cache, posted.as_ref());
+    record.trail.asks(*asked);
     let mut disk = Disk::Ask;
     let mut lost = false;
     let mut now = record.stamp();
@@ -54,15 +76,15 @@ pub async fn look_up<S: ClientStream>(
         if turn > 0 {
             now = stream.env().stamp_at(clock::instant()); // it may have waited for long
         }
-        let mut found = cache.find(&key, request, &asked, now, joins, disk);
+        let mut found = cache.find(key, request, asked, now, joins, disk);
         if let Found::OnDisk(load) = found {
             load.finish().await;
             (disk, now) = (Disk::Seen, stream.env().stamp_at(clock::instant()));
-            found = cache.find(&key, request, &asked, now, joins, disk);
+            found = cache.find(key, request, asked, now, joins, disk);
         }
-        let cause = why::note(&cache, &key, request, &found, (disk, now), lost, record);
+        let cause = why::note(cache, key, request, &found, (disk, now), lost, record);
         let is_hit = found.is_hit();
-        let mut lookup = Lookup { stream, request, ask: &ask, asked: &asked, outage, key: &key, cache: &cache, record };
+        let mut lookup = Lookup { stream, request, ask: &ask, asked, outage, key, cache, posted, record };
         let answer = match found {
             Found::Fresh(hit) => {
                 let outcome = if hit.filling { Outcome::Collapsed } else { Outcome::Hit };
@@ -81,7 +103,7 @@ pub async fn look_up<S: ClientStream>(
                 match lookup.stand_in().filter(|_| body == RequestBody::None) {
                     Some(stand_in) => Box::pin(lookup.ask_alone(reader, writer, cause, stand_in)).await,
                     None => {
-                        let relay = Relay { request, ask, body, cause };
+                        let relay = Relay { request, ask, body, posted: None, cause };
                         return Box::pin(relay.answer_into(reader, writer, stream, upload, record)).await;
                     }
                 }
@@ -97,11 +119,13 @@ pub async fn look_up<S: ClientStream>(
     if is_offline {
         return AnswerSource::Page(offline::not_stored(stream.peer(), request, &ask, record));
     }
-    Box::pin(Relay { request, ask, body, cause: Cause::NotShared }.answer(stream, upload, record)).await
+    let relay = Relay { request, ask, body, posted: posted.cloned(), cause: Cause::NotShared };
+    Box::pin(relay.answer(stream, upload, record)).await
 }
 
-/// Answers a request that no stored response can answer: its origin does, if it may be asked.
-async fn without_store<S: ClientStream>(
+/// Answers a request that is no plain question: its body is read and looked up where it is a question all the same, and else no
+/// stored response can answer it.
+async fn with_body<S: ClientStream>(
     stream: &mut S,
     request: &Rc<RequestHead>,
     ask: Ask,
@@ -109,20 +133,27 @@ async fn without_store<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
-    if stream.peer().listener.is_offline() {
-        return AnswerSource::Page(offline::not_a_download());
+    if !posted::is_question(stream, request, &ask, body) {
+        return without_store(stream, request, (ask, body, None), upload, record).await;
     }
-    if wants_stored_only(request) {
-        return AnswerSource::Page(only_if_cached());
+    let read = match posted::read(stream, request).await {
+        Ok(read) => read,
+        Err(answer) => return answer,
+    };
+    let posted = match read {
+        ReadBody::Whole(posted) => posted,
+        begun @ ReadBody::Begun(_) => {
+            return without_store(stream, request, (ask, body, Some(begun)), upload, record).await;
+        }
+    };
+    if posted.question.is_none() {
+        let whole = Some(ReadBody::Whole(posted));
+        return without_store(stream, request, (ask, body, whole), upload, record).await;
     }
-    let cause = unasked(request);
-    Relay { request, ask, body, cause }.answer(stream, upload, record).await
-}
-
-fn key_of(ask: &Ask, cache: &Cache) -> Vec<u8> {
-    let mut key = Vec::with_capacity(128);
-    ask.key(cache, &mut key);
-    key
+    let asked = posted::asked(stream, request, &ask, &posted);
+    let key = Some(posted::key(&ask, &stream.env().common.cache, request, &posted));
+    let wanted = Wanted { asked, joins: Joins::Yes, key, body: RequestBody::None, posted: Some(posted) };
+    find_answer(stream, request, ask, wanted, upload, record).await
 }
 
 /// How often a request is looked up before it is passed on by itself. A second lookup is usual after a fetch whose answer
@@ -156,6 +187,7 @@ struct Lookup<'a, S> {
     outage: Outage,
     key: &'a [u8],
     cache: &'a Arc<Cache>,
+    posted: Option<&'a Rc<Posted>>,
     record: &'a mut Record,
 }
 
@@ -527,14 +559,8 @@ impl<S: ClientStream> Lookup<'_, S> {
     }
 
     fn fetch(&mut self, kind: FetchKind, writer: Writer) -> Box<Fetch> {
-        new_fetch(
-            self.stream.env(),
-            self.stream.peer(),
-            self.request,
-            (self.ask.clone(), kind),
-            writer,
-            self.record.notes(),
-        )
+        let what = (self.ask.clone(), kind, self.posted);
+        new_fetch(self.stream.env(), self.stream.peer(), self.request, what, writer, self.record.notes())
     }
 }
 
@@ -572,164 +598,4 @@ enum Arrived {
     News(Arrival),
     /// The origin was silent for too long, and this stored response is sent.
     Silent(Hit),
-}
-
-/// Interim heads are for HTTP/1.1 clients only (RFC 9110 section 15.2).
-fn take_interim(fetch: &mut Fetch) -> Rc<Interim> {
-    let interim = Rc::default();
-    fetch.interim = (fetch.request.version == Version::Http11).then(|| Rc::clone(&interim));
-    interim
-}
-
-/// An event of a fetch for the request that began it.
-enum FetchEvent {
-    Interim(ResponseHead),
-    Arrival(Arrival),
-}
-
-fn news(interim: &Interim, reader: &mut Reader, cx: &Context<'_>) -> Poll<FetchEvent> {
-    match interim.next() {
-        Some(head) => Poll::Ready(FetchEvent::Interim(head)),
-        None => reader.poll_arrival(cx).map(FetchEvent::Arrival),
-    }
-}
-
-/// Passes a request on unchanged; the answer is for its client alone.
-struct Relay<'a> {
-    request: &'a Rc<RequestHead>,
-    ask: Ask,
-    body: RequestBody,
-    cause: Cause,
-}
-
-impl Relay<'_> {
-    async fn answer<S: ClientStream>(
-        self,
-        stream: &mut S,
-        upload: &mut Option<Upload>,
-        record: &mut Record,
-    ) -> AnswerSource {
-        let cache = &stream.env().common.cache;
-        let (reader, writer) = cache.alone(&key_of(&self.ask, cache));
-        self.answer_into(reader, writer, stream, upload, record).await
-    }
-
-    async fn answer_into<S: ClientStream>(
-        self,
-        mut reader: Reader,
-        writer: Writer,
-        stream: &mut S,
-        upload: &mut Option<Upload>,
-        record: &mut Record,
-    ) -> AnswerSource {
-        let what = (self.ask, FetchKind::Relay);
-        let mut fetch = new_fetch(stream.env(), stream.peer(), self.request, what, writer, record.notes());
-        let interim = take_interim(&mut fetch);
-        why::begins(record, self.cause, &fetch.notes);
-        if self.body != RequestBody::None {
-            let (sending, pieces) = Upload::new();
-            fetch.body = Some(OutgoingBody { pieces, length: self.body });
-            *upload = Some(sending);
-        }
-        let mut attached = fetch::attach(fetch);
-        let _ = attached.beside(stream.flush()).await;
-        let mut presence = Presence::new(stream.env());
-        loop {
-            let step = attached.beside(async {
-                tokio::select! {
-                    biased;
-                    step = poll_fn(|cx| news(&interim, &mut reader, cx)) => Ok(step),
-                    more = step(upload, stream) => Err(more),
-                }
-            });
-            let step = match presence.until_look(step).await {
-                Some(Ok(step)) => step,
-                None if presence.is_gone(stream) => return AnswerSource::Page(deliver::client_gone()),
-                None | Some(Err(Ok(true))) => continue,
-                Some(Err(Ok(false))) => {
-                    *upload = None;
-                    continue;
-                }
-                Some(Err(Err(end))) => {
-                    return AnswerSource::Page(deliver::page_for_body(&end));
-                }
-            };
-            match step {
-                FetchEvent::Interim(head) => {
-                    stream.interim(&head);
-                    if attached.beside(stream.flush()).await.is_err() {
-                        return AnswerSource::Page(deliver::client_gone());
-                    }
-                }
-                FetchEvent::Arrival(Arrival::Head(stored)) => {
-                    return AnswerSource::Entry {
-                        reader,
-                        stored,
-                        outcome: Outcome::Miss(self.cause),
-                        verbatim: true,
-                        refill: None,
-                    };
-                }
-                FetchEvent::Arrival(Arrival::Failed(failure)) => return failed(&failure, record),
-                FetchEvent::Arrival(Arrival::Use(..) | Arrival::Alone) => {
-                    return AnswerSource::Page(deliver::client_gone());
-                }
-            }
-        }
-    }
-}
-
-async fn step<S: ClientStream>(upload: &mut Option<Upload>, stream: &mut S) -> Result<bool, BodyEnd> {
-    match upload {
-        Some(upload) => upload.step(stream).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn new_fetch(
-    env: &Rc<Env>,
-    peer: &PeerFacts,
-    request: &Rc<RequestHead>,
-    (ask, kind): (Ask, FetchKind),
-    writer: Writer,
-    notes: Rc<Notes>,
-) -> Box<Fetch> {
-    Box::new(Fetch {
-        env: Rc::clone(env),
-        ask,
-        request: Rc::clone(request),
-        client: peer.address,
-        for_run: peer.listener.run.is_some(),
-        kind,
-        writer,
-        fill: None,
-        body: None,
-        interim: None,
-        silent_for: None,
-        notes,
-    })
-}
-
-/// The cause of a miss whose request is never looked up.
-pub fn unasked(request: &RequestHead) -> Cause {
-    match request.method {
-        Method::Get | Method::Head if !policy::answerable(request) => Cause::Body,
-        Method::Get | Method::Head => Cause::Condition,
-        _ => Cause::Method,
-    }
-}
-
-/// Whether a request has `only-if-cached`, so that the origin is not asked even where the store can't be (RFC 9111 section
-/// 5.2.1.7).
-pub fn wants_stored_only(request: &RequestHead) -> bool {
-    matches!(request.method, Method::Get | Method::Head) && Asked::of(request).only_if_cached()
-}
-
-fn failed(failure: &Failure, record: &mut Record) -> AnswerSource {
-    AnswerSource::Page(deliver::failed(failure, record))
-}
-
-fn only_if_cached() -> Page {
-    let what = "The request asks for a stored answer only, and there is none.";
-    Page::new(504, "only-if-cached", what, "Ask without `only-if-cached`.")
 }

@@ -8,7 +8,7 @@ use super::{Explanation, Step, Summary, Tense};
 use crate::cache_settings;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded};
-use crate::exchange::{deliver, lookup, why};
+use crate::exchange::{deliver, lookup, relay, why};
 use crate::handed_out::HandedOut;
 use crate::page::Page;
 use crate::reach::{Asker, OwnAddresses};
@@ -259,10 +259,10 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
         Err(fault) => return own(steps, fault.detail, "own"),
     };
     let Some((asked, joins)) = lookup::wants(request, body) else {
-        if lookup::wants_stored_only(request) {
+        if relay::wants_stored_only(request) {
             return only_if_cached(steps);
         }
-        return to_origin(ask, lookup::unasked(request), "relay", Revalidates::No, steps);
+        return to_origin(ask, relay::unasked(request), "relay", Revalidates::No, steps);
     };
     steps.push(Decision::Directives { asked: asked.into() });
     let asked = ask.weigh(asked);

@@ -22,7 +22,7 @@ pub(super) struct OriginAnswer {
 impl Fetch {
     /// Sends the request and waits for the final head.
     pub(super) async fn ask_origin(&mut self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
-        let body = self.body.take();
+        let body = self.body.take().or_else(|| self.posted.as_ref().map(|posted| posted.outgoing()));
         let this = &*self;
         let mut call = Call {
             to: this.ask.connects_to(),

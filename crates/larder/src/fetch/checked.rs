@@ -3,8 +3,9 @@
 //! Readers get the body as it comes, less its last piece, which waits until the digest of the whole is known. So no client ever
 //! has a complete body with a wrong digest, and none waits for more than one piece.
 
-use crate::digest::{self, BodyHash, Mismatch};
+use crate::digest::{self, BodyHash, DigestSource, Mismatch};
 use crate::env::Env;
+use crate::git::{AnswerEnd, GitAnswer};
 use crate::record::Notes;
 use bytes::Bytes;
 use larder_cache::entry::{Failure, PinnedEntry};
@@ -16,7 +17,7 @@ use std::rc::Rc;
 pub(super) struct Checked {
     env: Rc<Env>,
     notes: Rc<Notes>,
-    hash: BodyHash,
+    test: Test,
     /// Bytes from the start on that the hash has taken.
     hashed: u64,
     /// The length of the whole, where it is known.
@@ -25,6 +26,30 @@ pub(super) struct Checked {
     held: Option<Bytes>,
     /// The digest was compared.
     is_settled: bool,
+    /// The body is good for its readers, and for nobody else.
+    is_for_readers: bool,
+}
+
+/// The property that a body must have.
+enum Test {
+    Digest(BodyHash),
+    Git(Box<GitAnswer>),
+}
+
+impl Test {
+    fn anew(&self) -> Test {
+        match self {
+            Test::Digest(hash) => Test::Digest(hash.anew()),
+            Test::Git(_) => Test::Git(Box::default()),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Test::Digest(hash) => hash.update(bytes),
+            Test::Git(answer) => answer.update(bytes),
+        }
+    }
 }
 
 /// Why a body is not used.
@@ -32,6 +57,8 @@ pub(super) struct Checked {
 pub(super) enum BadBody {
     /// It has another digest than was named.
     Wrong(Mismatch),
+    /// It holds a pack of git with another checksum than the pack names.
+    DamagedPack,
     /// It was put together of parts, and some of them can't be read any more.
     Unread,
 }
@@ -41,6 +68,7 @@ impl BadBody {
     pub(super) fn failure(&self) -> Failure {
         let (word, detail) = match self {
             BadBody::Wrong(mismatch) => ("digest", mismatch.to_string()),
+            BadBody::DamagedPack => ("digest", "the checksum of the pack is not the one at its end".to_owned()),
             BadBody::Unread => {
                 ("unverified", "parts of the body left the store before its digest was known".to_owned())
             }
@@ -58,7 +86,12 @@ impl Checked {
         declared: Option<u64>,
     ) -> Option<Box<Checked>> {
         let hash = BodyHash::of(digest::of_response(method, path, head))?;
-        Some(Checked::new((env, notes), hash, declared))
+        Some(Checked::new((env, notes), Test::Digest(hash), declared))
+    }
+
+    /// The check of an answer of git's.
+    pub(super) fn of_git(env_and_notes: (&Rc<Env>, &Rc<Notes>), declared: Option<u64>) -> Box<Checked> {
+        Checked::new(env_and_notes, Test::Git(Box::default()), declared)
     }
 
     /// The check of a body that is put together of parts; `head` is the one of the whole.
@@ -69,24 +102,24 @@ impl Checked {
         length: Option<u64>,
     ) -> Option<Box<Checked>> {
         let hash = BodyHash::of(digest::of_whole(path, head))?;
-        length.map(|length| Checked::new((env, notes), hash, Some(length)))
+        length.map(|length| Checked::new((env, notes), Test::Digest(hash), Some(length)))
     }
 
-    fn new((env, notes): (&Rc<Env>, &Rc<Notes>), hash: BodyHash, length: Option<u64>) -> Box<Checked> {
+    fn new((env, notes): (&Rc<Env>, &Rc<Notes>), test: Test, length: Option<u64>) -> Box<Checked> {
         let (env, notes) = (Rc::clone(env), Rc::clone(notes));
-        Box::new(Checked { env, notes, hash, hashed: 0, length, held: None, is_settled: false })
+        Box::new(Checked { env, notes, test, hashed: 0, length, held: None, is_settled: false, is_for_readers: false })
     }
 
     /// Compares the digest of an empty body, of which no piece can be held back.
     pub(super) fn of_empty(&mut self) -> Result<(), BadBody> {
-        if self.length == Some(0) { self.settle(self.hash.anew()) } else { Ok(()) }
+        if self.length == Some(0) { self.settle(self.test.anew()) } else { Ok(()) }
     }
 
     /// Takes the next piece of the body, which begins at `at`; gives what may go on to the readers.
     pub(super) async fn piece(&mut self, entry: &PinnedEntry, at: u64, piece: Bytes) -> Result<Option<Bytes>, BadBody> {
         let range = at..at + piece.len() as u64;
         if self.hashed == at {
-            self.hash.update(&piece);
+            self.test.update(&piece);
             self.hashed = range.end;
         }
         match self.length {
@@ -119,19 +152,19 @@ impl Checked {
         if self.is_settled {
             return Ok(());
         }
-        let anew = self.hash.anew();
-        let hash = std::mem::replace(&mut self.hash, anew);
-        self.settle(hash)
+        let anew = self.test.anew();
+        let test = std::mem::replace(&mut self.test, anew);
+        self.settle(test)
     }
 
     /// Reads the body from its start: all that is here, and the piece that is about to come.
     async fn read_back(&mut self, entry: &PinnedEntry, length: u64, last: (Range<u64>, &Bytes)) -> Result<(), BadBody> {
         let mut hit = self.env.common.cache.open(entry).ok_or(BadBody::Unread)?;
-        let (mut hash, mut at, mut pieces) = (self.hash.anew(), 0, Vec::new());
+        let (mut test, mut at, mut pieces) = (self.test.anew(), 0, Vec::new());
         let (range, piece) = last;
         while at < length {
             if range.contains(&at) {
-                hash.update(piece);
+                test.update(piece);
                 at = range.end;
                 continue;
             }
@@ -145,25 +178,40 @@ impl Checked {
                 Ok(read) if read > 0 => at += read,
                 Ok(_) | Err(_) => return Err(BadBody::Unread),
             }
-            pieces.drain(..).for_each(|piece: Bytes| hash.update(&piece));
+            pieces.drain(..).for_each(|piece: Bytes| test.update(&piece));
             tokio::task::yield_now().await;
         }
-        self.settle(hash)
+        self.settle(test)
     }
 
-    fn settle(&mut self, hash: BodyHash) -> Result<(), BadBody> {
+    fn settle(&mut self, test: Test) -> Result<(), BadBody> {
         self.is_settled = true;
-        match hash.finish() {
+        let result = match test {
+            Test::Digest(hash) => hash.finish().map(Some).map_err(BadBody::Wrong),
+            Test::Git(answer) => match answer.finish() {
+                AnswerEnd::Pack => Ok(Some(DigestSource::Pack)),
+                AnswerEnd::Text => Ok(None),
+                AnswerEnd::OfOne => {
+                    self.is_for_readers = true;
+                    Ok(None)
+                }
+                AnswerEnd::Damaged => Err(BadBody::DamagedPack),
+            },
+        };
+        match &result {
+            Ok(None) => {}
             Ok(source) => {
                 self.env.tally.digests_matched.add(1);
-                self.notes.digest.set(Some(source));
-                Ok(())
+                self.notes.digest.set(*source);
             }
-            Err(mismatch) => {
-                self.env.tally.digests_wrong.add(1);
-                Err(BadBody::Wrong(mismatch))
-            }
+            Err(_) => self.env.tally.digests_wrong.add(1),
         }
+        result.map(|_| ())
+    }
+
+    /// Whether only those who read the body already may have it.
+    pub(super) fn is_for_readers(&self) -> bool {
+        self.is_for_readers
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::box_in_place::box_in_place;
 use crate::clock;
 use crate::env::{Common, Env};
+use crate::git::{self, Question};
 use crate::reach;
 use crate::record::{Keeping, Notes};
 use crate::rules::{self, Ask, Route};
@@ -33,11 +34,13 @@ mod attached;
 mod checked;
 mod forward;
 mod part;
+mod posted;
 mod pour;
 
 pub use attached::AttachedFetch;
 pub use forward::forwarded;
 pub use part::{Refill, asks_part};
+pub use posted::Posted;
 
 /// One request to an origin.
 pub struct Fetch {
@@ -59,6 +62,8 @@ pub struct Fetch {
     pub fill: Option<Fill>,
     /// The request's body.
     pub body: Option<OutgoingBody>,
+    /// The request's body where it was read before, and is a part of the key.
+    pub posted: Option<Rc<Posted>>,
     /// Where interim heads go.
     pub interim: Option<Rc<Interim>>,
     /// How long the origin may be silent before a stored response stands in for its answer; `None` where none may.
@@ -124,6 +129,9 @@ impl FetchKind {
     }
 }
 
+/// How long objects of git that are named by their ids are fresh: as long as any response may be.
+const PACK_SECONDS: u64 = 365 * 86_400;
+
 /// Whether a response may be stored or change what is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Keepable {
@@ -159,7 +167,7 @@ async fn run_traced(fetch: Box<Fetch>) {
 
 async fn run(mut fetch: Box<Fetch>) {
     let mut fields = fetch.fields_for_origin();
-    let validates = fetch.kind.is_for_whole() && {
+    let validates = fetch.kind.is_for_whole() && fetch.posted.is_none() && {
         let about = fetch.asked_about();
         policy::conditional(&mut fields, about.map(|(_, head, terms)| (head, terms)))
     };
@@ -196,7 +204,9 @@ async fn run(mut fetch: Box<Fetch>) {
     {
         return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
     }
-    invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
+    if fetch.posted.is_none() {
+        invalidate_changed(&fetch.env.common, &fetch.request.method, &fetch.ask, &head);
+    }
     let declared = declared_length(&head, &fetch.request.method, &body);
     let mut checked = fetch.checked(&head, declared);
     if let Some(checked) = &mut checked
@@ -270,6 +280,9 @@ impl Fetch {
         if let Some(fill) = &self.fill {
             part::ask_hole(&mut fields, fill);
         }
+        if let Some(posted) = &self.posted {
+            posted.declare(&mut fields);
+        }
         fields
     }
 
@@ -283,8 +296,39 @@ impl Fetch {
 
     /// The check of the body after this head, where its digest is named.
     fn checked(&self, head: &ResponseHead, declared: Option<u64>) -> Option<Box<Checked>> {
+        if head.status == 200 && self.git_question(head).is_some() {
+            return Some(Checked::of_git((&self.env, &self.notes), declared));
+        }
         let what = (&self.request.method, &*self.ask.url.path);
         Checked::of_answer((&self.env, &self.notes), what, head, declared)
+    }
+
+    /// The question of git's that this is the answer to, where such answers are stored.
+    fn git_question(&self, head: &ResponseHead) -> Option<Question> {
+        if !self.policy().git {
+            return None;
+        }
+        match &self.posted {
+            Some(posted) => posted.question.filter(|_| git::is_upload_pack_answer(&head.fields)),
+            None => {
+                let is_refs = self.request.method == Method::Get && git::is_refs(&self.ask.url.path);
+                (is_refs && git::is_refs_answer(&head.fields)).then_some(Question::Refs)
+            }
+        }
+    }
+
+    /// Whether the response may be stored, and on which terms.
+    fn storable(&self, head: &mut ResponseHead, times: Times, settings: &policy::Settings) -> Storable {
+        let Some(question) = self.git_question(head) else {
+            return policy::storable(&self.request, head, times, settings);
+        };
+        // Servers speak the protocol that this field names, and do not say so.
+        head.fields.push("Vary", "Git-Protocol, Accept-Encoding");
+        // The answer to a POST is not validated, and no parts of it can be asked for.
+        head.fields.remove("ETag");
+        head.fields.remove("Last-Modified");
+        let lifetime = if question == Question::Pack { PACK_SECONDS } else { 0 };
+        policy::storable_by_protocol(&self.request, head, times, settings, lifetime)
     }
 
     /// The stored response that may be used although its origin is in trouble, by the rule `permits`.
@@ -532,7 +576,7 @@ fn publish(
         FetchKind::Relay => Storable::No(NotStored::Method),
         // A 206 to a request without a range.
         FetchKind::Share | FetchKind::Hole if head.status == 206 => Storable::No(NotStored::Partial),
-        _ => policy::storable(&fetch.request, &head, times, settings),
+        _ => fetch.storable(&mut head, times, settings),
     };
     match storable {
         Storable::Yes(_) if too_long => pass(&mut fetch, head, declared, NotStored::TooLong, times),

@@ -251,6 +251,7 @@ impl Refill {
             writer,
             fill: Some(fill),
             body: None,
+            posted: None,
             interim: None,
             silent_for: None,
             notes: Rc::default(),

@@ -178,8 +178,10 @@ async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Che
     if let Err(bad) = checked.afterwards(&entry).await {
         return Err(sink.refuse(&bad));
     }
-    if is_over {
-        sink.finish(body.trailers());
+    match sink {
+        _ if !is_over => {}
+        Sink::Entry(writer) if checked.is_for_readers() => writer.finish_for_readers(body.trailers()),
+        sink => sink.finish(body.trailers()),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ mod admin;
 mod api_random;
 mod check;
 mod explain;
+mod git;
 mod logs;
 mod metrics;
 mod papers;
