@@ -99,7 +99,7 @@ fn tokens(mut text: &str) -> Option<Vec<Token>> {
             if end == 0 || text[..end].contains('}') {
                 return None;
             }
-            (Token::Literal(text[..end].as_bytes().into()), &text[end..])
+            (Token::Literal(text.as_bytes()[..end].into()), &text[end..])
         };
         if token == Token::Star && tokens.last() == Some(&Token::Star) {
             return None;

@@ -94,7 +94,7 @@ fn serve_identities(stream: &TcpStream) -> Option<()> {
                 break;
             }
             let is_it = |known: &&str| known.eq_ignore_ascii_case(line.trim_end());
-            identity = IDENTITIES.iter().position(|known| is_it(known)).filter(|&at| at > 0).unwrap_or(identity);
+            identity = IDENTITIES.iter().position(is_it).filter(|&at| at > 0).unwrap_or(identity);
         }
         let (answer, body) = match first.split_once("X-Amz-Signature=") {
             Some((_, signature)) => ("200 OK\r\nETag: \"x\"".to_owned(), format!("[{}]", signature.split(' ').next()?)),
@@ -116,7 +116,8 @@ fn ten_identities_are_never_mixed() {
     let client = Client::new(control::socket(folder.path()));
     let run = client.start().unwrap();
     let origin = stand::origin_that(serve_identities);
-    let digest = "ab".repeat(32);
+    // Shorter than a SHA-256: bodies that differ by user have no digest in common, and would be refused (decision 042).
+    let digest = "ab".repeat(30);
     let paths = [
         format!("/debian/by-hash/SHA256/{digest}"),
         format!("/v2/private/blobs/sha256:{digest}"),
