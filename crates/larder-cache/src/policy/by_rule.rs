@@ -58,13 +58,16 @@ impl RuleTerms {
 /// For how long past its lifetime a response serves still: as its origin says, and where it does not, as the rule does that gave the
 /// lifetime or would have given one.
 pub(super) fn grace(
+    asked: Option<&RequestHead>,
     source: LifetimeSource,
     response: &ResponseHead,
     control: &CacheControl,
     settings: &Settings,
 ) -> Option<Box<Grace>> {
     let (mut behind, mut on_error) = (control.stale_while_revalidate, control.stale_if_error);
-    if let Some(rule) = settings.rule.filter(|_| matches!(response.status, 200 | 203 | 206)) {
+    // With a grace alone, an answer to one user would be kept, and given to those who wait for it.
+    let is_for_all = asked.is_some_and(|asked| !may_say_who_asks(&asked.fields));
+    if let Some(rule) = settings.rule.filter(|_| is_for_all && matches!(response.status, 200 | 203 | 206)) {
         behind = behind.or(rule.stale_while_revalidate_seconds);
         on_error = on_error.or(rule.stale_if_error_seconds);
     } else if source == LifetimeSource::Rule {
@@ -103,6 +106,7 @@ mod tests {
     #[test]
     fn a_rule_gives_lifetimes_and_takes_back_nothing_that_the_origin_says() {
         let index = RuleTerms { lifetime_seconds: Some(600), ..RuleTerms::default() };
+        let graced = RuleTerms { stale_if_error_seconds: Some(30 * DAY), ..index };
         let named = RuleTerms { lifetime_min_seconds: Some(365 * DAY), ..RuleTerms::default() };
         let hub = RuleTerms { keeps_redirects: true, ..RuleTerms::default() };
         let (year, to) = (Some((365 * DAY, "store-rule")), ("Location", "/y"));
@@ -131,6 +135,10 @@ mod tests {
                 &[("Cache-Control", "max-age=60, must-revalidate")],
                 Some((60, "max-age")),
             ),
+            // A grace alone keeps nothing for one who may say who he is.
+            (graced, &[("X-Api-Key", "x")], 200, &[], None),
+            (graced, &[("Cookie", "a=b")], 200, &[], None),
+            (graced, &[], 200, &[], Some((600, "store-rule"))),
             // Redirections.
             (hub, &[], 302, &[to], Some((0, "store-rule"))),
             (named, &[], 302, &[to], None),

@@ -131,7 +131,7 @@ pub(super) fn terms(
     let shared = settings.mode == Mode::Shared;
     let date = freshness::date(&response.fields, times.received);
     let (lifetime, source) = freshness::lifetime(asked, response, directives, (date, times.received), settings);
-    let grace = by_rule::grace(source, response, control, settings);
+    let grace = by_rule::grace(asked, source, response, control, settings);
     Terms {
         received: times.received,
         initial_age: freshness::initial_age(response, date, times),
