@@ -1,6 +1,6 @@
 //! `larder demo`: the same downloads twice through `larder run`, the second time without a network.
 //!
-//! The origin is one of the demo's own ([`origin`]), so that it works anywhere. Both runs are `larder run` in processes of their own,
+//! The origin is one of the demo's own (`origin`), so that it works anywhere. Both runs are `larder run` in processes of their own,
 //! as a person would call it, with a store in a temporary folder: the second one finds what lies on disk. Everything that is printed
 //! was measured or comes from the records of the runs.
 

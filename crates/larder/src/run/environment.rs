@@ -1,6 +1,6 @@
 //! The variables by which tools find a proxy and the certificates to trust.
 //!
-//! Programs of the Java runtime read `JAVA_TOOL_OPTIONS` ([`super::java`]). Not reached by variables are browsers (own
+//! Programs of the Java runtime read `JAVA_TOOL_OPTIONS` (`run::java`). Not reached by variables are browsers (own
 //! profiles), the Docker daemon (another process does its downloads), and programs with certificates built in; their
 //! hosts are tunnelled after the first refusal. `NO_PROXY` stays as the user has it, localhost is not added: what the
 //! user excludes is excluded, nothing else.
