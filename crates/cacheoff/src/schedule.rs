@@ -131,7 +131,7 @@ pub struct Schedule {
     ends: Vec<AtomicU64>,
     /// Replies, and bytes of cachable misses, since the current phase began.
     counts: [AtomicU64; 2],
-    /// The same of all processes together, as the coordinator of a run on several machines told it.
+    /// Replies and bytes of cachable misses of all processes together, as the coordinator of a run on several machines told them.
     told: [AtomicU64; 2],
     /// Workers, and those of them whose working set is frozen.
     workers: usize,

@@ -2,6 +2,7 @@
 //! replies to them, judged as they arrive.
 
 use super::dial::{open, trouble_of};
+use super::retrial::Bench;
 use super::{Case, Company, Judge, Kindred, Retrial, RobotSettings, Route, Turn, Verdict, Wish, Wrong};
 use super::{write_connect, write_request};
 use crate::journal::Journal;
@@ -47,6 +48,13 @@ pub struct Desk<'a> {
     pub now: Duration,
     /// Room to read.
     pub buffer: &'a mut [u8],
+}
+
+impl<'a> Desk<'a> {
+    /// The rules and the journal, by which replies are judged.
+    fn bench(&self) -> Bench<'a> {
+        Bench { law: self.law, settings: self.settings, route: self.route, journal: self.journal }
+    }
 }
 
 /// A request under way.
@@ -722,27 +730,32 @@ impl Job {
         }
     }
 
+    /// The case of a reply whose head was here at this moment, in seconds since 1970.
+    pub(super) fn case<'a>(&'a self, bench: &Bench<'a>, turns: &'a [Turn], unix: u64) -> Case<'a> {
+        Case {
+            law: bench.law,
+            wish: &self.wish,
+            journal: bench.journal,
+            gateway: bench.route.mode == Mode::Reverse,
+            xact: self.xact,
+            turns,
+            deeds: bench.journal.deeds(self.xact.number),
+            first: self.first,
+            asked: self.asked,
+            purged: self.purged,
+            now: unix,
+            expected: bench.settings.expected,
+            delay_s_max: bench.settings.delay_s_max,
+        }
+    }
+
     fn begin_reply(&mut self, head: &ResponseHead, desk: &Desk<'_>, turns: &[Turn]) -> Result<(), String> {
         let method = match self.wish.kind {
             Kindred::Head => Method::Head,
             _ => Method::Get,
         };
         let framing = framing::of_response(head, &method).map_err(|fault| fault.to_string())?;
-        let case = Case {
-            law: desk.law,
-            wish: &self.wish,
-            journal: desk.journal,
-            gateway: desk.route.mode == Mode::Reverse,
-            xact: self.xact,
-            turns,
-            deeds: desk.journal.deeds(self.xact.number),
-            first: self.first,
-            asked: self.asked,
-            purged: self.purged,
-            now: desk.clock.unix,
-            expected: desk.settings.expected,
-            delay_s_max: desk.settings.delay_s_max,
-        };
+        let case = self.case(&desk.bench(), turns, desk.clock.unix);
         let mut judge = Judge::head(&case, head);
         self.retrial = desk.journal.is_linked().then(|| Retrial::of(head, turns, desk.clock.unix));
         if framing == Framing::None {

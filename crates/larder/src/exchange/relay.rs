@@ -95,9 +95,8 @@ impl Relay<'_> {
         upload: &mut Option<Upload>,
         record: &mut Record,
     ) -> AnswerSource {
-        let cache = &stream.env().common.cache;
-        let (reader, writer) = cache.alone(&key_of(&self.ask, cache));
-        self.answer_into(reader, writer, stream, upload, record).await
+        let pieces = self.begin_upload(upload);
+        self.answer_with(pieces, stream, upload, record).await
     }
 
     /// [`Relay::answer`] where the upload was begun: these are the pieces for the origin.
@@ -113,6 +112,15 @@ impl Relay<'_> {
         self.send(reader, (writer, pieces), stream, upload, record).await
     }
 
+    /// Begins to take the body from the client; gives the origin's end of it.
+    fn begin_upload(&self, upload: &mut Option<Upload>) -> Option<mpsc::Receiver<Piece>> {
+        (self.body != RequestBody::None).then(|| {
+            let (sending, pieces) = Upload::new();
+            *upload = Some(sending);
+            pieces
+        })
+    }
+
     pub(super) async fn answer_into<S: ClientStream>(
         self,
         reader: Reader,
@@ -121,11 +129,7 @@ impl Relay<'_> {
         upload: &mut Option<Upload>,
         record: &mut Record,
     ) -> AnswerSource {
-        let pieces = (self.body != RequestBody::None).then(|| {
-            let (sending, pieces) = Upload::new();
-            *upload = Some(sending);
-            pieces
-        });
+        let pieces = self.begin_upload(upload);
         self.send(reader, (writer, pieces), stream, upload, record).await
     }
 
