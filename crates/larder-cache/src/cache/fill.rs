@@ -2,7 +2,7 @@
 
 use super::Cache;
 use super::spool::Spool;
-use crate::entry::{Entry, Failure, HoleProgress, PinnedEntry, Room};
+use crate::entry::{Entry, Failure, FailureKind, HoleProgress, PinnedEntry, Room};
 use bytes::{Buf, Bytes};
 use std::future::poll_fn;
 use std::ops::Range;
@@ -31,7 +31,12 @@ impl Fill {
             progress: HoleProgress { number, hole: hole.clone(), at: hole.start },
             spool: location.map(|location| Spool::new(location, hole.start)),
             skip_bytes: 0,
-            failure: Failure { status: 502, word: "changed", detail: "the object has changed at its origin".into() },
+            failure: Failure {
+                status: 502,
+                word: "changed",
+                detail: "the object has changed at its origin".into(),
+                kind: FailureKind::Answer,
+            },
         })
     }
 

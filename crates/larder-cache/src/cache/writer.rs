@@ -3,7 +3,7 @@
 use super::Cache;
 use super::fill::Fill;
 use super::spool::Spool;
-use crate::entry::{Contact, DiskLocation, Failure, Limits, PinnedEntry, ReuseReason, Room, Watch};
+use crate::entry::{Contact, DiskLocation, Failure, FailureKind, Limits, PinnedEntry, ReuseReason, Room, Watch};
 use crate::head::StoredHead;
 use crate::key::Key;
 use crate::store::INLINE_BYTES_MAX;
@@ -308,7 +308,12 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.done {
-            self.end_failed(Failure { status: 502, word: "abandoned", detail: "the fetch was given up".into() });
+            self.end_failed(Failure {
+                status: 502,
+                word: "abandoned",
+                detail: "the fetch was given up".into(),
+                kind: FailureKind::Answer,
+            });
         }
     }
 }

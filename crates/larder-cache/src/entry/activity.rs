@@ -40,6 +40,8 @@ pub enum Contact {
     Unknown,
     /// A connection is being made since this moment.
     Connecting(Instant),
+    /// An address has accepted a connection, and TLS is under way.
+    Accepted,
     /// There is a connection.
     Made,
 }

@@ -196,6 +196,7 @@ impl Life {
 
 #[cfg(test)]
 mod tests {
+    use super::super::FailureKind;
     use super::*;
     use larder_wire::ResponseHead;
     use larder_wire::date::Stamp;
@@ -205,7 +206,7 @@ mod tests {
     }
 
     fn failure() -> Failure {
-        Failure { status: 502, word: "test", detail: "a test".into() }
+        Failure { status: 502, word: "test", detail: "a test".into(), kind: FailureKind::Answer }
     }
 
     #[test]

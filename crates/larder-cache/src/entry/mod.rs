@@ -58,6 +58,23 @@ pub struct Failure {
     pub word: &'static str,
     /// One sentence for the person who reads the error page.
     pub detail: Arc<str>,
+    /// The distance that the fetch got: it decides which stored response may stand in.
+    pub kind: FailureKind,
+}
+
+/// How far a fetch got that failed, from far to near.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailureKind {
+    /// Somebody answered who may not be the origin: nothing that is stored may look as if it came from there now.
+    Identity,
+    /// The origin's answer was no good, or our own limits kept the request here: what may stand in for an error (RFC 5861
+    /// section 4).
+    #[default]
+    Answer,
+    /// The way to the origin broke: what a disconnected cache may send, too (RFC 9111 section 4.2.4).
+    Disconnected,
+    /// No connection came about at all.
+    OutOfReach,
 }
 
 /// One response: head, body and the tasks that wait for more of it.

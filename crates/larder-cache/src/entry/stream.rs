@@ -2,7 +2,7 @@
 
 use super::activity::Contact;
 use super::life::{Audience, Life, Redirection};
-use super::{DiskLocation, Entry, Failure, PinnedEntry, ReuseReason, State};
+use super::{DiskLocation, Entry, Failure, FailureKind, PinnedEntry, ReuseReason, State};
 use crate::head::StoredHead;
 use crate::store::Putting;
 use bytes::Bytes;
@@ -183,7 +183,12 @@ impl Entry {
     pub(crate) fn settle(&self, trailers: Option<Fields>) -> bool {
         let mut state = self.state.write();
         if !state.life.settle() {
-            state.life.fail(Failure { status: 502, word: "abandoned", detail: "the fetch brought no head".into() });
+            state.life.fail(Failure {
+                status: 502,
+                word: "abandoned",
+                detail: "the fetch brought no head".into(),
+                kind: FailureKind::Answer,
+            });
         }
         // The answer to a HEAD declares a length and has no body.
         state.length = state.length.or(Some(state.received()));

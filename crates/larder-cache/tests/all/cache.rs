@@ -337,7 +337,7 @@ fn a_fill_that_breaks_off_fails_who_waits_for_the_rest_and_nobody_else() {
     fill.confirm(&(100..300));
     assert_eq!(read(&mut there, 200), None);
     fill.push(&cache, law(100..150).into());
-    fill.fail(Failure { status: 502, word: "reset", detail: "x".into() });
+    fill.fail(Failure { status: 502, word: "reset", detail: "x".into(), kind: FailureKind::Answer });
     assert!(matches!(read(&mut there, 200), Some(Err(Stop::Failed(failure))) if failure.word == "reset"));
     assert_eq!(read(&mut here, 0), Some(Ok(law(0..150))));
     assert_eq!(read(&mut here, 150), Some(Err(Stop::Hole(150..1000))), "it may be asked for again");
@@ -349,7 +349,7 @@ fn a_broken_stream_leaves_its_part_when_the_rest_can_be_asked_for() {
     let (mut waiting, mut writer) = miss(&cache, KEY);
     writer.store(head_of(&cache, &request(""), STRONG), Some(1000));
     writer.push(law(0..600).into());
-    writer.fail(Failure { status: 502, word: "reset", detail: "x".into() });
+    writer.fail(Failure { status: 502, word: "reset", detail: "x".into(), kind: FailureKind::Answer });
     assert_eq!(read(&mut waiting, 0), Some(Ok(law(0..600))));
     assert!(matches!(read(&mut waiting, 600), Some(Err(Stop::Failed(_)))), "who was there when it broke is told");
     let mut later = fresh(&cache);

@@ -7,7 +7,7 @@ use crate::lockfile::python::Machine;
 use crate::lockfile::{Download, Format, LeftOut, Listed};
 use crate::run;
 use crate::run::control::Network;
-use crate::run::gather::{Gathered, Indexes, Missing, gather};
+use crate::run::gather::{Gathered, Indexes, Missing, gather, without_user};
 use clap::Args;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ pub(super) fn prefetch(flags: &PrefetchFlags) -> u8 {
 }
 
 fn left_out(entry: LeftOut) -> Missing {
-    Missing { what: entry.what, why: entry.why.to_owned() }
+    Missing { what: without_user(&entry.what), why: entry.why.to_owned() }
 }
 
 fn read(file: &Path, format: Option<Format>) -> Result<Listed, String> {

@@ -60,9 +60,11 @@ pub fn play(options: &Options) -> Result<Verdict, AnyError> {
     let screen = Screen::new();
     runtime.block_on(async {
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut hang_up = signal(SignalKind::hangup())?;
         tokio::select! {
             outcome = stage.play(&screen, options) => outcome,
             _ = terminate.recv() => Err("stopped by a signal".into()),
+            _ = hang_up.recv() => Err("the terminal is gone".into()),
             _ = interrupt.recv() => Err("stopped by a signal".into()),
         }
     })

@@ -143,7 +143,7 @@ async fn ask_upgrade(
         on: &|event| match event {
             CallEvent::Connected { at, peer, reuse } => notes.connected(at.into_std(), peer, reuse),
             CallEvent::Unexpected(status) => notes.answered(clock::instant(), status),
-            CallEvent::Connecting | CallEvent::Retried | CallEvent::Interim(_) => {}
+            CallEvent::Connecting | CallEvent::Accepted | CallEvent::Retried | CallEvent::Interim(_) => {}
         },
     };
     let upgraded = env.upstreams.upgrade(&mut call, &offer).await?;

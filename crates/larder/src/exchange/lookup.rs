@@ -17,7 +17,7 @@ use crate::request_body::RequestBody;
 use crate::rules::Ask;
 use crate::upstream::Outage;
 use larder_cache::cache::{Cache, Disk, Fill, Found, Hit, Joins, Writer};
-use larder_cache::entry::{Arrival, Contact, Failure, Gap, PinnedEntry, Reader, ReuseReason};
+use larder_cache::entry::{Arrival, Contact, Failure, FailureKind, Gap, PinnedEntry, Reader, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, StaleWhy};
 use larder_wire::{Method, RequestHead};
@@ -229,18 +229,20 @@ impl<S: ClientStream> Lookup<'_, S> {
 
     /// Answers with a stored response that is past its lifetime.
     async fn stale(&mut self, hit: Hit, why: StaleWhy) -> Option<AnswerSource> {
-        if why == StaleWhy::Offline {
+        let answer = self.stored(hit, Outcome::HitStale).await;
+        if why == StaleWhy::Offline && answer.is_some() {
             self.note_away();
         }
-        self.stored(hit, Outcome::HitStale).await
+        answer
     }
 
     /// Answers with a stored response because the origin's answer does not come.
     async fn stood_in(&mut self, hit: Hit) -> Option<AnswerSource> {
-        if self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to()) {
+        let answer = self.stored(hit, Outcome::HitError).await;
+        if answer.is_some() && self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to()) {
             self.note_away();
         }
-        self.stored(hit, Outcome::HitError).await
+        answer
     }
 
     fn note_away(&self) {
@@ -311,13 +313,13 @@ impl<S: ClientStream> Lookup<'_, S> {
             Err(Gone) => return Some(AnswerSource::Page(deliver::client_gone())),
             Ok(Arrived::Silent(hit)) => Some(hit),
             Ok(Arrived::News(Arrival::Head(stored))) if on_error && fetch::is_trouble(stored.head.status) => {
-                self.instead()
+                self.instead_of(FailureKind::Answer)
             }
             Ok(Arrived::News(Arrival::Head(stored))) => {
                 let outcome = Outcome::Miss(cause);
                 return Some(AnswerSource::Entry { reader, stored, outcome, verbatim: true, refill: None });
             }
-            Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead() {
+            Ok(Arrived::News(Arrival::Failed(failure))) => match self.instead_of(failure.kind) {
                 None => return Some(self.failed(&failure)),
                 instead => instead,
             },
@@ -343,8 +345,15 @@ impl<S: ClientStream> Lookup<'_, S> {
         Some(StandIn { entry, why })
     }
 
-    fn instead(&self) -> Option<Hit> {
-        self.cache.open(&self.stand_in()?.entry)
+    /// The stored response that may be sent because the fetch failed so.
+    fn instead_of(&self, kind: FailureKind) -> Option<Hit> {
+        let held = self.stand_in()?;
+        let least = match held.why {
+            StandInRule::OnError => FailureKind::Answer,
+            StandInRule::OutOfReach => FailureKind::Disconnected,
+            StandInRule::NetworkAway => FailureKind::OutOfReach,
+        };
+        (kind >= least).then(|| self.cache.open(&held.entry))?
     }
 
     /// How long this request waits for the origin before a stored response is sent instead.
@@ -394,7 +403,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                 true
             }
             Contact::Connecting(_) => upstreams.is_out_of_reach(self.ask.connects_to()),
-            Contact::Unknown | Contact::Made => false,
+            Contact::Unknown | Contact::Accepted | Contact::Made => false,
         }
     }
 
@@ -526,7 +535,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                 None
             }
             // The fetch began for an ordinary client, to whom this response may not be sent.
-            Arrival::Failed(failure) => match self.instead_of_unreachable() {
+            Arrival::Failed(failure) => match self.instead_of_unreachable(failure.kind) {
                 Some(hit) => self.stood_in(hit).await,
                 None => Some(self.failed(&failure)),
             },
@@ -535,10 +544,9 @@ impl<S: ClientStream> Lookup<'_, S> {
     }
 
     /// The stored response that a run may have while its origin is out of reach.
-    fn instead_of_unreachable(&self) -> Option<Hit> {
-        let is_online_run = self.stream.peer().listener.online_run().is_some();
-        let is_away = is_online_run && self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to());
-        is_away.then(|| self.instead())?
+    fn instead_of_unreachable(&self, kind: FailureKind) -> Option<Hit> {
+        let is_away = self.stream.peer().listener.online_run().is_some() && kind == FailureKind::OutOfReach;
+        is_away.then(|| self.instead_of(kind))?
     }
 
     fn entry(&self, reader: Reader, stored: Arc<StoredHead>, outcome: Outcome) -> AnswerSource {

@@ -54,6 +54,7 @@ impl Fetch {
     fn note(&self, event: CallEvent) {
         match event {
             CallEvent::Connecting => self.writer.contact(Contact::Connecting(clock::instant())),
+            CallEvent::Accepted => self.writer.contact(Contact::Accepted),
             CallEvent::Connected { at, peer, reuse } => {
                 self.writer.contact(Contact::Made);
                 self.notes.connected(at.into_std(), peer, reuse);

@@ -8,7 +8,7 @@ use crate::env::Env;
 use crate::git::{AnswerEnd, GitAnswer};
 use crate::record::Notes;
 use bytes::Bytes;
-use larder_cache::entry::{Failure, PinnedEntry};
+use larder_cache::entry::{Failure, FailureKind, PinnedEntry};
 use larder_wire::{Method, ResponseHead};
 use std::ops::Range;
 use std::rc::Rc;
@@ -73,7 +73,7 @@ impl BadBody {
                 ("unverified", "parts of the body left the store before its digest was known".to_owned())
             }
         };
-        Failure { status: 502, word, detail: detail.into() }
+        Failure { status: 502, word, detail: detail.into(), kind: FailureKind::Answer }
     }
 }
 

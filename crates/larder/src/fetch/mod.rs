@@ -15,7 +15,7 @@ use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
 use checked::Checked;
 use larder_cache::cache::{Fill, Writer};
-use larder_cache::entry::{Failure, PinnedEntry, ReuseReason};
+use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, NotStored, Storable, Terms, Times};
 use larder_wire::date::Stamp;
@@ -450,9 +450,10 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
 fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
     fetch.notes.trouble.set(Some(fault.kind.as_str()));
     if fetch.kind.is_for_whole() {
+        let distance = fault.distance();
         let permits = |terms: &Terms, asked: &Asked, now, settings: &policy::Settings| {
-            (fault.says_disconnected() && policy::disconnected(terms, asked, now))
-                || (!fault.is_about_identity() && policy::stale_if_error(terms, asked, now, settings))
+            (distance >= FailureKind::Disconnected && policy::disconnected(terms, asked, now))
+                || (distance >= FailureKind::Answer && policy::stale_if_error(terms, asked, now, settings))
         };
         if let Some(stale) = fetch.stale_instead(permits) {
             return fetch.writer.redirect(&stale, ReuseReason::StaleIfError);
@@ -460,7 +461,7 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
         let of_run = |terms: &Terms, asked: &Asked, now, _: &policy::Settings| {
             policy::disconnected(terms, &asked.without_network(), now)
         };
-        let is_away = fetch.for_run && fault.is_out_of_reach();
+        let is_away = fetch.for_run && distance == FailureKind::OutOfReach;
         if let Some(stale) = is_away.then(|| fetch.stale_instead(of_run)).flatten() {
             return fetch.writer.redirect(&stale, ReuseReason::NetworkAway);
         }
@@ -474,7 +475,12 @@ fn give_up(fetch: Box<Fetch>, fault: &UpstreamFault) {
 
 /// The status, word and detail that a client and the record get for a fault upstream.
 pub fn failure(fault: &UpstreamFault) -> Failure {
-    Failure { status: fault.status(), word: fault.kind.as_str(), detail: fault.to_string().into() }
+    Failure {
+        status: fault.status(),
+        word: fault.kind.as_str(),
+        detail: fault.to_string().into(),
+        kind: fault.distance(),
+    }
 }
 
 /// The result of a 304.

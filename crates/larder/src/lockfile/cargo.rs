@@ -8,6 +8,13 @@ pub(super) fn read(file: &str) -> Result<Listed, Wrong> {
         let (Some(name), Some(version)) = (text(&package, "name"), text(&package, "version")) else { continue };
         // A package without a source lies in the folder itself.
         let Some(source) = text(&package, "source") else { continue };
+        if !(is_plain(name) && is_plain(version)) {
+            listed.leave_out(
+                name.chars().take(CHARACTERS_MAX).collect::<String>(),
+                "it is no name and version of a crate",
+            );
+            continue;
+        }
         let index = match source.split_once('+') {
             Some(("sparse", index)) => Some(index.trim_end_matches('/').to_owned()),
             Some(("registry", index)) if index.ends_with(COMMON_INDEX) => None,
@@ -28,6 +35,16 @@ pub(super) fn read(file: &str) -> Result<Listed, Wrong> {
     }
     Ok(listed)
 }
+
+/// Whether this may be the name or version of a crate. An index says how URLs are made of them, so that they must not hold what it
+/// replaces, nor be long.
+fn is_plain(text: &str) -> bool {
+    (1..=CHARACTERS_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte))
+}
+
+/// Registries take names of 64 characters at most.
+const CHARACTERS_MAX: usize = 128;
 
 /// The end of the name that lock files have for the common registry, whose sparse index the tool knows by itself.
 const COMMON_INDEX: &str = "/crates.io-index";

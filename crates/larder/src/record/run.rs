@@ -173,8 +173,8 @@ impl Run {
     /// Remembers a request that found nothing.
     pub fn send_later(&self, request: LaterRequest) {
         let sums = &mut *self.sums.lock();
-        let bytes =
-            request.url.len() + request.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let fields = request.fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+        let bytes = request.url.len() + fields + request.part.as_ref().map_or(0, String::len);
         // They are sorted by URL and fields, and the one without a part is the first.
         let first = LaterRequest { part: None, ..request.clone() };
         if sums.missing.range(&first..).next().is_some_and(|listed| listed.is_same(&request)) {
@@ -249,11 +249,15 @@ impl Run {
     }
 }
 
+/// Bytes of a method that are told; those of RFC 9110 and WebDAV have 16 at most.
+const METHOD_BYTES_MAX: usize = 64;
+
 fn exchange(record: &Record) -> RunExchange {
     let weighed = record.trail.weighed.as_ref().map(|(weighed, _)| weighed);
     let url = record.url.split('?').next().unwrap_or_default();
     RunExchange {
-        method: record.method.as_ref().map_or("-", |method| method.as_str()).to_owned(),
+        method: super::ring::beginning(record.method.as_ref().map_or("-", |method| method.as_str()), METHOD_BYTES_MAX)
+            .to_owned(),
         url: super::ring::beginning(url, URL_BYTES_MAX).to_owned(),
         status: record.status,
         bytes: record.bytes,

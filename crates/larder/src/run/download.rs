@@ -69,8 +69,10 @@ pub fn fetch(proxy: SocketAddr, request: &LaterRequest, body_use: BodyUse) -> io
         let is_token = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         is_token && !name.is_empty() && !value.bytes().any(|byte| byte.is_ascii_control())
     });
+    let mut kept = Kept::Already;
     for _ in 0..REDIRECTIONS_MAX {
         let (head, body) = fetch_one(proxy, &url, &fields, body_use)?;
+        kept = kept.and(kept_of(&head.fields));
         let target = head.fields.text("Location").filter(|_| matches!(head.status, 301 | 302 | 303 | 307 | 308));
         match target.and_then(|target| resolve(&url, target)) {
             Some(next) => {
@@ -85,7 +87,7 @@ pub fn fetch(proxy: SocketAddr, request: &LaterRequest, body_use: BodyUse) -> io
                     status: head.status,
                     bytes: body.bytes,
                     url: url.to_string(),
-                    kept: kept(&head.fields),
+                    kept,
                     codings: codings(&head.fields),
                     body: if body_use == BodyUse::Counted { Vec::new() } else { plain(&head, body.content)? },
                 });
@@ -95,8 +97,19 @@ pub fn fetch(proxy: SocketAddr, request: &LaterRequest, body_use: BodyUse) -> io
     Err(invalid("it is redirected too often"))
 }
 
+impl Kept {
+    /// What is said of two answers that are needed both: a file behind a redirection that is not stored can't be had offline.
+    fn and(self, next: Kept) -> Kept {
+        match (self, next) {
+            (Kept::No(why), _) | (_, Kept::No(why)) => Kept::No(why),
+            (Kept::Now, _) | (_, Kept::Now) => Kept::Now,
+            _ => Kept::Already,
+        }
+    }
+}
+
 /// Reads the member of `Cache-Status` (RFC 9211) that this program adds, which is the last one.
-fn kept(fields: &Fields) -> Kept {
+fn kept_of(fields: &Fields) -> Kept {
     let Some(last) = fields.members("Cache-Status").last() else {
         return Kept::No("no proxy answered".to_owned());
     };
@@ -244,10 +257,10 @@ mod tests {
 
     #[test]
     fn the_field_of_the_proxy_says_what_became_of_an_answer() {
-        let kept_of = |value: &str| {
+        let kept = |value: &str| {
             let mut fields = Fields::new();
             fields.push("Cache-Status", value);
-            kept(&fields)
+            kept_of(&fields)
         };
         let no = |why: &str| Kept::No(why.to_owned());
         for (value, wanted) in [
@@ -259,9 +272,22 @@ mod tests {
             ("larder; detail=refused", no("refused")),
             ("other; hit, larder; fwd=miss", no("miss")),
         ] {
-            assert_eq!(kept_of(value), wanted, "{value}");
+            assert_eq!(kept(value), wanted, "{value}");
         }
-        assert!(matches!(kept(&Fields::new()), Kept::No(_)));
+        assert!(matches!(kept_of(&Fields::new()), Kept::No(_)));
+    }
+
+    #[test]
+    fn a_file_behind_a_redirection_that_is_not_stored_is_not_had() {
+        let no = || Kept::No("no-store".to_owned());
+        for (hops, all) in [
+            (vec![Kept::Already, Kept::Already], Kept::Already),
+            (vec![Kept::Already, Kept::Now, Kept::Already], Kept::Now),
+            (vec![no(), Kept::Now], no()),
+            (vec![Kept::Now, no()], no()),
+        ] {
+            assert_eq!(hops.into_iter().fold(Kept::Already, Kept::and), all);
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ use std::net::SocketAddr;
 const AT_ONCE: usize = 8;
 /// The longest index that is read: the largest ones have some 40 MB.
 const INDEX_BYTES_MAX: usize = 128 << 20;
+/// The longest configuration of an index of crates.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// Downloads of one call, those that indexes name included.
 const DOWNLOADS_MAX: usize = 200_000;
 
@@ -123,7 +125,7 @@ enum Job {
     Entry(LaterRequest),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Needed,
     Hint,
@@ -134,6 +136,8 @@ struct State {
     jobs: VecDeque<Job>,
     asked: HashSet<String>,
     running: usize,
+    /// More downloads than one call takes were asked for.
+    is_full: bool,
     all: u64,
     done: u64,
     gathered: Gathered,
@@ -142,11 +146,17 @@ struct State {
 impl State {
     fn add(&mut self, job: Job) {
         if self.all >= DOWNLOADS_MAX as u64 {
-            return self.miss("more", "there are too many downloads for one call");
+            if !std::mem::replace(&mut self.is_full, true) {
+                self.miss("more", format!("more than {DOWNLOADS_MAX} downloads are too many for one call"));
+            }
+            return;
         }
         let is_new = match &job {
-            Job::Get(request, _) | Job::Entry(request) => self.asked.insert(request.url.clone()),
-            Job::Python(index, wanted) => self.asked.insert(format!("{index} {} {}", wanted.name, wanted.version)),
+            Job::Get(request, need) => self.asked.insert(format!("{} {:?} {need:?}", request.url, request.fields)),
+            Job::Entry(request) => self.asked.insert(format!("{} {:?}", request.url, request.fields)),
+            Job::Python(index, wanted) => {
+                self.asked.insert(format!("{index} {} {} {:?}", wanted.name, wanted.version, wanted.hashes))
+            }
             Job::Npm(registry, name, version) => self.asked.insert(format!("{registry} {name} {version}")),
             Job::Crates(..) => true,
         };
@@ -255,7 +265,12 @@ impl Work<'_> {
 
     /// Downloads one thing, and counts it.
     fn fetch(&self, request: &LaterRequest, body_use: BodyUse) -> Result<Fetched, Missing> {
-        let missing = |why: String| Missing { what: request.url.clone(), why };
+        let shown = without_user(&request.url);
+        let has_user = shown != request.url;
+        let missing = |why: String| Missing { what: shown.clone(), why };
+        if has_user {
+            return Err(missing("user names and passwords in URLs are not sent".to_owned()));
+        }
         let fetched = download::fetch(self.proxy, request, body_use).map_err(|error| missing(error.to_string()))?;
         if fetched.status >= 400 {
             return Err(missing(match &fetched.kept {
@@ -333,19 +348,46 @@ impl Work<'_> {
 
     fn crates(&self, index: &str, crates: Vec<Crate>) -> Result<Vec<Job>, Missing> {
         let place = format!("{index}/config.json");
-        let fetched = self.index(request(Tool::Cargo, place.clone()))?;
-        let config: Value = serde_json::from_slice(&fetched.body).unwrap_or_default();
-        let Some(dl) = config["dl"].as_str() else {
-            return Err(Missing { what: place, why: "it is no configuration of an index".to_owned() });
+        let config = self.index(request(Tool::Cargo, place)).map(|fetched| {
+            let small = fetched.body.len() <= CONFIG_BYTES_MAX;
+            let config: Value = small.then(|| serde_json::from_slice(&fetched.body).ok()).flatten().unwrap_or_default();
+            config["dl"].as_str().map(str::to_owned)
+        });
+        let dl = match config {
+            Ok(Some(dl)) => dl,
+            Ok(None) => return Ok(self.miss_crates(crates, "config.json of its index says no `dl`")),
+            Err(missing) => return Ok(self.miss_crates(crates, &format!("{}: {}", missing.what, missing.why))),
         };
         let mut jobs = Vec::new();
         for Crate { name, version, checksum } in crates {
             jobs.push(Job::Entry(request(Tool::Cargo, format!("{index}/{}", lockfile::crate_place(&name)))));
-            let url = lockfile::crate_url(dl, &name, &version, checksum.as_deref().unwrap_or_default());
+            let url = lockfile::crate_url(&dl, &name, &version, checksum.as_deref().unwrap_or_default());
             jobs.push(get(Tool::Plain, url));
         }
         Ok(jobs)
     }
+
+    /// None of these crates can be had.
+    fn miss_crates(&self, crates: Vec<Crate>, why: &str) -> Vec<Job> {
+        let state = &mut *self.state.lock();
+        crates.into_iter().for_each(|one| state.miss(one.to_string(), why));
+        Vec::new()
+    }
+}
+
+/// Texts without the user names and passwords of the URLs in them: what is printed lands in logs.
+pub fn without_user(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, behind) = rest.split_at(at + "://".len());
+        let end = behind.find(|c: char| "/?#".contains(c) || c.is_whitespace()).unwrap_or(behind.len());
+        let authority = &behind[..end];
+        out.push_str(before);
+        out.push_str(authority.rsplit_once('@').map_or(authority, |(_, host)| host));
+        rest = &behind[end..];
+    }
+    out + rest
 }
 
 /// A file as an index names it.
@@ -419,6 +461,19 @@ fn fields(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_secret_of_a_url_is_printed() {
+        for (text, shown) in [
+            ("https://user:token@a.example/simple/six/", "https://a.example/simple/six/"),
+            ("git+https://TOKEN@a.example/x.git@v1 and http://b/@x", "git+https://a.example/x.git@v1 and http://b/@x"),
+            ("--index https://a@b@c", "--index https://c"),
+            ("six 1.0", "six 1.0"),
+            ("://", "://"),
+        ] {
+            assert_eq!(without_user(text), shown);
+        }
+    }
 
     #[test]
     fn pages_of_an_index_in_both_forms() {

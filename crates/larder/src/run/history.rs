@@ -4,22 +4,21 @@
 //! A line has hosts and numbers: no URL, no command, no field.
 
 use super::control::{RunHost, RunMiss, RunStats};
+use super::locked::locked;
 use crate::record::Network;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A longer file loses its older half: some thousand runs.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 /// Hosts and reasons in a line.
 const HOSTS_MAX: usize = 32;
 const MISSES_MAX: usize = 16;
-/// How long another run may hold the file before a line is left out.
-const LOCKED_MAX: Duration = Duration::from_millis(500);
 
 /// The facts of one run that ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -115,17 +114,7 @@ impl History {
     /// Held by one run at a time until it is closed. A run does not wait for long at its end.
     fn open(&self) -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&self.0)?;
-        let until = Instant::now() + LOCKED_MAX;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::Error(error)) => return Err(error),
-                Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                    return Err(io::Error::new(io::ErrorKind::WouldBlock, "another run holds it"));
-                }
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
-            }
-        }
+        locked(file)
     }
 }
 

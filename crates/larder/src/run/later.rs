@@ -2,6 +2,7 @@
 //! each change is made under a lock, for which a file of its own stands beside the list, since the list is replaced.
 
 use super::control::LaterRequest;
+use super::locked::locked;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -69,8 +70,7 @@ impl Later {
     fn lock(&self) -> io::Result<File> {
         let place = self.0.with_extension("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(place)?;
-        file.lock()?;
-        Ok(file)
+        locked(file)
     }
 
     /// Writes the whole list anew; an empty one is no file. A power cut leaves the old or the new one.

@@ -13,6 +13,7 @@ pub mod gather;
 pub mod history;
 mod java;
 pub mod later;
+mod locked;
 pub(crate) mod summary;
 
 use crate::clock;

@@ -47,6 +47,8 @@ pub struct OutgoingBody {
 pub enum CallEvent {
     /// A new connection is being made: the request has its permit.
     Connecting,
+    /// An address has accepted the new connection; TLS comes next.
+    Accepted,
     /// The request can go out: there is a connection.
     Connected {
         /// Since this moment.

@@ -38,14 +38,15 @@ pub(super) struct Opened {
     pub peer: SocketAddr,
 }
 
-/// Connects to an origin, TLS included, within `connect_timeout`. `favourite` is the address that won last time.
+/// Connects to an origin, TLS included, within `connect_timeout`. `favourite` is the address that won last time; `accepted` is called
+/// when an address has accepted a connection on which TLS begins.
 pub(super) async fn open(
     dns: &Dns,
     tls: &TlsConnector,
     settings: &Settings,
-    origin: &Origin,
-    favourite: Option<IpAddr>,
+    (origin, favourite): (&Origin, Option<IpAddr>),
     reach: &Reach,
+    accepted: &dyn Fn(),
 ) -> Result<Opened, UpstreamFault> {
     let limit = settings.connect_timeout;
     let unreachable = &settings.memory.unreachable;
@@ -56,6 +57,7 @@ pub(super) async fn open(
             Scheme::Http => wire,
             Scheme::Https => {
                 phase.set(Phase::Tls);
+                accepted();
                 let attempt = unreachable.attempt(Target::Tls(peer), limit, Instant::now()).map_err(|avoided| {
                     let detail = format!("no tls handshake with {} at {peer}: {avoided}", origin.host);
                     UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail).after_contact()

@@ -2,6 +2,7 @@
 //! client is told.
 
 use crate::reach;
+use larder_cache::entry::FailureKind;
 use larder_wire::Fault;
 use std::fmt;
 use std::io;
@@ -188,19 +189,27 @@ impl UpstreamFault {
     /// connection. A handshake that comes to nothing is no such fault: somebody is there.
     pub fn is_out_of_reach(&self) -> bool {
         use UpstreamFaultKind::{ConnectTimeout, Dns, Refused, Unreachable};
-        self.has_contact == HasContact::No && matches!(self.kind, Dns(_) | Refused | Unreachable | ConnectTimeout)
+        // A name server that says that there is no such name is heard well.
+        let is_silent = matches!(self.kind, Dns(DnsTrouble::Failed | DnsTrouble::Timeout))
+            || matches!(self.kind, Refused | Unreachable | ConnectTimeout);
+        self.has_contact == HasContact::No && is_silent
     }
 
-    /// Whether the way to the origin is broken, so that a cache counts as disconnected (RFC 9111 section 4.2.4). An origin that can't
-    /// prove who it is, one that answers nonsense, an address that may not be asked and our own full queue are no such faults.
-    pub fn says_disconnected(&self) -> bool {
+    /// Whether an address had accepted the connection.
+    pub(super) fn is_after_contact(&self) -> bool {
+        self.has_contact == HasContact::Yes || matches!(self.kind, UpstreamFaultKind::Tls(_))
+    }
+
+    /// How far the request got. An origin that can't prove who it is, one that answers nonsense, an address that may not be asked and
+    /// our own full queue do not disconnect a cache.
+    pub fn distance(&self) -> FailureKind {
         use UpstreamFaultKind::{Busy, OutOfReach, Tls, TooManyInterim, Wire};
-        !matches!(self.kind, Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach)
-    }
-
-    /// Whether somebody else may be answering in the place of the origin: then old content must not look as if it came from there.
-    pub fn is_about_identity(&self) -> bool {
-        matches!(self.kind, UpstreamFaultKind::Tls(TlsTrouble::CertificateInvalid { .. }))
+        match self.kind {
+            Tls(TlsTrouble::CertificateInvalid { .. }) => FailureKind::Identity,
+            Tls(_) | Wire(_) | TooManyInterim | Busy | OutOfReach => FailureKind::Answer,
+            _ if self.is_out_of_reach() => FailureKind::OutOfReach,
+            _ => FailureKind::Disconnected,
+        }
     }
 
     /// The same fault, met on a connection that had been accepted.
@@ -315,5 +324,27 @@ mod tests {
         assert_eq!(kind(io::ErrorKind::ConnectionRefused), UpstreamFaultKind::Refused);
         assert_eq!(kind(io::ErrorKind::HostUnreachable), UpstreamFaultKind::Unreachable);
         assert_eq!(kind(io::ErrorKind::TimedOut), UpstreamFaultKind::ConnectTimeout);
+    }
+
+    #[test]
+    fn how_far_a_request_got_decides_what_may_stand_in() {
+        use UpstreamFaultKind::{Busy, ConnectTimeout, Dns, Refused, Reset, Tls, Unreachable};
+        let wrong = TlsTrouble::CertificateInvalid { why: CertificateTrouble::WrongName };
+        for (kind, distance) in [
+            (Tls(wrong), FailureKind::Identity),
+            (Tls(TlsTrouble::Handshake), FailureKind::Answer),
+            (Busy, FailureKind::Answer),
+            (Reset, FailureKind::Disconnected),
+            // The name server is heard well.
+            (Dns(DnsTrouble::NotFound), FailureKind::Disconnected),
+            (Dns(DnsTrouble::Timeout), FailureKind::OutOfReach),
+            (Refused, FailureKind::OutOfReach),
+            (Unreachable, FailureKind::OutOfReach),
+            (ConnectTimeout, FailureKind::OutOfReach),
+        ] {
+            assert_eq!(UpstreamFault::new(kind.clone(), "x").distance(), distance, "{kind:?}");
+        }
+        let in_tls = UpstreamFault::new(ConnectTimeout, "x").after_contact();
+        assert_eq!((in_tls.distance(), in_tls.is_after_contact()), (FailureKind::Disconnected, true));
     }
 }

@@ -296,12 +296,14 @@ impl Upstreams {
         }
         origin.make_room();
         on(CallEvent::Connecting);
-        Box::pin(self.open(permit, reach)).await
+        self.shared.settings.memory.outages.tries(permit.origin().origin(), now);
+        Box::pin(self.open(permit, reach, on)).await
     }
 
-    async fn open(&self, permit: Permit, reach: &Reach) -> Result<Connection, UpstreamFault> {
+    async fn open(&self, permit: Permit, reach: &Reach, on: &dyn Fn(CallEvent)) -> Result<Connection, UpstreamFault> {
         let Shared { settings, dns, tls, .. } = &*self.shared;
-        match connect::open(dns, tls, settings, permit.origin().origin(), permit.origin().favourite(), reach).await {
+        let (origin, favourite) = (permit.origin().origin(), permit.origin().favourite());
+        match connect::open(dns, tls, settings, (origin, favourite), reach, &|| on(CallEvent::Accepted)).await {
             Ok(opened) => {
                 self.heard_from(permit.origin().origin(), opened.peer.ip());
                 permit.origin().prefer(opened.peer.ip());
@@ -311,6 +313,8 @@ impl Upstreams {
             Err(fault) => {
                 if fault.is_out_of_reach() {
                     settings.memory.outages.failed(permit.origin().origin(), Instant::now());
+                } else if fault.is_after_contact() {
+                    settings.memory.outages.forget(permit.origin().origin());
                 }
                 permit.origin().count(|counts| counts.failed += 1);
                 Err(fault)
@@ -318,7 +322,7 @@ impl Upstreams {
         }
     }
 
-    /// The state of the way to the origin of a URL. One request in a while is told to try although it was out of reach.
+    /// The state of the way to the origin of a URL. Once in a while a request may try although it was out of reach.
     pub fn outage(&self, url: &Url) -> Outage {
         self.shared.settings.memory.outages.look(&Origin::of(url), Instant::now())
     }

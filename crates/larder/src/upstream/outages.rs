@@ -28,7 +28,7 @@ pub enum Outage {
     /// Nothing speaks against asking it.
     None,
     /// Other hosts are out of reach, and none that is not this machine answered since; nothing is known of this one. Or its pause
-    /// is over: this request is the one that tries.
+    /// is over: this request may try.
     Doubtful,
     /// It was out of reach a moment ago.
     Known,
@@ -61,20 +61,36 @@ impl Outages {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// The knowledge about an origin. After the pause of an origin that was out of reach one request is told to try.
+    /// The knowledge about an origin. After the pause of an origin that was out of reach a request may try.
     pub fn look(&self, origin: &Origin, now: Instant) -> Outage {
         if self.is_empty() {
             return Outage::None;
         }
-        let mut table = self.table.lock();
-        if let Some(lost) = table.origins.get_mut(origin).filter(|lost| lost.is_recent(now)) {
-            if now < lost.retry_at {
-                return Outage::Known;
-            }
-            lost.retry_at = now + lost.pause();
-            return Outage::Doubtful;
+        let table = self.table.lock();
+        if let Some(lost) = table.origins.get(origin).filter(|lost| lost.is_recent(now)) {
+            return if now < lost.retry_at { Outage::Known } else { Outage::Doubtful };
         }
         if is_here(&origin.host) || !table.is_network_away(now) { Outage::None } else { Outage::Doubtful }
+    }
+
+    /// A request tries now: others do after a pause.
+    pub fn tries(&self, origin: &Origin, now: Instant) {
+        if self.is_empty() {
+            return;
+        }
+        if let Some(lost) = self.table.lock().origins.get_mut(origin) {
+            lost.retry_at = now + lost.pause();
+        }
+    }
+
+    /// Somebody is there who may not be the origin: it is not out of reach, and that says nothing of the network.
+    pub fn forget(&self, origin: &Origin) {
+        if self.is_empty() {
+            return;
+        }
+        let table = &mut *self.table.lock();
+        table.origins.remove(origin);
+        self.count.store(table.origins.len(), Ordering::Relaxed);
     }
 
     /// Whether the origin was out of reach a moment ago. Nobody is told to try by this question.
@@ -167,7 +183,8 @@ mod tests {
         Origin::of(&Url::parse(&format!("http://{host}/")).unwrap())
     }
 
-    /// Events of a second each, as `name!` (out of reach), `name.` (answers) and `name?` (a look), and the results of the looks.
+    /// Events, as `name!` (out of reach), `name.` (answers), `name-` (is there, perhaps not as itself), `name~` (tries) and `name?` (a
+    /// look), and the results of the looks.
     fn play(events: &str) -> Vec<Outage> {
         let (outages, mut now) = (Outages::default(), Instant::now());
         let mut looks = Vec::new();
@@ -177,6 +194,8 @@ mod tests {
             let at = origin(&format!("{name}.example"));
             match what {
                 "!" => outages.failed(&at, now),
+                "~" => outages.tries(&at, now),
+                "-" => outages.forget(&at),
                 "." => _ = outages.answered(&at, ELSEWHERE, now),
                 "+" => now += Duration::from_secs(name.parse().unwrap()),
                 _ => looks.push(outages.look(&at, now)),
@@ -197,7 +216,9 @@ mod tests {
             ("a! b! a. a? b? c?", &[None, Known, None]),
             ("c. a! b! d?", &[Doubtful]),
             // After the pause one request tries.
-            ("a! 1+ a? a?", &[Doubtful, Known]),
+            ("a! 1+ a? a? a~ a?", &[Doubtful, Doubtful, Known]),
+            ("a! a? a- a?", &[Known, None]),
+            ("a! b! a- a? c?", &[None, None]),
             ("a! 61+ a? a?", &[None, None]),
             ("a! b! 61+ c?", &[None]),
         ] {

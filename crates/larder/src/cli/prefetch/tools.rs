@@ -4,9 +4,12 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The first line that a program prints; `None` where it is not there or fails.
+/// The first line that a program prints; `None` where it is not there or fails. The folder may be somebody else's: Go must not
+/// fetch and start the toolchain that it names.
 fn ask(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let mut command = Command::new(program);
+    let output =
+        command.args(arguments).env("GOTOOLCHAIN", "local").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
     text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
@@ -15,17 +18,22 @@ fn variable(names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| std::env::var(name).ok()).filter(|value| !value.is_empty())
 }
 
+/// Python takes no module from the current folder, which may be somebody else's, nor from the environment.
+const ISOLATED: &str = "-I";
+
 /// The index of pip: by variables, by its configuration, else the one that is built into pip.
 pub(super) fn python_index() -> Option<String> {
     variable(&["PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"])
         .or_else(|| ask("pip", &["config", "get", "global.index-url"]))
-        .or_else(|| ask("python3", &["-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"]))
+        .or_else(|| {
+            ask("python3", &[ISOLATED, "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"])
+        })
         .filter(|url| url.starts_with("http"))
 }
 
 /// The version of `python3`.
 pub(super) fn python_version() -> Option<(u32, u32)> {
-    super::python_of(&ask("python3", &["-c", "import sys; print('%d.%d' % sys.version_info[:2])"])?).ok()
+    super::python_of(&ask("python3", &[ISOLATED, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"])?).ok()
 }
 
 /// The registry of npm.
