@@ -5,7 +5,7 @@ use super::heads;
 use bytes::Bytes;
 use heads::{request, response};
 use larder_cache::cache::{Absent, Cache, Disk, Fill, Found, Glance, Joins, Settings, Writer};
-use larder_cache::entry::{Arrival, Failure, Gap, Reader, ReuseReason, Room, Stop};
+use larder_cache::entry::{Arrival, Failure, FailureKind, Gap, Reader, ReuseReason, Room, Stop};
 use larder_cache::head::StoredHead;
 use larder_cache::policy::{self, Asked, NotStored, Storable, Times};
 use larder_cache::store::rules::{Force, Scope};

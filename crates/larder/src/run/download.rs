@@ -98,7 +98,7 @@ pub fn fetch(proxy: SocketAddr, request: &LaterRequest, body_use: BodyUse) -> io
 }
 
 impl Kept {
-    /// What is said of two answers that are needed both: a file behind a redirection that is not stored can't be had offline.
+    /// The word about two answers that are needed both: a file behind a redirection that is not stored can't be had offline.
     fn and(self, next: Kept) -> Kept {
         match (self, next) {
             (Kept::No(why), _) | (_, Kept::No(why)) => Kept::No(why),
