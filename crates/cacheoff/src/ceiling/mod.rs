@@ -10,7 +10,7 @@ use crate::object::{Name, World};
 use crate::origin::{Departure, Manner, answer};
 use crate::proc::{Watched, machine};
 use crate::run::command::read;
-use crate::run::{Order, Wanted, bind_to, derive, route, run};
+use crate::run::{Order, Wanted, bind_to, derive, route, run_since};
 use crate::stop;
 use crate::wire::{Burden, Clock, ECHO, HEAD_LIMITS, Xact};
 use larder_wire::parse::{HeadScan, Parsed};
@@ -80,7 +80,8 @@ impl CeilingArgs {
         if stop::is_asked() {
             eprintln!("ceiling: stopped, the measurements that are left are not made");
         }
-        if let Some(file) = &self.out {
+        // A table that is not whole takes no other one's place.
+        if let Some(file) = self.out.as_ref().filter(|_| !stop::is_asked()) {
             std::fs::write(file, &text).map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         }
         Ok(ExitCode::SUCCESS)
@@ -116,7 +117,7 @@ impl CeilingArgs {
             shows: false,
             stop: stop::flag(),
         };
-        let ledger = run(order)?;
+        let ledger = run_since(order, Some(epoch))?;
         responder.end();
         Ok(ledger)
     }

@@ -224,6 +224,16 @@ fn without_a_proxy_everything_is_a_right_miss() {
 }
 
 #[test]
+fn a_server_with_replies_made_beforehand_keeps_their_dates() {
+    let made = now() - 3;
+    let ledger = run_since(order(None, Lie::None), Some(made)).unwrap();
+    assert_eq!(ledger.run.started_unix, made);
+    let wrong = whole(&ledger).errors;
+    assert_eq!(wrong.of(Trouble::ChangedField), 0, "{wrong:?}");
+    assert!(run(order(None, Lie::None)).unwrap().run.started_unix > made, "other runs date anew");
+}
+
+#[test]
 fn a_link_delays_by_two_round_trips_and_then_by_one() {
     let mut order = order(None, Lie::None);
     order.settings.origins.link = Link { delay: Duration::from_millis(20), ..Link::default() };
