@@ -47,6 +47,8 @@ pub struct Journal {
     outbox: Mutex<Vec<Note>>,
     /// Notes that found no room.
     lost: AtomicU64,
+    /// Replies that were judged before the notes of their transactions came.
+    by_echo: AtomicU64,
     /// Up to when the answers of origins elsewhere to robots here are known, in microseconds since the run began.
     known_until_us: AtomicU64,
     /// Troubles that their notes showed, by transaction, until a worker takes it.
@@ -149,6 +151,7 @@ impl Journal {
             is_linked: false,
             outbox: Mutex::default(),
             lost: AtomicU64::new(0),
+            by_echo: AtomicU64::new(0),
             known_until_us: AtomicU64::new(u64::MAX),
             shown: Mutex::default(),
             validated: Mutex::default(),
@@ -179,6 +182,16 @@ impl Journal {
     /// Takes the notes for other machines, and how many found no room since.
     pub fn take_notes(&self) -> (Vec<Note>, u64) {
         (std::mem::take(&mut *lock(&self.outbox)), self.lost.swap(0, Ordering::Relaxed))
+    }
+
+    /// Counts a reply that is judged by its echo alone, for the note of its origin did not come in time.
+    pub fn judged_by_echo(&self) {
+        self.by_echo.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Replies that were judged by their echoes alone.
+    pub fn judged_by_echo_alone(&self) -> u64 {
+        self.by_echo.load(Ordering::Relaxed)
     }
 
     /// Takes what notes of other machines have shown of transactions of a worker.

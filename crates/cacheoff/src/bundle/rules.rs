@@ -65,8 +65,15 @@ pub const RULES: [Rule; 10] = [
         sentence: "Product and version of every cache are named, and those of the referee.",
         broken: |all| {
             first(all, |ledger| {
-                let nameless =
-                    entry(ledger).is_some() && !ledger.run.target.product.contains(|c: char| c.is_ascii_digit());
+                // A number of a version, not the digit of a name such as H2O.
+                let has_version = ledger
+                    .run
+                    .target
+                    .product
+                    .as_bytes()
+                    .windows(2)
+                    .any(|two| two[0].is_ascii_digit() && two[1] == b'.');
+                let nameless = entry(ledger).is_some() && !has_version;
                 (nameless || ledger.run.cacheoff.is_empty()).then(|| "names no version".to_owned())
             })
         },
@@ -93,7 +100,7 @@ pub const RULES: [Rule; 10] = [
     },
     Rule {
         name: "machine",
-        sentence: "Processor, cores, memory and kernel are named, and the cores that cache and referee had.",
+        sentence: "Processor, cores, memory and kernel are named.",
         broken: |all| {
             first(all, |ledger| {
                 let machine = &ledger.run.machine;
@@ -147,8 +154,14 @@ fn contests(ledgers: &[Ledger]) -> BTreeMap<&str, Vec<&Ledger>> {
 fn rounds(ledgers: &[Ledger]) -> Option<String> {
     contests(ledgers).into_iter().find_map(|(workload, plays)| {
         let mut of: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+        let mut played: BTreeMap<&str, usize> = BTreeMap::new();
         for play in &plays {
             of.entry(&play.run.label).or_default().insert(play.run.round);
+            *played.entry(&play.run.label).or_default() += 1;
+        }
+        let often = played.iter().find(|(label, plays)| of.get(**label).is_none_or(|rounds| rounds.len() < **plays));
+        if let Some((label, _)) = often {
+            return Some(format!("{label} has more than one play of {workload} in a round"));
         }
         let most = of.values().map(BTreeSet::len).max().unwrap_or(0);
         let (label, fewest) = of.iter().min_by_key(|(_, rounds)| rounds.len())?;

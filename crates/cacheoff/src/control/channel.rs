@@ -231,7 +231,10 @@ impl Channel {
         let (mut came, mut plain) = (&piece[..len], Vec::new());
         let mut tls = lock(&self.tls);
         while !came.is_empty() {
-            tls.read_tls(&mut came)?;
+            // After the end of the session nothing is read any more, and bytes that come all the same are an attack.
+            if tls.read_tls(&mut came)? == 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
             let state = tls.process_new_packets().map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
             let begins = plain.len();
             plain.resize(begins + state.plaintext_bytes_to_read(), 0);

@@ -56,8 +56,9 @@ const TRIES_MAX: u8 = 10;
 /// A robot that asks as fast as it can waits so long after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Replies that wait for the notes of other machines; more are judged by their echoes alone.
-const HELD_MAX: usize = 100_000;
+/// Replies that wait for the notes of other machines; more are judged by their echoes alone. The journal knows 32,768
+/// transactions of a worker, and each reply that waits holds its head and its judge.
+const HELD_MAX: usize = 1 << 14;
 
 /// A worker thread's all.
 pub struct Worker {
@@ -164,6 +165,7 @@ impl Worker {
         }
         self.give_up();
         self.release(true);
+        self.take_shown();
         self.hand_over(pieces, self.now);
         let _ = pieces.send(Piece { worker: self.number, interval: None });
         Ok(())
@@ -579,6 +581,9 @@ impl Worker {
                 return;
             }
             let Some(mut held) = self.held.pop_front() else { return };
+            if !self.journal.knows(held.at) {
+                self.journal.judged_by_echo();
+            }
             let Settings { law, robots: settings, route, .. } = &*self.settings;
             held.report.judge_again(&Bench { law, settings, route, journal: &self.journal });
             self.record(&held.report, held.closed, (held.at, held.unix));
@@ -667,8 +672,8 @@ impl Worker {
         self.recorder.error(trouble, || Exhibit { trouble, at_us, url, detail: detail.to_owned() });
     }
 
-    /// Each second: replies that take too long, connections of origins that nobody uses.
-    fn sweep(&mut self) {
+    /// The faults that notes of origins on other machines showed.
+    fn take_shown(&mut self) {
         for (trouble, number) in self.journal.take_shown() {
             self.trouble(
                 trouble,
@@ -676,6 +681,11 @@ impl Worker {
                 &format!("transaction {number:x}, as an origin on another machine tells"),
             );
         }
+    }
+
+    /// Each second: replies that take too long, connections of origins that nobody uses.
+    fn sweep(&mut self) {
+        self.take_shown();
         let (now, robots) = (self.now, &self.settings.robots);
         let late: Vec<Slot> = self
             .asks

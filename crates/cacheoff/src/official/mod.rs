@@ -159,6 +159,7 @@ impl Sequence {
     fn time_wait(&self, living: &Living<'_>) -> Ledger {
         let begun = Instant::now();
         let (text, outcome) = match msl::observe(living.running.address, self.time_wait) {
+            Ok(observed) if stop::is_asked() => (observed.verdict(), Outcome::Interrupted),
             Ok(observed) => (observed.verdict(), Outcome::Complete),
             Err(reason) => (reason.clone(), Outcome::Failed(reason)),
         };

@@ -13,6 +13,8 @@ const SENT_SHARE_MAX: f64 = 1.02;
 /// that moves a rate by a share of so much over the root of the requests due: three standard deviations where pages embed
 /// a dozen objects.
 const PAGES_SPREAD: f64 = 10.0;
+/// However short a phase is, chance explains no more than this share.
+const PAGES_SHARE_MAX: f64 = 0.25;
 /// A thread of the referee that is busier than this was a limit, unless the cache was busy as well.
 const OWN_THREAD_CPU_MAX: f32 = 0.95;
 /// A cache that uses less than this share of its cores beside a full referee was not the limit.
@@ -174,7 +176,7 @@ fn rate(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     }
     let (due, apart) = (phase.due as f64, wanted / phase.due as f64 - 1.0);
     let share = Unit::Share.text(1.0 + apart);
-    if apart.abs() > SENT_SHARE_MAX - 1.0 + PAGES_SPREAD / due.sqrt() {
+    if apart.abs() > SENT_SHARE_MAX - 1.0 + (PAGES_SPREAD / due.sqrt()).min(PAGES_SHARE_MAX) {
         let way = if apart > 0.0 { "exceeded" } else { "not reached" };
         let text = format!(
             "the rate asked for was {way}: robots wanted to send {share} of the requests that were due, which no chance of their pages explains"
@@ -186,10 +188,16 @@ fn rate(ledger: &Ledger, phase: &Interval, all: &mut Vec<Finding>) {
     }
 }
 
+/// The share of the requests that may be missing because origins held connections.
+const AT_ORIGINS_SHARE_MAX: f64 = 0.1;
+
 /// Requests that the origins had at a time, by their number and the time that each took. About as many can wait at an end of
 /// a phase for connections that these have, however fast a cache is.
 fn at_origins(phase: &Interval) -> f64 {
-    phase.origin.service.mean().unwrap_or(0.0) * phase.origin.requests as f64 / phase.length_us.max(1) as f64
+    let open =
+        phase.origin.service.mean().unwrap_or(0.0) * phase.origin.requests as f64 / phase.length_us.max(1) as f64;
+    // A referee or a cache that is slow to take answers holds them open too: that excuses no more than this.
+    open.min(AT_ORIGINS_SHARE_MAX * phase.issued as f64)
 }
 
 /// Cores that the cache could use, as far as it is known.

@@ -121,6 +121,11 @@ impl Judge {
             self.findings.wrong = head.findings.wrong;
         }
         (self.findings.served, self.findings.remark) = (head.findings.served, head.findings.remark);
+        // While the head was taken for wrong, nothing was noted of the body but whether its bytes are right.
+        if self.findings.wrong.is_none() && !self.bytes_right && self.is_ours() {
+            self.findings.wrong =
+                Some((Trouble::WrongBytes, "a wrong byte, in a reply that was judged again".to_owned()));
+        }
         self
     }
 

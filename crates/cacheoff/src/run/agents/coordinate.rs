@@ -361,6 +361,9 @@ impl Play {
                 self.keeper.take(piece, &self.schedule);
             }
             Ok(ToCoordinator::Notes { until_us, notes, lost }) => self.carry(agent, until_us, notes, lost),
+            Ok(ToCoordinator::Done(None)) if self.ending.is_none() && self.schedule.phase_at(self.now()).is_some() => {
+                self.died(agent, "it ended before the run");
+            }
             Ok(ToCoordinator::Done(failure)) => {
                 if let Some(reason) = failure {
                     self.keeper.failure.get_or_insert(format!("agent {}: {reason}", self.links[agent].name));

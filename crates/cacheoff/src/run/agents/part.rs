@@ -239,6 +239,12 @@ impl Part {
             let lost = self.lost;
             self.invalid.push(format!("{lost} answers of origins here could not be told to robots elsewhere"));
         }
+        let by_echo = self.journal.judged_by_echo_alone();
+        if by_echo > 0 {
+            self.invalid.push(format!(
+                "{by_echo} replies were judged by their echoes alone, for the notes of origins came too late"
+            ));
+        }
         let at = self.start.elapsed().min(Duration::from_secs(u64::from(u32::MAX)));
         let ledger = self.keeper.end_marked(at, false, self.invalid);
         let failure = match ledger.end.outcome {

@@ -66,10 +66,12 @@ fn respond(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(LONG))?;
     stream.set_write_timeout(Some(LONG))?;
-    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    let (mut head, mut piece, begun) = (Vec::new(), [0; 1024], Instant::now());
     while !head.windows(4).any(|four| four == b"\r\n\r\n") {
         match stream.read(&mut piece)? {
             0 => return Ok(()),
+            // Byte by byte a client would hold up the agent, which answers one after the other.
+            _ if begun.elapsed() > LONG => return Err(ErrorKind::TimedOut.into()),
             len if head.len() + len <= 16 << 10 => head.extend_from_slice(&piece[..len]),
             _ => return Err(ErrorKind::InvalidData.into()),
         }

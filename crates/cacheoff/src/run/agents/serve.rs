@@ -188,6 +188,9 @@ impl Agent {
         if at_us.saturating_sub(self.clock.now_us()) > START_MAX.as_micros() as u64 {
             return channel.send(&ToCoordinator::Done(Some("the run is to begin too late".to_owned())));
         }
+        if self.clock.now_us() > at_us {
+            return channel.send(&ToCoordinator::Done(Some("the start came too late".to_owned())));
+        }
         let start = self.clock.moment(at_us);
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         let mut part = match part.begin(start, at_us / 1_000_000, &self.cores, self.folder.as_deref()) {
