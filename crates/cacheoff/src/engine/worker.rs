@@ -3,14 +3,14 @@
 use super::Settings;
 use super::attribution::{Closed, Moment};
 use super::crowd::{Crowd, Due, Wake};
+use super::held::{Held, HeldReplies};
 use super::poll::{Poll, Ready};
+use super::seat::Seat;
 use super::slots::{Slot, Slots};
 use super::timers::Timers;
-use super::{held::Held, seat::Seat};
 use crate::journal::Journal;
 use crate::ledger::{Exhibit, Interval, Levels, Recorder, Side, Trouble};
-use crate::origin::server_number;
-use crate::origin::{Next, Serve, Site};
+use crate::origin::{Next, Serve, Site, server_number};
 use crate::random::Stream;
 use crate::robot::{
     After, Ask, Bench, Company, Desk, Job, Kindred, Outcome, Report, Wish, robot_address, server_name, trouble_of,
@@ -56,10 +56,6 @@ const TRIES_MAX: u8 = 10;
 /// A robot that asks as fast as it can waits so long after a failure.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Replies that wait for the notes of other machines; more are judged by their echoes alone. The journal knows 32,768
-/// transactions of a worker, and each reply that waits holds its head and its judge.
-const HELD_MAX: usize = 1 << 14;
-
 /// A worker thread's all.
 pub struct Worker {
     number: u16,
@@ -69,7 +65,7 @@ pub struct Worker {
     /// Workers whose robots are through, and how many there are.
     through: Arc<AtomicUsize>,
     partners: usize,
-    held: VecDeque<Held>,
+    held: HeldReplies,
     poll: Poll,
     timers: Timers<TimerEvent>,
     listener: Option<TcpListener>,
@@ -117,7 +113,7 @@ impl Worker {
             journal,
             through,
             partners,
-            held: VecDeque::new(),
+            held: HeldReplies::default(),
             poll,
             timers: Timers::default(),
             listener,
@@ -564,7 +560,7 @@ impl Worker {
         self.lead_on(robot, &report);
         match self.journal.is_linked() {
             false => self.record(&report, closed, (self.now, self.clock.unix)),
-            true => self.held.push_back(Held { report, closed, at: self.now, unix: self.clock.unix }),
+            true => self.held.push(Held { report, closed, at: self.now, unix: self.clock.unix }),
         }
         self.dispatch(robot);
         match self.crowd.again(&self.settings, robot, self.now) {
@@ -576,14 +572,7 @@ impl Worker {
 
     /// Records the replies of which all origins have told what they did; at the very end all of them.
     fn release(&mut self, all: bool) {
-        while let Some(first) = self.held.front() {
-            if !all && self.held.len() <= HELD_MAX && !self.journal.knows(first.at) {
-                return;
-            }
-            let Some(mut held) = self.held.pop_front() else { return };
-            if !self.journal.knows(held.at) {
-                self.journal.judged_by_echo();
-            }
+        while let Some(mut held) = self.held.take_next(&self.journal, all) {
             let Settings { law, robots: settings, route, .. } = &*self.settings;
             held.report.judge_again(&Bench { law, settings, route, journal: &self.journal });
             self.record(&held.report, held.closed, (held.at, held.unix));
