@@ -13,7 +13,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Handshake and proofs take so long at most.
+/// The handshake takes so long at most, and the proofs after it as long.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// A message that the other end does not take within this time ends the connection.
 const WRITE_MAX: Duration = Duration::from_secs(5);
