@@ -150,6 +150,13 @@ impl Reader {
         poll_fn(|cx| self.poll_gap(cx, &range)).await
     }
 
+    /// Whether [`Reader::gap`] has to wait for an origin that may still have the same representation.
+    pub fn waits_for_gap(&self, range: &Range<u64>) -> bool {
+        let state = self.entry.state.read();
+        let Some(first) = state.first_missing(range) else { return false };
+        self.failed(&state).is_none() && matches!(state.comes(first), Comes::Perhaps)
+    }
+
     fn poll_gap(&mut self, cx: &Context<'_>, range: &Range<u64>) -> Poll<Gap> {
         let mut state = self.entry.state.write();
         let Some(first) = state.first_missing(range) else { return Poll::Ready(Gap::None) };

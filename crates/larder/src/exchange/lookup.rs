@@ -78,6 +78,8 @@ async fn find_answer<S: ClientStream>(
         }
         let mut found = cache.find(key, request, asked, now, joins, disk);
         if let Found::OnDisk(load) = found {
+            // The disk may take its time. The answer to an earlier request of the connection does not wait for it.
+            let _ = stream.flush().await;
             load.finish().await;
             (disk, now) = (Disk::Seen, stream.env().stamp_at(clock::instant()));
             found = cache.find(key, request, asked, now, joins, disk);
@@ -197,7 +199,8 @@ impl<S: ClientStream> Lookup<'_, S> {
     async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
         if hit.reader.began_incomplete() {
             for range in deliver::needed(self.request, &hit.stored, hit.length) {
-                if !hit.reader.is_ready(&range) {
+                // The answer to an earlier request of the connection does not wait for this one's bytes.
+                if hit.reader.waits_for_gap(&range) {
                     let _ = self.stream.flush().await;
                 }
                 match hit.reader.gap(range).await {

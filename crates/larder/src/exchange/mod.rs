@@ -136,6 +136,8 @@ async fn answer<S: ClientStream>(
             Verdict::Answer(page) => AnswerSource::Page(page),
             Verdict::Purge(ask) => {
                 let common = std::sync::Arc::clone(&stream.env().common);
+                // A purge is on disk before it is answered, and earlier answers of the connection do not wait for that.
+                let _ = stream.flush().await;
                 AnswerSource::Page(purge::of_request(&common, request, &ask).await)
             }
             Verdict::Manager(path) => AnswerSource::Page(manager_page(stream.env(), &path)),
