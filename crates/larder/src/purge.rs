@@ -8,7 +8,7 @@ use crate::rules::{Ask, Route, Rule};
 use larder_cache::cache::Purged;
 use larder_cache::store::rules::{self, Force, Scope};
 use larder_cache::tags;
-use larder_wire::{RequestHead, Url, target};
+use larder_wire::{Host, RequestHead, Url, target};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub enum Selection {
     Prefix(String),
     /// All responses that carry this tag (`Surrogate-Key`, `Cache-Tag`, `xkey`).
     Tag(String),
+    /// All URLs of a host, by any scheme and port.
+    Host(Host),
     /// Everything.
     All,
 }
@@ -33,20 +35,28 @@ impl Selection {
             Selection::Url(_) => "url",
             Selection::Prefix(_) => "prefix",
             Selection::Tag(_) => "tag",
+            Selection::Host(_) => "host",
             Selection::All => "all",
         }
     }
 
-    fn scope(&self) -> Scope {
-        match self {
-            Selection::Url(url) => Scope::Prefix(rules::beginning(&text_of(url))),
+    /// The rules by which a store voids it.
+    pub fn scopes(&self) -> Vec<Scope> {
+        let prefix = |text: &[u8]| Scope::Prefix(rules::beginning(text));
+        Vec::from([match self {
+            Selection::Url(url) => Scope::Prefix(rules::whole(&text_of(url)).into()),
             Selection::Prefix(text) => {
                 let text = Url::parse(text).map_or_else(|| text.clone().into_bytes(), |url| text_of(&url));
-                Scope::Prefix(rules::beginning(&text))
+                prefix(&text)
             }
             Selection::Tag(tag) => Scope::Tag(tags::hash(tag.as_bytes())),
+            Selection::Host(host) => {
+                let schemes = ["http", "https"].into_iter();
+                let beginnings = schemes.flat_map(|scheme| ["/", ":"].map(|end| format!("{scheme}://{host}{end}")));
+                return beginnings.map(|beginning| prefix(beginning.as_bytes())).collect();
+            }
             Selection::All => Scope::All,
-        }
+        }])
     }
 }
 
@@ -66,7 +76,7 @@ pub struct PurgeRequest {
 }
 
 impl PurgeRequest {
-    /// Reads the query of an API request: one of `url`, `prefix`, `tag`, `all`, and `soft`. An error names the remedy.
+    /// Reads the query of an API request: one of `url`, `prefix`, `tag`, `host`, `all`, and `soft`. An error names the remedy.
     pub fn of_query(query: &str) -> Result<PurgeRequest, String> {
         let mut selection = None;
         let mut force = Force::Hard;
@@ -77,18 +87,21 @@ impl PurgeRequest {
                     continue;
                 }
                 "url" => Selection::Url(Url::parse(&value).ok_or("url: an absolute http or https URL is needed")?),
+                "host" => {
+                    Selection::Host(Host::parse(&value).ok_or("host: a name or an address is needed, without a port")?)
+                }
                 "prefix" | "tag" if value.is_empty() => return Err(format!("{name}: a text is needed")),
                 "prefix" => Selection::Prefix(value),
                 "tag" => Selection::Tag(value),
                 "all" if flag(name, &value)? => Selection::All,
                 "all" => continue,
-                other => return Err(format!("{other}: only url, prefix, tag, all and soft are known")),
+                other => return Err(format!("{other}: only url, prefix, tag, host, all and soft are known")),
             };
             if selection.replace(found).is_some() {
-                return Err("one of url, prefix, tag and all at a time".to_owned());
+                return Err("one of url, prefix, tag, host and all at a time".to_owned());
             }
         }
-        let selection = selection.ok_or("say what: url=…, prefix=…, tag=… or all")?;
+        let selection = selection.ok_or("say what: url=…, prefix=…, tag=…, host=… or all")?;
         Ok(PurgeRequest { selection, force })
     }
 
@@ -98,6 +111,7 @@ impl PurgeRequest {
             Selection::Url(url) => format!("url={}", encoded(&url.to_string())),
             Selection::Prefix(text) => format!("prefix={}", encoded(text)),
             Selection::Tag(text) => format!("tag={}", encoded(text)),
+            Selection::Host(host) => format!("host={}", encoded(host.as_str())),
             Selection::All => "all".to_owned(),
         };
         if self.force == Force::Soft { what + "&soft" } else { what }
@@ -189,7 +203,7 @@ pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
             let url = text_of(url);
             purge_scopes(common, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
         }
-        (selection, force) => purge_scopes(common, vec![selection.scope()], force).await,
+        (selection, force) => purge_scopes(common, selection.scopes(), force).await,
     };
     Report {
         scope: wanted.selection.as_str().to_owned(),
@@ -289,6 +303,7 @@ mod tests {
         assert_eq!(what("url=http%3A%2F%2Fa.example%2Fx"), Ok(("url", "hard")));
         assert_eq!(what("prefix=http://a.example/&soft"), Ok(("prefix", "soft")));
         assert_eq!(what("tag=a+b&soft=no"), Ok(("tag", "hard")));
+        assert_eq!(what("host=A.example&soft"), Ok(("host", "soft")));
         assert_eq!(what("all"), Ok(("all", "hard")));
         assert_eq!(what("tag=a&all=false&soft=false"), Ok(("tag", "hard")));
         assert_eq!(what("all=true&soft=yes"), Ok(("all", "soft")));
@@ -296,6 +311,9 @@ mod tests {
             "",
             "soft",
             "url=/x",
+            "host=",
+            "host=a.example:81",
+            "host=a/b",
             "url=%zz",
             "tag=",
             "tag=a&all",

@@ -1,26 +1,32 @@
-//! `larder purge`: has the running Larder forget something.
+//! `larder purge`: has the running Larder forget something, or the store itself where no Larder runs.
 
 use super::running::Running;
-use super::{Flags, WRONG};
+use super::{Flags, TROUBLE, WRONG};
 use crate::diagnostics;
+use crate::disk;
 use crate::purge::{PurgeRequest, Report, Selection};
 use clap::Args;
 use larder_cache::store::rules::Force;
-use larder_wire::Url;
+use larder_wire::{Host, Url};
+use std::io;
+use std::ops::ControlFlow;
 
 #[derive(Args)]
 pub(super) struct PurgeFlags {
     #[command(flatten)]
     flags: Flags,
     /// Forget all variants of this URL
-    #[arg(value_name = "URL", required_unless_present_any = ["prefix", "tag", "all"], conflicts_with_all = ["prefix", "tag", "all"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["prefix", "tag", "host", "all"], conflicts_with_all = ["prefix", "tag", "host", "all"])]
     url: Option<String>,
     /// Forget all URLs that begin so
-    #[arg(long, value_name = "P", conflicts_with_all = ["tag", "all"])]
+    #[arg(long, value_name = "P", conflicts_with_all = ["tag", "host", "all"])]
     prefix: Option<String>,
     /// Forget all responses with this tag (Surrogate-Key, Cache-Tag, xkey)
-    #[arg(long, value_name = "T", conflicts_with = "all")]
+    #[arg(long, value_name = "T", conflicts_with_all = ["host", "all"])]
     tag: Option<String>,
+    /// Forget all URLs of this host, by any scheme and port
+    #[arg(long, value_name = "H", conflicts_with = "all")]
+    host: Option<String>,
     /// Forget everything
     #[arg(long)]
     all: bool,
@@ -31,15 +37,18 @@ pub(super) struct PurgeFlags {
 
 impl PurgeFlags {
     fn wanted(&self) -> Result<PurgeRequest, String> {
-        let selection = match (&self.url, &self.prefix, &self.tag) {
+        let selection = match (&self.url, &self.prefix, &self.tag, &self.host) {
             (Some(url), ..) => {
                 let parsed = Url::parse(url);
                 Selection::Url(
                     parsed.ok_or_else(|| format!("{url}: an absolute URL is needed, like http://a.example/x"))?,
                 )
             }
-            (_, Some(prefix), _) => Selection::Prefix(prefix.clone()),
-            (.., Some(tag)) => Selection::Tag(tag.clone()),
+            (_, Some(prefix), ..) => Selection::Prefix(prefix.clone()),
+            (_, _, Some(tag), _) => Selection::Tag(tag.clone()),
+            (.., Some(host)) => Selection::Host(
+                Host::parse(host).ok_or_else(|| format!("{host}: a name or an address is needed, without a port"))?,
+            ),
             _ => Selection::All,
         };
         Ok(PurgeRequest { selection, force: if self.soft { Force::Soft } else { Force::Hard } })
@@ -64,8 +73,53 @@ pub(super) fn purge(flags: &PurgeFlags) -> u8 {
             diagnostics::say(format_args!("error: {trouble}"));
             WRONG
         }
+        Err(error) if is_absent(&error) => {
+            without_server(flags, &wanted).unwrap_or_else(|| running.gave_no_answer(&error))
+        }
         Err(error) => running.gave_no_answer(&error),
     }
+}
+
+/// Whether no server listens at the control socket.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+/// Changes the store itself, which no server uses; `None` where there is none or a server has it after all.
+fn without_server(flags: &PurgeFlags, wanted: &PurgeRequest) -> Option<u8> {
+    let loaded = flags.flags.load().ok()?;
+    let config = super::prepared(loaded, super::Notes::Silent).config;
+    // A folder that a wrong flag names is not made.
+    if !config.disk_folders().iter().any(|folder| folder.exists()) {
+        return None;
+    }
+    let store = disk::open(&config).ok().flatten()?;
+    super::tell_notices(&store);
+    let count = || {
+        let mut heads = 0;
+        store.for_each_head(|_| {
+            heads += 1;
+            ControlFlow::Continue(())
+        });
+        heads
+    };
+    // Soft rules take nothing away, so that they are not counted.
+    let before = (wanted.force == Force::Hard).then(count);
+    let purged = store.invalidate(wanted.selection.scopes(), wanted.force).wait();
+    let count = before.map(|before: usize| before.saturating_sub(count()));
+    store.close();
+    Some(match purged {
+        Ok(_) => super::print(summary(&Report {
+            scope: wanted.selection.as_str().to_owned(),
+            force: wanted.force.as_str().to_owned(),
+            count,
+            durable: true,
+        })),
+        Err(_) => {
+            diagnostics::say(format_args!("error: the purge can't be written: is there room on the disk?"));
+            TROUBLE
+        }
+    })
 }
 
 fn summary(report: &Report) -> String {

@@ -1,10 +1,13 @@
 //! `larder store`: what lies on disk.
 
 use super::{Flags, TROUBLE, WRONG, explain};
+use crate::clock;
+use crate::config::units;
 use crate::diagnostics;
 use crate::purge::encoded;
 use crate::run::control;
 use crate::store::browse::{Listing, Opened, Shown};
+use crate::store::gc::{self, By, Collected, GcRules, HostSum};
 use crate::store::{self, Item, warc};
 use crate::{cache_settings, disk};
 use clap::Subcommand;
@@ -28,9 +31,35 @@ pub(super) enum StoreCommand {
         /// The beginning of the URLs
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
+        /// In the order of their size or age (size, age), or sums of each host (host); else by URL
+        #[arg(long, value_name = "ORDER", value_parser = order_of)]
+        by: Option<By>,
         /// One JSON object a line
         #[arg(long)]
         json: bool,
+    },
+    /// Give up what is stale for long, and what else is said; the store makes room by itself as it needs some
+    #[command(after_help = "\
+Examples:
+  larder store gc                      what is stale for 30 days
+  larder store gc --keep 5GB           and what came first, until 5 GB are left
+  larder store gc --older-than 90d     and what came 90 days ago or earlier
+  larder purge --host HOST             one host")]
+    Gc {
+        #[command(flatten)]
+        flags: Flags,
+        /// Give up what is stale for so long (default: 30d)
+        #[arg(long, value_name = "TIME", value_parser = seconds_of)]
+        stale_for: Option<u64>,
+        /// Give up what came so long ago, fresh or not
+        #[arg(long, value_name = "TIME", value_parser = seconds_of)]
+        older_than: Option<u64>,
+        /// Give up what came first, until this size is left
+        #[arg(long, value_name = "SIZE", value_parser = size_of)]
+        keep: Option<u64>,
+        /// Say what would be given up, and change nothing
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Write the body of a stored object to standard output
     Get {
@@ -60,14 +89,27 @@ pub(super) enum StoreCommand {
     },
 }
 
+fn order_of(word: &str) -> Result<By, String> {
+    By::of_word(word).ok_or_else(|| "one of size, age and host".to_owned())
+}
+
+fn seconds_of(text: &str) -> Result<u64, String> {
+    units::parse_duration(text).map(|time| time.as_secs()).ok_or_else(|| "a time like 30d or 12h is needed".to_owned())
+}
+
+fn size_of(text: &str) -> Result<u64, String> {
+    units::parse_size(text).ok_or_else(|| "a size like 5GB is needed".to_owned())
+}
+
 /// More objects than this are not listed at once.
 const LISTED_MAX: usize = 10_000_000;
 
 pub(super) fn store(command: &StoreCommand) -> u8 {
-    use StoreCommand::{Export, Get, Import, Ls, Stat, Verify};
+    use StoreCommand::{Export, Gc, Get, Import, Ls, Stat, Verify};
     let (Stat(flags)
     | Verify(flags)
     | Ls { flags, .. }
+    | Gc { flags, .. }
     | Get { flags, .. }
     | Export { flags, .. }
     | Import { flags, .. }) = command;
@@ -84,7 +126,7 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
             ));
             return WRONG;
         }
-        Err(OpenFault::Busy(_)) if matches!(command, Stat(_) | Ls { .. } | Get { .. }) => {
+        Err(OpenFault::Busy(_)) if matches!(command, Stat(_) | Ls { .. } | Gc { .. } | Get { .. }) => {
             let socket = config.store_folder().map(|folder| control::socket(&folder)).unwrap_or_default();
             return ask_server(command, &control::Client::new(socket)).unwrap_or_else(|error| {
                 diagnostics::say(format_args!(
@@ -106,7 +148,10 @@ pub(super) fn store(command: &StoreCommand) -> u8 {
     super::tell_notices(&opened);
     let done = match command {
         Stat(_) => stat(&opened),
-        Ls { prefix, json, .. } => list(&opened, prefix, *json),
+        Ls { prefix, json, by, .. } => list(&opened, prefix, *by, *json),
+        Gc { stale_for, older_than, keep, dry_run, .. } => {
+            collect(&opened, &gc_rules((*stale_for, *older_than, *keep)), *dry_run)
+        }
         Get { url, include, .. } => get(&opened, url, *include),
         Verify(_) => verify(&opened),
         Export { file, .. } => export(&opened, file),
@@ -129,6 +174,19 @@ fn ask_server(command: &StoreCommand, server: &control::Client) -> Done {
     let objects =
         |prefix: &str| server.read::<Listing>(&format!("/store/objects?prefix={}&limit={ASKED_MAX}", encoded(prefix)));
     match command {
+        StoreCommand::Ls { prefix, json, by: Some(by), .. } => {
+            let path = format!("/store/list?prefix={}&by={}", encoded(prefix), by.as_str());
+            match by {
+                By::Host => print_hosts(&server.ask_for::<Vec<HostSum>>(&path)??, *json),
+                By::Size | By::Age => print_items(server.ask_for::<Vec<Item>>(&path)??.into_iter(), *json),
+            }
+        }
+        StoreCommand::Gc { stale_for, older_than, keep, dry_run, .. } => {
+            let rules = gc_rules((*stale_for, *older_than, *keep));
+            let what = if *dry_run { "choose" } else { "collect" };
+            let collected = server.change::<Collected>(&format!("/store/gc/{what}?{}", rules.query()))??;
+            Ok(tell_collected(&collected, *dry_run))
+        }
         StoreCommand::Ls { prefix, json, .. } => {
             let listing = objects(prefix)?;
             print_items(listing.items.iter().map(Shown::item), *json)?;
@@ -179,8 +237,57 @@ fn print_lines<'a>(lines: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> u
     super::print(lines.map(|(name, value)| format!("{name:width$}  {value}\n")).collect::<String>())
 }
 
-fn list(opened: &Arc<Store>, prefix: &str, json: bool) -> Done {
-    print_items(store::list(opened, prefix, LISTED_MAX).into_iter(), json)
+fn list(opened: &Arc<Store>, prefix: &str, by: Option<By>, json: bool) -> Done {
+    let mut items = store::list(opened, prefix, LISTED_MAX);
+    match by {
+        Some(By::Host) => print_hosts(&gc::hosts(&items), json),
+        Some(by) => {
+            gc::sort(&mut items, by);
+            print_items(items.into_iter(), json)
+        }
+        None => print_items(items.into_iter(), json),
+    }
+}
+
+fn print_hosts(hosts: &[HostSum], json: bool) -> Done {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for sum in hosts {
+        match json {
+            true => writeln!(out, "{}", serde_json::to_string(sum)?)?,
+            false => writeln!(out, "{:>12} {:>8}  {}", units::rounded_size(sum.bytes), sum.objects, sum.host)?,
+        }
+    }
+    out.flush()?;
+    Ok(0)
+}
+
+/// The rules of the flags. Where none is given, what is stale for long is given up.
+fn gc_rules((stale_for, older_than, keep_bytes): (Option<u64>, Option<u64>, Option<u64>)) -> GcRules {
+    GcRules { stale_for: Some(stale_for.unwrap_or(gc::STALE_FOR)), older_than, keep_bytes }
+}
+
+/// Removals that are under way at a time: their syncs are shared.
+const REMOVALS_AT_ONCE: usize = 1_000;
+
+fn collect(opened: &Arc<Store>, rules: &GcRules, dry_run: bool) -> Done {
+    let (keys, collected) = gc::choose(opened, rules, clock::now());
+    if !dry_run {
+        for some in keys.chunks(REMOVALS_AT_ONCE) {
+            let removals: Vec<_> = some.iter().map(|key| opened.forget(key, None)).collect();
+            for removal in removals {
+                removal.wait().map_err(|_| "the removal can't be written: is there room on the disk?")?;
+            }
+        }
+        opened.sync().wait();
+    }
+    Ok(tell_collected(&collected, dry_run))
+}
+
+fn tell_collected(collected: &Collected, dry_run: bool) -> u8 {
+    let Collected { objects, bytes, kept_objects, kept_bytes } = collected;
+    let (bytes, kept_bytes) = (units::rounded_size(*bytes), units::rounded_size(*kept_bytes));
+    let verb = if dry_run { "would be given up" } else { "given up" };
+    super::print(format_args!("{objects} objects with {bytes} {verb}; {kept_objects} with {kept_bytes} stay\n"))
 }
 
 fn print_items(items: impl Iterator<Item = Item>, json: bool) -> Done {

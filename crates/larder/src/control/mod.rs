@@ -27,6 +27,7 @@ use crate::manager;
 use crate::purge::{self, PurgeRequest};
 use crate::record::Network;
 use crate::shared::{Command, Shared};
+use browse::Housekeeping;
 use doorway::{Doorway, Wait};
 use larder_wire::parse::{self, HeadLimits, Parsed};
 use larder_wire::{Fault, Method, RequestHead, ResponseHead, Target, date, encode};
@@ -447,6 +448,10 @@ impl Route {
         Route { method, path, changes: true, socket_only: true, answer: Answering::Now(answer) }
     }
 
+    const fn of_socket_from_disk(method: &'static str, path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
+        Route { method, path, changes: true, socket_only: true, answer: Answering::FromDisk(answer) }
+    }
+
     const fn changes(path: &'static str, answer: fn(&Admin, &str) -> Reply) -> Route {
         Route { method: "POST", path, changes: true, socket_only: false, answer: Answering::Now(answer) }
     }
@@ -524,6 +529,13 @@ pub static ROUTES: &[Route] = &[
         Reply::json(200, &api::Done { done: true })
     }),
     Route { method: "POST", path: "/purge", changes: true, socket_only: false, answer: Answering::Purge },
+    Route::of_socket_from_disk("GET", "/store/list", browse::sorted),
+    Route::of_socket_from_disk("POST", "/store/gc/choose", |admin, query| {
+        browse::collect(admin, query, Housekeeping::Choose)
+    }),
+    Route::of_socket_from_disk("POST", "/store/gc/collect", |admin, query| {
+        browse::collect(admin, query, Housekeeping::Collect)
+    }),
     Route::of_socket("POST", "/runs", |admin, _| open_run(admin, Network::Used)),
     Route::of_socket("POST", "/runs/offline", |admin, _| open_run(admin, Network::Untouched)),
     Route::of_socket("DELETE", "/runs/*", |admin, path| {

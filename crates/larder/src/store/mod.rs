@@ -4,6 +4,7 @@
 //! and stored heads through its API.
 
 pub mod browse;
+pub mod gc;
 pub mod warc;
 
 use crate::clock;

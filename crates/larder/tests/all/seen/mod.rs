@@ -8,6 +8,7 @@ mod git;
 mod logs;
 mod metrics;
 mod papers;
+mod prefetch;
 mod process;
 mod reach;
 mod reload;
