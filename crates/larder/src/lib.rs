@@ -63,6 +63,7 @@ pub mod store;
 pub mod tally;
 pub mod ticker;
 pub mod tls;
+pub mod tokens;
 pub mod top;
 pub mod trace;
 pub mod tunnel;

@@ -1,6 +1,6 @@
 //! A listener as its connections and their requests see it: its settings, and the listener that replaced it after a reload.
 
-use crate::config::{Forwarding, Listen, SiteOrigin};
+use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::{Network, Run};
 use std::net::SocketAddr;
@@ -19,6 +19,8 @@ pub struct Listener {
     pub intercept: bool,
     /// Whether clients may use it as a forward proxy.
     pub forwarding: Forwarding,
+    /// Which URLs clients may ask for in the path.
+    pub mirroring: MirrorRule,
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The origin of all requests on this listener, where it serves one site.
@@ -38,6 +40,7 @@ impl Listener {
             tls,
             intercept: listen.intercept,
             forwarding: listen.forwarding(),
+            mirroring: listen.mirroring(),
             asker: Asker::at(listen),
             origin: listen.origin.clone(),
             ..Listener::default()
@@ -50,7 +53,16 @@ impl Listener {
             Network::Used => Asker::ThisMachine,
             Network::Untouched => Asker::OfflineRun,
         };
-        Listener { intercept: true, forwarding: Forwarding::On, asker, run: Some(run), ..Listener::default() }
+        let setting = MirrorSetting::Always(Mirroring::All);
+        let mirroring = MirrorRule { setting, ..MirrorRule::default() };
+        Listener {
+            intercept: true,
+            forwarding: Forwarding::On,
+            mirroring,
+            asker,
+            run: Some(run),
+            ..Listener::default()
+        }
     }
 
     /// Whether its clients are answered without the network.

@@ -20,12 +20,22 @@ pub fn translated(read: &[u8]) -> Option<Vec<u8>> {
 
 /// Whether the request names this server by an address or as `localhost`, as no web page elsewhere can make a browser do.
 pub fn names_an_address(request: &RequestHead) -> bool {
+    host(request).is_some_and(|host| host.ip().is_some() || host.as_str() == "localhost")
+}
+
+/// Whether the request names this server by one of these names.
+pub fn names_one_of(request: &RequestHead, names: &[Host]) -> bool {
+    host(request).is_some_and(|host| names.contains(&host))
+}
+
+/// The field `Host` without its port.
+fn host(request: &RequestHead) -> Option<Host> {
     let host = request.fields.text("Host").unwrap_or_default();
     let name = match host.rfind(':') {
         Some(colon) if !host.ends_with(']') => &host[..colon],
         _ => host,
     };
-    Host::parse(name).is_some_and(|host| host.ip().is_some() || host.as_str() == "localhost")
+    Host::parse(name)
 }
 
 #[cfg(test)]

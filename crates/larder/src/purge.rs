@@ -261,7 +261,11 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
     let mut keys = Vec::new();
     for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
-        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None }, &mut keys);
+        add_keys(
+            common,
+            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None },
+            &mut keys,
+        );
     }
     purge_keys(common, keys).await
 }

@@ -47,6 +47,9 @@ impl Shared {
         if old.sites != wanted.sites {
             reloaded.changed.push("site".to_owned());
         }
+        if old.mirrors != wanted.mirrors {
+            reloaded.changed.push("mirror".to_owned());
+        }
         let log = new_log(&old, &wanted)?;
         let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
         Ok(Prepared { config: wanted, sources, log, new_listeners, reloaded })

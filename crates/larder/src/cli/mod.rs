@@ -53,6 +53,7 @@ pub fn main() -> ExitCode {
     let status = match cli.command {
         None => serve(&cli.flags),
         Some(Command::Serve(flags)) => serve(&flags),
+        Some(Command::Registry(flags)) => serve(&flags.flags()),
         Some(Command::Run(flags)) => run(flags),
         Some(Command::Demo(flags)) => demo::demo(&flags),
         Some(Command::Stats(flags)) => stats::stats(&flags),
@@ -102,6 +103,8 @@ struct Cli {
 enum Command {
     /// Serve; the same as no command
     Serve(Flags),
+    /// Serve a pull-through mirror of container registries, for Docker, containerd and podman
+    Registry(RegistryFlags),
     /// Run a command with its downloads through a Larder, joining one that runs already
     Run(RunFlags),
     /// See it work: the same downloads twice, the second time without a network; nothing is left behind
@@ -170,6 +173,24 @@ struct Flags {
     /// Worker threads; one per core is the default
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+    /// Container registries that are mirrored beside those of the file.
+    #[arg(skip)]
+    registries: Vec<String>,
+}
+
+#[derive(Args)]
+struct RegistryFlags {
+    /// The registry, as https://registry.example; may be repeated, `/v2/…` without a name leads to the first
+    #[arg(required = true, value_name = "URL")]
+    registries: Vec<String>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl RegistryFlags {
+    fn flags(self) -> Flags {
+        Flags { registries: self.registries, ..self.flags }
+    }
 }
 
 #[derive(Args)]
@@ -247,7 +268,11 @@ impl Flags {
         ];
         let settings = settings.into_iter().filter_map(|(name, text)| Some(Flag::Setting(name, text.clone()?)));
         let listens = self.listen.iter().cloned().map(Flag::Listen);
-        let flags: Vec<Flag> = settings.chain(listens).chain(self.origin.clone().map(Flag::Origin)).collect();
+        let flags: Vec<Flag> = settings
+            .chain(listens)
+            .chain(self.origin.clone().map(Flag::Origin))
+            .chain(self.registries.iter().cloned().map(Flag::Registry))
+            .collect();
         let usual = places::usual(here);
         let file = match self.config.as_deref() {
             Some(none) if none.as_os_str() == "none" => None,

@@ -1,10 +1,11 @@
 //! Texts for people about settings: the reference, one setting, and the values that hold now.
 
+use super::mirrors::any_mirror;
 use super::parse::{Loaded, ValueSource, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE, STORE_RULE};
-use super::{CertificateFiles, Config, Listen, Site, StoreRule};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, SETTINGS, SITE, STORE_RULE};
+use super::{CertificateFiles, Config, Listen, Mirror, Site, StoreRule};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -45,6 +46,7 @@ pub fn markdown() -> String {
     section(&mut out, "`[[listen]]`, any number", LISTEN, &listen, |_| true);
     section(&mut out, "`tls` of a `[[listen]]`, any number", LISTEN_TLS, &files, |_| true);
     section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
+    section(&mut out, "`[[mirror]]`, any number", MIRROR, &any_mirror(), |_| true);
     out.push_str(ABOUT_STORE_RULES);
     section(&mut out, "`[[store_rule]]`, any number", STORE_RULE, &StoreRule::default(), |_| true);
     let mut sections: Vec<&str> = Vec::new();
@@ -75,7 +77,8 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     let names = SETTINGS.iter().map(|setting| setting.name).chain(LISTEN.iter().map(|setting| setting.name));
     let names =
         names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
-    let names = names.chain(STORE_RULE.iter().map(|setting| setting.name));
+    let names =
+        names.chain(STORE_RULE.iter().map(|setting| setting.name)).chain(MIRROR.iter().map(|setting| setting.name));
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
@@ -101,6 +104,7 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     SITE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_site()));
     let rule = StoreRule::default();
     STORE_RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
+    MIRROR.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_mirror()));
     (!out.is_empty()).then_some(out)
 }
 
@@ -146,6 +150,10 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
     for (number, rule) in config.store_rules.iter().enumerate() {
         let name = |setting: &Setting<StoreRule>| format!("store_rule.{number}.{}", setting.key());
         all.extend(STORE_RULE.iter().map(|each| one(each, name(each), rule, rule.place.to_string())));
+    }
+    for (number, mirror) in config.mirrors.iter().enumerate() {
+        let name = |setting: &Setting<Mirror>| format!("mirror.{number}.{}", setting.key());
+        all.extend(MIRROR.iter().map(|each| one(each, name(each), &**mirror, place(sources.get("mirror")))));
     }
     all
 }
@@ -194,6 +202,11 @@ pub fn dump(loaded: &Loaded) -> String {
         for setting in STORE_RULE.iter().filter(|setting| !setting.is_equal(rule, &like)) {
             let _ = writeln!(out, "{} = {}", setting.key(), setting.show(rule));
         }
+    }
+    let source = place(loaded.sources.get("mirror"));
+    for mirror in &loaded.config.mirrors {
+        let _ = writeln!(out, "\n[[mirror]] # {source}");
+        entries(&mut out, MIRROR, &**mirror, |setting| setting != "mirror.credentials");
     }
     out
 }

@@ -9,6 +9,7 @@ pub mod descriptors;
 mod hosts;
 mod log_format;
 pub mod manual;
+mod mirrors;
 mod networks;
 mod parse;
 mod path_pattern;
@@ -27,6 +28,7 @@ pub mod url;
 
 pub use hosts::HostPattern;
 pub use log_format::{LogField, LogFormat, Part, Template, TextsLogged};
+pub use mirrors::{Mirror, MirrorRule, MirrorSetting, Mirroring};
 pub use networks::Networks;
 pub use parse::{Flag, Loaded, ValueSource};
 pub use path_pattern::PathPattern;
@@ -39,7 +41,7 @@ pub use store_rules::{KeyRule, Presets, StoreRules};
 pub use url::SiteOrigin;
 
 use larder_cache::policy::SetCookie;
-use larder_wire::Url;
+use larder_wire::{Host, Url};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -76,6 +78,8 @@ pub struct Config {
     pub presets: Vec<String>,
     /// The operator's own store rules, in the order of the file.
     pub store_rules: Vec<StoreRule>,
+    /// Upstreams that have a short name on listeners that are a mirror.
+    pub mirrors: Vec<Arc<Mirror>>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -205,6 +209,7 @@ impl Default for Config {
             sites: Sites::default(),
             presets: Vec::new(),
             store_rules: Vec::new(),
+            mirrors: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),
@@ -311,6 +316,10 @@ pub struct Listen {
     pub forward: Option<bool>,
     /// Everything that is asked here goes to this origin (a reverse proxy of one site).
     pub origin: Option<Arc<SiteOrigin>>,
+    /// Which URLs clients may ask for in the path.
+    pub mirror: MirrorSetting,
+    /// Further names of this server that a client of the mirror may use.
+    pub mirror_hosts: Vec<Host>,
     /// Where it stands.
     pub place: SourceLine,
 }
@@ -318,7 +327,16 @@ pub struct Listen {
 impl Listen {
     /// A plain listener: the configured sites, or a forward proxy where there are none.
     pub fn at(address: SocketAddr) -> Listen {
-        Listen { address, tls: Vec::new(), intercept: false, forward: None, origin: None, place: SourceLine::default() }
+        Listen {
+            address,
+            tls: Vec::new(),
+            intercept: false,
+            forward: None,
+            origin: None,
+            mirror: MirrorSetting::default(),
+            mirror_hosts: Vec::new(),
+            place: SourceLine::default(),
+        }
     }
 
     /// Whether clients may use it as a forward proxy.
@@ -329,6 +347,16 @@ impl Listen {
             Some(false) => Forwarding::Off,
             None if self.intercept => Forwarding::On,
             None => Forwarding::WithoutSites,
+        }
+    }
+
+    /// How it decides about URLs in the path.
+    pub fn mirroring(&self) -> MirrorRule {
+        MirrorRule {
+            setting: self.mirror,
+            is_plain_proxy: self.is_of_this_machine() && self.forwarding() != Forwarding::Off,
+            has_origin: self.origin.is_some(),
+            names: self.mirror_hosts.clone().into(),
         }
     }
 

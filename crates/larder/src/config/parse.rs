@@ -5,9 +5,12 @@ use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, SETTINGS, SITE, STORE_RULE};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, SETTINGS, SITE, STORE_RULE};
 use super::url::SiteOrigin;
-use super::{CertificateFiles, Config, HostHeader, Listen, Site, Sites, SourceLine, StoreRule, url};
+use super::{
+    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Site, Sites, SourceLine, StoreRule,
+    mirrors, url,
+};
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
 use std::collections::BTreeMap;
@@ -52,6 +55,8 @@ pub enum Flag {
     Listen(String),
     /// `--origin`: all that is asked on all listeners comes from there.
     Origin(String),
+    /// A container registry that listeners mirror.
+    Registry(String),
 }
 
 impl Loaded {
@@ -134,6 +139,7 @@ impl Parser {
                 ("listen", _) => self.listens(value),
                 ("site", _) => self.sites(value),
                 ("store_rule", _) => self.store_rules(value),
+                ("mirror", _) => self.mirrors(value),
                 (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
                 (section, other) if is_section(section) => {
                     let message = format!("{section} is a table, not {}", kind(other));
@@ -237,6 +243,11 @@ impl Parser {
             let message = "a listener with an origin is no forward proxy".to_owned();
             self.problem(span.clone(), message, Some("give the forward proxy a listener of its own".to_owned()));
         }
+        if matches!(listen.mirror, MirrorSetting::Always(Mirroring::All | Mirroring::Named)) && listen.origin.is_some()
+        {
+            let message = "a listener with an origin is no mirror".to_owned();
+            self.problem(span.clone(), message, Some("give the mirror a listener of its own".to_owned()));
+        }
         if listen.forward == Some(false) && listen.intercept {
             let message = "a listener that is no forward proxy has no tunnels to intercept".to_owned();
             self.problem(span.clone(), message, Some("leave out `intercept` or `forward`".to_owned()));
@@ -287,6 +298,31 @@ impl Parser {
                 self.problem(span, "`drop_query` needs `hosts`".to_owned(), Some(hint.to_owned()));
             }
             self.loaded.config.store_rules.push(rule);
+        }
+    }
+
+    fn mirrors(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("mirror", value);
+        for (span, table) in self.tables("mirror", value) {
+            let mut mirror = mirrors::any_mirror();
+            let missing = self.entry("mirror", MIRROR, &span, table, &mut mirror, &[]);
+            mirror.place = self.place(&span);
+            let is_taken = self.loaded.config.mirrors.iter().any(|other| other.name == mirror.name);
+            if is_taken && !missing {
+                self.problem(span.clone(), format!("there is a mirror {} already", mirror.name), None);
+            }
+            if let Some(credentials) = &mirror.credentials
+                && (!mirror.registry || !credentials.reveal().contains(':'))
+            {
+                let message = "credentials are `user:password`, for a mirror with `registry = true`".to_owned();
+                let hint = "tools send credentials for other mirrors themselves".to_owned();
+                self.problem(span.clone(), message, Some(hint));
+            }
+            if mirror.registry && &*mirror.origin.path != "/" {
+                let message = "the origin of a registry has no path".to_owned();
+                self.problem(span, message, Some("write scheme, host and port alone".to_owned()));
+            }
+            self.loaded.config.mirrors.push(Arc::new(mirror));
         }
     }
 
@@ -376,6 +412,17 @@ impl Parser {
                     ),
                 }
             }
+            Flag::Registry(text) => match url::parse(text) {
+                Some(origin) => {
+                    self.loaded.sources.entry("mirror").or_insert(ValueSource::Flag("registry"));
+                    self.loaded.config.mirrors.push(Arc::new(Mirror::registry(origin)));
+                }
+                None => {
+                    let hint = "write it as https://registry.example, without user, query or fragment";
+                    let message = format!("\"{text}\" is not an http or https URL");
+                    self.flag_problem("registry", message, Some(hint.to_owned()));
+                }
+            },
             Flag::Origin(text) => {
                 let hint = "write it as http://10.0.0.5:9000, without user, query or fragment";
                 let Some(origin) = url::parse(text).map(SiteOrigin::new).map(Arc::new) else {
@@ -498,7 +545,9 @@ fn elsewhere(word: &str) -> Option<String> {
     let listen = LISTEN.iter().map(|setting| setting.name);
     let site = SITE.iter().map(|setting| setting.name);
     let store_rule = STORE_RULE.iter().map(|setting| setting.name);
-    let mut names = SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site).chain(store_rule);
+    let mirror = MIRROR.iter().map(|setting| setting.name);
+    let mut names =
+        SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site).chain(store_rule).chain(mirror);
     let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
     Some(format!("did you mean {name}?"))
 }

@@ -8,9 +8,11 @@ use super::setting::{Field, Setting, word};
 use super::sites::is_prefix;
 use super::{
     CacheMode, CertificateFiles, Config, DiskAdmission, FieldPattern, HostHeader, HostPattern, Listen, Log, LogFormat,
-    LogTo, PRESETS, ParameterPattern, PathPattern, ResolverKind, Site, StoreRule, set_cookie_word, units, url,
+    LogTo, Mirror, MirrorSetting, PRESETS, ParameterPattern, PathPattern, ResolverKind, Site, StoreRule, mirrors,
+    set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
+use larder_wire::Host;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -19,6 +21,7 @@ type OfListen = Setting<Listen>;
 type OfTls = Setting<CertificateFiles>;
 type OfSite = Setting<Site>;
 type OfRule = Setting<StoreRule>;
+type OfMirror = Setting<Mirror>;
 
 const KB: u64 = 1 << 10;
 const MB: u64 = 1 << 20;
@@ -464,6 +467,69 @@ pub static LISTEN: &[Setting<Listen>] = &[
         },
     )
     .about("Everything that is asked here comes from this origin: a reverse proxy of one site."),
+    OfListen::new(
+        "listen.mirror",
+        Field::Text {
+            form: "auto, all, named or none",
+            read: |l| l.mirror.as_str().to_owned(),
+            write: |l, text| {
+                let choice = word(&MirrorSetting::ALL, MirrorSetting::as_str, text);
+                choice.map(|choice| l.mirror = choice).is_some()
+            },
+        },
+    )
+    .about(
+        "Which URLs clients may ask for in the path (`/https://host/path`, docs/mirror.md): `all`, those below an origin of a \
+         `[[mirror]]` (`named`) or `none`. `auto`: `all` on a forward proxy that only this machine can connect to, while no site \
+         is configured.",
+    ),
+    OfListen::new(
+        "listen.mirror_hosts",
+        Field::Texts {
+            form: "host names",
+            read: |l| l.mirror_hosts.iter().map(ToString::to_string).collect(),
+            clear: |l| l.mirror_hosts.clear(),
+            push: |l, text| Host::parse(text).map(|host| l.mirror_hosts.push(host)).is_some(),
+        },
+    )
+    .about("Names of this server by which clients may ask its mirror, beside addresses and `localhost`."),
+];
+
+/// Settings of one `[[mirror]]`.
+pub static MIRROR: &[Setting<Mirror>] = &[
+    OfMirror::new(
+        "mirror.name",
+        Field::Text {
+            form: "name",
+            read: |m| m.name.clone(),
+            write: |m, text| {
+                text.clone_into(&mut m.name);
+                mirrors::is_name(text)
+            },
+        },
+    )
+    .required()
+    .about("The first segment of the paths that lead to it, of letters, digits, `-`, `_` and `.`: `/NAME/path`."),
+    OfMirror::new(
+        "mirror.origin",
+        Field::Text {
+            form: "URL",
+            read: |m| url::show(&m.origin),
+            write: |m, text| {
+                let origin = url::parse(text).map(SiteOrigin::new).map(Arc::new);
+                origin.map(|origin| m.origin = origin).is_some()
+            },
+        },
+    )
+    .required()
+    .about("Where these paths lead; a path in it is put before the rest of the request's path."),
+    OfMirror::new("mirror.registry", Field::Flag(|m| &mut m.registry)).about(
+        "Whether it is a container registry: `/v2/NAME/…`, `/v2/…?ns=NAME` and, for the first one, each other `/v2/…` lead to it; \
+         Larder itself gets tokens and follows redirects to blobs.",
+    ),
+    OfMirror::new("mirror.credentials", Field::Secret(|m| &mut m.credentials)).about(
+        "`user:password` for a registry, for all clients of this mirror. Write `${ENV:NAME}` or `${FILE:PATH}`.",
+    ),
 ];
 
 /// Settings of one entry of `listen.tls`.

@@ -16,6 +16,7 @@ use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
 use crate::tally::{Counters, Tally};
 use crate::ticker::Ticker;
+use crate::tokens::Tokens;
 use crate::trace::Traces;
 use crate::upstream::Upstreams;
 use bytes::Bytes;
@@ -50,6 +51,8 @@ pub struct Common {
     pub run_policy: policy::Settings,
     /// URLs with a signature that redirections have just handed out.
     pub handed_out: HandedOut,
+    /// Tokens of container registries.
+    pub tokens: Tokens,
     /// Counters since the start.
     pub counters: Counters,
     /// Turns numbers of requests into names and back.
@@ -81,6 +84,7 @@ impl Common {
             site_policy: policies.site,
             run_policy: policies.run,
             handed_out: HandedOut::default(),
+            tokens: Tokens::default(),
             counters: Counters::default(),
             names: Names::default(),
             log,

@@ -50,7 +50,12 @@ pub async fn connect<S: ClientStream>(
     let (host, port) = match verdict {
         Verdict::Tunnel(host, port) => (host, port),
         Verdict::Answer(page) => return answer(stream, request, page, record),
-        Verdict::Allow(_) | Verdict::Purge(_) | Verdict::Manager(_) | Verdict::Echo | Verdict::Needs(_) => {
+        Verdict::Allow(_)
+        | Verdict::Mirror(_)
+        | Verdict::Purge(_)
+        | Verdict::Manager(_)
+        | Verdict::Echo
+        | Verdict::Needs(_) => {
             let page = rules::fault_page(FaultKind::Target, "a CONNECT names a host and a port");
             return answer(stream, request, page, record);
         }

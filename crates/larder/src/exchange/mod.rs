@@ -4,7 +4,9 @@
 mod away;
 pub mod deliver;
 pub mod leave;
+mod links;
 pub mod lookup;
+mod mirror;
 mod offline;
 mod posted;
 pub mod presence;
@@ -132,6 +134,9 @@ async fn answer<S: ClientStream>(
                     note_redirection(stream, request, &ask, &stored.head);
                 }
                 answer
+            }
+            Verdict::Mirror(mirrored) => {
+                return Box::pin(mirror::answer(stream, request, *mirrored, body, record)).await;
             }
             Verdict::Answer(page) => AnswerSource::Page(page),
             Verdict::Purge(ask) => {

@@ -138,6 +138,7 @@ pub enum AnswerBody {
 }
 
 /// The fields that are made for each answer anew: `Age`, `Via`, `Cache-Status`, `Date` of a page, `Larder-Request`.
+#[derive(Clone, Copy)]
 pub enum Dynamic<'a> {
     /// For a response.
     Response {
@@ -162,6 +163,7 @@ pub enum Dynamic<'a> {
 }
 
 /// The parameters of this cache's member of `Cache-Status` (RFC 9211), in the words of the record.
+#[derive(Clone, Copy)]
 pub struct CacheStatus<'a> {
     /// How the answer came about.
     pub outcome: Outcome,

@@ -87,6 +87,8 @@ pub async fn ahead(
         config: &places.config,
         origin: listen.origin.as_ref(),
         forwards: listen.forwarding().beside(&places.config.sites),
+        mirroring: listen.mirroring().beside(&places.config.sites),
+        mirror_hosts: &listen.mirror_hosts,
         asker: Asker::at(listen),
         own: &OwnAddresses::of(&places.config),
         inside: None,
@@ -199,6 +201,10 @@ async fn judge(
                 steps.extend(rule.as_deref().map(lifetime_by));
             }
             end
+        }
+        Verdict::Mirror(mirrored) => {
+            steps.push(places.rule(mirrored.ask.rule, Some(listen.address), places.edition));
+            store(&mirrored.ask, request, cache, steps).await
         }
         Verdict::Answer(page) => refused(steps, &page),
         Verdict::Purge(_) => own(steps, "what is stored is forgotten, by access.purge", "own"),

@@ -147,6 +147,8 @@ pub enum RuleKind {
     Site,
     /// Through a tunnel that was opened.
     Tunnel,
+    /// By a URL in the path.
+    Mirror,
     /// No route: Larder answers by itself.
     Own,
 }

@@ -63,6 +63,10 @@ impl Places {
                 }
             }
             Rule::Tunnel => (RuleKind::Tunnel, String::new(), "inside a tunnel that is opened here".to_owned()),
+            Rule::Mirror => {
+                let at = listener.map(|address| self.listener(address)).unwrap_or_default();
+                (RuleKind::Mirror, place(at), "the mirror: the URL stood in the path of the request".to_owned())
+            }
             Rule::Question => (RuleKind::Own, String::new(), "a question about a URL".to_owned()),
         };
         Decision::Rule { rule: kind, place, text }

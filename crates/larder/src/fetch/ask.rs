@@ -3,10 +3,10 @@
 use super::Fetch;
 use crate::client::Client;
 use crate::clock;
-use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, UpstreamFault};
+use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
-use larder_wire::{Fields, ResponseHead, hop};
+use larder_wire::{Fields, Host, ResponseHead, Url, hop};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -17,17 +17,33 @@ pub(super) struct OriginAnswer {
     pub(super) body: BodySource,
     /// The address of the origin.
     pub(super) peer: SocketAddr,
+    /// The host that led to this address, where a redirect was followed to it.
+    pub(super) followed_to: Option<Host>,
 }
 
 impl Fetch {
     /// Sends the request and waits for the final head.
     pub(super) async fn ask_origin(&mut self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
         let body = self.body.take().or_else(|| self.posted.as_ref().map(|posted| posted.outgoing()));
-        let this = &*self;
+        if let Some(registry) = self.ask.registry.clone() {
+            return Box::pin(self.ask_registry(&registry, fields)).await;
+        }
+        self.send(self.ask.connects_to(), &self.ask.target(), fields, body).await
+    }
+
+    /// Sends the request to this origin and waits for the final head.
+    pub(super) async fn send(
+        &self,
+        to: &Url,
+        target: &str,
+        fields: &Fields,
+        body: Option<OutgoingBody>,
+    ) -> Result<OriginAnswer, UpstreamFault> {
+        let this = self;
         let mut call = Call {
-            to: this.ask.connects_to(),
+            to,
             method: &this.request.method,
-            target: &this.ask.target(),
+            target,
             fields,
             body,
             reach: &this.env.reach(this.ask.asker()),
@@ -40,10 +56,10 @@ impl Fetch {
         let now = clock::instant();
         this.notes.answered(now, head.status);
         let times = Times { requested: this.env.stamp_at(requested.into_std()), received: this.env.stamp_at(now) };
-        Ok(OriginAnswer { head, times, body, peer })
+        Ok(OriginAnswer { head, times, body, peer, followed_to: None })
     }
 
-    fn begin_attempt(&self) -> Instant {
+    pub(super) fn begin_attempt(&self) -> Instant {
         let now = self.notes.attempt();
         if self.notes.attempts.get() > 1 {
             self.writer.contact(Contact::Unknown);

@@ -36,6 +36,7 @@ mod forward;
 mod part;
 mod posted;
 mod pour;
+mod registry;
 
 pub use attached::AttachedFetch;
 pub use forward::forwarded;
@@ -197,7 +198,8 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
-    let OriginAnswer { head, times, body, peer } = answer;
+    let keepable = fetch.keepable(&answer);
+    let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
         && let Some(stale) = fetch.stale_instead(policy::stale_if_error)
@@ -216,7 +218,6 @@ async fn run(mut fetch: Box<Fetch>) {
         return fetch.writer.refuse(bad.failure());
     }
     let notes = Rc::clone(&fetch.notes);
-    let keepable = fetch.keepable(peer);
     // A stored part is held against what is named for the whole.
     let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.path.clone()));
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
@@ -287,9 +288,10 @@ impl Fetch {
     }
 
     /// Whether a response from this address may be stored for all clients, or change what is stored.
-    fn keepable(&self, peer: SocketAddr) -> Keepable {
+    fn keepable(&self, answer: &OriginAnswer) -> Keepable {
+        let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
-            Route::Forward(_) if !reach::may_keep(&self.ask.url.host, peer.ip()) => Keepable::No,
+            Route::Forward(_) if !reach::may_keep(host, answer.peer.ip()) => Keepable::No,
             _ => Keepable::Yes,
         }
     }
@@ -496,7 +498,7 @@ struct Validated {
 /// Updates the stored responses that a 304 selects (RFC 9111 section 4.3.4). Gives the one that answers this request, if one
 /// does.
 fn freshen(fetch: &Fetch, answer: &OriginAnswer) -> Option<Validated> {
-    if fetch.keepable(answer.peer) == Keepable::No {
+    if fetch.keepable(answer) == Keepable::No {
         return None;
     }
     let (head, times) = (&answer.head, answer.times);

@@ -91,7 +91,7 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
     policy::dated(&mut head, times.received);
     let head = &head;
     let entry = fill.entry().clone();
-    let keepable = fetch.keepable(answer.peer);
+    let keepable = fetch.keepable(answer);
     // Without readers the hole belongs to an answer that has begun, which can't be begun again with another representation.
     let may_ask_again = fetch.writer.readers() > 0;
     let is_refused = matches!(head.status, 200 | 206) && may_ask_again && is_refused(fetch, &entry, head, times);

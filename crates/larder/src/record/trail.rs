@@ -45,6 +45,8 @@ pub enum Rule {
     Site(u16),
     /// It came through a tunnel that was opened.
     Tunnel,
+    /// Its URL stood in the path of a request to the mirror.
+    Mirror,
     /// A purge or an explanation names a URL, whichever rule serves it.
     Question,
 }

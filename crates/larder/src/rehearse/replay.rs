@@ -6,7 +6,7 @@
 
 use super::LIMITS;
 use super::line::{self, Line};
-use crate::config::Config;
+use crate::config::{Config, Mirroring};
 use crate::lines::{self, NextLine};
 use crate::reach::{Asker, OwnAddresses};
 use crate::rules::{FoundFacts, Scene, Verdict};
@@ -102,6 +102,9 @@ impl<'a> Side<'a> {
             config: self.config,
             origin: listen.and_then(|listen| listen.origin.as_ref()),
             forwards: listen.is_some_and(|listen| listen.forwarding().beside(&self.config.sites)),
+            // A log has no URLs in this form: it says what was asked for.
+            mirroring: Mirroring::None,
+            mirror_hosts: &[],
             asker: listen.map_or(Asker::Elsewhere, Asker::at),
             own: &self.own,
             inside: None,
@@ -131,6 +134,7 @@ impl<'a> Side<'a> {
                 fate.origin = Some(origin);
                 if matches!(ask.route, crate::rules::Route::Forward(_)) { "forward" } else { "site" }
             }
+            Verdict::Mirror(_) => "mirror",
             Verdict::Purge(_) => "purge",
             Verdict::Tunnel(..) => "tunnel",
             Verdict::Answer(page) => page.word,

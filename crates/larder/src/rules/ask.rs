@@ -1,7 +1,7 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
 use super::by_rule::{ByRule, KeyByRule};
-use crate::config::{HostHeader, SiteOrigin};
+use crate::config::{HostHeader, Mirror, SiteOrigin};
 use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
@@ -21,6 +21,8 @@ pub struct Ask {
     pub rule: Rule,
     /// The work of store rules on it, where there is any.
     pub by_rule: Option<Box<ByRule>>,
+    /// The container registry whose tokens and redirects Larder itself looks after.
+    pub registry: Option<Arc<Mirror>>,
 }
 
 /// How an origin is reached.
@@ -77,6 +79,9 @@ impl Ask {
         }
         if let Some(by_rule) = self.key_by_rule() {
             by_rule.begin_key(key);
+        }
+        if let Some(start) = self.registry.as_deref().and_then(Mirror::key_start) {
+            key.extend_from_slice(start.as_bytes());
         }
     }
 
@@ -156,7 +161,7 @@ mod tests {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let key = |route: Route| {
             let mut key = Vec::new();
-            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None }.key(&cache, &mut key);
+            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None }.key(&cache, &mut key);
             String::from_utf8(key).unwrap()
         };
         let site = |origin: &str| Route::Site {
@@ -175,7 +180,13 @@ mod tests {
             origin: Arc::new(SiteOrigin::new(Url::parse(origin).unwrap())),
             host_header: HostHeader::Origin,
         };
-        let ask = |origin: &str| Ask { url: url.clone(), route: route(origin), rule: Rule::Question, by_rule: None };
+        let ask = |origin: &str| Ask {
+            url: url.clone(),
+            route: route(origin),
+            rule: Rule::Question,
+            by_rule: None,
+            registry: None,
+        };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");
         assert_eq!(ask("http://b.example:81/base/").target(), "/base/x?y");
         assert_eq!(ask("http://b.example:81/base").host(), "b.example:81");

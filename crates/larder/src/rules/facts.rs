@@ -3,7 +3,7 @@
 
 use super::{ByRule, FoundFacts, Route, store_rules};
 use crate::clock;
-use crate::config::{Ambiguous, Config, Site, SiteOrigin};
+use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin};
 use crate::handed_out::HandedOut;
 use crate::manager;
 use crate::reach::{Asker, OwnAddresses};
@@ -22,6 +22,10 @@ pub struct Scene<'a> {
     pub origin: Option<&'a Arc<SiteOrigin>>,
     /// Whether the listener is a forward proxy.
     pub forwards: bool,
+    /// Which URLs clients may ask for in the path.
+    pub mirroring: Mirroring,
+    /// Further names of this server that clients of its mirror may use.
+    pub mirror_hosts: &'a [Host],
     /// Which clients can connect to the listener.
     pub asker: Asker,
     /// The addresses on which this server listens.
@@ -193,6 +197,11 @@ impl<'a> Facts<'a> {
         self.scene.forwards
     }
 
+    /// Which URLs clients may ask for in the path.
+    pub(super) fn mirroring(&self) -> Mirroring {
+        self.scene.mirroring
+    }
+
     /// Which clients can connect to the listener.
     pub(super) fn asker(&self) -> Asker {
         self.scene.asker
@@ -331,16 +340,38 @@ impl<'a> Facts<'a> {
     /// The work of store rules on the request. For one without a query and without `Cache-Control` that is nothing, so a memo holds for
     /// all such requests; what it is for others depends on the whole path and further fields, and they have no memo.
     pub(super) fn by_rule(&self, route: &Route) -> Option<Box<ByRule>> {
+        self.by_rule_of(route, self.url.as_ref())
+    }
+
+    /// [`Facts::by_rule`] for a URL that the request's own path names.
+    pub(super) fn by_rule_of(&self, route: &Route, url: Option<&Url>) -> Option<Box<ByRule>> {
         let rules = store_rules(self.scene.config, route, self.scene.for_run);
         if rules.is_empty() {
             return None;
         }
         self.note(Fact::HasQuery);
         let names_age = self.has_field("Cache-Control");
-        let url = self.url.as_ref().filter(|url| names_age || url.path.contains('?'))?;
+        let url = url.filter(|url| names_age || url.path.contains('?'))?;
         self.note(Fact::Path);
         let handed_out = self.scene.handed_out.map(|table| (table, clock::instant()));
         ByRule::of(rules, url, self.request, handed_out)
+    }
+
+    /// The path of a request in origin form.
+    pub(super) fn origin_form(&self) -> Option<&'a str> {
+        match &self.request.target {
+            Target::Origin(path) => {
+                self.note(Fact::Path);
+                Some(path)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether `Host` names this server so that no page of another name can have made a browser do it.
+    pub(super) fn names_mirror(&self) -> bool {
+        self.note_field("Host");
+        manager::names_an_address(self.request) || manager::names_one_of(self.request, self.scene.mirror_hosts)
     }
 
     /// Whether a reader of the path could go up by a `..`.
@@ -376,6 +407,8 @@ mod tests {
             config,
             origin: config.listens[0].origin.as_ref(),
             forwards: config.listens[0].forwarding().beside(&config.sites),
+            mirroring: config.listens[0].mirroring().beside(&config.sites),
+            mirror_hosts: &config.listens[0].mirror_hosts,
             asker: Asker::ThisMachine,
             own: &own,
             inside: None,

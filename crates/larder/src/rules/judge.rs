@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Scene};
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
-use super::{Ask, Need, Route};
+use super::{Ask, Mirrored, Need, Route, mirror};
 use crate::config::HostHeader;
 use crate::page::Page;
 use crate::reach::{self, Asker};
@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub enum Verdict {
     /// The request is looked up, and fetched if need be.
     Allow(Ask),
+    /// As [`Verdict::Allow`], for a URL that stood in the path: other fields go to the origin and to the client.
+    Mirror(Box<Mirrored>),
     /// A tunnel to this host and port; the listener says whether its TLS is intercepted.
     Tunnel(Host, u16),
     /// An answer of Larder's own.
@@ -79,6 +81,9 @@ pub(super) fn judge(facts: &mut Facts<'_>) -> Verdict {
             "Check the URL and the Host field.",
         ));
     }
+    if let Some(verdict) = mirror::judge(facts) {
+        return verdict.map_or_else(Verdict::Answer, Verdict::Mirror);
+    }
     let verdict = match facts.inside() {
         Some((host, port)) => judge_inside(facts, host, *port),
         None => judge_url(facts),
@@ -105,7 +110,9 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
     };
     let by_rule = facts.by_rule(&allowed.route);
     match (verdict, facts.take_url()) {
-        (Ok(verdict), Some(url)) => verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule }),
+        (Ok(verdict), Some(url)) => {
+            verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule, registry: None })
+        }
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }

@@ -7,6 +7,7 @@ mod facts;
 mod handing_out;
 mod judge;
 mod memo;
+mod mirror;
 mod need;
 mod pages;
 
@@ -18,6 +19,7 @@ pub use facts::{FactsRead, Scene};
 pub use handing_out::store_rules;
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
+pub use mirror::Mirrored;
 pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};
 
@@ -60,6 +62,8 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFa
         config: &config,
         origin: listener.origin.as_ref(),
         forwards: listener.in_force().forwarding.beside(&config.sites),
+        mirroring: listener.in_force().mirroring.beside(&config.sites),
+        mirror_hosts: &listener.in_force().mirroring.names,
         asker: listener.asker,
         own: &own,
         inside: peer.inside.as_ref(),

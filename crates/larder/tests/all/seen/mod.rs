@@ -7,6 +7,7 @@ mod explain;
 mod git;
 mod logs;
 mod metrics;
+mod mirror;
 mod papers;
 mod prefetch;
 mod process;
