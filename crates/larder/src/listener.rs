@@ -2,7 +2,7 @@
 
 use crate::config::{Forwarding, Listen, MirrorRule, MirrorSetting, Mirroring, SiteOrigin};
 use crate::reach::Asker;
-use crate::record::{Network, Run};
+use crate::record::{Network, Run, Way};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,7 +48,7 @@ impl Listener {
     }
 
     /// The listener of one `larder run`.
-    pub fn of_run(run: Arc<Run>) -> Listener {
+    pub fn of_run(run: Arc<Run>, way: Way) -> Listener {
         let asker = match run.network {
             Network::Used => Asker::ThisMachine,
             Network::Untouched => Asker::OfflineRun,
@@ -56,7 +56,7 @@ impl Listener {
         let setting = MirrorSetting::Always(Mirroring::All);
         let mirroring = MirrorRule { setting, ..MirrorRule::default() };
         Listener {
-            intercept: true,
+            intercept: way == Way::Proxy,
             forwarding: Forwarding::On,
             mirroring,
             asker,

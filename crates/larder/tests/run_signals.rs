@@ -21,10 +21,14 @@ fn term_and_hup_reach_the_child() {
             quiet: true,
             json: None,
             network: Default::default(),
+            mirrored: None,
         };
         let config = Config { store: Some(folder.path().to_owned()), ..Config::default() };
-        let started =
-            RunStarted { id: "r".to_owned(), proxy: "127.0.0.1:1".parse().unwrap(), ca_bundle: ca_bundle.clone() };
+        let started = RunStarted {
+            id: "r".to_owned(),
+            proxy: "127.0.0.1:1".parse().unwrap(),
+            ca_bundle: Some(ca_bundle.clone()),
+        };
         let start = |_| Ok(Own { started, keeps: true, finish: Box::new(RunStats::default) });
         assert_eq!(run(&command, config, start).unwrap(), status, "{signal}");
     }

@@ -127,7 +127,7 @@ fn without_server(flags: &ExplainFlags, loaded: crate::config::Loaded, folder: O
     // Without a server the next one to use this store is `larder run`, unless listeners or sites are configured.
     let of_run = flags.at.is_none() && !["listen", "site"].iter().any(|name| sources.contains_key(name));
     let (config, way) = match of_run {
-        true => (run::config_of_own(config), "as `larder run` would be answered"),
+        true => (run::config_of_own(config, run::control::Way::Proxy), "as `larder run` would be answered"),
         false => (config, "as the configured listeners would answer"),
     };
     diagnostics::say(format_args!(

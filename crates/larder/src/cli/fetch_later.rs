@@ -5,7 +5,7 @@ use crate::config::places::Here;
 use crate::config::{Config, DiskAdmission};
 use crate::diagnostics;
 use crate::run;
-use crate::run::control::{LaterRequest, Network};
+use crate::run::control::{LaterRequest, Network, Way};
 use crate::run::download::{self, BodyUse};
 use crate::run::later::Later;
 use clap::Args;
@@ -47,8 +47,11 @@ pub(super) fn fetch_later(flags: FetchLaterFlags) -> u8 {
     if keeps_nothing(&config) {
         return TROUBLE;
     }
-    let sent =
-        run::with_proxy(config, |config| start_for_a_run(config, Network::Used), |proxy| fetch_all(proxy, &listed));
+    let sent = run::with_proxy(
+        config,
+        |config| start_for_a_run(config, Network::Used, Way::Proxy),
+        |proxy| fetch_all(proxy, &listed),
+    );
     let sent = match sent {
         Ok(sent) => sent,
         Err(error) => {

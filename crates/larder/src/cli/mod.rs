@@ -15,6 +15,7 @@ mod running;
 mod serve;
 mod stats;
 mod store;
+mod tools;
 mod top;
 
 use crate::allocator;
@@ -23,7 +24,7 @@ use crate::config::places::{self, Here};
 use crate::config::{Config, DiskAdmission, Flag, Loaded, Report, manual};
 use crate::diagnostics::{self, Diagnostics};
 use crate::doctor::{self, State};
-use crate::run::control::Network;
+use crate::run::control::{Network, Way};
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
 use crate::settle::settle;
@@ -214,6 +215,10 @@ struct RunFlags {
     /// `larder fetch-later`
     #[arg(long)]
     offline: bool,
+    /// Open no TLS and make no CA: pip, npm and Go are told by variables that their index is one of Larder's mirror, all else goes
+    /// past it
+    #[arg(long)]
+    no_intercept: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     words: Vec<OsString>,
@@ -312,7 +317,9 @@ fn run(flags: RunFlags) -> u8 {
         }
     };
     let network = if flags.offline { Network::Untouched } else { Network::Used };
-    let command = run::Command { words: flags.words, quiet: flags.quiet, json: flags.json, network };
+    let mirrored = flags.no_intercept.then(tools::mirrorable);
+    let way = if flags.no_intercept { Way::Mirror } else { Way::Proxy };
+    let command = run::Command { words: flags.words, quiet: flags.quiet, json: flags.json, network, mirrored };
     let keeps_all = !loaded.sources.contains_key("disk_admission");
     let config = loaded.config.clone();
     let notes = if flags.quiet { Notes::Silent } else { Notes::Told };
@@ -322,7 +329,7 @@ fn run(flags: RunFlags) -> u8 {
         if keeps_all {
             config.disk.admission = DiskAdmission::All;
         }
-        let own = start_for_a_run(config, network)?;
+        let own = start_for_a_run(config, network, way)?;
         if !own.keeps && notes == Notes::Told {
             diagnostics::say(format_args!("larder: what this command downloads is not kept for the next run"));
         }
@@ -405,10 +412,10 @@ fn ca(flags: &CaFlags) -> u8 {
 }
 
 /// Begins to serve for one run, in this process.
-fn start_for_a_run(config: Config, network: Network) -> Result<Own, AnyError> {
+fn start_for_a_run(config: Config, network: Network, way: Way) -> Result<Own, AnyError> {
     let server = Server::start(config)?;
     server.shared().common.cache.disk().into_iter().for_each(|disk| tell_notices(disk));
-    let started = server.shared().open_run(network)?;
+    let started = server.shared().open_run(network, way)?;
     let keeps = server.shared().common.cache.disk().is_some();
     let id = started.id.clone();
     let finish = move || {

@@ -1,12 +1,13 @@
 //! `larder prefetch`: downloads what lock files and lists name, so that a run without a network finds it.
 
 use super::fetch_later::{for_downloads, keeps_nothing};
+use super::tools;
 use super::{Flags, TROUBLE, WRONG, print, start_for_a_run};
 use crate::diagnostics;
 use crate::lockfile::python::Machine;
 use crate::lockfile::{Download, Format, LeftOut, Listed};
 use crate::run;
-use crate::run::control::Network;
+use crate::run::control::{Network, Way};
 use crate::run::gather::{Gathered, Indexes, Missing, gather, without_user};
 use clap::Args;
 use std::io::{self, IsTerminal, Read};
@@ -82,7 +83,9 @@ pub(super) fn prefetch(flags: &PrefetchFlags) -> u8 {
     };
     let folder = flags.files.first().and_then(|file| file.parent()).unwrap_or(Path::new("."));
     let indexes = indexes(&listed, flags.index.as_deref(), folder);
-    let machine = Machine::here(flags.python.or_else(|| needs_python(&listed).then(tools::python_version).flatten()));
+    let machine = Machine::here(flags.python.or_else(|| {
+        needs_python(&listed).then(tools::python_version).flatten().and_then(|text| python_of(&text).ok())
+    }));
     let shows = io::stderr().is_terminal() && !flags.json;
     let progress = |done: u64, all: u64, bytes: u64| {
         if shows {
@@ -92,7 +95,7 @@ pub(super) fn prefetch(flags: &PrefetchFlags) -> u8 {
     };
     let downloads = std::mem::take(&mut listed.downloads);
     let work = |proxy| gather(proxy, downloads, &indexes, &machine, &progress);
-    let gathered = run::with_proxy(config, |config| start_for_a_run(config, Network::Used), work);
+    let gathered = run::with_proxy(config, |config| start_for_a_run(config, Network::Used, Way::Proxy), work);
     if shows {
         diagnostics::say_text(format_args!("\r\x1b[K"));
     }
@@ -172,5 +175,3 @@ fn tell(gathered: &Gathered, json: bool) -> u8 {
     ));
     status
 }
-
-mod tools;

@@ -25,7 +25,7 @@ use crate::caught;
 use crate::clock;
 use crate::manager;
 use crate::purge::{self, PurgeRequest};
-use crate::record::Network;
+use crate::record::{Network, Way};
 use crate::shared::{Command, Shared};
 use browse::Housekeeping;
 use doorway::{Doorway, Wait};
@@ -536,8 +536,10 @@ pub static ROUTES: &[Route] = &[
     Route::of_socket_from_disk("POST", "/store/gc/collect", |admin, query| {
         browse::collect(admin, query, Housekeeping::Collect)
     }),
-    Route::of_socket("POST", "/runs", |admin, _| open_run(admin, Network::Used)),
-    Route::of_socket("POST", "/runs/offline", |admin, _| open_run(admin, Network::Untouched)),
+    Route::of_socket("POST", "/runs", |admin, _| open_run(admin, Network::Used, Way::Proxy)),
+    Route::of_socket("POST", "/runs/offline", |admin, _| open_run(admin, Network::Untouched, Way::Proxy)),
+    Route::of_socket("POST", "/runs/mirror", |admin, _| open_run(admin, Network::Used, Way::Mirror)),
+    Route::of_socket("POST", "/runs/mirror/offline", |admin, _| open_run(admin, Network::Untouched, Way::Mirror)),
     Route::of_socket("DELETE", "/runs/*", |admin, path| {
         match path.strip_prefix("/runs/").and_then(|id| admin.close_run(id)) {
             Some(stats) => Reply::json(200, &stats),
@@ -546,8 +548,8 @@ pub static ROUTES: &[Route] = &[
     }),
 ];
 
-fn open_run(admin: &Admin, network: Network) -> Reply {
-    match admin.open_run(network) {
+fn open_run(admin: &Admin, network: Network, way: Way) -> Reply {
+    match admin.open_run(network, way) {
         Ok(started) => Reply::json(201, &started),
         Err(error) => Reply::text(500, error.to_string()),
     }

@@ -13,7 +13,7 @@ pub use cause::Cause;
 pub use measures::{BOUNDS_MICROS, CLASSES, Count, Measures, Sums as OutcomeSums};
 pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
-pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats};
+pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
 pub use trail::{Detail, Fetches, Keeping, Notes, Reuse, Rule, Trail, Variant};
 

@@ -94,6 +94,16 @@ pub enum Network {
     Untouched,
 }
 
+/// How the tools of a run get to Larder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By the variables of a proxy; TLS is opened.
+    #[default]
+    Proxy,
+    /// By the URL of a mirror in place of their index; no TLS is opened, and there is no CA.
+    Mirror,
+}
+
 /// Requests of an offline run that are remembered for later.
 const MISSING_MAX: usize = 10_000;
 

@@ -63,13 +63,15 @@ fn meant(mirrors: &[Arc<Mirror>], path: &str) -> Option<Meant> {
     Some(Meant::Url(mirror.url(&rest), Some(Arc::clone(mirror))))
 }
 
-/// The URL that a path is. Some tools (pip) encode each `:` of a path, and the brackets of an IPv6 address.
+/// The URL that a path is. Some tools (pip) encode each `:` of a path, and the brackets of an IPv6 address; others (Go) make one
+/// slash of two.
 fn url_in(path: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?;
     let (scheme, rest) = ["https", "http"].into_iter().find_map(|scheme| {
         let rest = rest.strip_prefix(scheme)?;
         let rest = [":", "%3A", "%3a"].into_iter().find_map(|colon| rest.strip_prefix(colon))?;
-        Some((scheme, rest.strip_prefix("//")?))
+        let rest = rest.strip_prefix('/')?;
+        Some((scheme, rest.strip_prefix('/').unwrap_or(rest)))
     })?;
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let spellings = [("%3A", ":"), ("%3a", ":"), ("%5B", "["), ("%5b", "["), ("%5D", "]"), ("%5d", "]")];
@@ -217,7 +219,18 @@ mod tests {
             ("/https://a.test%2F@b.test/x", "unreadable"),
             ("/https://user:secret@a.test/x", "unreadable"),
             ("/https:///x", "unreadable"),
-            ("/https:/a.test/x", "none"),
+            ("/https:/a.test/x", "https://a.test/x"),
+            ("/https%3A/a.test%3A81/x", "https://a.test:81/x"),
+            ("/https:a.test/x", "none"),
+            ("/https:////a.test/x", "unreadable"),
+            ("/http:/", "unreadable"),
+            ("/http://a.test:0/", "unreadable"),
+            ("/http://a.test:65536/", "unreadable"),
+            ("/http://a.test\\@b.test/", "unreadable"),
+            ("/http://[::1/", "unreadable"),
+            ("/http://%5B::1%5D%3A0/", "unreadable"),
+            ("/http://a.test//x/", "http://a.test//x/"),
+            ("/http://a.test/%2F%3A/", "http://a.test/%2F%3A/"),
             ("/ftp://a.test/x", "none"),
             ("/py/simple/x/", "py https://py.test/root/simple/x/"),
             ("/py", "py https://py.test/root/"),

@@ -2,8 +2,9 @@
 //!
 //! The server listens on `larder.sock` in its store folder and speaks HTTP/1.1 there: `POST /runs` (`/runs/offline` for a run that
 //! does not use the network) opens an intercepting listener and answers 201 with [`RunStarted`], `DELETE /runs/ID` closes it and answers 200 with [`RunStats`].
+//! `POST /runs/mirror` and `/runs/mirror/offline` open one that is a mirror and intercepts nothing.
 
-pub use crate::record::{LaterRequest, Network, RunExchange, RunHost, RunMiss, RunStats};
+pub use crate::record::{LaterRequest, Network, RunExchange, RunHost, RunMiss, RunStats, Way};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,8 +30,8 @@ pub struct RunStarted {
     pub id: String,
     /// The listener that is for this run alone.
     pub proxy: SocketAddr,
-    /// A PEM file with the roots of the system and the local CA's certificate.
-    pub ca_bundle: PathBuf,
+    /// A PEM file with the roots of the system and the local CA's certificate, where TLS is opened.
+    pub ca_bundle: Option<PathBuf>,
 }
 
 /// The settings that a reload changed.
@@ -55,14 +56,16 @@ impl Client {
 
     /// Begins a run.
     pub fn start(&self) -> io::Result<RunStarted> {
-        self.start_with(Network::Used)
+        self.start_with(Network::Used, Way::Proxy)
     }
 
     /// Begins a run that uses the network, or does not.
-    pub fn start_with(&self, network: Network) -> io::Result<RunStarted> {
-        let path = match network {
-            Network::Used => "/runs",
-            Network::Untouched => "/runs/offline",
+    pub fn start_with(&self, network: Network, way: Way) -> io::Result<RunStarted> {
+        let path = match (way, network) {
+            (Way::Proxy, Network::Used) => "/runs",
+            (Way::Proxy, Network::Untouched) => "/runs/offline",
+            (Way::Mirror, Network::Used) => "/runs/mirror",
+            (Way::Mirror, Network::Untouched) => "/runs/mirror/offline",
         };
         self.call("POST", path)
     }

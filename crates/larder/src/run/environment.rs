@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// HTTP and HTTPS through the proxy, in each spelling that some tool reads. Other protocols are left alone.
@@ -136,6 +136,29 @@ impl User {
         super::java::tool_options(proxy, trust_store, of_user)
     }
 
+    /// The variables that keep a request to this address from a proxy of the user's, where there is one.
+    pub fn past_proxy(&self, address: IpAddr) -> Vec<(&'static str, OsString)> {
+        let all = ["all_proxy", "ALL_PROXY"].iter();
+        if !all.chain(PROXY_VARIABLES).any(|name| self.variable(name).is_some()) {
+            return Vec::new();
+        }
+        let name_and_value = |name: &'static str| {
+            let mut value = self.variable(name).cloned().unwrap_or_default();
+            if !value.is_empty() {
+                value.push(",");
+            }
+            value.push(address.to_string());
+            (name, value)
+        };
+        // Some tools read the one, some the other, and the first that is set counts.
+        let names = ["no_proxy", "NO_PROXY"];
+        let is_set = |name: &&&str| self.variable(name).is_some();
+        match names.iter().filter(is_set).count() {
+            0 => names.map(name_and_value).into(),
+            _ => names.iter().filter(is_set).map(|name| name_and_value(name)).collect(),
+        }
+    }
+
     fn wgetrc_of_user(&self) -> Option<Vec<u8>> {
         let named = self.variable("WGETRC").map(PathBuf::from);
         let path = named.or_else(|| Some(Path::new(self.variable("HOME")?).join(".wgetrc")))?;
@@ -179,6 +202,19 @@ mod tests {
             &[("PIP_CERT", "pip.pem"), ("REQUESTS_CA_BUNDLE", "pip.pem"), ("CURL_CA_BUNDLE", "no")],
         );
         assert_eq!(user.certificate_files(), [path("pip.pem"), path("wget.pem")]);
+    }
+
+    #[test]
+    fn the_mirror_is_not_asked_through_a_proxy_of_the_user() {
+        let past = |variables: &[(&str, &str)]| {
+            let pair = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+            let user = User { variables: variables.iter().map(pair).collect() };
+            let past = user.past_proxy(IpAddr::from([127, 0, 0, 1]));
+            past.iter().map(|(name, value)| format!("{name}={} ", value.to_str().unwrap())).collect::<String>()
+        };
+        assert_eq!(past(&[("NO_PROXY", "a.test")]), "");
+        assert_eq!(past(&[("https_proxy", "http://p.test")]), "no_proxy=127.0.0.1 NO_PROXY=127.0.0.1 ");
+        assert_eq!(past(&[("ALL_PROXY", "x"), ("NO_PROXY", "a.test,b")]), "NO_PROXY=a.test,b,127.0.0.1 ");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod history;
 mod java;
 pub mod later;
 mod locked;
+pub mod mirrored;
 pub(crate) mod summary;
 
 use crate::clock;
@@ -21,9 +22,10 @@ use crate::config::{Config, Listen, Sites};
 use crate::diagnostics;
 use crate::record::RunStats;
 use crate::tls::{TlsError, bundle};
-use control::{Network, RunStarted};
+use control::{Network, RunStarted, Way};
 use history::{History, PastRun, saved_time};
 use later::Later;
+use mirrored::{Told, ToolIndex};
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -48,6 +50,8 @@ pub struct Command {
     pub json: Option<PathBuf>,
     /// Whether it uses the network.
     pub network: Network,
+    /// The indexes of tools that are asked for through the mirror, where TLS is not to be opened.
+    pub mirrored: Option<Vec<ToolIndex>>,
 }
 
 /// A Larder in this process, for one run.
@@ -99,10 +103,14 @@ pub fn run(
     start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<u8, RunError> {
     let folder = config.store_folder();
-    let (larder, started) = open(config, command.network, start)?;
+    let way = if command.mirrored.is_some() { Way::Mirror } else { Way::Proxy };
+    let (larder, started) = open(config, command.network, way, start)?;
     let keeps = larder.keeps();
     let begin = Instant::now();
-    let status = with_environment(command, &started);
+    let (status, told) = match &command.mirrored {
+        Some(indexes) => with_mirror(command, &started, indexes),
+        None => (with_environment(command, &started), Vec::new()),
+    };
     let took = begin.elapsed();
     let stats = larder.finish();
     if let (Some(stats), Some(folder)) = (&stats, &folder)
@@ -111,7 +119,7 @@ pub fn run(
         diagnostics::say(format_args!("larder: what was missing is not noted for later: {error}"));
     }
     let saved = stats.as_ref().and_then(|stats| note(stats, took, command.network, folder.as_deref()));
-    let ended = Ended { stats: stats.as_ref(), took, saved, keeps };
+    let ended = Ended { stats: stats.as_ref(), took, saved, keeps, told: &told };
     if let (Some(file), Ok(status)) = (&command.json, &status)
         && let Err(error) = write_json(file, &ended.json(*status))
     {
@@ -146,7 +154,7 @@ pub fn with_proxy<T>(
     start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
     work: impl FnOnce(SocketAddr) -> T,
 ) -> Result<T, RunError> {
-    let (larder, started) = open(config, Network::Used, start)?;
+    let (larder, started) = open(config, Network::Used, Way::Proxy, start)?;
     let done = work(started.proxy);
     larder.finish();
     Ok(done)
@@ -156,12 +164,13 @@ pub fn with_proxy<T>(
 fn open(
     config: Config,
     network: Network,
+    way: Way,
     start: impl FnOnce(Config) -> Result<Own, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(Larder, RunStarted), RunError> {
-    Ok(match join(&config, network) {
+    Ok(match join(&config, network, way) {
         Some((client, started)) => (Larder::Joined(client, started.id.clone()), started),
         None => {
-            let own = start(config_of_own(config)).map_err(RunError::Start)?;
+            let own = start(config_of_own(config, way)).map_err(RunError::Start)?;
             (Larder::Own { finish: own.finish, keeps: own.keeps }, own.started)
         }
     })
@@ -191,15 +200,15 @@ impl Larder {
 }
 
 /// The Larder that runs already, when there is one that answers.
-fn join(config: &Config, network: Network) -> Option<(control::Client, RunStarted)> {
+fn join(config: &Config, network: Network, way: Way) -> Option<(control::Client, RunStarted)> {
     let client = control::Client::new(control::socket(&config.store_folder()?));
-    let started = client.start_with(network).ok()?;
+    let started = client.start_with(network, way).ok()?;
     Some((client, started))
 }
 
-/// One intercepting listener on a free port, for this machine only.
-pub(crate) fn config_of_own(config: Config) -> Config {
-    let listen = Listen { intercept: true, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
+/// One listener on a free port, for this machine only.
+pub(crate) fn config_of_own(config: Config, way: Way) -> Config {
+    let listen = Listen { intercept: way == Way::Proxy, ..Listen::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))) };
     Config { listens: vec![listen], admin: None, sites: Sites::default(), ..config }
 }
 
@@ -207,11 +216,21 @@ fn with_environment(command: &Command, started: &RunStarted) -> Result<u8, RunEr
     let folder = folder::Temporary::new().map_err(RunError::Folder)?;
     let user = environment::User::of_this_process();
     let variables = prepare(folder.path(), started, &user)?;
-    let outcome = child::run(&command.words, &variables);
-    Ok(outcome.unwrap_or_else(|error| match error.kind() {
+    Ok(play(command, &variables))
+}
+
+/// Tells the tools of the mirror, and nothing else.
+fn with_mirror(command: &Command, started: &RunStarted, indexes: &[ToolIndex]) -> (Result<u8, RunError>, Vec<Told>) {
+    let (mut variables, told) = mirrored::tell(started.proxy, indexes);
+    variables.extend(environment::User::of_this_process().past_proxy(started.proxy.ip()));
+    (Ok(play(command, &variables)), told)
+}
+
+fn play(command: &Command, variables: &[(&'static str, OsString)]) -> u8 {
+    child::run(&command.words, variables).unwrap_or_else(|error| match error.kind() {
         std::io::ErrorKind::NotFound => complain(command, "command not found", NOT_FOUND),
         _ => complain(command, &error.to_string(), NOT_EXECUTABLE),
-    }))
+    })
 }
 
 /// Writes the files that the variables point to.
@@ -221,7 +240,9 @@ fn prepare(
     user: &environment::User,
 ) -> Result<Vec<(&'static str, OsString)>, RunError> {
     let files = environment::Files::below(folder);
-    let certificates = bundle::read(&started.ca_bundle).map_err(RunError::Tls)?;
+    let no_bundle = || std::io::Error::new(std::io::ErrorKind::NotFound, "the server named no certificates to trust");
+    let ca_bundle = started.ca_bundle.as_ref().ok_or_else(no_bundle).map_err(RunError::Folder)?;
+    let certificates = bundle::read(ca_bundle).map_err(RunError::Tls)?;
     let extra = user.certificate_files();
     bundle::write(&files.bundle, certificates, extra.iter().map(|path| &**path)).map_err(RunError::Tls)?;
     bundle::write_file(&files.wgetrc, &user.wgetrc(started.proxy, &files.bundle), 0o600).map_err(RunError::Tls)?;

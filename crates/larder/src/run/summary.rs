@@ -1,6 +1,7 @@
 //! The summary at the end of a run: bytes first, then the time saved, the hosts, and each reason for a fetch, in sentences with what
 //! would change it. The same facts as JSON for programs.
 
+use super::mirrored::Told;
 use crate::record::{RunExchange, RunHost, RunMiss, RunStats};
 use serde::Serialize;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(super) struct Ended<'a> {
     pub saved: Option<Duration>,
     /// The next run finds the responses that this one fetched.
     pub keeps: bool,
+    /// The tools that were told of the mirror or were not, where TLS was not opened.
+    pub told: &'a [Told],
 }
 
 /// Those facts for programs.
@@ -31,6 +34,8 @@ struct Machine<'a> {
     seconds: f64,
     saved_seconds: Option<f64>,
     keeps: bool,
+    #[serde(skip_serializing_if = "<[Told]>::is_empty")]
+    mirror: &'a [Told],
     #[serde(flatten)]
     stats: Option<&'a RunStats>,
 }
@@ -43,6 +48,7 @@ impl Ended<'_> {
             seconds: self.took.as_secs_f64(),
             saved_seconds: self.saved.map(|saved| saved.as_secs_f64()),
             keeps: self.keeps,
+            mirror: self.told,
             stats: self.stats,
         };
         serde_json::to_string_pretty(&machine).unwrap_or_default() + "\n"
@@ -52,9 +58,11 @@ impl Ended<'_> {
     pub(super) fn text(&self) -> String {
         let lines = match self.stats {
             None => vec!["the server that this run had joined went away, and its counts with it".to_owned()],
+            Some(stats) if stats.requests == 0 && !self.told.is_empty() => vec![NOTHING_CAME_BY_MIRROR.to_owned()],
             Some(stats) if stats.requests == 0 => vec![NOTHING_CAME.to_owned()],
             Some(stats) => self.lines(stats),
         };
+        let lines = [lines, told(self.told)].concat();
         lines.iter().map(|line| format!("larder: {line}\n")).collect()
     }
 
@@ -106,6 +114,21 @@ impl Ended<'_> {
 
 const NOTHING_CAME: &str = "no request came through Larder: the command downloaded nothing, or it does not heed the proxy \
                             variables (http_proxy, https_proxy)";
+
+const NOTHING_CAME_BY_MIRROR: &str =
+    "no request came through Larder: the command downloaded nothing, or it uses no index of these tools";
+
+/// The tools that came through the mirror, and those that did not.
+fn told(all: &[Told]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let names: Vec<&str> = all.iter().filter(|told| told.why_not.is_none()).map(|told| told.tool).collect();
+    if !names.is_empty() {
+        lines.push(format!("nothing was intercepted; told of the mirror: {}", names.join(", ")));
+    }
+    let not = all.iter().filter_map(|told| Some((told.tool, told.why_not?)));
+    lines.extend(not.map(|(tool, why)| format!("not told of the mirror: {tool}: {why}")));
+    lines
+}
 
 /// A line for each host, where there is more than one.
 fn hosts(hosts: &[RunHost]) -> Vec<String> {
@@ -299,7 +322,7 @@ mod tests {
     }
 
     fn summary(stats: Option<&RunStats>, took: Duration, keeps: bool) -> String {
-        Ended { stats, took, saved: None, keeps }.text()
+        Ended { stats, took, saved: None, keeps, told: &[] }.text()
     }
 
     #[test]
@@ -349,10 +372,16 @@ larder: 1 request answered by Larder itself (denied)
         hosts.extend((0..5).map(|_| host("small.example", 1, 0)));
         let miss = RunMiss { bytes: 13_900_000, host: "files.example".to_owned(), ..miss("uri-miss", None, 2) };
         let stats = RunStats { requests: 9, hits: 7, misses: vec![miss], hosts, ..RunStats::default() };
-        let ended =
-            Ended { stats: Some(&stats), took: Duration::ZERO, saved: Some(Duration::from_millis(2_340)), keeps: true };
+        let saved = Some(Duration::from_millis(2_340));
+        let told = [
+            Told { tool: "a", variables: vec!["A"], why_not: None },
+            Told { tool: "b", variables: vec![], why_not: Some("no") },
+        ];
+        let ended = Ended { stats: Some(&stats), took: Duration::ZERO, saved, keeps: true, told: &told };
         let said = ended.text();
         for line in [
+            "larder: nothing was intercepted; told of the mirror: a\n",
+            "larder: not told of the mirror: b: no\n",
             "larder: about 2.3 s saved, at the pace of earlier fetches from the same hosts\n",
             "larder:   files.example  2.00 MB from the store,     0 B fetched\n",
             "larder:   2 other hosts      2 B from the store,     0 B fetched\n",

@@ -10,7 +10,7 @@ use crate::config::{Listen, Loaded, ValueSource};
 use crate::env::Common;
 use crate::listener::Listener;
 use crate::permit::OpenConnections;
-use crate::record::{Network, Ring, Run, RunStats};
+use crate::record::{Network, Ring, Run, RunStats, Way};
 use crate::run::control::RunStarted;
 use crate::tls::interception::Interception;
 use crate::tls::server::Certificates;
@@ -215,23 +215,32 @@ impl Shared {
         receive
     }
 
-    /// Opens an intercepting listener for one `larder run`.
-    pub fn open_run(&self, network: Network) -> Result<RunStarted, StartError> {
-        let authority = self.interception.authority().map_err(StartError::Tls)?;
-        let ca_bundle = self.folder.path().join("ca-bundle.pem");
-        let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
-        tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
+    /// Opens a listener for one `larder run`: an intercepting one, or one that only is a mirror and needs no CA.
+    pub fn open_run(&self, network: Network, way: Way) -> Result<RunStarted, StartError> {
+        let ca_bundle = match way {
+            Way::Proxy => Some(self.write_ca_bundle()?),
+            Way::Mirror => None,
+        };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sockets =
             bind::bind_for(address, self.common.config.workers).map_err(|error| StartError::Listen(address, error))?;
         let proxy = sockets[0].local_addr().map_err(|error| StartError::Listen(address, error))?;
         let id = format!("run-{}", self.runs_opened.fetch_add(1, Ordering::Relaxed) + 1);
         let run = Arc::new(Run::new(id.clone(), network));
-        let listener = Arc::new(Listener::of_run(Arc::clone(&run)));
+        let listener = Arc::new(Listener::of_run(Arc::clone(&run), way));
         self.runs.lock().insert(id.clone(), OpenRun { run, listener: Arc::clone(&listener), bound: proxy });
         self.note_own_addresses(self.listeners.lock().iter());
         self.open_on_workers(sockets, &listener);
         Ok(RunStarted { id, proxy, ca_bundle })
+    }
+
+    /// Writes the roots of the system and the certificate of the local CA to a file for clients.
+    fn write_ca_bundle(&self) -> Result<PathBuf, StartError> {
+        let authority = self.interception.authority().map_err(StartError::Tls)?;
+        let ca_bundle = self.folder.path().join("ca-bundle.pem");
+        let certificates = self.roots.certificates.iter().cloned().chain([authority.certificate().clone()]);
+        tls::bundle::write(&ca_bundle, certificates, []).map_err(StartError::Tls)?;
+        Ok(ca_bundle)
     }
 
     /// Closes the listener of a run; `None` when there is no such run.

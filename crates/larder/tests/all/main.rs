@@ -3,6 +3,7 @@
 
 mod config_files;
 mod first_minutes;
+mod no_intercept;
 mod run_command;
 mod seen;
 mod tls_round_trips;

@@ -25,7 +25,8 @@ impl Stage {
         let authority = Authority::open(&folder.path().join("ca"), clock::now()).unwrap();
         let ca_bundle = folder.path().join("bundle.pem");
         bundle::write(&ca_bundle, [authority.certificate().clone()], []).unwrap();
-        let started = RunStarted { id: "r1".to_owned(), proxy: "127.0.0.1:4321".parse().unwrap(), ca_bundle };
+        let started =
+            RunStarted { id: "r1".to_owned(), proxy: "127.0.0.1:4321".parse().unwrap(), ca_bundle: Some(ca_bundle) };
         Stage { folder, started }
     }
 
@@ -44,6 +45,7 @@ impl Stage {
             quiet: true,
             json: None,
             network: Default::default(),
+            mirrored: None,
         };
         let started = self.started.clone();
         let start = move |config: Config| {
@@ -115,7 +117,8 @@ fn the_exit_status_is_kept() {
 #[test]
 fn a_server_that_does_not_start_is_an_error() {
     let stage = Stage::new();
-    let command = Command { words: vec!["true".into()], quiet: true, json: None, network: Default::default() };
+    let command =
+        Command { words: vec!["true".into()], quiet: true, json: None, network: Default::default(), mirrored: None };
     let error = run(&command, stage.config(), |_| Err("no ports left".into())).unwrap_err();
     assert_eq!(error.to_string(), "cannot start a Larder for the command");
     assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "no ports left");
@@ -135,6 +138,7 @@ fn a_larder_that_runs_is_joined() {
         quiet: true,
         json: None,
         network: Default::default(),
+        mirrored: None,
     };
     let status = run(&command, stage.config(), |_| panic!("one is started although one runs")).unwrap();
     assert_eq!(status, 0);

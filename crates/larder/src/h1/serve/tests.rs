@@ -350,7 +350,7 @@ fn a_drain_that_is_over_ends_with_answers_and_records() {
 fn tunnels_that_are_opened_have_one_record_each_however_they_end() {
     let folder = tempfile::tempdir().unwrap();
     let stage = Stage::open(folder.path(), "");
-    let run = stage.server.shared().open_run(crate::record::Network::Used).unwrap();
+    let run = stage.server.shared().open_run(crate::record::Network::Used, crate::record::Way::Proxy).unwrap();
     let dead = "CONNECT 127.0.0.1:1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n\r\nno TLS";
     let none = "CONNECT ORIGIN HTTP/1.1\r\nHost: ORIGIN\r\n\r\nGET /switch HTTP/1.1\r\nHost: a\r\n\r\n";
     // A client that leaves in the middle of its handshake.

@@ -204,7 +204,7 @@ fn git_clones_from_the_store() {
 
     client.finish(&run.id).unwrap();
     let asked = POSTS.lock().unwrap().len();
-    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let offline = client.start_with(control::Network::Untouched, control::Way::Proxy).unwrap();
     let own = home.join("offline");
     must(home, &["-c", &proxy(&offline), "clone", "-q", &public, own.to_str().unwrap()]);
     assert_eq!(head(&own), head(&work));

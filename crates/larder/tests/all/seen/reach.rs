@@ -194,7 +194,7 @@ fn own_listeners_are_out_of_reach_for_all() {
     let all = "[access]\ndestinations = [\"0.0.0.0/0\", \"::/0\"]\nconnect_ports = []\n";
     let open = Open::start(folder.path(), "[[listen]]\naddress = \"127.0.0.1:0\"\n");
     let local = open.steered.server.addresses()[1];
-    let run = open.steered.server.shared().open_run(Default::default()).unwrap();
+    let run = open.steered.server.shared().open_run(Default::default(), Default::default()).unwrap();
     let later = free_port();
     let more = format!("[[listen]]\naddress = \"127.0.0.1:{later}\"\n{all}");
     open.steered.reload(&format!("{}{more}", open.text)).unwrap();

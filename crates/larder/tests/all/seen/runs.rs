@@ -120,7 +120,7 @@ fn an_offline_run_uses_what_is_stored_and_never_the_network() {
     client.finish(&online.id).unwrap();
     let asked = ASKED_OF_OFFLINE.load(Ordering::Relaxed);
 
-    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let offline = client.start_with(control::Network::Untouched, control::Way::Proxy).unwrap();
     let get = |path: &str, fields: &str| ask(offline.proxy, "GET", path, fields);
     for (path, fields) in [
         ("/plain", ""),
@@ -196,7 +196,7 @@ fn a_request_of_the_list_follows_redirections_and_tells_another_origin_nothing()
     let fetched = larder::run::download::fetch(run.proxy, &request, BodyUse::Counted).unwrap();
     assert_eq!((fetched.status, fetched.bytes), (200, 2));
     client.finish(&run.id).unwrap();
-    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let offline = client.start_with(control::Network::Untouched, control::Way::Proxy).unwrap();
     let here = format!("http://localhost:{}/here.zip", origin.port());
     let ask = format!("GET {here} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\r\n", origin.port());
     assert!(stand::exchange(offline.proxy, &ask).ends_with("\r\n\r\nok"), "it is in the store now");

@@ -62,7 +62,7 @@ fn an_object_behind_signed_redirections_is_fetched_once_and_found_offline() {
     assert_eq!(OBJECTS.load(Ordering::Relaxed), 2);
     client.finish(&online.id).unwrap();
 
-    let offline = client.start_with(control::Network::Untouched).unwrap();
+    let offline = client.start_with(control::Network::Untouched, control::Way::Proxy).unwrap();
     assert!(download(offline.proxy).contains("larder; hit"));
     assert_eq!((SIGNATURES.load(Ordering::Relaxed), OBJECTS.load(Ordering::Relaxed)), (2, 2));
     client.finish(&offline.id).unwrap();
