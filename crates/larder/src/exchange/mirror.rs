@@ -10,7 +10,7 @@ use crate::config::{Mirror, Mirroring};
 use crate::env::{Env, PeerFacts};
 use crate::record::Record;
 use crate::request_body::{Piece, RequestBody};
-use crate::rules::Mirrored;
+use crate::rules::{Mirrored, REGISTRY};
 use crate::socket::OtherSide;
 use bytes::Bytes;
 use larder_cache::cache::Tier;
@@ -75,6 +75,8 @@ struct Frame {
     /// credentials together with that name.
     passes_credentials: bool,
     is_registry: bool,
+    /// The beginning of the client's paths of a registry, where a name of the configuration stands in it.
+    named_start: Option<String>,
     /// The end of entity tags of rewritten answers: they differ from those of the original, and with the base.
     tag_end: String,
 }
@@ -84,7 +86,13 @@ impl Frame {
         let (config, peer) = (stream.env().config(), stream.peer());
         let base = format!("{}://{}", peer.scheme.as_str(), request.fields.text("Host").unwrap_or("localhost"));
         let is_registry = mirrored.ask.registry.is_some();
+        let named = mirrored.named.as_ref().filter(|_| is_registry).map(|mirror| format!("{REGISTRY}{}/", mirror.name));
+        let is_own = |start: &String| match &request.target {
+            Target::Origin(path) => path.starts_with(&**start) && !mirrored.ask.url.path.starts_with(&**start),
+            _ => false,
+        };
         Frame {
+            named_start: named.filter(is_own),
             url: mirrored.ask.url.clone(),
             tag_end: format!("~{:08x}", fnv(base.as_bytes())),
             base,
@@ -171,6 +179,11 @@ impl Frame {
         fields.retain(|name, _| is_kept(name));
         if let Some(location) = fields.text("Location").and_then(|location| self.location(location)) {
             fields.set("Location", location);
+        }
+        // The next page of a list is one of the same registry.
+        if let (Some(start), Some(link)) = (&self.named_start, fields.text("Link")) {
+            let link = link.replace(&format!("<{REGISTRY}"), &format!("<{start}"));
+            fields.set("Link", link);
         }
         if is_rewritten || status == 304 && has_rewritten {
             OF_ORIGINAL_BYTES.iter().for_each(|name| _ = fields.remove(name));

@@ -22,7 +22,7 @@ pub struct Mirrored {
 }
 
 /// The path of a registry's API.
-const REGISTRY: &str = "/v2/";
+pub const REGISTRY: &str = "/v2/";
 
 /// The verdict on a request through the mirror, which may be a page of Larder's own; `None` where the request is none such.
 pub(super) fn judge(facts: &Facts<'_>) -> Option<Result<Box<Mirrored>, Page>> {

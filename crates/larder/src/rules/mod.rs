@@ -19,7 +19,7 @@ pub use facts::{FactsRead, Scene};
 pub use handing_out::store_rules;
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
-pub use mirror::Mirrored;
+pub use mirror::{Mirrored, REGISTRY};
 pub use need::{FoundFacts, Need};
 pub use pages::{fault_page, out_of_reach};
 

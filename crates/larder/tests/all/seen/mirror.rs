@@ -166,6 +166,9 @@ fn registry() -> Origin {
             );
             return reply("401 Unauthorized", &challenge, "{}");
         }
+        if path.contains("/tags/") {
+            return reply("200 OK", "Link: </v2/lib/a/tags/list?last=b>; rel=\"next\"\r\n", "tags");
+        }
         if path.contains("/blobs/") {
             let port = own.port();
             return reply(
@@ -209,6 +212,14 @@ fn a_registry_is_mirrored_with_tokens_and_redirects() {
         assert_eq!(stand::body(&get(proxy, path, "")), "blob", "{path}");
     }
     assert_eq!(registry.asked().len(), 0, "a blob is fetched once, by whichever name");
+    for (path, next) in [
+        ("/v2/r/lib/a/tags/list", "</v2/r/lib/a/tags/list?last=b>"),
+        ("/v2/lib/a/tags/list", "</v2/lib/a/tags/list?last=b>"),
+        ("/v2/lib/a/tags/list?ns=r", "</v2/lib/a/tags/list?last=b>"),
+    ] {
+        let tags = get(proxy, path, "");
+        assert!(tags.contains(next), "the next page is one of the same registry: {tags}");
+    }
     let wrong = get(proxy, &format!("/v2/lib/a/blobs/{DIGEST_OF_PRIVATE}"), "");
     assert!(status(&wrong) == "502" && wrong.contains("larder: digest"), "storage gave another blob: {wrong}");
     registry.asked();
@@ -217,6 +228,35 @@ fn a_registry_is_mirrored_with_tokens_and_redirects() {
     assert!(asked.len() == 1 && asked[0].contains("If-None-Match"), "a tag is validated: {asked:?}");
     assert_eq!(status(&get(proxy, "/v2/lib/a/manifests/latest", "Sec-Fetch-Site: cross-site\r\n")), "403");
     assert_eq!(registry.asked().len(), 0);
+}
+
+#[test]
+fn a_registry_leads_no_client_from_elsewhere_to_a_closed_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    closed.set_nonblocking(true).unwrap();
+    let secret = closed.local_addr().unwrap();
+    let registry = Origin::new(move |path, _, _| match path.contains("/blobs/") {
+        true => reply("307 Temporary Redirect", &format!("Location: http://{secret}/secret\r\n"), ""),
+        false => {
+            let challenge = format!("WWW-Authenticate: Bearer realm=\"http://{secret}/token\"\r\n");
+            reply("401 Unauthorized", &challenge, "{}")
+        }
+    });
+    let text = format!(
+        "store = \"{}\"\nadmin = \"none\"\n[access]\ndestinations = [\"127.0.0.1\"]\n\
+         [[listen]]\naddress = \"0.0.0.0:0\"\nmirror = \"all\"\n\
+         [[mirror]]\nname = \"r\"\norigin = \"http://{}\"\nregistry = true\ncredentials = \"user:correct-horse\"\n",
+        folder.path().join("store").display(),
+        registry.address
+    );
+    let server = stand::server(folder.path(), &text);
+    let proxy = SocketAddr::from(([127, 0, 0, 1], server.addresses()[0].port()));
+    let blob = get(proxy, &format!("/v2/lib/a/blobs/{DIGEST}"), "");
+    assert!(status(&blob) == "403" || status(&blob) == "502", "{blob}");
+    assert_eq!(status(&get(proxy, "/v2/lib/a/manifests/latest", "")), "401");
+    assert_eq!(registry.asked().len(), 2);
+    assert!(closed.accept().is_err(), "a closed address was connected to");
 }
 
 #[test]
