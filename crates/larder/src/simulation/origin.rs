@@ -220,7 +220,9 @@ impl Serving {
                 world.acts(object);
             }
             at += piece;
-            if at >= ends {
+            // Silence behind an answer that has come to its end is that of an idle connection.
+            let has_ended = at >= body.len() && answer.framing == BodyFraming::Length;
+            if at >= ends && !(has_ended && matches!(turn.trouble, Trouble::Silent(_))) {
                 return self.stop(turn.trouble, &answer).await;
             }
             if at < body.len() && turn.piece_millis > 0 {
