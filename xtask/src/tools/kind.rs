@@ -115,7 +115,7 @@ pub const MORE_TOOLS: &[Tool] = &[
     Tool::lab(
         "npm (index with lifetimes)",
         "npm",
-        "npm pack --silent --cache $CACHE --registry $HTTPS/index/npm/ lab-package",
+        "npm pack --silent --fetch-retries 0 --cache $CACHE --registry $HTTPS/index/npm/ lab-package",
     ),
     Tool::lab("gem fetch", "gem", "gem fetch -q --clear-sources -s $HTTPS/gems/ lab-package"),
     Tool::lab(
@@ -134,11 +134,12 @@ pub const MORE_TOOLS: &[Tool] = &[
         "uv",
         "UV_CACHE_DIR=$CACHE uv -q pip install --no-deps --python python3 --target got six idna && rm -rf got/.lock got/*/uv_cache.json",
     ),
-    Tool::registry(
+    Tool::lab(
         "poetry lock",
         "poetry",
-        "printf '[project]\\nname = \"lab\"\\nversion = \"1\"\\nrequires-python = \">=3.11\"\\ndependencies = [\"six\"]\\n' > pyproject.toml \
-         && POETRY_CACHE_DIR=$CACHE poetry lock -q -n",
+        "printf '[project]\\nname = \"lab\"\\nversion = \"1\"\\nrequires-python = \">=3.11\"\\ndependencies = [\"lab-package\"]\\n\
+         [[tool.poetry.source]]\\nname = \"lab\"\\nurl = \"%s/index/simple/\"\\npriority = \"primary\"\\n' $HTTPS > pyproject.toml \
+         && POETRY_CACHE_DIR=$CACHE poetry lock -q -n && sed -i /generated/d poetry.lock",
     ),
     Tool::registry(
         "pnpm install",

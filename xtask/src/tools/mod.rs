@@ -3,6 +3,7 @@
 //! and in networks that are gone.
 
 mod kind;
+mod namespace;
 mod network;
 mod page;
 mod plant;
@@ -39,6 +40,11 @@ const SHARE_FROM_STORE_MIN: f64 = 0.95;
 
 /// Plays the tools and prints a row each.
 pub fn run(args: &Args) -> Result<(), Trouble> {
+    if args.table
+        && let Some(within) = namespace::enter()
+    {
+        return within;
+    }
     let tally = play(args)?;
     if tally.failed == 0 { Ok(()) } else { Err(format!("{} tools failed", tally.failed)) }
 }
@@ -99,7 +105,7 @@ impl Bench {
         let trust = authority.display().to_string();
         let config = lab.write("larder.toml", format!("[upstream]\nextra_roots = [{trust:?}]\n"))?;
         let wgetrc = lab.write("wgetrc", format!("ca_certificate = {trust}\n"))?;
-        let name = plant::machine_name();
+        let name = namespace::lab_name();
         let mut variables = vec![
             ("HTTP", format!("http://localhost:{http}")),
             ("HTTPS", format!("https://localhost:{https}")),
@@ -118,8 +124,11 @@ impl Bench {
     }
 
     /// A command behind `larder run`, with the store of a tool.
-    fn through(&self, store: &Path, told: &Path, condition: Condition, words: &[&str]) -> Command {
+    fn through(&self, store: &Path, told: &Path, condition: Condition, from: From, words: &[&str]) -> Command {
         let mut command = condition.command(&self.larder.display().to_string(), self);
+        if from == From::Registry {
+            command = namespace::outside(command);
+        }
         command.args(["run", "--quiet", "--config"]).arg(&self.config).arg("--store").arg(store);
         command.arg("--json").arg(told);
         if condition == Condition::Offline {
@@ -142,7 +151,7 @@ impl Bench {
         let missing = format!("curl -fsS -o /dev/null {}/missing", self.variables[1].1);
         for (script, wanted) in [("exit 7", 7), ("kill -TERM $$", 143), (missing.as_str(), 22), ("true", 0)] {
             let (store, told) = (self.folder.join("statuses"), self.folder.join("told.json"));
-            let mut command = self.through(&store, &told, Condition::Usual, &["sh", "-c", script]);
+            let mut command = self.through(&store, &told, Condition::Usual, From::Lab, &["sh", "-c", script]);
             let ran = shell::bounded(&mut command, SECONDS_MAX);
             let outcome = match ran {
                 Ok(Bounded { status: Some(status), .. }) if status == wanted => Ok(()),
@@ -178,6 +187,11 @@ impl Bench {
             Ok(second) => second.share_from_store() >= SHARE_FROM_STORE_MIN,
             Err(_) => false,
         };
+        if let Ok(second) = &outcome
+            && !enough
+        {
+            eprintln!("{}, the exchanges of the second run:\n{}", tool.name, second.exchanges());
+        }
         let reasons = outcome.as_ref().ok().and_then(Saved::reasons).unwrap_or_default();
         let from = if tool.from == From::Lab { "lab" } else { "registry" };
         if table {
@@ -250,12 +264,13 @@ impl Bench {
         }
         let mut command = match through {
             Some(condition) => {
-                self.through(&of_tool.join(condition.store()), &told, condition, &["sh", "-ec", tool.script])
+                let words = [condition.before_tool(), &["sh", "-ec", tool.script]].concat();
+                self.through(&of_tool.join(condition.store()), &told, condition, tool.from, &words)
             }
             None => {
                 let mut command = Command::new("sh");
                 command.args(["-ec", tool.script]);
-                command
+                if tool.from == From::Lab { command } else { namespace::outside(command) }
             }
         };
         command.current_dir(&out).envs(self.variables.iter().map(|(key, value)| (*key, value))).env("CACHE", &cache);

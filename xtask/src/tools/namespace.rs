@@ -43,8 +43,10 @@ fn run_within() -> Result<(), Trouble> {
     let hosts = folder.path().join("hosts");
     let names = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     std::fs::write(&hosts, format!("{names}\n{ADDRESS} {NAME}\n")).map_err(|error| trouble(&error))?;
-    let script =
-        format!("ip link set lo up\nip addr add {ADDRESS}/32 dev lo\nmount --bind {} /etc/hosts\nexec \"$@\"", hosts.display());
+    let script = format!(
+        "ip link set lo up\nip addr add {ADDRESS}/32 dev lo\nmount --bind {} /etc/hosts\nexec \"$@\"",
+        hosts.display()
+    );
     let mut command = Command::new("unshare");
     command.args(["-n", "-m", "--", "sh", "-ec", &script, "sh"]).arg(own).args(std::env::args_os().skip(1));
     command.env(OUTSIDE, format!("/proc/{}/ns/net", std::process::id()));

@@ -11,10 +11,10 @@ use std::process::Command;
 pub enum Condition {
     /// As usual.
     Usual,
-    /// As usual, with a store that was filled twenty hours ago by the clocks of tool and Larder.
+    /// As usual, with a store that was filled twenty hours ago by Larder's clock.
     Later,
-    /// That filling. The origin's clock is right, and so is the clock of tools that can't be told otherwise; Larder's certificates
-    /// begin a day before they are made, so that those work too.
+    /// That filling. Only Larder's clock is wrong: some tools hang with another one. Its certificates begin a day before they are made, so
+    /// that they are good today.
     Earlier,
     /// `larder run --offline`.
     Offline,
@@ -63,6 +63,14 @@ impl Condition {
             Condition::Refused | Condition::Dropped | Condition::NoNames if !is_root => Some("root"),
             Condition::Dropped if shell::find_program("python3").is_none() => Some("python3"),
             _ => None,
+        }
+    }
+
+    /// Words before a tool's own: the tool has the right time.
+    pub fn before_tool(self) -> &'static [&'static str] {
+        match self {
+            Condition::Earlier => &["env", "-u", "LD_PRELOAD", "-u", "FAKETIME", "-u", "FAKETIME_DONT_FAKE_MONOTONIC"],
+            _ => &[],
         }
     }
 

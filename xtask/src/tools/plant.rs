@@ -1,17 +1,12 @@
 //! The origins of the lab: nginx with files, packages and a hub, a git server, a registry of images.
 
+use super::namespace;
 use crate::lab::{self, Lab};
 use crate::shell::{self, Trouble};
 use std::path::PathBuf;
 use std::process::Command;
 
 const BIG_BYTES: usize = 20_000_000;
-
-/// The name of this machine. Tools in Go ask `localhost` without a proxy, whatever the variables say.
-pub(super) fn machine_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
-}
 
 /// The origins that the table alone needs, as far as their programs are here: variable, port and value. Packages are planted too.
 pub(super) fn services(lab: &mut Lab, https: u16, name: &str) -> Result<Vec<(&'static str, u16, String)>, Trouble> {
@@ -31,7 +26,7 @@ pub(super) fn services(lab: &mut Lab, https: u16, name: &str) -> Result<Vec<(&'s
         let port = lab::free_port()?;
         let at = |name: &str| lab.path().join(name).display().to_string();
         let text = format!(
-            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: 127.0.0.1:{port}\n  tls:\n    certificate: {}\n    key: {}\n",
+            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: :{port}\n  tls:\n    certificate: {}\n    key: {}\n",
             at("registry"),
             at("leaf.pem"),
             at("leaf.key")
@@ -81,7 +76,7 @@ pub(super) fn certificates(lab: &Lab) -> Result<PathBuf, Trouble> {
     let mut leaf = openssl();
     leaf.args(key).args(["-subj", "/CN=localhost", "-keyout", &file("leaf.key"), "-out", &file("leaf.pem")]);
     leaf.args(["-CA", &file("ca.pem"), "-CAkey", &file("ca.key"), "-addext", "basicConstraints=critical,CA:FALSE"]);
-    let names = format!("subjectAltName=DNS:localhost,DNS:{}", machine_name());
+    let names = format!("subjectAltName=DNS:localhost,DNS:{}", namespace::lab_name());
     leaf.args(["-addext", &names, "-addext", "extendedKeyUsage=serverAuth"]);
     shell::ask(&mut leaf)?;
     Ok(lab.path().join("ca.pem"))
@@ -92,7 +87,13 @@ pub(super) fn origin(lab: &mut Lab) -> Result<(u16, u16), Trouble> {
     plant_tree(lab)?;
     plant_repository(lab)?;
     let (http, https) = (lab::free_port()?, lab::free_port()?);
-    let fill = [("http", http.to_string()), ("https", https.to_string()), ("lab", lab.path().display().to_string())];
+    let fill = [
+        ("http", http.to_string()),
+        ("https", https.to_string()),
+        ("lab", lab.path().display().to_string()),
+        ("address", namespace::address().to_string()),
+        ("name", namespace::lab_name()),
+    ];
     let conf = lab::configuration(lab, "origin", include_str!("../../peers/tree.conf"), &fill)?;
     lab.start("origin", Command::new(shell::need_program("nginx")?).arg("-c").arg(conf), http)?;
     Ok((http, https))
@@ -121,6 +122,15 @@ fn plant_repository(lab: &Lab) -> Result<(), Trouble> {
     for file in 0..30 {
         lab.write(&format!("work/folder-{}/file-{file}", file % 4), format!("line {file}\n").repeat(200 + file))?;
     }
+    // Bytes that can't be compressed: beside the pack, what git asks afresh is little, as with real repositories.
+    let mut state = 1_u32;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(300_000)
+    .collect();
+    lab.write("work/data.bin", noise)?;
     let bare = lab.path().join("root/repository.git");
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");

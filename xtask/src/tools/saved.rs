@@ -34,6 +34,12 @@ struct Miss {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 struct Exchange {
     micros: u64,
+    method: String,
+    url: String,
+    status: u16,
+    bytes: u64,
+    outcome: String,
+    not_stored: Option<String>,
 }
 
 impl Saved {
@@ -57,6 +63,15 @@ impl Saved {
     /// How long the first answer took, in seconds.
     pub fn first_answer(&self) -> Option<f64> {
         self.exchanges.first().map(|exchange| exchange.micros as f64 / 1e6)
+    }
+
+    /// A line for each exchange.
+    pub fn exchanges(&self) -> String {
+        let lines = self.exchanges.iter().map(|one| {
+            let why = one.not_stored.as_ref().map(|why| format!(", not kept: {why}")).unwrap_or_default();
+            format!("  {} {} {}: {} bytes, {}{why}\n", one.status, one.method, one.url, one.bytes, one.outcome)
+        });
+        lines.collect()
     }
 
     /// Why origins were asked and what went wrong, in words of the log.

@@ -10,7 +10,7 @@ use larder_wire::Fields;
 /// Fields of which it is known that they say nothing of who asks: those of RFC 9110 to 9112 for negotiation, conditions,
 /// ranges, connections, caches and the form of a body; what browsers tell of the fetch; what proxies add; what package tools tell of themselves.
 /// In lower case, sorted. `Proxy-Authorization` is for us, not for the origin.
-const HARMLESS: [&str; 55] = [
+const HARMLESS: [&str; 58] = [
     "accept",
     "accept-charset",
     "accept-encoding",
@@ -27,6 +27,7 @@ const HARMLESS: [&str; 55] = [
     "date",
     "disable-module-fetch",
     "dnt",
+    "docker-distribution-api-version",
     "expect",
     "forwarded",
     "git-protocol",
@@ -62,10 +63,12 @@ const HARMLESS: [&str; 55] = [
     "user-agent",
     "via",
     "want-digest",
+    "x-amzn-trace-id",
     "x-forwarded-for",
     "x-forwarded-host",
     "x-forwarded-port",
     "x-forwarded-proto",
+    "x-hf-download-counter",
 ];
 
 /// Beginnings of fields with which browsers describe a fetch and the device.
@@ -102,7 +105,15 @@ mod tests {
             may_say_who_asks(&fields)
         };
         assert!(!who(&[]));
-        assert!(!who(&["Host", "User-Agent", "Accept", "ACCEPT-ENCODING", "Sec-Fetch-Mode", "Cargo-Protocol"]));
+        assert!(!who(&[
+            "Host",
+            "User-Agent",
+            "Accept",
+            "ACCEPT-ENCODING",
+            "Sec-Fetch-Mode",
+            "Cargo-Protocol",
+            "X-Amzn-Trace-Id"
+        ]));
         for name in [
             "Authorization",
             "Cookie",

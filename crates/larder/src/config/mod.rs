@@ -526,7 +526,7 @@ impl Default for Timeouts {
             download_stall: Duration::from_secs(60),
             half_closed: Duration::from_secs(3),
             connect: Duration::from_secs(10),
-            before_stale: Duration::from_secs(1),
+            before_stale: Duration::from_millis(800),
             first_byte: Duration::from_secs(60),
             origin_idle: Duration::from_secs(60),
             request: None,

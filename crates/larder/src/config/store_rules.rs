@@ -89,6 +89,13 @@ impl<'a> StoreRules<'a> {
         self.all().find(|rule| rule.any_age && rule.matches(url, request))
     }
 
+    /// Whether a rule has redirections of this URL stored for the time when its origin is out of reach.
+    pub fn keeps_redirects(&self, url: &Url, request: &RequestHead) -> bool {
+        self.all()
+            .find(|rule| rule.says_lifetimes() && rule.matches(url, request))
+            .is_some_and(|rule| rule.keep_redirects)
+    }
+
     /// Whether a rule knows that this URL names its content.
     pub fn names_content(&self, url: &Url, request: &RequestHead) -> bool {
         self.all().any(|rule| rule.names_content && rule.matches(url, request))

@@ -309,7 +309,11 @@ fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
         return AnswerBody::None(None);
     }
     if delivery.request.method == Method::Head {
-        // A stored response states the length of its body. A HEAD that was passed on keeps the `Content-Length` of the origin.
+        // A stored response states the length of its body. A HEAD that was passed on keeps the `Content-Length` of the origin. That of a
+        // redirection may be stored without the body that a GET would get.
+        if matches!(status, 301..=303 | 307 | 308) && delivery.stored.terms.is_some() {
+            return AnswerBody::None(None);
+        }
         return AnswerBody::None(length.filter(|_| delivery.stored.terms.is_some()));
     }
     length.map_or(AnswerBody::Unknown, AnswerBody::Known)

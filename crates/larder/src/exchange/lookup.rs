@@ -2,6 +2,7 @@
 
 use super::away;
 use super::deliver::{self, AnswerSource};
+use super::head_alone;
 use super::offline;
 use super::posted::{self, ReadBody};
 use super::presence::{Gone, Presence};
@@ -40,7 +41,10 @@ pub async fn look_up<S: ClientStream>(
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(with_body(stream, request, ask, body, upload, record)).await;
     };
-    let wanted = Wanted { asked, joins, key, body, posted: None };
+    let wanted = match head_alone::key(stream, request, &ask) {
+        Some(key) => Wanted { asked, joins: Joins::Yes, key: Some(key), body, posted: None },
+        None => Wanted { asked, joins, key, body, posted: None },
+    };
     find_answer(stream, request, ask, wanted, upload, record).await
 }
 
@@ -196,9 +200,19 @@ struct Lookup<'a, S> {
 impl<S: ClientStream> Lookup<'_, S> {
     /// Answers with a stored response. If bytes that this request needs are missing, the first such hole is fetched before the
     /// head goes out, so that a change of the object is noticed in time.
-    async fn stored(&mut self, mut hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
+    async fn stored(&mut self, hit: Hit, outcome: Outcome) -> Option<AnswerSource> {
+        self.stored_with(hit, None, outcome).await
+    }
+
+    /// [`Lookup::stored`] with a head that is for this client alone, where there is one.
+    async fn stored_with(
+        &mut self,
+        mut hit: Hit,
+        own: Option<Arc<StoredHead>>,
+        outcome: Outcome,
+    ) -> Option<AnswerSource> {
         if hit.reader.began_incomplete() {
-            for range in deliver::needed(self.request, &hit.stored, hit.length) {
+            for range in deliver::needed(self.request, own.as_ref().unwrap_or(&hit.stored), hit.length) {
                 // The answer to an earlier request of the connection does not wait for this one's bytes.
                 if hit.reader.waits_for_gap(&range) {
                     let _ = self.stream.flush().await;
@@ -227,7 +241,7 @@ impl<S: ClientStream> Lookup<'_, S> {
                 }
             }
         }
-        Some(self.entry(hit.reader, hit.stored, outcome))
+        Some(self.entry(hit.reader, own.unwrap_or(hit.stored), outcome))
     }
 
     /// Answers with a stored response that is past its lifetime.
@@ -445,12 +459,9 @@ impl<S: ClientStream> Lookup<'_, S> {
                 Some(self.entry(hit.reader, stored, Outcome::Miss(cause)))
             }
             (Arrival::Use(entry, reason, own), _) => {
-                let mut hit = self.cache.open(&entry)?;
-                if let Some(own) = own {
-                    hit.stored = own;
-                }
+                let hit = self.cache.open(&entry)?;
                 match reason {
-                    ReuseReason::Unchanged => Box::pin(self.stored(hit, Outcome::Validated)).await,
+                    ReuseReason::Unchanged => Box::pin(self.stored_with(hit, own, Outcome::Validated)).await,
                     ReuseReason::StaleIfError | ReuseReason::NetworkAway => Box::pin(self.stood_in(hit)).await,
                 }
             }

@@ -3,6 +3,7 @@
 
 mod away;
 pub mod deliver;
+mod head_alone;
 pub mod leave;
 mod links;
 pub mod lookup;

@@ -77,6 +77,9 @@ pub struct Fetch {
 #[derive(Debug, Default)]
 pub struct Interim(RefCell<VecDeque<ResponseHead>>);
 
+/// The end of the key of a redirection that only a HEAD asked for. No URL has a `#`.
+pub const HEAD_ALONE: &[u8] = b"#HEAD";
+
 /// Interim heads that may wait for the client. Further ones are dropped: they are only hints.
 const INTERIM_MAX: usize = 4;
 
@@ -319,8 +322,22 @@ impl Fetch {
         }
     }
 
+    /// Whether the answer is stored under a key for HEAD alone.
+    fn is_for_head_alone(&self) -> bool {
+        self.request.method == Method::Head && self.kind.is_shared() && self.writer.key().text().ends_with(HEAD_ALONE)
+    }
+
     /// Whether the response may be stored, and on which terms.
     fn storable(&self, head: &mut ResponseHead, times: Times, settings: &policy::Settings) -> Storable {
+        if self.is_for_head_alone() {
+            let is_redirection = matches!(head.status, 301..=303 | 307 | 308) && head.fields.contains("Location");
+            if !is_redirection {
+                return Storable::No(NotStored::Method);
+            }
+            let mut as_get = (*self.request).clone();
+            as_get.method = Method::Get;
+            return policy::storable(&as_get, head, times, settings);
+        }
         let Some(question) = self.git_question(head) else {
             return policy::storable(&self.request, head, times, settings);
         };
@@ -602,7 +619,9 @@ fn publish(
         Storable::Yes(terms) => {
             let weighed = FreshnessFacts::of(&terms, times.received);
             let kept = kept(head, terms, settings, times);
-            fetch.writer.store(kept, declared);
+            // The answer to a HEAD has no body, whatever length it declares.
+            let length = if fetch.request.method == Method::Head { Some(0) } else { declared };
+            fetch.writer.store(kept, length);
             let on_disk = fetch.writer.is_admitted();
             fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk }));
         }
