@@ -2,6 +2,7 @@
 
 use crate::config::HostHeader;
 use crate::env::Common;
+use crate::fetch;
 use crate::page::Page;
 use crate::reach::Asker;
 use crate::rules::{Ask, Route, Rule};
@@ -260,6 +261,11 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
     let mut keys = Vec::new();
+    // Answers that were fetched with the credentials of a mirror have keys of their own.
+    for mirror in config.mirrors.iter().filter(|mirror| mirror.registry && mirror.path_of(url).is_some()) {
+        let (route, registry) = (Route::Forward(Asker::Elsewhere), Some(Arc::clone(mirror)));
+        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry }, &mut keys);
+    }
     for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
         add_keys(
             common,
@@ -277,8 +283,12 @@ fn add_keys(common: &Common, ask: Ask, keys: &mut Vec<Vec<u8>>) {
     for path in [ask.url.path.clone(), spelled] {
         let mut key = Vec::new();
         ask.key_for(&Url { path, ..ask.url.clone() }, &common.cache, &mut key);
-        if !keys.contains(&key) {
-            keys.push(key);
+        // A redirection that only a HEAD asked for stands beside it.
+        let of_head = [&*key, fetch::HEAD_ALONE].concat();
+        for key in [key, of_head] {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
     }
 }

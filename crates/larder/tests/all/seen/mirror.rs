@@ -269,7 +269,7 @@ fn what_was_fetched_with_credentials_is_for_the_mirror_alone() {
     let text = format!(
         "{}[[listen]]\naddress = \"127.0.0.1:0\"\n\
          [[mirror]]\nname = \"r\"\norigin = \"http://{}\"\nregistry = true\ncredentials = \"user:correct-horse\"\n",
-        base(folder.path()),
+        base(folder.path()).replace("admin = \"none\"", "admin = \"127.0.0.1:0\""),
         registry.address
     );
     let server = stand::server(folder.path(), &text);
@@ -282,4 +282,11 @@ fn what_was_fetched_with_credentials_is_for_the_mirror_alone() {
     let url = format!("http://{}{path}", registry.address);
     assert_eq!(status(&stand::get(proxy, &url)), "401", "the forward proxy has no credentials");
     assert_eq!(status(&get(proxy, &format!("/{url}"), "")), "401", "nor has the mirror for a URL");
+    registry.asked();
+    let admin = server.admin().unwrap();
+    let purge = format!("POST /purge?url={url} HTTP/1.1\r\nHost: {admin}\r\nX-Larder: 1\r\nContent-Length: 0\r\n\r\n");
+    let purged = stand::exchange(admin, &purge);
+    assert!(stand::body(&purged).contains("\"count\":1"), "a purge of the URL means this answer too: {purged}");
+    assert_eq!(stand::body(&get(proxy, &path, "")), "private blob");
+    assert!(!registry.asked().is_empty());
 }
