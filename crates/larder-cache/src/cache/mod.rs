@@ -22,6 +22,7 @@ use larder_wire::{RequestHead, Url};
 use object::{Followed, Object, ObjectState, Pending};
 use parking_lot::{Mutex, RwLock};
 use passes::PassMarks;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -162,6 +163,8 @@ pub struct Cache {
     disk: Option<Arc<Store>>,
     /// Entries of which something is on its way to the disk: what they hold for that alone goes when it is there.
     on_the_way: Mutex<Vec<Weak<Entry>>>,
+    /// Entries that the disk did not admit when they were asked for once: those that are used again are written there.
+    unproven: Mutex<VecDeque<Weak<Entry>>>,
     /// Counts of invalidations, by the hash of the key.
     voided: Box<[AtomicU64]>,
     /// The purge rules of a cache without a disk; with one, the rules of the disk count.
@@ -199,6 +202,7 @@ impl Cache {
             rules: Rules::new(RULES_MAX),
             ruling: Mutex::new(()),
             on_the_way: Mutex::default(),
+            unproven: Mutex::default(),
             disk,
             voided: zeros(VOIDED_COUNTS),
             settings,

@@ -220,6 +220,8 @@ impl Writer {
             None => {
                 if let Some(location) = self.take_location() {
                     self.entry.put_on_disk(location);
+                } else if self.is_admitted() == Some(false) {
+                    self.cache.prove_later(&self.entry);
                 }
             }
         }
