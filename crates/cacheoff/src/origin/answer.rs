@@ -5,6 +5,7 @@ use crate::gzip::Encoded;
 use crate::object::{Body, Facts, Law, Name, Version, hex};
 use crate::random::Seal;
 use crate::wire::{CALIBRATE, Clock, ECHO, Echo, FAULT, Fault, Tag, UNCACHABLE, Xact, decimal, field, user_of};
+use crate::workload::RangeManner;
 use larder_wire::date::{Stamp, format_date, parse_date};
 use larder_wire::etag::{ETag, ETagList};
 use larder_wire::range::{ContentRange, RangeSpec, parse_range};
@@ -71,6 +72,8 @@ pub struct Manner {
     pub close: bool,
     /// Whether it has no length.
     pub chunked: bool,
+    /// How a request for a range is answered.
+    pub ranges: RangeManner,
 }
 
 /// Answers a request: writes the head to `out` and says what follows it.
@@ -84,7 +87,10 @@ pub fn answer(request: &RequestHead, law: &Law, departure: Departure<'_>, manner
     // Without a length, the end of the connection is the only end that HTTP/1.0 knows.
     let endless = manner.chunked && request.version == Http::Http10;
     let keeps_alive = request.keeps_alive() && !manner.close && !endless;
-    let reply = Reply { request, departure, keeps_alive, chunked: manner.chunked };
+    let reply = Reply { request, departure, keeps_alive, chunked: manner.chunked, ranges: manner.ranges };
+    if manner.ranges == RangeManner::Refused && request.fields.contains("Range") {
+        return reply.short(403, None, out);
+    }
     if path == CALIBRATE.as_bytes() {
         return reply.short(204, None, out);
     }
@@ -100,6 +106,7 @@ struct Reply<'a> {
     departure: Departure<'a>,
     keeps_alive: bool,
     chunked: bool,
+    ranges: RangeManner,
 }
 
 impl Reply<'_> {
@@ -167,6 +174,9 @@ impl Reply<'_> {
             field("Transfer-Encoding", b"chunked", out);
         }
         field("Content-Type", content.media.as_bytes(), out);
+        if self.ranges != RangeManner::Quiet && variant == 0 {
+            field("Accept-Ranges", b"bytes", out);
+        }
         self.labels(law, name, &facts, &version, &tag, out);
         self.end(out);
         let payload = || if variant == 1 { Payload::Coded(Encoded::of(body)) } else { Payload::Plain(body) };
@@ -299,7 +309,7 @@ impl Reply<'_> {
 
     /// The parts that are asked for, those that there are.
     fn ranges(&self, size: u64) -> Option<Vec<Range<u64>>> {
-        if self.request.method != Method::Get {
+        if self.request.method != Method::Get || self.ranges == RangeManner::Ignored {
             return None;
         }
         let specs: Vec<RangeSpec> = parse_range(self.request.fields.get("Range")?)?;
@@ -345,6 +355,10 @@ mod tests {
 
     /// The status, the head and the bytes of the body for a GET with these fields.
     fn asked(fields: &str) -> (u16, String, Option<Range<u64>>) {
+        asked_of(RangeManner::Quiet, fields)
+    }
+
+    fn asked_of(ranges: RangeManner, fields: &str) -> (u16, String, Option<Range<u64>>) {
         let (law, name) = law();
         let mut path = Vec::new();
         law.path(&name, &law.facts(&name), &mut path);
@@ -355,13 +369,24 @@ mod tests {
         let (clock, seal) = (Clock::at(NOW), Seal::random());
         let departure = Departure { clock: &clock, at: Duration::ZERO, seal: &seal };
         let mut head = Vec::new();
-        let answer = answer(&request, &law, departure, Manner::default(), &mut head);
+        let answer = answer(&request, &law, departure, Manner { ranges, ..Manner::default() }, &mut head);
         (answer.status, String::from_utf8(head).unwrap(), answer.body.map(|(_, range)| range))
     }
 
     fn field_of(head: &str, name: &str) -> String {
         let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.unwrap_or_else(|| panic!("{name} in {head}")).to_string()
+    }
+
+    #[test]
+    fn an_origin_may_say_that_it_takes_ranges_and_not_take_them() {
+        let (status, head, _) = asked("Range: bytes=0-9\r\n");
+        assert!(status == 206 && !head.contains("Accept-Ranges"), "{head}");
+        for (manner, expected) in [(RangeManner::Stated, 206), (RangeManner::Ignored, 200), (RangeManner::Refused, 403)]
+        {
+            assert_eq!(field_of(&asked_of(manner, "").1, "Accept-Ranges"), "bytes");
+            assert_eq!(asked_of(manner, "Range: bytes=0-9\r\n").0, expected, "{manner:?}");
+        }
     }
 
     #[test]

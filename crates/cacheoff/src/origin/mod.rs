@@ -16,6 +16,7 @@ pub use crate::wire::Fault;
 
 use crate::distribution::Distribution;
 use crate::link::Link;
+use crate::workload::RangeManner;
 use std::time::Duration;
 
 /// Settings that all origins share.
@@ -41,6 +42,8 @@ pub struct OriginSettings {
     pub burst: Duration,
     /// Answers have no length: they are chunked, or end with the connection.
     pub chunked: bool,
+    /// How requests for ranges are answered.
+    pub ranges: RangeManner,
 }
 
 impl Default for OriginSettings {
@@ -57,6 +60,7 @@ impl Default for OriginSettings {
             faults: Vec::new(),
             burst: Duration::ZERO,
             chunked: false,
+            ranges: RangeManner::Quiet,
         }
     }
 }

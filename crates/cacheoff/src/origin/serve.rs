@@ -333,7 +333,12 @@ impl Serve {
         let later = (unix != site.clock.unix).then(|| Clock::at(unix));
         let mut head = Vec::with_capacity(512);
         let breaks = matches!(fault, Some(Fault::Truncate | Fault::Reset | Fault::LongLength | Fault::Abort));
-        let manner = Manner { fault, close: self.uses_left == 0 || breaks, chunked: site.settings.chunked };
+        let manner = Manner {
+            fault,
+            close: self.uses_left == 0 || breaks,
+            chunked: site.settings.chunked,
+            ranges: site.settings.ranges,
+        };
         let clock = later.as_ref().unwrap_or(site.clock);
         let departure = Departure { clock, at: heard + think, seal: &site.journal.seal };
         let answer = answer(request, site.law, departure, manner, &mut head);

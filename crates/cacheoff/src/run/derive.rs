@@ -213,6 +213,7 @@ fn origins(workload: &Workload, servers: u32, port: u16) -> OriginSettings {
         faults: faults.into_iter().filter(|(_, share)| *share > 0.0).collect(),
         burst: given.faults.burst,
         chunked: given.chunked,
+        ranges: given.ranges,
     }
 }
 

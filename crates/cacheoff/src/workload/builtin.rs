@@ -33,6 +33,7 @@ pub static BUILTIN: &[Builtin] = builtin!(
     "web",
     "packages",
     "models",
+    "thin-pipes",
     "cms",
     "flash",
     "live",

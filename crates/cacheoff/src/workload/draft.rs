@@ -181,6 +181,7 @@ impl Workload {
                 abort: 0.0,
                 names: false,
                 chunked: false,
+                ranges: Default::default(),
                 redirect: 0.0,
                 faults: Faults::default(),
             },

@@ -281,6 +281,8 @@ pub struct Servers {
     pub names: bool,
     /// Replies have no length and are chunked, or end with the connection under HTTP/1.0.
     pub chunked: bool,
+    /// How requests for ranges are answered.
+    pub ranges: RangeManner,
     /// Share of the replies that redirect to another object.
     pub redirect: f64,
     /// Faults on demand.
@@ -302,6 +304,35 @@ pub struct Faults {
     pub errors: f64,
     /// Errors come in bursts of so long; zero spreads them.
     pub burst: Duration,
+}
+
+/// How an origin answers a request for a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RangeManner {
+    /// By the part; it does not say beforehand that it would.
+    #[default]
+    Quiet,
+    /// By the part, and each answer says so (`Accept-Ranges`).
+    Stated,
+    /// By the whole object, whatever each answer says.
+    Ignored,
+    /// By 403, whatever each answer says.
+    Refused,
+}
+
+impl RangeManner {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Quiet, Self::Stated, Self::Ignored, Self::Refused];
+
+    /// The word in a workload.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Stated => "stated",
+            Self::Ignored => "ignored",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// A link, the same both ways.

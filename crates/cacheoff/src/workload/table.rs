@@ -5,7 +5,7 @@
 use super::draft::{ContentDraft, FactorDraft, PhaseDraft};
 use super::knob::{Field, Knob};
 use super::units::{Call, Unit, distribution, number, show_distribution, show_share};
-use super::{Expires, Pace, Popularity, Protocol, Replay, Thermostat, WorkingSet, Workload};
+use super::{Expires, Pace, Popularity, Protocol, RangeManner, Replay, Thermostat, WorkingSet, Workload};
 use std::time::Duration;
 
 type Whole = Knob<Workload>;
@@ -272,6 +272,19 @@ pub(super) static KNOBS: &[Knob<Workload>] = &[
         "server.chunked",
         Field::Flag(|w| &mut w.servers.chunked),
         "Replies have no `Content-Length`: they are chunked.",
+    ),
+    Whole::new(
+        "server.ranges",
+        Field::Word {
+            form: "quiet, stated, ignored or refused",
+            read: |w| w.servers.ranges.as_str().to_owned(),
+            write: |w, text| {
+                let found = RangeManner::ALL.into_iter().find(|each| each.as_str() == text);
+                w.servers.ranges = found.unwrap_or(w.servers.ranges);
+                found.is_some()
+            },
+        },
+        "How a request for a range is answered: by the part; by the part, and each reply says so beforehand (`Accept-Ranges`); by the whole object, or by 403, whatever each reply says.",
     ),
     Whole::new(
         "server.redirect",
