@@ -63,6 +63,9 @@ counters! {
     faults: "Requests refused because their bytes were no proper HTTP.",
     digests_matched: "Bodies from origins that had the digest that was named for them.",
     digests_wrong: "Bodies from origins that had another digest than was named: neither stored nor sent to their end.",
+    parallel_requests: "Range requests that were sent ahead of a running download.",
+    parallel_bytes: "Body bytes that such requests brought.",
+    parallel_stops: "Downloads whose further range requests were ended by an error, a refusal or a changed object.",
     panics: "Requests that met a broken invariant and were answered 500.",
 }
 

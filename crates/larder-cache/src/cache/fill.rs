@@ -19,13 +19,21 @@ pub struct Fill {
     /// Bytes that come before the hole, of an origin that sends the object from its start.
     skip_bytes: u64,
     failure: Failure,
+    /// Nobody has asked for these bytes so far.
+    is_ahead: bool,
+    /// Of a fill ahead: memory has no room for it.
+    gives_way: bool,
 }
 
 impl Fill {
     /// Takes on the filling of a hole; `None` when another fetch did meanwhile, or the entry is not of a kind that can
     /// be put together from parts.
     pub fn begin(entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Fill> {
-        let (number, location) = entry.begin_fill(hole)?;
+        Fill::take_on(entry, hole, false)
+    }
+
+    fn take_on(entry: &Arc<Entry>, hole: &Range<u64>, is_ahead: bool) -> Option<Fill> {
+        let (number, location) = entry.begin_fill(hole, is_ahead)?;
         Some(Fill {
             entry: PinnedEntry::new(Arc::clone(entry)),
             progress: HoleProgress { number, hole: hole.clone(), at: hole.start },
@@ -37,7 +45,16 @@ impl Fill {
                 detail: "the object has changed at its origin".into(),
                 kind: FailureKind::Answer,
             },
+            is_ahead,
+            gives_way: false,
         })
+    }
+
+    /// Takes on a hole that nobody has asked for so far, ahead of a running download. However it ends, readers that need its bytes
+    /// by then ask for them as if it had never begun; and it gives way where the body is not stored any more, or memory
+    /// has no room for bytes that do not go to disk.
+    pub fn begin_ahead(entry: &Arc<Entry>, hole: &Range<u64>) -> Option<Fill> {
+        Fill::take_on(entry, hole, true)
     }
 
     /// The entry.
@@ -81,6 +98,9 @@ impl Fill {
     /// Says whether the next piece may be pushed; wakes the task when it may. A hole whose clients all left is
     /// filled when little is missing of it.
     pub fn poll_room(&mut self, cx: &mut Context<'_>, cache: &Cache) -> Poll<Room> {
+        if self.is_ahead && (self.gives_way || self.entry.passes()) {
+            return Poll::Ready(Room::Gone);
+        }
         let Poll::Ready(pace) = self.poll_disk(cx, cache) else { return Poll::Pending };
         let mut limits = cache.limits(false);
         // Nobody waits for the hole, and more would be read for it in vain than it has worth.
@@ -131,6 +151,7 @@ impl Fill {
         let spooled = self.spool.as_ref().is_some_and(|spool| !spool.is_refused());
         self.entry.push_into_hole(&mut self.progress, piece, cache.object_bytes_max(false), spooled);
         if !cache.make_room() {
+            self.gives_way = !spooled;
             self.entry.shrink_while_filled(self.spool.is_some(), spooled);
         }
     }
@@ -175,6 +196,9 @@ const OWN_BYTES_MAX: usize = 16 * 1024;
 
 impl Drop for Fill {
     fn drop(&mut self) {
+        if self.is_ahead {
+            self.progress.hole.end = self.progress.at;
+        }
         let puts = self.spool.iter_mut().flat_map(Spool::finish);
         self.entry.end_fill(&self.progress, puts, &self.failure);
     }

@@ -15,6 +15,8 @@ use std::time::Instant;
 pub(super) struct Activity {
     /// Body bytes that came from the start on, whether they are still here or not.
     pub(super) received: u64,
+    /// Body bytes that came in any way: from the start on, and into holes.
+    pub(super) brought: u64,
     pub(super) trailers: Option<Box<Fields>>,
     readers: Vec<Option<ReaderSlot>>,
     reader_count: usize,
@@ -62,6 +64,8 @@ pub(super) struct HoleFill {
     pub(super) range: Range<u64>,
     /// The origin said that these bytes belong to the same representation.
     pub(super) confirmed: bool,
+    /// Nobody has asked for them: they are fetched ahead of the stream, and others will follow them.
+    pub(super) is_ahead: bool,
     pub(super) waker: Option<Waker>,
 }
 
@@ -86,9 +90,9 @@ impl Activity {
     }
 
     /// Takes on a hole; returns the number under which it is known.
-    pub(super) fn begin_fill(&mut self, range: Range<u64>) -> u64 {
+    pub(super) fn begin_fill(&mut self, range: Range<u64>, is_ahead: bool) -> u64 {
         self.fill_count += 1;
-        self.fills.push(HoleFill { number: self.fill_count, range, confirmed: false, waker: None });
+        self.fills.push(HoleFill { number: self.fill_count, range, confirmed: false, is_ahead, waker: None });
         self.fill_count
     }
 }

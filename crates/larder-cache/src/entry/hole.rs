@@ -21,14 +21,14 @@ pub(crate) struct HoleProgress {
 impl Entry {
     /// Takes on the filling of a hole: returns the number under which the entry knows it, and where the entry lies on disk.
     /// `None` when another fetch took it on meanwhile, or the entry is not one that can be put together from parts.
-    pub(crate) fn begin_fill(&self, hole: &Range<u64>) -> Option<(u64, Option<Arc<DiskLocation>>)> {
+    pub(crate) fn begin_fill(&self, hole: &Range<u64>, is_ahead: bool) -> Option<(u64, Option<Arc<DiskLocation>>)> {
         let mut state = self.state.write();
         let overlaps = |range: &Range<u64>| range.start < hole.end && hole.start < range.end;
         let taken = state.fills().iter().any(|fill| overlaps(&fill.range));
         if taken || hole.is_empty() || !state.is_mendable() || state.body.present_from(hole.start) > 0 {
             return None;
         }
-        let number = state.activity().begin_fill(hole.clone());
+        let number = state.activity().begin_fill(hole.clone(), is_ahead);
         Some((number, state.on_disk.location().cloned()))
     }
 
@@ -85,6 +85,7 @@ impl Entry {
         if let Some(own) = state.hole_fill(fill.number) {
             own.range.start = fill.at;
         }
+        state.activity().brought += taken;
         if state.body.bytes() > memory_object_bytes_max {
             state.shed_of_hole(spooled);
         }
@@ -113,6 +114,32 @@ impl Entry {
         }
         state.wake_readers();
         state.rest();
+    }
+
+    /// How many bytes of its body came so far, of the stream and of all fills; 0 once nothing is under way.
+    pub fn brought(&self) -> u64 {
+        self.state.read().activity.as_ref().map_or(0, |activity| activity.brought)
+    }
+
+    /// The next byte of the stream from the start; `None` when that is over.
+    pub fn stream_position(&self) -> Option<u64> {
+        let state = self.state.read();
+        state.life.is_arriving().then(|| state.received())
+    }
+
+    /// The first part from `from` on that is neither here nor on its way by a fill, up to `end`. The stream from the start is
+    /// not looked at: it will come to these bytes if nobody brings them before.
+    pub fn next_unfilled(&self, from: u64, end: u64) -> Option<Range<u64>> {
+        let state = self.state.read();
+        let end = state.length.filter(|_| state.is_mendable())?.min(end);
+        let mut at = from;
+        while let Some(first) = state.first_missing(&(at..end)) {
+            match state.fills().iter().find(|fill| fill.range.contains(&first)) {
+                Some(fill) => at = fill.range.end,
+                None => return Some(state.hole(first, end)),
+            }
+        }
+        None
     }
 
     /// The next hole, when the rest is worth having though nobody has asked for it: at least half is here, and not

@@ -252,7 +252,7 @@ impl Entry {
     }
 
     /// True when these bytes of the body are here, in memory or on disk.
-    pub(crate) fn has(&self, range: &Range<u64>) -> bool {
+    pub fn has(&self, range: &Range<u64>) -> bool {
         self.state.read().first_missing(range).is_none()
     }
 

@@ -135,7 +135,9 @@ impl Entry {
         let mut state = self.state.write();
         let at = state.received();
         let received = at + piece.len() as u64;
-        state.activity().received = received;
+        let activity = state.activity();
+        activity.received = received;
+        activity.brought += received - at;
         state.body.insert(at, piece);
         state.slide();
         self.settle_charge(&state);
@@ -272,7 +274,9 @@ impl State {
     fn rest_comes_otherwise(&self) -> bool {
         let received = self.received();
         let Some(length) = self.length.filter(|&length| received < length) else { return false };
-        let enough = length.min(received.saturating_add(SPARED_BYTES_MIN));
+        // Where several requests bring one download, whoever asked for what follows asks for more behind it.
+        let spared = if self.fills().iter().any(|fill| fill.is_ahead) { 1 } else { SPARED_BYTES_MIN };
+        let enough = length.min(received.saturating_add(spared));
         let mut next = received;
         while next < enough {
             let present = self.here_from(next);

@@ -629,6 +629,10 @@ pub struct UpstreamSettings {
     pub unread_fetches_per_origin_max: usize,
     /// As `unread_fetches_per_origin_max`, over all origins together.
     pub unread_fetches_max: usize,
+    /// Requests at once for one large download, the first one included; 1 for never more than that.
+    pub parallel_ranges: usize,
+    /// Whether that is for the origins of sites too.
+    pub parallel_for_sites: bool,
     /// How long an unused connection is kept.
     pub idle: Duration,
     /// The resolver of host names.
@@ -646,6 +650,8 @@ impl Default for UpstreamSettings {
             idle_per_origin_max: 64,
             unread_fetches_per_origin_max: 64,
             unread_fetches_max: 256,
+            parallel_ranges: 6,
+            parallel_for_sites: false,
             idle: Duration::from_secs(30),
             resolver: ResolverKind::Dns,
             dns_bytes_max: 1 << 20,

@@ -348,6 +348,11 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 1_000_000)
         .at_restart()
     .about("As `unread_fetches_per_origin_max`, for all origins together."),
+    Whole::new("upstream.parallel_ranges", Field::Count(|c| &mut c.upstream.parallel_ranges))
+        .between(1, 6)
+    .about("How many requests may bring one large download at once, where the first one alone is slow: further ones ask for ranges ahead of it while each brings a tenth more bytes a second. Only with a strong validator, a known length and an origin that takes ranges; one that does not, or that answers 429 or 503, is left alone. `1` is never more than one. At most so many less one for all downloads of an origin together."),
+    Whole::new("upstream.parallel_for_sites", Field::Flag(|c| &mut c.upstream.parallel_for_sites))
+        .about("Whether `parallel_ranges` is for the origins of sites too. A site's origin is mostly near, and its own: several requests for one answer are load there, and no gain."),
     Whole::new("upstream.idle", Field::Time(|c| &mut c.upstream.idle))
         .between(0, DAY)
         .at_restart()

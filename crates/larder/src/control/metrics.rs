@@ -141,6 +141,17 @@ pub static FAMILIES: &[Family] = &[
             samples.labelled("result", "wrong", counters.digests_wrong.load(Ordering::Relaxed));
         },
     ),
+    counter(
+        "larder_parallel_requests_total",
+        "Range requests that were sent ahead of a running download.",
+        count!(parallel_requests),
+    ),
+    counter("larder_parallel_bytes_total", "Body bytes that such requests brought.", count!(parallel_bytes)),
+    counter(
+        "larder_parallel_stops_total",
+        "Downloads whose further range requests were ended by an error, a refusal or a changed object.",
+        count!(parallel_stops),
+    ),
     counter("larder_panics_total", "Requests that met a broken invariant and were answered 500.", count!(panics)),
     gauge("larder_store_objects", "Keys with something stored or under way.", |admin, samples| {
         samples.one(admin.common.cache.stats().objects);

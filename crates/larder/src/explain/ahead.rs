@@ -384,6 +384,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         answered_micros: None,
         trouble: None,
         digest: None,
+        parallel: None,
     });
     let outcome = if revalidates == Revalidates::Yes { "validate" } else { "miss" };
     End { outcome, cause: Some(cause), status: None }

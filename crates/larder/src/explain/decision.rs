@@ -100,6 +100,8 @@ pub enum Decision {
         trouble: Option<String>,
         /// The source of the digest that the body was found to have.
         digest: Option<String>,
+        /// The further range requests for the same download, where any were thought of.
+        parallel: Option<ParallelRanges>,
     },
     /// Whether the answer is stored.
     Stored {
@@ -207,6 +209,17 @@ impl OfAsked {
             offline: self.offline,
         }
     }
+}
+
+/// Several range requests for one download.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParallelRanges {
+    /// Requests at once, the first one included: the most that brought more than fewer.
+    pub most: u8,
+    /// Range requests ahead of the first one, in all.
+    pub requests: u16,
+    /// Why there were no more: open, setting, no-gain, short, forbidden, busy, trouble, changed, permits, not-wanted.
+    pub limit: String,
 }
 
 /// The arithmetic of freshness (RFC 9111 section 4.2), in seconds and seconds since 1970.

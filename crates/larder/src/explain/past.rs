@@ -1,6 +1,6 @@
 //! The explanation of a request that came, from its record.
 
-use super::decision::{Decision, OfVariant, RuleKind, Settled};
+use super::decision::{Decision, OfVariant, ParallelRanges, RuleKind, Settled};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
 use crate::config::{Config, ValueSource};
@@ -191,6 +191,11 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         answered_micros: fetch.answered_micros.get(),
         trouble: trouble.map(str::to_owned),
         digest: fetch.digest.get().map(|source| source.as_str().to_owned()),
+        parallel: fetch.parallel.get().map(|parallel| ParallelRanges {
+            most: parallel.most,
+            requests: parallel.requests,
+            limit: parallel.limit.as_str().to_owned(),
+        }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decisions in sentences.
 
-use super::decision::{Decision, Numbers, OfAsked, OfVariant, Settled};
+use super::decision::{Decision, Numbers, OfAsked, OfVariant, ParallelRanges, Settled};
 use super::{Explanation, Tense};
 use crate::record::Cause;
 use larder_wire::date::{Stamp, format_date};
@@ -164,6 +164,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         answered_micros,
         trouble,
         digest,
+        parallel,
     } = decision
     else {
         return Ok(());
@@ -201,7 +202,32 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(named_by) = digest {
         write!(f, " The body has the digest that {named_by} names.")?;
     }
+    if let Some(parallel) = parallel {
+        parallel_ranges(parallel, f)?;
+    }
     trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
+}
+
+fn parallel_ranges(parallel: &ParallelRanges, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let ParallelRanges { most, requests, limit } = parallel;
+    match (requests, most) {
+        (0, _) => f.write_str(" One request alone brought it")?,
+        (1, 0 | 1) => f.write_str(" One range request ahead of it was tried")?,
+        (_, 0 | 1) => write!(f, " {requests} range requests ahead of it were tried")?,
+        _ => write!(f, " Up to {most} requests at once brought it ({requests} ranges ahead of the first)")?,
+    }
+    f.write_str(match limit.as_str() {
+        "setting" => ", as many as `upstream.parallel_ranges` permits.",
+        "no-gain" => ": one more brought no more bytes a second.",
+        "short" => ": it was about to end.",
+        "forbidden" => ": the origin takes no ranges.",
+        "busy" => ": the origin said 429 or 503.",
+        "trouble" => ": a request failed.",
+        "changed" => ": the object had changed, or its parts are not for all.",
+        "permits" => ": the client or the origin had as many requests under way as it may have.",
+        "not-wanted" => ": the store had no room ahead of it, or nobody wanted the rest.",
+        _ => ".",
+    })
 }
 
 fn kept(

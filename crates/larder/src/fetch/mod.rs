@@ -21,6 +21,7 @@ use larder_cache::policy::{self, Asked, FreshnessFacts, HeadSays, NotStored, Sto
 use larder_wire::date::Stamp;
 use larder_wire::etag::ETag;
 use larder_wire::{Fields, Method, RequestHead, ResponseHead, hop};
+use parallel::Ahead;
 use pour::{Sink, pour};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ mod ask;
 mod attached;
 mod checked;
 mod forward;
+mod parallel;
 mod part;
 mod posted;
 mod pour;
@@ -221,11 +223,16 @@ async fn run(mut fetch: Box<Fetch>) {
         return fetch.writer.refuse(bad.failure());
     }
     let notes = Rc::clone(&fetch.notes);
+    // A body whose digest is named is hashed as it comes, from its start on.
+    let ahead = if checked.is_none() { Ahead::of(&fetch, &head, declared) } else { None };
     // A stored part is held against what is named for the whole.
     let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.path.clone()));
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
     if let (Sink::Hole(fill, _), Some((env, path))) = (&sink, part_of) {
         checked = checked_parts(&env, &notes, &path, fill.entry());
+    }
+    if let (Some(ahead), Sink::Entry(writer)) = (ahead, &sink) {
+        ahead.begin(writer.entry());
     }
     if sink.readers() > 1 {
         // All who wait get the head before the body takes the worker's time.

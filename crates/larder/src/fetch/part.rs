@@ -8,6 +8,7 @@
 use super::{Fetch, FetchKind, Keepable, OriginAnswer, start_detached};
 use crate::env::Env;
 use crate::rules::Ask;
+use crate::upstream::RangesFound;
 use larder_cache::cache::Fill;
 use larder_cache::entry::{Entry, PinnedEntry};
 use larder_cache::head::StoredHead;
@@ -115,6 +116,10 @@ pub(super) fn fill(fetch: &Fetch, mut fill: Fill, answer: &OriginAnswer) -> Fill
                 && let Some(own) = renew(fetch, &entry, head, times)
                 && fill.confirm(&bytes)
             {
+                let upstreams = &fetch.env.upstreams;
+                if entry.length() >= Some(upstreams.range_pace().object_bytes_min) {
+                    upstreams.ranges_found(fetch.ask.connects_to(), RangesFound::Proven);
+                }
                 return Filled::By(Box::new((fill, own)));
             }
             cache.drop_entry(&entry);
@@ -239,9 +244,13 @@ impl Refill {
     }
 
     fn fetch(&self, entry: &PinnedEntry, hole: &Range<u64>) -> Option<Box<Fetch>> {
-        let fill = Fill::begin(entry, hole)?;
-        let (_, writer) = self.env.common.cache.beside(entry.key().text());
-        Some(Box::new(Fetch {
+        Some(self.fetch_into(Fill::begin(entry, hole)?))
+    }
+
+    /// A fetch for a hole.
+    pub(super) fn fetch_into(&self, fill: Fill) -> Box<Fetch> {
+        let (_, writer) = self.env.common.cache.beside(fill.entry().key().text());
+        Box::new(Fetch {
             env: Rc::clone(&self.env),
             ask: self.ask.clone(),
             request: Rc::clone(&self.request),
@@ -255,6 +264,6 @@ impl Refill {
             interim: None,
             silent_for: None,
             notes: Rc::default(),
-        }))
+        })
     }
 }

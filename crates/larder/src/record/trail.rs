@@ -347,10 +347,66 @@ pub struct Notes {
     pub trouble: Cell<Option<&'static str>>,
     /// The source of the digest that the body was found to have.
     pub digest: Cell<Option<DigestSource>>,
+    /// The further range requests for the same download, where any were thought of.
+    pub parallel: Cell<Option<Parallel>>,
     /// Its place in a trace, when its request is sampled.
     pub sampled: OnceCell<Sampled>,
     /// The store rule that said something of the answer's lifetime.
     pub store_rule: RefCell<Option<Box<str>>>,
+}
+
+/// How several range requests brought one download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// Requests at once, the first one included: the most that brought more than fewer.
+    pub most: u8,
+    /// Range requests ahead of the first one, in all.
+    pub requests: u16,
+    /// Why there are no more.
+    pub limit: ParallelLimit,
+}
+
+/// Why no more range requests are sent for one download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParallelLimit {
+    /// It is being found out.
+    Open,
+    /// The setting.
+    Setting,
+    /// One more brought no more bytes a second.
+    NoGain,
+    /// The download was about to end.
+    Short,
+    /// The origin answers ranges with the whole object, or refuses them.
+    Forbidden,
+    /// The origin said 429 or 503.
+    Busy,
+    /// A request failed.
+    Trouble,
+    /// Another answer than the part came: the object has changed, or its parts are not for all.
+    Changed,
+    /// The client or the origin has as many requests under way as it may have.
+    Permits,
+    /// The store has no room ahead of the download, or nobody wants the rest.
+    NotWanted,
+}
+
+impl ParallelLimit {
+    /// The word that the API and logs show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ParallelLimit::Open => "open",
+            ParallelLimit::Setting => "setting",
+            ParallelLimit::NoGain => "no-gain",
+            ParallelLimit::Short => "short",
+            ParallelLimit::Forbidden => "forbidden",
+            ParallelLimit::Busy => "busy",
+            ParallelLimit::Trouble => "trouble",
+            ParallelLimit::Changed => "changed",
+            ParallelLimit::Permits => "permits",
+            ParallelLimit::NotWanted => "not-wanted",
+        }
+    }
 }
 
 /// Whether a connection had served before.
@@ -376,6 +432,7 @@ impl Default for Notes {
             kind: Cell::new("share"),
             trouble: Cell::new(None),
             digest: Cell::new(None),
+            parallel: Cell::new(None),
             sampled: OnceCell::new(),
             store_rule: RefCell::new(None),
         }

@@ -16,4 +16,5 @@ mod run;
 mod server;
 mod shrink;
 mod tests;
+mod thin_pipes;
 mod world;

@@ -205,6 +205,8 @@ impl Serving {
         let world = &self.world;
         self.put(answer.head.as_bytes()).await?;
         world.acts(object);
+        let (piece_bytes, piece_millis) =
+            world.plan.objects[object].thin.unwrap_or((turn.piece_bytes, turn.piece_millis));
         let mut at = 0;
         let stops_at = match turn.trouble {
             Trouble::Reset(at) | Trouble::Silent(at) | Trouble::Truncates(at) => Some(at),
@@ -212,7 +214,7 @@ impl Serving {
         };
         let body = if method == "HEAD" || answer.status == 304 { &[][..] } else { &answer.body[..] };
         while at < body.len() {
-            let piece = turn.piece_bytes.min(body.len() - at);
+            let piece = piece_bytes.min(body.len() - at);
             let ends = stops_at.map_or(usize::MAX, |stop| stop as usize);
             let piece = piece.min(ends.saturating_sub(at));
             if piece > 0 {
@@ -225,8 +227,8 @@ impl Serving {
             if at >= ends && !(has_ended && matches!(turn.trouble, Trouble::Silent(_))) {
                 return self.stop(turn.trouble, &answer).await;
             }
-            if at < body.len() && turn.piece_millis > 0 {
-                sleep(Duration::from_millis(turn.piece_millis)).await;
+            if at < body.len() && piece_millis > 0 {
+                sleep(Duration::from_millis(piece_millis)).await;
             }
         }
         if answer.framing == BodyFraming::Chunked && method != "HEAD" && answer.status != 304 {
@@ -364,6 +366,9 @@ impl Answer {
         );
         if object.varies {
             fields += "Vary: X-Want\r\n";
+        }
+        if object.says_ranges {
+            fields += "Accept-Ranges: bytes\r\n";
         }
         if object.has_tag {
             fields += &format!("ETag: {}\r\n", body.tag());

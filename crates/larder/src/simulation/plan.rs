@@ -92,6 +92,10 @@ pub struct Object {
     pub has_tag: bool,
     /// Whether its origin knows ranges.
     pub knows_ranges: bool,
+    /// Whether its origin says so, which it may do without.
+    pub says_ranges: bool,
+    /// Its origin gives each connection so many bytes at once, some milliseconds apart.
+    pub thin: Option<(usize, u64)>,
     /// How its body is framed.
     pub framing: BodyFraming,
     /// The behaviour of the origin, one answer after the other; behind them it answers plainly.
@@ -338,6 +342,7 @@ impl Drawn {
         let many = self.draw.pick(&[2, 4, 8, 16]);
         let connections = (0..many).map(|_| self.connection(workers, &objects)).collect();
         let events = (0..self.draw.below(4)).map(|_| (self.draw.below(8_000), self.event(objects.len()))).collect();
+        let objects = Drawn::thin_pipes(seed, objects);
         let settings = self.settings();
         let disk = self.draw.chance(40).then(|| DiskPlan {
             bytes: self.draw.pick(&[2_000_000, 8_000_000]),
@@ -346,6 +351,17 @@ impl Drawn {
             fails_after: self.trouble(30).then(|| self.draw.between(1, 60)),
         });
         Plan { seed, is_calm, is_prompt, settings, workers, hosts, objects, connections, events, disk }
+    }
+
+    /// Some origins are slow for each connection, so that several requests at once bring a download sooner. Drawn by itself: what the
+    /// other draws of a seed give stays as it was.
+    fn thin_pipes(seed: u64, mut objects: Vec<Object>) -> Vec<Object> {
+        let mut draw = Draw::new(seed ^ 0x7468_696e);
+        for object in &mut objects {
+            object.says_ranges = if object.knows_ranges { draw.chance(70) } else { draw.chance(30) };
+            object.thin = draw.chance(50).then(|| (draw.pick(&[500, 2_000, 5_000]), draw.pick(&[10, 20])));
+        }
+        objects
     }
 
     fn trouble(&mut self, percent: u64) -> bool {
@@ -406,6 +422,8 @@ impl Drawn {
             varies: self.draw.chance(20),
             has_tag: self.draw.chance(80),
             knows_ranges: self.draw.chance(70),
+            says_ranges: false,
+            thin: None,
             framing,
             turns,
         }

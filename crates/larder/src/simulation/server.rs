@@ -14,7 +14,7 @@ use crate::server::upstream_settings;
 use crate::shared::{OpenListener, Parts, Shared, StoreFolder, listener};
 use crate::socket::Socket;
 use crate::tls::{self, Roots};
-use crate::upstream::ResolverChoice;
+use crate::upstream::{RangePace, ResolverChoice};
 use crate::worker::Worker;
 use larder_cache::cache::Cache;
 use larder_cache::store::Steps;
@@ -22,6 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// The server of a run.
@@ -37,6 +38,17 @@ pub struct Simulated {
     listener: Arc<Listener>,
     serving: Vec<JoinHandle<()>>,
 }
+
+/// Bodies are short here, and so are the times in which they come.
+const RANGE_PACE: RangePace = RangePace {
+    object_bytes_min: 20_000,
+    window: Duration::from_millis(100),
+    left_seconds_min: 0.2,
+    chunk_seconds: 0.2,
+    chunk_bytes_min: 2_000,
+    chunk_bytes_max: 50_000,
+    block_bytes: 1_000,
+};
 
 /// A line of the log.
 const LINE: &str = "{id} {method} {url} {status} {outcome} {complete}";
@@ -87,6 +99,7 @@ impl Simulated {
         let policies = Policies { site: site_policy(policy.clone()), run: run_policy(&config, policy) };
         let upstream = crate::upstream::Settings {
             resolver: ResolverChoice::Servers(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]),
+            range_pace: RANGE_PACE,
             hosts_file: folder.join("hosts"),
             ..upstream_settings(&config, client_tls())
         };

@@ -1,7 +1,9 @@
-//! The knowledge of all workers about the way to origins: addresses of names, and targets that were out of reach of late.
+//! The knowledge of all workers about the way to origins: addresses of names, and targets that were out of reach of late,
+//! origins that were asked for several ranges at once.
 
 use super::dns_cache::DnsCache;
 use super::outages::Outages;
+use super::ranges::Ranges;
 use super::unreachable::Unreachable;
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ pub struct Memory {
     pub(super) answers: DnsCache,
     pub(super) unreachable: Arc<Unreachable>,
     pub(super) outages: Outages,
+    pub(super) ranges: Arc<Ranges>,
 }
 
 /// Bytes of [`Memory::answers`] where nothing else is said.
@@ -19,7 +22,8 @@ const DNS_BYTES_MAX: usize = 1 << 20;
 impl Memory {
     /// Knows nothing yet; answers of name servers take at most so many bytes.
     pub fn new(dns_bytes_max: usize) -> Memory {
-        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default(), outages: Outages::default() }
+        let outages = Outages::default();
+        Memory { answers: DnsCache::new(dns_bytes_max), unreachable: Arc::default(), outages, ranges: Arc::default() }
     }
 }
 

@@ -17,6 +17,7 @@ mod memory;
 mod outages;
 mod permits;
 mod pool;
+mod ranges;
 #[cfg(test)]
 mod tests;
 mod unreachable;
@@ -31,6 +32,7 @@ pub use h1::HeldPermit;
 pub use memory::Memory;
 pub use outages::Outage;
 pub use pool::{AskedOrigin, Unread};
+pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
 use crate::reach::Reach;
@@ -80,6 +82,8 @@ pub struct Settings {
     pub unread_per_origin_max: usize,
     /// Such fetches from all origins together, per worker.
     pub unread_max: usize,
+    /// When a download gets further range requests.
+    pub range_pace: RangePace,
     /// Interim (1xx) heads before the answer.
     pub interim_heads_max: u32,
     /// Limits of a response head.
@@ -109,6 +113,7 @@ impl Settings {
             client_share_percent: 100,
             unread_per_origin_max: 64,
             unread_max: 256,
+            range_pace: RangePace::default(),
             interim_heads_max: 32,
             head_limits: HeadLimits::default(),
             resolver: ResolverChoice::default(),
@@ -356,6 +361,36 @@ impl Upstreams {
     /// The origin of a URL, for a fetch that may go on when its clients have left.
     pub fn asked(&self, url: &Url) -> AskedOrigin {
         self.shared.pool.asked(url)
+    }
+
+    /// When a download gets further range requests.
+    pub fn range_pace(&self) -> RangePace {
+        self.shared.settings.range_pace
+    }
+
+    /// The knowledge of a URL's origin about several ranges at once.
+    pub fn ranges_known(&self, url: &Url) -> RangesKnown {
+        self.shared.settings.memory.ranges.known(&Origin::of(url), Instant::now())
+    }
+
+    /// Remembers what was found of it.
+    pub fn ranges_found(&self, url: &Url, found: RangesFound) {
+        self.shared.settings.memory.ranges.found(Origin::of(url), found, Instant::now());
+    }
+
+    /// A permit for one more range request beside a running download: fewer than `max` are under way at the origin, nobody waits for
+    /// a request there, and this client may have one more.
+    pub fn extra_range(&self, url: &Url, client: Client, max: usize) -> Option<ExtraRange> {
+        if !self.has_spare_permit(url, client) {
+            return None;
+        }
+        self.shared.settings.memory.ranges.begin(Origin::of(url), max, Instant::now())
+    }
+
+    /// Whether a request of this client would get its permit at once, without taking it from one that waits.
+    pub fn has_spare_permit(&self, url: &Url, client: Client) -> bool {
+        let permits = &self.shared.pool.origin(url, Instant::now()).permits;
+        permits.waiting() == 0 && permits.has_room(Some(client))
     }
 
     /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.

@@ -95,7 +95,7 @@ impl Permits {
     }
 
     /// Whether one more request of this client may be under way.
-    fn has_room(&self, client: Option<Client>) -> bool {
+    pub fn has_room(&self, client: Option<Client>) -> bool {
         let holders = &self.state.borrow().holders;
         holders.len() < self.limits.requests_max && !holders.has(client, self.limits.client_requests_max)
     }
