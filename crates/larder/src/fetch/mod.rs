@@ -232,7 +232,7 @@ async fn run(mut fetch: Box<Fetch>) {
         checked = checked_parts(&env, &notes, &path, fill.entry());
     }
     if let (Some(ahead), Sink::Entry(writer)) = (ahead, &sink) {
-        ahead.begin(writer.entry());
+        (*ahead).begin(writer.entry());
     }
     if sink.readers() > 1 {
         // All who wait get the head before the body takes the worker's time.

@@ -74,7 +74,7 @@ impl Ahead {
     }
 
     /// Begins to watch the download, in a task of its own. Nothing where the entry can't be put together from parts.
-    pub(super) fn begin(self: Box<Ahead>, entry: &PinnedEntry) {
+    pub(super) fn begin(self, entry: &PinnedEntry) {
         let Some(length) = entry.length().filter(|_| entry.is_mendable()) else { return };
         let download = Download {
             pace: self.refill.env.upstreams.range_pace(),
@@ -91,7 +91,7 @@ impl Ahead {
             tail: Cell::new(length),
             claimed: RefCell::new(None),
             stop: Cell::new(None),
-            ahead: *self,
+            ahead: self,
         };
         tokio::task::spawn_local(watch(Rc::new(download)));
     }

@@ -192,7 +192,9 @@ impl Serving {
         let answer = Answer::of(world, request, &method, object, turn, &upload);
         if let Some(fetch) = world.fetches.borrow_mut().get_mut(&number) {
             fetch.has_head = true;
-            fetch.may_be_stored &= answer.status == 200 && method == "GET";
+            // A part is stored where its origin names the version.
+            let may_be_kept = answer.status == 200 || answer.status == 206 && world.plan.objects[object].has_tag;
+            fetch.may_be_stored &= may_be_kept && method == "GET";
         }
         self.send(&method, object, turn, answer).await
     }
