@@ -32,6 +32,7 @@ struct Miss {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 struct Exchange {
     micros: u64,
     method: String,
