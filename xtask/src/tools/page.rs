@@ -45,6 +45,7 @@ pub fn page(rows: &[Row], left_out: &[String]) -> String {
     for row in rows.iter().filter(|row| !row.note.is_empty()) {
         let _ = writeln!(page, "- {}: {}", row.tool, row.note.replace('\n', " "));
     }
+    page.push_str(ABOUT_MAVEN);
     page.push_str("\n## Not in the table\n\n");
     for line in left_out.iter().map(String::as_str).chain(NOT_TRIED.iter().copied()) {
         let _ = writeln!(page, "- {line}");
@@ -53,11 +54,15 @@ pub fn page(rows: &[Row], left_out: &[String]) -> String {
     page
 }
 
+/// The meaning of `request` in the row of Maven.
+const ABOUT_MAVEN: &str = "\nMaven says `Cache-Control: no-cache` with each request, which no store rule overrules: it is served from \
+    the store where its repository is out of reach.\n";
+
 /// Tools that this chore does not play, and why.
 const NOT_TRIED: [&str; 5] = [
     "helm, conda, micromamba: neither the programs nor their channels were at hand; nothing is known of them.",
     "gradle: Debian's is too old for the Java runtimes of today. It reads the same `JAVA_TOOL_OPTIONS` as Maven.",
     "docker pull, podman pull: the daemon downloads in another process, which `larder run` does not reach; skopeo stands for the registry's protocol.",
     "Programs with certificates built in, and browsers: their tunnels stay closed.",
-    "Tools in Go do not use a proxy for `localhost` or loopback addresses, whatever the variables say; here they ask by the machine's name.",
+    "Tools in Go do not use a proxy for `localhost` or loopback addresses, whatever the variables say; here they ask by a name that only the lab has.",
 ];
