@@ -11,6 +11,7 @@ use crate::store::rules::{self, Force, Rule, Scope, Verdict};
 use crate::store::{Fetching, NotDurable};
 use larder_wire::date::Stamp;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// An invalidation that is being made durable.
@@ -147,6 +148,20 @@ impl Cache {
             Some(disk) => disk.verdict(key, tags, epoch),
             None => self.rules.verdict(key, tags, epoch),
         }
+    }
+
+    /// Puts a head in the place of that of a response of which the origin has sent a part, asked for at this epoch: it has the
+    /// representation still. A response that a hard rule made void since it came is forgotten instead, and its readers go on:
+    /// a part says that it is current, and not that somebody who purged it was wrong.
+    pub fn renew_by_part(&self, entry: &Arc<Entry>, head: StoredHead, epoch: u64) {
+        let kept = entry.stored_head();
+        let tags = kept.as_ref().map_or(&[][..], |kept| kept.tags());
+        if self.verdict(entry.key().text(), tags, entry.epoch()) == Verdict::Gone {
+            self.drop_entry(entry);
+            self.fates.set(self.index.hash_of(entry.key().text()), Fate::Purged);
+            return;
+        }
+        entry.renew(head, epoch);
     }
 
     /// Applies rules that are newer than an entry's last look at them.

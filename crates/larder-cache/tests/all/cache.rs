@@ -521,6 +521,30 @@ fn a_validation_that_began_before_a_soft_rule_does_not_undo_it() {
 }
 
 #[test]
+fn a_part_asked_for_after_a_purge_does_not_undo_it() {
+    for (force, is_there) in [(Force::Hard, false), (Force::Soft, true)] {
+        for is_looked_up in [false, true] {
+            let cache = Cache::new(Settings::default());
+            let mut reader = part(&cache, 0..100, 300);
+            now(cache.purge([Scope::Prefix(b"http://a.example/".as_slice().into())], force).finish()).unwrap();
+            if is_looked_up {
+                drop(find(&cache, KEY, &request(""), NOW));
+            }
+            let (_, writer) = cache.beside(KEY);
+            let mut fill = Fill::begin(reader.entry(), &(100..300)).unwrap();
+            cache.renew_by_part(fill.entry(), head_of(&cache, &request(""), STRONG), writer.epoch());
+            assert!(fill.confirm(&(100..300)));
+            fill.push(&cache, law(100..300).into());
+            drop(fill);
+            // Its reader had it before the purge, and gets all of it.
+            assert_eq!(read(&mut reader, 100), Some(Ok(law(100..300))));
+            let found = find(&cache, KEY, &request(""), NOW);
+            assert_eq!(matches!(found, Found::Fresh(_)), is_there, "{force:?} {is_looked_up}: {}", found.as_str());
+        }
+    }
+}
+
+#[test]
 fn nobody_follows_a_fetch_that_began_before_a_purge() {
     let cache = Cache::new(Settings::default());
     let (_reader, mut writer) = miss(&cache, KEY);

@@ -185,17 +185,20 @@ fn renew(fetch: &Fetch, entry: &PinnedEntry, head: &ResponseHead, times: Times) 
     let (mut own, mut own_terms) = policy::answer_to_asker(&kept.head, head, times, settings);
     own.fields.remove("Content-Length");
     own_terms.initial_age = own_terms.initial_age.max(terms.age(times.received));
+    let cache = &fetch.env.common.cache;
     match policy::completed(&fetch.request, (&stored_head(entry, &kept), terms), head, times, settings) {
         Ok((mut head, terms)) => {
             head.fields.remove("Content-Length");
-            entry.renew(StoredHead::new(head, Some(terms), times.received), fetch.writer.epoch());
+            let head = StoredHead::new(head, Some(terms), times.received);
+            cache.renew_by_part(entry, head, fetch.writer.epoch());
         }
         Err(NotStored::SetCookie) => {
             let older = Terms { received: times.received, initial_age: own_terms.initial_age, ..terms.clone() };
-            entry.renew(StoredHead::new(kept.head.clone(), Some(older), times.received), fetch.writer.epoch());
+            let head = StoredHead::new(kept.head.clone(), Some(older), times.received);
+            cache.renew_by_part(entry, head, fetch.writer.epoch());
         }
         // Requests that already have the entry get these bytes, no later one does.
-        Err(_) => fetch.env.common.cache.drop_entry(entry),
+        Err(_) => cache.drop_entry(entry),
     }
     Some(StoredHead::new(own, Some(own_terms), times.received))
 }
