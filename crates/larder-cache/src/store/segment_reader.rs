@@ -387,8 +387,7 @@ impl SegmentReader {
 
     /// Enters a record, unless the index has a newer one of its name.
     pub fn insert(&self, location: Location) -> Before {
-        let age = |each: Location| (self.sequence(each.segment()), each.offset());
-        let before = self.locations.put(location, |old| age(old) > age(location));
+        let before = self.locations.put(location, |old| self.outlasts(old, location));
         if before != Before::Newer {
             self.account(location);
         }
@@ -398,10 +397,20 @@ impl SegmentReader {
         before
     }
 
+    /// Whether a record stays when another one of its name comes: it is the newer one or, of two pieces of one body that begin
+    /// at one byte, the longer one. Two requests for one body bring such pieces, in either order.
+    fn outlasts(&self, old: Location, new: Location) -> bool {
+        let are_pieces = old.kind() == Kind::Extent && new.kind() == Kind::Extent && old.may_be_of_same_id(new);
+        if are_pieces && old.extent_bytes() != new.extent_bytes() {
+            return old.extent_bytes() > new.extent_bytes();
+        }
+        let age = |each: Location| (self.sequence(each.segment()), each.offset());
+        age(old) > age(new)
+    }
+
     /// Enters many records of one shard.
     pub(super) fn insert_many(&self, shard: usize, locations: &[Location]) {
-        let age = |each: Location| (self.sequence(each.segment()), each.offset());
-        let is_older = |location, old| age(old) > age(location);
+        let is_older = |location, old| self.outlasts(old, location);
         let (mut heads, mut extents, mut live_bytes) = (0, 0, 0);
         self.locations.put_many(shard, locations, is_older, |location, before| {
             if before == Before::Newer {

@@ -162,6 +162,37 @@ fn pieces_of_a_body_leave_holes_and_are_merged() {
 }
 
 #[test]
+fn of_pieces_that_begin_at_one_byte_the_longest_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut writer = open(folder.path(), 8 * MIB);
+    let length = |writer: &SegmentWriter, block: u64| {
+        let at = block * BLOCK_BYTES;
+        pieces(writer, 1, at..at + BLOCK_BYTES).iter().map(|(_, bytes)| bytes.len() as u64).collect::<Vec<_>>()
+    };
+    put_head(&mut writer, HeadToStore { length: Some(4 * BLOCK_BYTES), body: None, ..head("a", 0, 1, None) });
+    // Each on disk before the next, and both in one write.
+    put_extent(&mut writer, "a", 1, 0..BLOCK_BYTES);
+    put_extent(&mut writer, "a", 1, 0..1000);
+    put_extent(&mut writer, "a", 1, BLOCK_BYTES..BLOCK_BYTES + 1000);
+    put_extent(&mut writer, "a", 1, BLOCK_BYTES..2 * BLOCK_BYTES);
+    let hash = writer.reader().key_hash(b"a");
+    let at = 2 * BLOCK_BYTES;
+    for end in [at + 2000, at + BLOCK_BYTES, at + 1000] {
+        writer.append_extent(ObjectId(1), hash, at, vec![law(1, at..end)], Putting::pair().1);
+    }
+    let _ = writer.flush();
+    for block in 0..3 {
+        assert_eq!(length(&writer, block), [BLOCK_BYTES], "block {block}");
+    }
+    assert_eq!(stats(&writer).extents, 3);
+    drop(writer);
+    let writer = open(folder.path(), 8 * MIB);
+    for block in 0..3 {
+        assert_eq!(length(&writer, block), [BLOCK_BYTES], "block {block}, after a restart");
+    }
+}
+
+#[test]
 fn the_oldest_goes_and_what_is_used_stays() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = open(folder.path(), 4 * MIB);
