@@ -30,6 +30,8 @@ const WINDOW_SEGMENTS: f64 = 10.0;
 const TIMEOUT_EXTRA: Duration = Duration::from_millis(200);
 /// The time-out of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes on a line of limited bandwidth arrive in portions of about so much of its time.
+const PORTION: Duration = Duration::from_millis(10);
 /// After so long without traffic the window begins anew.
 const IDLE_MAX: Duration = Duration::from_secs(1);
 
@@ -130,18 +132,30 @@ impl Lane {
         let segments = bytes.div_ceil(SEGMENT_BYTES);
         let lost = (self.link.loss > 0.0).then(|| self.first_lost(segments)).flatten();
         let whole = lost.map_or(bytes, |lost| lost * SEGMENT_BYTES);
-        let mut acknowledged = at;
         for (part, late) in [(whole, Duration::ZERO), (bytes - whole, self.repair(lost, segments))] {
-            if part == 0 {
-                continue;
+            let mut rest = part;
+            while rest > 0 {
+                let portion = self.portion_bytes().min(rest);
+                let arrives = self.cross(at, portion) + late;
+                self.arrived_last = self.arrived_last.max(arrives);
+                arrivals.push(Arrival { at: self.arrived_last, bytes: portion });
+                self.flying.push_back((self.arrived_last + self.link.delay, portion));
+                rest -= portion;
             }
-            let arrives = self.cross(at, part) + late;
-            self.arrived_last = self.arrived_last.max(arrives);
-            arrivals.push(Arrival { at: self.arrived_last, bytes: part });
-            acknowledged = self.arrived_last + self.link.delay;
         }
-        self.flying.push_back((acknowledged, bytes));
         self.flying_bytes += bytes;
+    }
+
+    /// The most that arrives at once: what the line carries in [`PORTION`], in whole segments. A large window handed over
+    /// as one piece would make a slow line a fast one that pauses.
+    fn portion_bytes(&self) -> u64 {
+        match self.link.bits_per_s {
+            0 => u64::MAX,
+            bits => {
+                let bytes = (bits as f64 / 8.0 * PORTION.as_secs_f64()) as u64;
+                (bytes / SEGMENT_BYTES).max(1) * SEGMENT_BYTES
+            }
+        }
     }
 
     /// When bytes that leave now arrive.
@@ -205,6 +219,21 @@ mod tests {
         let mut lane = lane(Link { bits_per_s: 8_000_000, ..Link::default() });
         let last = lane.send(Duration::ZERO, 1_000_000).last().map(|arrival| arrival.at);
         assert!(last.is_some_and(|at| at.abs_diff(Duration::from_secs(1)) < Duration::from_millis(5)), "{last:?}");
+    }
+
+    #[test]
+    fn a_large_window_arrives_at_the_pace_of_the_line() {
+        let mut lane = lane(Link { delay: FORTY, bits_per_s: 16_000_000, ..Link::default() });
+        let arrivals = lane.send(Duration::ZERO, 20_000_000);
+        // Once the window covers the line, no 100 ms bring much more or less than a tenth of a second's share of 2 MB/s.
+        let (mut windows, begin) = ([0; 80], Duration::from_secs(1));
+        for arrival in arrivals.iter().filter(|arrival| arrival.at >= begin) {
+            let window = (arrival.at - begin).as_millis() / 100;
+            if let Some(bytes) = windows.get_mut(window as usize) {
+                *bytes += arrival.bytes;
+            }
+        }
+        assert!(windows.iter().all(|bytes| (180_000..220_000).contains(bytes)), "{windows:?}");
     }
 
     #[test]
