@@ -185,12 +185,12 @@ impl Journal {
     }
 
     /// Counts a reply that is judged by its echo alone, for the note of its origin did not come in time.
-    pub fn judged_by_echo(&self) {
+    pub fn count_judged_by_echo(&self) {
         self.by_echo.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Replies that were judged by their echoes alone.
-    pub fn judged_by_echo_alone(&self) -> u64 {
+    /// How many replies were judged by their echoes alone so far.
+    pub fn replies_judged_by_echo(&self) -> u64 {
         self.by_echo.load(Ordering::Relaxed)
     }
 

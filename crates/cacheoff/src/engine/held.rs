@@ -43,7 +43,7 @@ impl HeldReplies {
             return None;
         }
         if !is_known {
-            journal.judged_by_echo();
+            journal.count_judged_by_echo();
         }
         self.0.pop_front()
     }

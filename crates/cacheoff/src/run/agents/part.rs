@@ -239,7 +239,7 @@ impl Part {
             let lost = self.lost;
             self.invalid.push(format!("{lost} answers of origins here could not be told to robots elsewhere"));
         }
-        let by_echo = self.journal.judged_by_echo_alone();
+        let by_echo = self.journal.replies_judged_by_echo();
         if by_echo > 0 {
             self.invalid.push(format!(
                 "{by_echo} replies were judged by their echoes alone, for the notes of origins came too late"
