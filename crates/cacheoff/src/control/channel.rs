@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The handshake takes so long at most, and the proofs after it as long.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
-/// A message that the other end does not take within this time ends the connection.
-const WRITE_MAX: Duration = Duration::from_secs(5);
+/// A message of which the other end takes nothing for so long ends the connection. It is shorter than the silence after which
+/// an end is taken for dead, so that who waits for a socket does not seem dead to others.
+const WRITE_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a message; one interval with all its histograms has less than a tenth of it.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
 /// Bytes that are read from the socket at once.
@@ -142,12 +143,22 @@ impl Channel {
 
     /// Sends a message.
     pub fn send(&self, message: &impl Serialize) -> io::Result<()> {
+        self.send_framed(&Self::framed(message)?)
+    }
+
+    /// A message as it is sent: its length and JSON.
+    pub fn framed(message: &impl Serialize) -> io::Result<Vec<u8>> {
         let body = serde_json::to_vec(message).map_err(io::Error::other)?;
         let length = u32::try_from(body.len()).ok().filter(|length| *length as usize <= MESSAGE_BYTES_MAX);
         let length = length.ok_or_else(|| io::Error::other("a message is too long"))?;
         let mut bytes = length.to_be_bytes().to_vec();
         bytes.extend_from_slice(&body);
-        self.send_bytes(&bytes)
+        Ok(bytes)
+    }
+
+    /// Sends what [`Self::framed`] has made.
+    pub fn send_framed(&self, message: &[u8]) -> io::Result<()> {
+        self.send_bytes(message)
     }
 
     fn send_bytes(&self, mut bytes: &[u8]) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use super::super::Keeper;
 use super::fleet::Fleet;
 use super::message::{Assignment, Discipline, Status, Steer, ToAgent, ToCoordinator};
+use super::outgoing::Outgoing;
 use super::time::RunClock;
 use super::{SILENCE_MAX, message};
 use crate::control::{Channel, OFFSET_MAX_US, Offset, Received, Samples, connect};
@@ -13,12 +14,12 @@ use crate::origin::AddressRange;
 use crate::progress::Progress;
 use crate::schedule::{Phase, Schedule};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 /// A run on several machines.
@@ -63,6 +64,8 @@ const TELL: Duration = Duration::from_millis(100);
 const PHASE_LEAD: Duration = Duration::from_millis(250);
 /// In the run a clock is judged by the quickest of so many exchanges.
 const WINDOW: usize = 30;
+/// Messages of agents that wait to be heard; the connections hold what follows.
+const HEARD_MAX: usize = 256;
 /// Agents may take so long to end after they were told.
 const END_MAX: Duration = Duration::from_secs(20);
 
@@ -123,6 +126,8 @@ fn refuse(campaign: &Campaign) -> Result<(), String> {
 struct Link {
     name: String,
     channel: Arc<Channel>,
+    /// In the run, the messages that wait to be written; before and after it the coordinator writes itself.
+    outgoing: Option<Outgoing>,
     samples: Samples,
     before: Offset,
     /// The farthest in the run.
@@ -137,7 +142,10 @@ struct Link {
 
 impl Link {
     fn send(&self, message: &ToAgent) -> io::Result<()> {
-        self.channel.send(message)
+        match &self.outgoing {
+            Some(outgoing) => outgoing.send(message),
+            None => self.channel.send(message),
+        }
     }
 
     /// The next message of a kind that is waited for.
@@ -197,6 +205,7 @@ fn connected(fleet: &Fleet) -> Result<Vec<Link>, String> {
         Ok(Link {
             name: agent.name.clone(),
             channel: Arc::new(channel),
+            outgoing: None,
             samples: Samples::default(),
             before: Offset::default(),
             during: None,
@@ -317,17 +326,19 @@ impl Play {
 
     /// Steers until all agents are done or dead; says whether the run was stopped by hand.
     fn keep(&mut self, stop: &AtomicBool) -> bool {
-        let heard = listen(&self.links);
+        let heard = listen(&mut self.links);
         // Nobody says anything before the start.
         let from = self.start.max(Instant::now());
         self.links.iter_mut().for_each(|link| link.heard = from);
         let (mut told, mut interrupted) = (Instant::now(), false);
         while self.links.iter().any(|link| !link.is_done) {
             match heard.recv_timeout(LOOK) {
-                Ok(heard) => self.hear(heard),
+                Ok(first) => self.hear(first),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // All that has come is heard before anybody is called silent. The channel is bounded, and so is this loop.
+            heard.try_iter().take(HEARD_MAX).for_each(|next| self.hear(next));
             if !interrupted && stop.load(Relaxed) {
                 interrupted = true;
                 self.stop();
@@ -514,6 +525,7 @@ impl Play {
     /// Compares clocks once more, and ends the ledger.
     fn end(mut self, interrupted: bool) -> Ledger {
         let at_us = self.now().as_micros() as u64;
+        self.links.iter_mut().filter_map(|link| link.outgoing.take()).for_each(|mut outgoing| outgoing.end());
         for place in 0..self.links.len() {
             let link = &mut self.links[place];
             let mut found: Vec<(&str, Offset)> =
@@ -536,11 +548,11 @@ impl Play {
     }
 }
 
-/// A thread for each agent that waits for its messages until it is done.
-fn listen(links: &[Link]) -> Receiver<Heard> {
-    let (sender, receiver) = mpsc::channel();
-    for (agent, link) in links.iter().enumerate() {
-        let (channel, sender): (Arc<Channel>, Sender<Heard>) = (link.channel.clone(), sender.clone());
+/// Two threads for each agent: one waits for its messages until it is done, the other writes to it.
+fn listen(links: &mut [Link]) -> Receiver<Heard> {
+    let (sender, receiver) = mpsc::sync_channel(HEARD_MAX);
+    for (agent, link) in links.iter_mut().enumerate() {
+        let (channel, to): (Arc<Channel>, SyncSender<Heard>) = (link.channel.clone(), sender.clone());
         std::thread::spawn(move || {
             loop {
                 let message = match channel.receive(SILENCE_MAX) {
@@ -549,11 +561,20 @@ fn listen(links: &[Link]) -> Receiver<Heard> {
                     Err(error) => Err(error),
                 };
                 let ends = matches!(message, Err(_) | Ok(ToCoordinator::Done(_)));
-                if sender.send(Heard { agent, at: Instant::now(), message }).is_err() || ends {
+                if to.send(Heard { agent, at: Instant::now(), message }).is_err() || ends {
                     return;
                 }
             }
         });
+        let to = sender.clone();
+        let broken = move |error: io::Error| {
+            let reason = match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not read what it is told".to_owned(),
+                _ => error.to_string(),
+            };
+            let _ = to.send(Heard { agent, at: Instant::now(), message: Err(io::Error::new(error.kind(), reason)) });
+        };
+        link.outgoing = Some(Outgoing::start(link.channel.clone(), broken));
     }
     receiver
 }

@@ -8,9 +8,12 @@
 mod coordinate;
 mod fleet;
 mod message;
+mod outgoing;
 mod part;
 mod probe;
 mod serve;
+#[cfg(test)]
+mod stall_tests;
 #[cfg(test)]
 mod tests;
 mod time;

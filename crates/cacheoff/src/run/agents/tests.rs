@@ -15,9 +15,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Agents that listen, and the addresses of their origins.
-struct Machines {
-    fleet: Fleet,
-    agents: Vec<Arc<Agent>>,
+pub(super) struct Machines {
+    pub(super) fleet: Fleet,
+    pub(super) agents: Vec<Arc<Agent>>,
 }
 
 impl Drop for Machines {
@@ -26,7 +26,7 @@ impl Drop for Machines {
     }
 }
 
-const TOKEN: &str = "a token of thirty-two characters";
+pub(super) const TOKEN: &str = "a token of thirty-two characters";
 
 /// So many agents with robots and origins, of which the last has a clock that is ahead. Each test has a network of its own.
 fn machines(network: u8, count: u8, shift_us: i64) -> Machines {
@@ -84,7 +84,7 @@ fn discipline(seconds: u32) -> Discipline {
     Discipline { name: "parts.toml".to_owned(), text, variant: None, changes: Vec::new(), scale: 1.0 }
 }
 
-fn campaign(machines: &Machines, proxy: Option<SocketAddr>, seconds: u32) -> Campaign {
+pub(super) fn campaign(machines: &Machines, proxy: Option<SocketAddr>, seconds: u32) -> Campaign {
     let mut route = route(proxy, None, machines.fleet.origin_port);
     route.hosts = Hosts::new(&machines.fleet.hosts());
     let (settings, phases, head) = planned(route, machines.fleet.robot_workers(), seconds);
