@@ -221,6 +221,8 @@ fn parallel_ranges(parallel: &ParallelRanges, f: &mut fmt::Formatter<'_>) -> fmt
         "no-gain" => ": one more brought no more bytes a second.",
         "short" => ": it was about to end.",
         "forbidden" => ": the origin takes no ranges.",
+        "left-alone" => ": an earlier download found that this origin is to be left alone for a while.",
+        "slow" => ": a request brought nothing for seconds.",
         "busy" => ": the origin said 429 or 503.",
         "trouble" => ": a request failed.",
         "changed" => ": the object had changed, or its parts are not for all.",

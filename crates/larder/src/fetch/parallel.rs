@@ -5,7 +5,7 @@
 //! nothing: the download comes to that end anyway. Only when it has brought a tenth more bytes a second are chunks
 //! taken in the order in which clients read, and further requests tried.
 
-use super::pour::{Sink, pour};
+use super::pour::{STALLED, Sink, pour};
 use super::{Fetch, FetchKind, Refill, checked_parts, part};
 use crate::client::Client;
 use crate::record::{Notes, Parallel, ParallelLimit};
@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// One more request has to bring this many times the bytes a second.
 const GAIN: f64 = 1.1;
@@ -61,7 +61,7 @@ impl Ahead {
             RangesKnown::Nothing | RangesKnown::Proven => None,
             RangesKnown::Gain(1) => return unbegun(&fetch.notes, ParallelLimit::NoGain),
             RangesKnown::Gain(best) => Some(best.min(max)),
-            RangesKnown::Forbidden => return unbegun(&fetch.notes, ParallelLimit::Forbidden),
+            RangesKnown::LeftAlone => return unbegun(&fetch.notes, ParallelLimit::LeftAlone),
         };
         let refill = Refill {
             env: Rc::clone(&fetch.env),
@@ -227,7 +227,11 @@ impl Download {
                     break;
                 }
             }
-            let now = self.rate().await;
+            let mut now = self.rate().await;
+            if now < rate * GAIN {
+                // One pause of the network is no finding.
+                now = now.max(self.rate().await);
+            }
             if let Some(limit) = self.stop.get() {
                 return limit;
             }
@@ -350,11 +354,16 @@ impl Download {
         let (Some(chunk), Some(hole)) = (fetch.fill.take(), hole) else { return Err(ParallelLimit::NotWanted) };
         self.requests.set(self.requests.get().saturating_add(1));
         env.tally.parallel_requests.add(1);
-        let answer = fetch.ask_origin(&fields).await.map_err(|_| ParallelLimit::Trouble)?;
+        let answer = timeout(self.pace.silent_max, fetch.ask_origin(&fields)).await;
+        let answer = answer.map_err(|_| ParallelLimit::Slow)?.map_err(|_| ParallelLimit::Trouble)?;
         match answer.head.status {
             206 => {}
             200 | 403 | 416 => return Err(ParallelLimit::Forbidden),
-            429 | 503 => return Err(ParallelLimit::Busy),
+            429 | 503 => {
+                let pause = answer.head.fields.text("Retry-After").and_then(|text| text.parse().ok());
+                self.found(RangesFound::Busy(pause.map(Duration::from_secs)));
+                return Err(ParallelLimit::Busy);
+            }
             404 | 410 | 412 => return Err(ParallelLimit::Changed),
             _ => return Err(ParallelLimit::Trouble),
         }
@@ -363,8 +372,11 @@ impl Download {
         fetch.writer.redirect_with(&self.entry, own);
         self.answered.set(self.answered.get() + 1);
         let checked = checked_parts(env, &self.ahead.notes, &fetch.ask.url.path, &self.entry);
-        let sink = Sink::Hole(chunk, Arc::clone(&env.common.cache));
-        Box::pin(pour(sink, answer.body, checked)).await.map_err(|_| ParallelLimit::Trouble)?;
+        let sink = Sink::Ahead(chunk, Arc::clone(&env.common.cache), self.pace.silent_max);
+        Box::pin(pour(sink, answer.body, checked)).await.map_err(|word| match word {
+            STALLED => ParallelLimit::Slow,
+            _ => ParallelLimit::Trouble,
+        })?;
         if !self.entry.has(&hole) {
             return Err(ParallelLimit::NotWanted);
         }
@@ -382,9 +394,9 @@ impl Download {
         self.note(limit);
         match limit {
             ParallelLimit::Forbidden => self.found(RangesFound::Forbidden),
-            ParallelLimit::Busy | ParallelLimit::Trouble | ParallelLimit::Changed => {
-                self.found(RangesFound::Troubled);
-            }
+            ParallelLimit::Slow | ParallelLimit::Trouble | ParallelLimit::Changed => self.found(RangesFound::Troubled),
+            // The time that it said was noted with the answer.
+            ParallelLimit::Busy => {}
             _ => return,
         }
         self.ahead.refill.env.tally.parallel_stops.add(1);

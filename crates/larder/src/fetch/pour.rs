@@ -8,6 +8,8 @@ use larder_cache::cache::{Cache, Fill, Writer};
 use larder_cache::entry::{PinnedEntry, Room};
 use larder_wire::Fields;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Where the pieces of a body go.
 pub(super) enum Sink {
@@ -15,14 +17,19 @@ pub(super) enum Sink {
     Entry(Writer),
     /// A hole of an entry.
     Hole(Fill, Arc<Cache>),
+    /// A hole that nobody has asked for yet; so long its body may bring nothing before it ends with [`STALLED`].
+    Ahead(Fill, Arc<Cache>, Duration),
 }
+
+/// The word for a body ahead of a download that brought nothing for too long.
+pub(super) const STALLED: &str = "stalled";
 
 impl Sink {
     /// The number of readers.
     pub(super) fn readers(&self) -> usize {
         match self {
             Sink::Entry(writer) => writer.readers(),
-            Sink::Hole(fill, _) => fill.readers(),
+            Sink::Hole(fill, _) | Sink::Ahead(fill, ..) => fill.readers(),
         }
     }
 
@@ -30,7 +37,7 @@ impl Sink {
     fn entry(&self) -> &PinnedEntry {
         match self {
             Sink::Entry(writer) => writer.entry(),
-            Sink::Hole(fill, _) => fill.entry(),
+            Sink::Hole(fill, _) | Sink::Ahead(fill, ..) => fill.entry(),
         }
     }
 
@@ -38,21 +45,21 @@ impl Sink {
     fn start(&self) -> u64 {
         match self {
             Sink::Entry(_) => 0,
-            Sink::Hole(fill, _) => fill.hole().start,
+            Sink::Hole(fill, _) | Sink::Ahead(fill, ..) => fill.hole().start,
         }
     }
 
     async fn room(&mut self) -> Room {
         match self {
             Sink::Entry(writer) => writer.room().await,
-            Sink::Hole(fill, cache) => fill.room(cache).await,
+            Sink::Hole(fill, cache) | Sink::Ahead(fill, cache, _) => fill.room(cache).await,
         }
     }
 
     fn push(&mut self, piece: Bytes) {
         match self {
             Sink::Entry(writer) => writer.push(piece),
-            Sink::Hole(fill, cache) => fill.push(cache, piece),
+            Sink::Hole(fill, cache) | Sink::Ahead(fill, cache, _) => fill.push(cache, piece),
         }
     }
 
@@ -60,19 +67,28 @@ impl Sink {
     fn fitting(&mut self, piece: Bytes) -> Bytes {
         match self {
             Sink::Entry(_) => piece,
-            Sink::Hole(fill, _) => fill.fitting(piece),
+            Sink::Hole(fill, _) | Sink::Ahead(fill, ..) => fill.fitting(piece),
+        }
+    }
+
+    /// The next piece of the body that goes there. `None` when it brought nothing for too long.
+    async fn next_of(&self, body: &mut BodySource) -> Option<Result<Option<Bytes>, UpstreamFault>> {
+        match self {
+            // Boxed, because a timer is large, and each fetch would have the room for it.
+            Sink::Ahead(.., silent_max) => Box::pin(timeout(*silent_max, body.next())).await.ok(),
+            _ => Some(body.next().await),
         }
     }
 
     /// Whether a hole is filled, even if the origin sends more.
     fn is_full(&self) -> bool {
-        matches!(self, Sink::Hole(fill, _) if fill.is_full())
+        matches!(self, Sink::Hole(fill, _) | Sink::Ahead(fill, ..) if fill.is_full())
     }
 
     fn finish(self, trailers: Option<Fields>) {
         match self {
             Sink::Entry(writer) => writer.finish(trailers),
-            Sink::Hole(fill, cache) => {
+            Sink::Hole(fill, cache) | Sink::Ahead(fill, cache, _) => {
                 let entry = fill.entry().clone();
                 drop(fill);
                 cache.look_later(&entry);
@@ -84,7 +100,7 @@ impl Sink {
     fn fail(self, fault: &UpstreamFault) -> &'static str {
         match self {
             Sink::Entry(writer) => writer.fail(failure(fault)),
-            Sink::Hole(fill, _) => fill.fail(failure(fault)),
+            Sink::Hole(fill, _) | Sink::Ahead(fill, ..) => fill.fail(failure(fault)),
         }
         fault.kind.as_str()
     }
@@ -95,7 +111,7 @@ impl Sink {
         let word = failure.word;
         match self {
             Sink::Entry(writer) => writer.refuse(failure),
-            Sink::Hole(fill, cache) => {
+            Sink::Hole(fill, cache) | Sink::Ahead(fill, cache, _) => {
                 cache.refuse(fill.entry(), failure.clone());
                 fill.fail(failure);
             }
@@ -125,7 +141,8 @@ pub(super) async fn pour(
                 return Ok(());
             }
         }
-        match body.next().await {
+        let Some(next) = sink.next_of(&mut body).await else { return Err(STALLED) };
+        match next {
             Ok(Some(_)) if sink.is_full() => return Ok(()),
             Ok(Some(piece)) => sink.push(piece),
             Ok(None) => {
@@ -151,7 +168,8 @@ async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Che
                 break false;
             }
         }
-        match body.next().await {
+        let Some(next) = sink.next_of(&mut body).await else { return Err(STALLED) };
+        match next {
             Ok(Some(_)) if sink.is_full() => break true,
             Ok(Some(piece)) => {
                 let piece = sink.fitting(piece);

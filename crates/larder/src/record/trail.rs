@@ -379,6 +379,10 @@ pub enum ParallelLimit {
     Short,
     /// The origin answers ranges with the whole object, or refuses them.
     Forbidden,
+    /// An earlier download found that this origin is to be left alone for a while.
+    LeftAlone,
+    /// A request brought nothing for seconds.
+    Slow,
     /// The origin said 429 or 503.
     Busy,
     /// A request failed.
@@ -400,6 +404,8 @@ impl ParallelLimit {
             ParallelLimit::NoGain => "no-gain",
             ParallelLimit::Short => "short",
             ParallelLimit::Forbidden => "forbidden",
+            ParallelLimit::LeftAlone => "left-alone",
+            ParallelLimit::Slow => "slow",
             ParallelLimit::Busy => "busy",
             ParallelLimit::Trouble => "trouble",
             ParallelLimit::Changed => "changed",

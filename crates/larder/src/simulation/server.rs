@@ -47,6 +47,7 @@ const RANGE_PACE: RangePace = RangePace {
     chunk_seconds: 0.2,
     chunk_bytes_min: 2_000,
     chunk_bytes_max: 50_000,
+    silent_max: Duration::from_millis(1_000),
     block_bytes: 1_000,
 };
 

@@ -1,6 +1,6 @@
 //! Downloads from origins that give each connection little: which requests the origin gets, and how long the client waits.
 
-use super::plan::{Action, BodyFraming, ConnectionPlan, Event, Host, Object, Plan, Step};
+use super::plan::{Action, BodyFraming, ConnectionPlan, Event, Host, Object, PLAIN, Plan, Step, Trouble, Turn};
 use super::run::{Outcome, run};
 use crate::in_memory::StreamSettings;
 
@@ -106,6 +106,34 @@ fn an_origin_that_sends_the_whole_for_a_range_is_asked_once() {
     let asked = asked(&run(&plan(vec![lies.clone(), lies.clone(), lies])));
     assert_eq!(asked.iter().filter(|range| *range == "whole").count(), 3, "{asked:?}");
     assert_eq!(asked.len(), 4, "{asked:?}");
+}
+
+#[test]
+fn an_unknown_origin_is_asked_once_however_many_downloads_begin_at_once() {
+    let lies = Object { knows_ranges: false, ..thin() };
+    let mut plan = plan(vec![lies.clone(), lies.clone(), lies]);
+    let all = plan.connections.remove(0);
+    for step in &all.steps {
+        plan.connections.push(ConnectionPlan { steps: vec![step.clone()], ..all.clone() });
+    }
+    let asked = asked(&run(&plan));
+    assert_eq!(asked.iter().filter(|range| *range == "whole").count(), 3, "{asked:?}");
+    assert_eq!(asked.len(), 4, "{asked:?}");
+}
+
+#[test]
+fn a_chunk_that_stalls_holds_its_reader_no_longer_than_it_may_be_silent() {
+    for stalled in 2..6 {
+        let mut turns = vec![PLAIN; stalled];
+        turns.push(Turn { trouble: Trouble::Silent(500), ..PLAIN });
+        let mut plan = plan(vec![Object { turns, ..thin() }]);
+        plan.is_calm = false;
+        let outcome = run(&plan);
+        let trace = outcome.trace.join("\n");
+        assert!(outcome.violation.is_none(), "{stalled}: {:?}\n{trace}", outcome.violation);
+        // The silence, and the rest of the chunk; with `origin_idle` it would take as long as with one request.
+        assert!(took(&outcome) < 2_500, "{stalled}: {}\n{trace}", took(&outcome));
+    }
 }
 
 #[test]

@@ -378,8 +378,8 @@ impl Upstreams {
         self.shared.settings.memory.ranges.found(Origin::of(url), found, Instant::now());
     }
 
-    /// A permit for one more range request beside a running download: fewer than `max` are under way at the origin, nobody waits for
-    /// a request there, and this client may have one more.
+    /// A permit for one more range request beside a running download: fewer than `max` are under way at the origin, nothing that is
+    /// known of it speaks against it, and [`Upstreams::has_spare_permit`] holds.
     pub fn extra_range(&self, url: &Url, client: Client, max: usize) -> Option<ExtraRange> {
         if !self.has_spare_permit(url, client) {
             return None;
@@ -387,10 +387,11 @@ impl Upstreams {
         self.shared.settings.memory.ranges.begin(Origin::of(url), max, Instant::now())
     }
 
-    /// Whether a request of this client would get its permit at once, without taking it from one that waits.
+    /// Whether a request of this client would get its permit at once and leave a quarter of the origin's permits to requests that
+    /// clients wait for.
     pub fn has_spare_permit(&self, url: &Url, client: Client) -> bool {
         let permits = &self.shared.pool.origin(url, Instant::now()).permits;
-        permits.waiting() == 0 && permits.has_room(Some(client))
+        permits.waiting() == 0 && permits.has_room_to_spare(client)
     }
 
     /// Plain TCP to any host and port, for a CONNECT: the same name lookup and race, and no limit per origin.

@@ -100,6 +100,12 @@ impl Permits {
         holders.len() < self.limits.requests_max && !holders.has(client, self.limits.client_requests_max)
     }
 
+    /// Whether one more request that nobody waits for may be under way: a quarter of all permits stays free.
+    pub fn has_room_to_spare(&self, client: Client) -> bool {
+        let kept_free = self.limits.requests_max / 4;
+        self.under_way() + kept_free < self.limits.requests_max && self.has_room(Some(client))
+    }
+
     fn queue_up(&self, client: Option<Client>, origin: &Origin) -> Result<Place<'_>, UpstreamFault> {
         let mut state = self.state.borrow_mut();
         if state.waiting.len() >= self.limits.waiting_max {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const ORIGINS_MAX: usize = 1024;
 /// How long an origin is left alone that sent the whole object for a range, or refused it.
 const FORBIDDEN_FOR: Duration = Duration::from_secs(24 * 3600);
-/// How long after a 429 or 503, an error or a changed object.
+/// How long after an error, a changed object, or a 429 or 503 that does not say how long.
 const TROUBLED_FOR: Duration = Duration::from_secs(300);
 /// How long the number of requests is remembered beyond which there was no gain.
 const GAIN_FOR: Duration = Duration::from_secs(600);
@@ -32,6 +32,8 @@ pub struct RangePace {
     pub chunk_bytes_min: u64,
     /// See `chunk_bytes_min`.
     pub chunk_bytes_max: u64,
+    /// How long a request for a chunk may bring nothing.
+    pub silent_max: Duration,
     /// Chunks begin at a multiple of this, and are a whole number of it: the blocks of the disk.
     pub block_bytes: u64,
 }
@@ -45,6 +47,7 @@ impl Default for RangePace {
             chunk_seconds: 1.0,
             chunk_bytes_min: 256 * 1024,
             chunk_bytes_max: 8 * 1024 * 1024,
+            silent_max: Duration::from_millis(2500),
             block_bytes: 64 * 1024,
         }
     }
@@ -73,8 +76,10 @@ pub enum RangesFound {
     Gain(usize),
     /// It takes no ranges.
     Forbidden,
-    /// It said 429 or 503, a request failed, or the object had changed.
+    /// A request failed or brought nothing for too long, or the object had changed.
     Troubled,
+    /// It said 429 or 503, and perhaps for how long (`Retry-After`).
+    Busy(Option<Duration>),
 }
 
 /// The knowledge about an origin, as downloads ask for it.
@@ -86,8 +91,8 @@ pub enum RangesKnown {
     Proven,
     /// It takes ranges, and so many at once are the best; 1 where further ones brought nothing.
     Gain(usize),
-    /// It is not to be asked for several.
-    Forbidden,
+    /// It is not to be asked for several: it takes no ranges, or was busy or in trouble of late.
+    LeftAlone,
 }
 
 impl Ranges {
@@ -97,7 +102,7 @@ impl Ranges {
             None => RangesKnown::Nothing,
             Some(RangesFound::Proven) => RangesKnown::Proven,
             Some(RangesFound::Gain(best)) => RangesKnown::Gain(best),
-            Some(RangesFound::Forbidden | RangesFound::Troubled) => RangesKnown::Forbidden,
+            Some(RangesFound::Forbidden | RangesFound::Troubled | RangesFound::Busy(_)) => RangesKnown::LeftAlone,
         }
     }
 
@@ -112,12 +117,19 @@ impl Ranges {
             RangesFound::Proven | RangesFound::Gain(_) => GAIN_FOR,
             RangesFound::Forbidden => FORBIDDEN_FOR,
             RangesFound::Troubled => TROUBLED_FOR,
+            RangesFound::Busy(pause) => pause.unwrap_or_default().clamp(TROUBLED_FOR, FORBIDDEN_FOR),
         };
         (known.found, known.until) = (Some(found), now + time);
     }
 
-    /// A permit for one more request, if fewer than `max` are under way.
+    /// A permit for one more request, if fewer than `max` are under way. An origin of which nothing is known is tried by one, however
+    /// many downloads begin at once, and one that is to be left alone gets none.
     pub fn begin(self: &Arc<Self>, origin: Origin, max: usize, now: Instant) -> Option<ExtraRange> {
+        let max = match self.known(&origin, now) {
+            RangesKnown::Nothing => max.min(1),
+            RangesKnown::Proven | RangesKnown::Gain(_) => max,
+            RangesKnown::LeftAlone => return None,
+        };
         let mut origins = self.origins.lock();
         let known = entry_of(&mut origins, origin.clone(), now).filter(|known| known.extra < max)?;
         known.extra += 1;
@@ -164,7 +176,7 @@ mod tests {
         assert_eq!(ranges.known(&origin(1), now), RangesKnown::Nothing);
         ranges.found(origin(1), RangesFound::Forbidden, now);
         ranges.found(origin(1), RangesFound::Proven, now);
-        assert_eq!(ranges.known(&origin(1), now + FORBIDDEN_FOR / 2), RangesKnown::Forbidden);
+        assert_eq!(ranges.known(&origin(1), now + FORBIDDEN_FOR / 2), RangesKnown::LeftAlone);
         assert_eq!(ranges.known(&origin(1), now + FORBIDDEN_FOR), RangesKnown::Nothing);
         assert_eq!(ranges.known(&origin(2), now), RangesKnown::Nothing);
     }
@@ -172,6 +184,7 @@ mod tests {
     #[test]
     fn requests_of_all_downloads_of_an_origin_are_counted_together() {
         let (ranges, now) = (Arc::new(Ranges::default()), Instant::now());
+        ranges.found(origin(1), RangesFound::Proven, now);
         let one = ranges.begin(origin(1), 2, now).unwrap();
         let two = ranges.begin(origin(1), 2, now).unwrap();
         assert!(ranges.begin(origin(1), 2, now).is_none());
@@ -179,6 +192,35 @@ mod tests {
         drop(one);
         assert!(ranges.begin(origin(1), 2, now).is_some());
         drop(two);
+    }
+
+    #[test]
+    fn an_unknown_origin_is_tried_by_one_and_one_in_trouble_by_none() {
+        let (ranges, now) = (Arc::new(Ranges::default()), Instant::now());
+        let trial = ranges.begin(origin(1), 5, now).unwrap();
+        assert!(ranges.begin(origin(1), 5, now).is_none());
+        ranges.found(origin(1), RangesFound::Proven, now);
+        let second = ranges.begin(origin(1), 5, now).unwrap();
+        ranges.found(origin(1), RangesFound::Troubled, now);
+        drop((trial, second));
+        assert!(ranges.begin(origin(1), 5, now).is_none());
+        assert!(ranges.begin(origin(1), 5, now + TROUBLED_FOR).is_some());
+    }
+
+    #[test]
+    fn a_busy_origin_says_for_how_long_within_bounds() {
+        let (ranges, now) = (Ranges::default(), Instant::now());
+        for (port, said, pause) in [
+            (1, None, TROUBLED_FOR),
+            (2, Some(Duration::from_secs(1)), TROUBLED_FOR),
+            (3, Some(Duration::from_secs(3600)), Duration::from_secs(3600)),
+            (4, Some(Duration::from_secs(1 << 40)), FORBIDDEN_FOR),
+        ] {
+            ranges.found(origin(port), RangesFound::Busy(said), now);
+            let just_before = now + pause - Duration::from_millis(1);
+            assert_eq!(ranges.known(&origin(port), just_before), RangesKnown::LeftAlone, "{said:?}");
+            assert_eq!(ranges.known(&origin(port), now + pause), RangesKnown::Nothing, "{said:?}");
+        }
     }
 
     #[test]
