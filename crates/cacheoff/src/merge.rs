@@ -1,6 +1,6 @@
 //! `cacheoff merge`: the ledgers of the agents of one run become one.
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Outcome};
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
@@ -25,6 +25,12 @@ impl MergeArgs {
         let failed = |error| format!("{} cannot be written: {error}", self.output.display());
         let out = File::create_new(&self.output).map_err(failed)?;
         whole.write(BufWriter::new(out)).map_err(failed)?;
+        match &whole.end.outcome {
+            Outcome::Complete => {}
+            Outcome::Interrupted => eprintln!("the run was ended before its last phase was over"),
+            Outcome::Unfinished => eprintln!("the run has no end: an agent was killed"),
+            Outcome::Failed(reason) => eprintln!("the run failed: {reason}"),
+        }
         whole.end.invalid.iter().for_each(|reason| eprintln!("invalid: {reason}"));
         Ok(ExitCode::SUCCESS)
     }

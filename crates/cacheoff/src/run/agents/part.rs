@@ -114,6 +114,8 @@ impl Prepared {
             threads: Vec::new(),
             start,
             lost: 0,
+            is_cut: false,
+            by_signal: false,
             invalid: Vec::new(),
         };
         let settings = Arc::new(self.settings);
@@ -150,6 +152,10 @@ pub(super) struct Part {
     threads: Vec<JoinHandle<io::Result<()>>>,
     start: Instant,
     lost: u64,
+    /// It ended before the phases did, because somebody said so.
+    is_cut: bool,
+    /// A signal did.
+    by_signal: bool,
     invalid: Vec<String>,
 }
 
@@ -209,8 +215,23 @@ impl Part {
     }
 
     /// Ends now.
-    pub fn stop(&self) {
-        self.schedule.stop(self.start.elapsed());
+    pub fn stop(&mut self) {
+        let now = self.start.elapsed();
+        self.is_cut |= self.schedule.phase_at(now).is_some();
+        self.schedule.stop(now);
+    }
+
+    /// Ends now, for the agent's process was told to end: its figures are missing from here on, and nobody else's.
+    pub fn stop_by_signal(&mut self) {
+        if !std::mem::replace(&mut self.by_signal, true) {
+            let seconds = self.start.elapsed().as_secs_f64();
+            let name = self.keeper.ledger.run.agents.first().map_or("", |agent| &agent.name);
+            self.invalid.push(format!(
+                "agent {name} was stopped by a signal {seconds:.1} s after the start: its part is missing from then on"
+            ));
+            self.stop();
+            self.is_cut = true;
+        }
     }
 
     /// The coordinator is gone: nothing more comes from anybody.
@@ -246,10 +267,10 @@ impl Part {
             ));
         }
         let at = self.start.elapsed().min(Duration::from_secs(u64::from(u32::MAX)));
-        let ledger = self.keeper.end_marked(at, false, self.invalid);
+        let ledger = self.keeper.end_marked(at, self.is_cut, self.invalid);
         let failure = match ledger.end.outcome {
             Outcome::Failed(reason) => Some(reason),
-            _ => None,
+            _ => self.by_signal.then(|| "it was stopped by a signal".to_owned()),
         };
         (last, failure)
     }

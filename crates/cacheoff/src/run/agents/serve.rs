@@ -69,7 +69,7 @@ pub(super) struct Agent {
     config: Arc<ServerConfig>,
     clock: RunClock,
     cores: Vec<usize>,
-    folder: Option<PathBuf>,
+    pub(super) folder: Option<PathBuf>,
     /// A coordinator has it.
     is_taken: AtomicBool,
     handshakes: AtomicUsize,
@@ -222,7 +222,7 @@ impl Agent {
                 channel.close();
             }
             if self.stop.load(Relaxed) {
-                part.stop();
+                part.stop_by_signal();
             }
             match channel.receive(LOOK)? {
                 Received::Nothing if heard.elapsed() > SILENCE_MAX => return Err(ErrorKind::TimedOut.into()),

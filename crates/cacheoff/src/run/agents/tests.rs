@@ -9,7 +9,10 @@ use crate::control::Token;
 use crate::ledger::{Class, Ledger, Outcome, Run};
 use crate::origin::Hosts;
 use crate::proc::Watched;
+use std::fs::File;
+use std::io::BufReader;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -30,13 +33,20 @@ pub(super) const TOKEN: &str = "a token of thirty-two characters";
 
 /// So many agents with robots and origins, of which the last has a clock that is ahead. Each test has a network of its own.
 fn machines(network: u8, count: u8, shift_us: i64) -> Machines {
+    recorded(network, count, shift_us, None)
+}
+
+/// [`machines`] that write the ledgers of their parts to a folder.
+fn recorded(network: u8, count: u8, shift_us: i64, folder: Option<&Path>) -> Machines {
     let token = Token::new(TOKEN).unwrap();
     let origin_port = TcpListener::bind((Ipv4Addr::new(127, 99, network, 1), 0)).unwrap().local_addr().unwrap().port();
     let (mut members, mut agents) = (Vec::new(), Vec::new());
     for number in 1..=count {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let control = listener.local_addr().unwrap();
-        let agent = Arc::new(Agent::new(token.clone(), if number == count { shift_us } else { 0 }).unwrap());
+        let mut agent = Agent::new(token.clone(), if number == count { shift_us } else { 0 }).unwrap();
+        agent.folder = folder.map(Path::to_owned);
+        let agent = Arc::new(agent);
         agents.push(agent.clone());
         std::thread::spawn(move || agent.serve(&listener));
         let own = format!("127.99.{network}.{number}");
@@ -178,6 +188,36 @@ fn an_agent_that_dies_is_named_and_what_was_measured_stays() {
     assert!(ledger.end.invalid.iter().any(|reason| reason.contains("agent m2 died")), "{:?}", ledger.end);
     assert!(matches!(&ledger.end.outcome, Outcome::Failed(reason) if reason.contains("m2")), "{:?}", ledger.end);
     assert!(figures(&ledger).1 > 10 && ledger.end.at_us < 25_000_000);
+}
+
+/// The ledgers of the parts in a folder, in the order of their workers.
+fn parts(folder: &Path) -> Vec<Ledger> {
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        Ledger::read(BufReader::new(File::open(entry.unwrap().path()).unwrap())).unwrap()
+    };
+    let mut parts: Vec<Ledger> = std::fs::read_dir(folder).unwrap().map(read).collect();
+    parts.sort_by_key(|part| part.run.agents[0].first);
+    parts
+}
+
+#[test]
+fn a_part_that_a_signal_stopped_says_so_and_so_does_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let machines = recorded(7, 2, 0, Some(folder.path()));
+    let stopped = machines.agents[1].stop.clone();
+    let stopper = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        stopped.store(true, Relaxed);
+    });
+    let together = coordinate(campaign(&machines, None, 30)).unwrap();
+    stopper.join().unwrap();
+    assert_eq!(together.end.outcome, Outcome::Failed("agent m2: it was stopped by a signal".to_owned()));
+    let parts = parts(folder.path());
+    assert_eq!(parts.iter().map(|part| &part.end.outcome).collect::<Vec<_>>(), [&Outcome::Interrupted; 2]);
+    let says = |ledger: &Ledger| ledger.end.invalid.iter().any(|why| why.contains("m2 was stopped by a signal"));
+    assert_eq!(parts.iter().map(says).collect::<Vec<_>>(), [false, true]);
+    let whole = Ledger::merge(parts).unwrap();
+    assert!(says(&whole) && whole.end.outcome != Outcome::Complete, "{:?}", whole.end);
 }
 
 #[test]
