@@ -129,10 +129,10 @@ pub struct Schedule {
     phases: Vec<Phase>,
     /// Nanoseconds at which each phase ends; `OPEN` while nobody knows.
     ends: Vec<AtomicU64>,
-    /// Replies, and bytes of cachable misses, since the current phase began.
-    counts: [AtomicU64; 2],
-    /// Replies and bytes of cachable misses of all processes together, as the coordinator of a run on several machines told them.
-    told: [AtomicU64; 2],
+    /// Replies, and bytes of cachable misses, of each phase.
+    counts: Vec<[AtomicU64; 2]>,
+    /// The counts of all processes together, as the coordinator of a run on several machines told them.
+    told: Vec<[AtomicU64; 2]>,
     /// Workers, and those of them whose working set is frozen.
     workers: usize,
     frozen: AtomicUsize,
@@ -150,7 +150,8 @@ impl Schedule {
     /// Of these phases, played by so many workers.
     pub fn new(phases: Vec<Phase>, workers: u16) -> Self {
         let ends = phases.iter().map(|_| AtomicU64::new(OPEN)).collect();
-        let [counts, told] = [(); 2].map(|()| [AtomicU64::new(0), AtomicU64::new(0)]);
+        let zeros = || phases.iter().map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect();
+        let (counts, told) = (zeros(), zeros());
         let frozen = AtomicUsize::new(0);
         let heat = AtomicU64::new(1f64.to_bits());
         let schedule = Self { phases, ends, counts, told, workers: usize::from(workers), frozen, heat };
@@ -213,7 +214,7 @@ impl Schedule {
 
     /// How far a goal is reached; 1 and more is all of it.
     fn progress(&self, phase: usize, goal: Goal, now: Duration) -> f64 {
-        let count = |at: usize| self.counts[at].load(Relaxed).max(self.told[at].load(Relaxed));
+        let count = |at: usize| self.counts[phase][at].load(Relaxed).max(self.told[phase][at].load(Relaxed));
         let counted = |at: usize, goal: u64| count(at) as f64 / goal.max(1) as f64;
         match goal {
             Goal::Time(length) => now.saturating_sub(self.begin(phase)).as_secs_f64() / length.as_secs_f64().max(1e-9),
@@ -260,10 +261,13 @@ impl Schedule {
         reached.then(|| format!("{errors} errors ({percent:.1} %) in phase {name}, which ends the run at {limit}"))
     }
 
-    /// Counts towards the goal of the current phase.
-    pub fn count(&self, replies: u64, fill_bytes: u64) {
-        self.counts[0].fetch_add(replies, Relaxed);
-        self.counts[1].fetch_add(fill_bytes, Relaxed);
+    /// Counts towards the goal of the phase that it is at this time. Each phase has counts of its own, so that none begins with
+    /// what the one before had.
+    pub fn count(&self, now: Duration, replies: u64, fill_bytes: u64) {
+        if let Some(counts) = self.phase_at(now).map(|phase| &self.counts[phase]) {
+            counts[0].fetch_add(replies, Relaxed);
+            counts[1].fetch_add(fill_bytes, Relaxed);
+        }
     }
 
     /// Ends the current phase if its goals, which are not a time alone, are reached. One thread calls it.
@@ -285,14 +289,16 @@ impl Schedule {
         }
     }
 
-    /// The counts of this process in the current phase, and its workers whose working set is frozen.
-    pub fn counted(&self) -> ([u64; 2], usize) {
-        (self.counts.each_ref().map(|count| count.load(Relaxed)), self.frozen.load(Relaxed))
+    /// The counts of this process in a phase, and its workers whose working set is frozen.
+    pub fn counted(&self, phase: usize) -> ([u64; 2], usize) {
+        let counts = self.counts.get(phase).map(|counts| counts.each_ref().map(|count| count.load(Relaxed)));
+        (counts.unwrap_or_default(), self.frozen.load(Relaxed))
     }
 
-    /// The counts of all processes together in the current phase, and their frozen workers.
-    pub fn tell(&self, counts: [u64; 2], frozen: Option<usize>) {
-        self.told.iter().zip(counts).for_each(|(told, count)| told.store(count, Relaxed));
+    /// The counts of all processes together in a phase, and their frozen workers.
+    pub fn tell(&self, phase: usize, counts: [u64; 2], frozen: Option<usize>) {
+        let told = self.told.get(phase).into_iter().flatten();
+        told.zip(counts).for_each(|(told, count)| told.store(count, Relaxed));
         if let Some(frozen) = frozen {
             self.frozen.store(frozen, Relaxed);
         }
@@ -325,7 +331,6 @@ impl Schedule {
     }
 
     fn close(&self, phase: usize, now: Duration) {
-        self.counts.iter().chain(&self.told).for_each(|count| count.store(0, Relaxed));
         self.ends[phase].store(now.as_nanos() as u64, Relaxed);
         self.fix_from(phase + 1);
     }
@@ -362,10 +367,10 @@ mod tests {
     fn a_phase_with_another_goal_ends_when_it_is_reached_and_those_behind_it_follow() {
         let flat = Ramp::flat(1.0);
         let schedule = Schedule::new(vec![phase(Goal::Replies(3), flat), phase(Goal::Time(SECOND), flat)], 1);
-        schedule.count(2, 0);
+        schedule.count(SECOND, 2, 0);
         schedule.advance(5 * SECOND);
         assert_eq!(schedule.phase_at(9 * SECOND), Some(0));
-        schedule.count(1, 0);
+        schedule.count(5 * SECOND, 1, 0);
         schedule.advance(6 * SECOND);
         assert_eq!(schedule.end(1), Some(7 * SECOND));
     }
@@ -375,7 +380,7 @@ mod tests {
         let goals = vec![Goal::Time(10 * SECOND), Goal::Fill(100)];
         let phase = Phase { goals, until_frozen: true, ..Phase::flat("fill", Goal::Replies(1)) };
         let schedule = Schedule::new(vec![phase], 2);
-        schedule.count(1, 200);
+        schedule.count(SECOND / 2, 1, 200);
         schedule.froze();
         schedule.advance(SECOND);
         assert_eq!(schedule.phase_at(SECOND), Some(0));
@@ -418,10 +423,10 @@ mod tests {
     fn processes_that_count_for_one_goal_end_a_phase_at_the_same_time() {
         let phases = || vec![phase(Goal::Replies(10), Ramp::flat(1.0)), phase(Goal::Time(SECOND), Ramp::flat(1.0))];
         let (one, other, all) = (Schedule::new(phases(), 2), Schedule::new(phases(), 2), Schedule::new(phases(), 2));
-        one.count(6, 0);
-        other.count(4, 0);
-        let sum = one.counted().0[0] + other.counted().0[0];
-        all.tell([sum, 0], Some(0));
+        one.count(SECOND, 6, 0);
+        other.count(SECOND, 4, 0);
+        let sum = one.counted(0).0[0] + other.counted(0).0[0];
+        all.tell(0, [sum, 0], Some(0));
         all.advance_by(5 * SECOND, 6 * SECOND);
         all.advance_by(5 * SECOND + SECOND / 2, 9 * SECOND);
         assert_eq!((all.phase_at(5 * SECOND), all.end(0), all.end(1)), (Some(0), Some(6 * SECOND), Some(7 * SECOND)));
@@ -432,6 +437,27 @@ mod tests {
             process.learn_ends(&[1, 2, 3, 4]);
             assert_eq!(process.ends(), all.ends());
         }
+    }
+
+    /// The end is told a quarter of a second ahead; replies until then are still those of the phase that ends.
+    #[test]
+    fn a_phase_with_a_goal_by_count_begins_with_no_count_of_another() {
+        let flat = Ramp::flat(1.0);
+        let phases = vec![phase(Goal::Time(SECOND), flat), phase(Goal::Replies(10), flat), phase(Goal::Fill(9), flat)];
+        let schedule = Schedule::new(phases, 1);
+        schedule.count(SECOND / 2, 100, 100);
+        schedule.advance(2 * SECOND);
+        assert_eq!(schedule.end(1), None, "the replies are those of the phase before");
+        schedule.count(2 * SECOND, 10, 0);
+        schedule.advance_by(2 * SECOND, 3 * SECOND);
+        assert_eq!(schedule.end(1), Some(3 * SECOND));
+        schedule.count(5 * SECOND / 2, 1, 100);
+        schedule.advance(4 * SECOND);
+        assert_eq!((schedule.counted(1).0, schedule.counted(2).0, schedule.end(2)), ([11, 100], [0, 0], None));
+        schedule.count(9 * SECOND, 1, 9);
+        schedule.advance(9 * SECOND);
+        schedule.count(10 * SECOND, 1, 1);
+        assert_eq!((schedule.counted(2).0, schedule.counted(3).0), ([1, 9], [0, 0]), "nothing counts after the end");
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn asked_of(name: &str, scale: f64, seed: u64, peak: f64) -> Vec<(Duration, Wish
                 timers.set(next.at, (next.robot, next.life));
             }
             if let Due::Asks(wish) = due {
-                schedule.count(1, wish.facts.size);
+                schedule.count(at, 1, wish.facts.size);
                 asked.push((wish.intended, wish));
             }
         }

@@ -250,7 +250,7 @@ impl<'a> Stage<'a> {
             missing: None,
         });
         let fill = wish.facts.cachable && served == Served::Miss && wish.kind == Kindred::Basic;
-        self.schedule.count(1, if fill { size } else { 0 });
+        self.schedule.count(now, 1, if fill { size } else { 0 });
     }
 
     /// Hands over an interval at the end of each second and of each phase.

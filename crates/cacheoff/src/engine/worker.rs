@@ -620,7 +620,7 @@ impl Worker {
             Some(reply) => self.recorder.reply(reply),
             None => self.recorder.incomplete(),
         }
-        self.schedule.count(1, found.fill_bytes);
+        self.schedule.count(now, 1, found.fill_bytes);
     }
 
     fn failed(&mut self, robot: u32, mut job: Box<Job>, trouble: Trouble, detail: String, used: u32) {

@@ -443,7 +443,7 @@ impl Play {
         let counts = counting
             .fold([0_u64; 2], |sum, link| [0, 1].map(|place| sum[place].saturating_add(link.status.counts[place])));
         let frozen = self.links.iter().map(|link| link.status.frozen).fold(0, usize::saturating_add);
-        self.schedule.tell(counts, Some(frozen));
+        self.schedule.tell(usize::from(number), counts, Some(frozen));
         self.schedule.advance_by(now, now + PHASE_LEAD);
         let through = phase.is_none() && self.links.iter().all(|link| link.is_done || link.status.is_through);
         let tells_through = through && !std::mem::replace(&mut self.told_through, through);

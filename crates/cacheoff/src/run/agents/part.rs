@@ -186,17 +186,15 @@ impl Part {
 
     /// How far it is.
     pub fn status(&self) -> Status {
-        let (counts, frozen) = self.schedule.counted();
-        let phase = self.schedule.phase_at(self.start.elapsed()).unwrap_or(usize::from(u16::MAX)) as u16;
-        Status { phase, counts, frozen, is_through: self.through.load(Relaxed) >= self.own }
+        let phase = self.schedule.phase_at(self.start.elapsed()).unwrap_or(usize::from(u16::MAX));
+        let (counts, frozen) = self.schedule.counted(phase);
+        Status { phase: phase as u16, counts, frozen, is_through: self.through.load(Relaxed) >= self.own }
     }
 
     /// All parts together are so far.
     pub fn steer(&self, steer: &Steer) {
         self.schedule.learn_ends(&steer.ends);
-        if self.schedule.phase_at(self.start.elapsed()) == Some(usize::from(steer.phase)) {
-            self.schedule.tell(steer.counts, None);
-        }
+        self.schedule.tell(usize::from(steer.phase), steer.counts, None);
         self.schedule.warm(steer.heat);
     }
 
