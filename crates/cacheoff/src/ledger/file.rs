@@ -23,6 +23,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
+    /// Goes on behind the end of a ledger that was written before.
+    pub fn resume(out: W) -> Self {
+        Self { out }
+    }
+
     /// Appends one record.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record).map_err(io::Error::other)?;
@@ -106,6 +111,7 @@ impl Ledger {
         let mut records: Vec<Record> = timed.into_iter().map(|(_, _, record)| record).collect();
         records.extend(self.downtimes.iter().cloned().map(Record::Downtime));
         records.push(Record::End(self.end.clone()));
+        records.extend(self.verdict.clone().map(Record::Verdict));
         records
     }
 }

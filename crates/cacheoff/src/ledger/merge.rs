@@ -1,7 +1,10 @@
 //! Ledgers of the agents of one run become one: counts and histograms add up bucket by bucket, so that nothing is lost.
 
 use super::{End, Interval, Ledger, Note, Outcome, PhaseStart, Run};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Said of a whole whose coordinator is not heard.
+const UNKNOWN: &str = "how the coordinator judged the run is not known: no part has its verdict";
 
 impl Ledger {
     /// The parts of one run as a whole. `Err` says why they are not that. If a part is missing, the whole is marked invalid.
@@ -85,8 +88,15 @@ fn end(parts: &[Ledger], run: &Run) -> End {
         Outcome::Unfinished => 2,
         Outcome::Failed(_) => 3,
     };
-    let outcome = parts.iter().map(|part| &part.end.outcome).max_by_key(|outcome| badness(outcome));
-    let mut invalid = Vec::new();
+    // Clocks and the dead are seen by the coordinator alone, whose verdict is in the parts that it reached.
+    let verdicts = parts.iter().filter_map(|part| part.verdict.as_ref());
+    let outcomes = verdicts.clone().chain(parts.iter().map(|part| &part.end)).map(|end| &end.outcome);
+    // Of two that are as bad the first one stays.
+    let outcome = outcomes.rev().max_by_key(|outcome| badness(outcome));
+    let mut invalid: Vec<String> = verdicts.clone().flat_map(|verdict| verdict.invalid.clone()).collect();
+    if verdicts.count() == 0 {
+        invalid.push(UNKNOWN.to_owned());
+    }
     for part in parts {
         let name = part.run.agents.first().map_or("", |agent| &agent.name);
         invalid.extend(part.end.invalid.iter().cloned());
@@ -102,7 +112,8 @@ fn end(parts: &[Ledger], run: &Run) -> End {
             invalid.push(format!("the ledger with worker {worker} of {all} is missing"));
         }
     }
-    invalid.dedup();
+    let mut told = BTreeSet::new();
+    invalid.retain(|reason| told.insert(reason.clone()));
     let at_us = parts.iter().map(|part| part.end.at_us).max().unwrap_or_default();
     End { at_us, outcome: outcome.cloned().unwrap_or_default(), invalid }
 }
@@ -135,7 +146,8 @@ mod tests {
             ..Interval::default()
         };
         let end = End { at_us: 2, outcome: Outcome::Complete, invalid: Vec::new() };
-        Ledger { run, intervals: times.iter().enumerate().map(interval).collect(), end, ..Ledger::default() }
+        let intervals = times.iter().enumerate().map(interval).collect();
+        Ledger { run, intervals, verdict: Some(end.clone()), end, ..Ledger::default() }
     }
 
     #[test]
@@ -161,6 +173,18 @@ mod tests {
         assert!(refused(&|run| run.agents[0].first = 0).contains("the same part"));
         assert!(refused(&|run| run.agents.clear()).contains("not that of one agent"));
         assert!(Ledger::merge(Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_verdict_of_the_coordinator_is_that_of_the_whole() {
+        let mut judged = part(1, &[1]);
+        let reason = "the clock of agent a0 is 2000 µs ahead".to_owned();
+        judged.verdict =
+            Some(End { outcome: Outcome::Failed("x".to_owned()), invalid: vec![reason.clone()], ..End::default() });
+        let whole = Ledger::merge(vec![part(0, &[1]), judged]).unwrap();
+        assert_eq!((whole.end.outcome, whole.end.invalid), (Outcome::Failed("x".to_owned()), vec![reason]));
+        let unheard = [0, 1].map(|worker| Ledger { verdict: None, ..part(worker, &[1]) });
+        assert_eq!(Ledger::merge(unheard.into()).unwrap().end.invalid, [UNKNOWN]);
     }
 
     #[test]

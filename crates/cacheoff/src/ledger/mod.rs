@@ -41,8 +41,10 @@ pub enum Record {
     Downtime(Downtime),
     /// A remark.
     Note(Note),
-    /// The last line.
+    /// The last line of a run.
     End(End),
+    /// Behind it, in the ledger of an agent's part: how the coordinator judged the whole run.
+    Verdict(End),
 }
 
 /// A whole ledger in memory.
@@ -60,6 +62,8 @@ pub struct Ledger {
     pub notes: Vec<Note>,
     /// The end; [`Outcome::Unfinished`] if the file has none.
     pub end: End,
+    /// In the ledger of an agent's part, the end of the whole run by the word of its coordinator, if that came.
+    pub verdict: Option<End>,
 }
 
 impl Ledger {
@@ -84,6 +88,7 @@ impl Ledger {
             Record::Downtime(downtime) => self.downtimes.push(downtime),
             Record::Note(note) => self.notes.push(note),
             Record::End(end) => self.end = end,
+            Record::Verdict(end) => self.verdict = Some(end),
         }
     }
 }

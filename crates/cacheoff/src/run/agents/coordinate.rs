@@ -9,7 +9,7 @@ use super::{SILENCE_MAX, message};
 use crate::control::{Channel, OFFSET_MAX_US, Offset, Received, Samples, connect};
 use crate::engine::{Piece, Settings};
 use crate::journal::Note;
-use crate::ledger::{AgentPart, Ledger, Machine, Note as Remark, Record, Run};
+use crate::ledger::{AgentPart, End, Ledger, Machine, Note as Remark, Record, Run};
 use crate::origin::AddressRange;
 use crate::progress::Progress;
 use crate::schedule::{Phase, Schedule};
@@ -137,6 +137,7 @@ struct Link {
     heard: Instant,
     status: Status,
     is_done: bool,
+    is_dead: bool,
     has_robots: bool,
 }
 
@@ -177,6 +178,19 @@ impl Link {
         Ok(best)
     }
 
+    /// Has the agent write down how the whole run ended.
+    fn tell_verdict(&self, end: &End) -> Result<(), String> {
+        self.send(&ToAgent::Verdict(Box::new(end.clone()))).map_err(|error| error.to_string())?;
+        // Answers about its clock may come first.
+        let answers = (0..WINDOW).map(|_| self.await_answer(EXCHANGE_MAX));
+        let done = answers.into_iter().find_map(|answer| match answer {
+            Ok(ToCoordinator::Done(failure)) => Some(failure.map_or(Ok(()), Err)),
+            Ok(_) => None,
+            Err(reason) => Some(Err(reason)),
+        });
+        done.unwrap_or_else(|| Err("it says other things".to_owned()))
+    }
+
     fn refuse(&mut self, offset: Offset) -> Result<(), String> {
         self.before = offset;
         match offset.is_too_far() {
@@ -213,6 +227,7 @@ fn connected(fleet: &Fleet) -> Result<Vec<Link>, String> {
             heard: Instant::now(),
             status: Status::default(),
             is_done: false,
+            is_dead: false,
             has_robots: !agent.robots.is_empty(),
         })
     };
@@ -492,6 +507,7 @@ impl Play {
         self.keeper.failure.get_or_insert(text.clone());
         self.mark(text);
         self.links[agent].channel.close();
+        self.links[agent].is_dead = true;
         self.done(agent);
     }
 
@@ -534,7 +550,6 @@ impl Play {
                 found.push(("after the run", after));
             }
             let name = link.name.clone();
-            let _ = link.send(&ToAgent::Stop);
             for (when, offset) in found {
                 let text = clock_words(&name, when, offset);
                 if offset.is_too_far() {
@@ -544,7 +559,15 @@ impl Play {
             }
         }
         let at = self.now();
-        self.keeper.end_marked(at, interrupted, self.invalid)
+        let links = self.links;
+        let ledger = self.keeper.end_marked(at, interrupted, self.invalid);
+        for link in links.iter().filter(|link| !link.is_dead) {
+            if let Err(reason) = link.tell_verdict(&ledger.end) {
+                eprintln!("agent {} has no verdict in its ledger: {reason}", link.name);
+            }
+            let _ = link.send(&ToAgent::Stop);
+        }
+        ledger
     }
 }
 

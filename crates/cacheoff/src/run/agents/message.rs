@@ -2,7 +2,7 @@
 
 use crate::contest::Discipline as Played;
 use crate::journal::Note;
-use crate::ledger::{Interval, Machine, Mode, Run};
+use crate::ledger::{End, Interval, Machine, Mode, Run};
 use crate::origin::AddressRange;
 use crate::workload::{Scaled, load};
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub(super) enum ToAgent {
     Through,
     /// End now.
     Stop,
+    /// The whole run ended so; write it down behind the part's own end, and say that it is done.
+    Verdict(Box<End>),
 }
 
 /// From an agent.

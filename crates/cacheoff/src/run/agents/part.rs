@@ -13,7 +13,7 @@ use crate::schedule::{Phase, Schedule};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -104,6 +104,7 @@ impl Prepared {
         let schedule = Arc::new(Schedule::new(self.phases, self.settings.workers));
         let (sender, pieces) = mpsc::channel();
         let mut part = Part {
+            ledger,
             keeper,
             schedule,
             journal,
@@ -141,6 +142,8 @@ impl Prepared {
 
 /// A part that is being played.
 pub(super) struct Part {
+    /// Where its ledger is written, if anywhere.
+    pub ledger: Option<PathBuf>,
     keeper: Keeper,
     schedule: Arc<Schedule>,
     journal: Arc<Journal>,

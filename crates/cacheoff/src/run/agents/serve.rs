@@ -6,12 +6,14 @@ use super::part::{Part, Prepared};
 use super::probe::{Responder, probe};
 use super::time::RunClock;
 use crate::control::{Channel, Received, Token, accept};
+use crate::ledger::{End, Record, Writer};
 use crate::proc::machine;
 use crate::stop;
 use rustls::ServerConfig;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -136,7 +138,7 @@ impl Agent {
 
     /// Does what a coordinator says until it goes.
     fn follow(&self, channel: &Channel) -> io::Result<()> {
-        let (mut prepared, mut responder, mut heard) = (None, None, Instant::now());
+        let (mut prepared, mut responder, mut ledger, mut heard) = (None, None, None, Instant::now());
         while !self.stop.load(Relaxed) {
             let Received::Message(message) = channel.receive(LOOK * 4)? else {
                 if heard.elapsed() > IDLE_MAX {
@@ -174,29 +176,36 @@ impl Agent {
                     if let Some(responder) = responder.take() {
                         Responder::end(responder);
                     }
-                    self.play(channel, part, at_us)?;
+                    ledger = self.play(channel, part, at_us)?;
                     heard = Instant::now();
                 }
                 ToAgent::Stop => return Ok(()),
+                ToAgent::Verdict(end) => {
+                    let written = ledger.take().map_or(Ok(()), |path: PathBuf| write_verdict(&path, *end));
+                    channel.send(&ToCoordinator::Done(written.err().map(|error| error.to_string())))?;
+                }
                 ToAgent::Steer(_) | ToAgent::Notes { .. } | ToAgent::Through => {}
             }
         }
         Ok(())
     }
 
-    fn play(&self, channel: &Channel, part: Prepared, at_us: u64) -> io::Result<()> {
+    /// Plays a part; gives where its ledger is.
+    fn play(&self, channel: &Channel, part: Prepared, at_us: u64) -> io::Result<Option<PathBuf>> {
+        let refuse = |reason: String| channel.send(&ToCoordinator::Done(Some(reason))).map(|()| None);
         if at_us.saturating_sub(self.clock.now_us()) > START_MAX.as_micros() as u64 {
-            return channel.send(&ToCoordinator::Done(Some("the run is to begin too late".to_owned())));
+            return refuse("the run is to begin too late".to_owned());
         }
         if self.clock.now_us() > at_us {
-            return channel.send(&ToCoordinator::Done(Some("the start came too late".to_owned())));
+            return refuse("the start came too late".to_owned());
         }
         let start = self.clock.moment(at_us);
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
         let mut part = match part.begin(start, at_us / 1_000_000, &self.cores, self.folder.as_deref()) {
             Ok(part) => part,
-            Err(reason) => return channel.send(&ToCoordinator::Done(Some(reason))),
+            Err(reason) => return refuse(reason),
         };
+        let ledger = part.ledger.clone();
         let broken = self.steered(channel, &mut part).err();
         if broken.is_some() {
             part.orphaned();
@@ -211,7 +220,8 @@ impl Agent {
         for interval in last {
             channel.send(&ToCoordinator::Interval(Box::new(interval)))?;
         }
-        channel.send(&ToCoordinator::Done(failure))
+        channel.send(&ToCoordinator::Done(failure))?;
+        Ok(ledger)
     }
 
     /// Plays on until the workers are done.
@@ -235,7 +245,7 @@ impl Agent {
                         ToAgent::Notes { from, until_us, notes } => part.hear(from, until_us, &notes),
                         ToAgent::Through => part.all_through(),
                         ToAgent::Stop => part.stop(),
-                        ToAgent::Prepare(_) | ToAgent::Probe(_) | ToAgent::Start(_) => {
+                        ToAgent::Prepare(_) | ToAgent::Probe(_) | ToAgent::Start(_) | ToAgent::Verdict(_) => {
                             return Err(ErrorKind::InvalidData.into());
                         }
                     }
@@ -254,4 +264,9 @@ impl Agent {
             }
         }
     }
+}
+
+fn write_verdict(ledger: &Path, end: End) -> io::Result<()> {
+    let file = File::options().append(true).open(ledger)?;
+    Writer::resume(file).append(&Record::Verdict(end))
 }

@@ -177,7 +177,8 @@ fn a_stored_answer_that_the_origin_was_asked_about_is_no_hit_on_any_machine() {
 
 #[test]
 fn an_agent_that_dies_is_named_and_what_was_measured_stays() {
-    let machines = machines(3, 2, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let machines = recorded(3, 2, 0, Some(folder.path()));
     let victim = machines.agents[1].dies.clone();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(4));
@@ -188,6 +189,9 @@ fn an_agent_that_dies_is_named_and_what_was_measured_stays() {
     assert!(ledger.end.invalid.iter().any(|reason| reason.contains("agent m2 died")), "{:?}", ledger.end);
     assert!(matches!(&ledger.end.outcome, Outcome::Failed(reason) if reason.contains("m2")), "{:?}", ledger.end);
     assert!(figures(&ledger).1 > 10 && ledger.end.at_us < 25_000_000);
+    // The part of the other one has nothing that is wrong with it; its coordinator has told it of the run.
+    let survivor = parts(folder.path()).remove(0);
+    assert_eq!((survivor.end.invalid.len(), &survivor.verdict), (0, &Some(ledger.end)));
 }
 
 /// The ledgers of the parts in a folder, in the order of their workers.
@@ -217,6 +221,7 @@ fn a_part_that_a_signal_stopped_says_so_and_so_does_the_whole() {
     let says = |ledger: &Ledger| ledger.end.invalid.iter().any(|why| why.contains("m2 was stopped by a signal"));
     assert_eq!(parts.iter().map(says).collect::<Vec<_>>(), [false, true]);
     let whole = Ledger::merge(parts).unwrap();
+    assert_eq!(whole.end.outcome, together.end.outcome, "by the coordinator's word");
     assert!(says(&whole) && whole.end.outcome != Outcome::Complete, "{:?}", whole.end);
 }
 
