@@ -1,7 +1,7 @@
 //! `cacheoff bundle`.
 
 use super::rules::RULES;
-use super::{check, make};
+use super::{check, make, signer};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ enum BundleCommand {
     Check {
         /// The bundle
         bundle: PathBuf,
-        /// The public key that must have signed it, in 64 hexadecimal digits
+        /// The public key that must have signed it, in 64 hexadecimal digits; without one the signature proves only that the
+        /// bundle is as its signer made it, and not who that is
         #[arg(long, value_name = "HEX")]
         key: Option<String>,
     },
@@ -84,6 +85,12 @@ fn show(bytes: &[u8], key: Option<&str>) -> Result<bool, String> {
             None => println!("held    {}", each.rule),
             Some(reason) => println!("broken  {}: {reason}", each.rule),
         }
+    }
+    if let (Some(signer), None) = (signer(bytes)?, key) {
+        println!("signed with the key {signer}");
+        println!(
+            "No --key was given: the signature proves that nothing was changed since, and not whose results these are. Compare the key with one that its owner publishes."
+        );
     }
     Ok(checked.iter().all(|each| each.broken.is_none()))
 }

@@ -14,7 +14,7 @@ use crate::report::markdown;
 use rules::RULES;
 use serde::{Deserialize, Serialize};
 use sign::{Signature, sha256, sign};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tar::Files;
 
@@ -82,10 +82,12 @@ fn derived(ledgers: &[Ledger]) -> Result<Files, String> {
         if let Some(entry) = &run.target.entry {
             let text = serde_json::to_vec_pretty(&(&run.target.product, entry)).map_err(|error| error.to_string())?;
             let folder = format!("entries/{}", named(&entry.name, &text));
-            for (name, text) in &entry.files {
-                files.insert(format!("{folder}/{}", safe(name)), text.clone().into_bytes());
+            let own = [("entry.json".to_owned(), text)];
+            let given = entry.files.iter().map(|(name, text)| (safe(name), text.clone().into_bytes()));
+            let mut taken = BTreeSet::new();
+            for (name, bytes) in own.into_iter().chain(given) {
+                files.insert(format!("{folder}/{}", free(&name, &mut taken)), bytes);
             }
-            files.insert(format!("{folder}/entry.json"), text);
         }
         let machine = (&run.machine, &run.tuning);
         if !machines.contains(&machine) {
@@ -102,11 +104,23 @@ fn named(name: &str, bytes: &[u8]) -> String {
     format!("{}-{}", safe(name), &sha256(bytes)[..8])
 }
 
+/// The name, or the first one behind it that is not taken: two names may be equal once they are safe. It follows from the
+/// order, which is that of the entry.
+fn free(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let numbered = (2..).map(|number: u32| format!("{number}-{name}"));
+    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name)).unwrap_or_default();
+    taken.insert(free.clone());
+    free
+}
+
 /// A name without anything that a path takes amiss.
 fn safe(name: &str) -> String {
     let kept = |c: char| if c.is_ascii_alphanumeric() || ".-".contains(c) { c } else { '_' };
     let text: String = name.chars().map(kept).take(40).collect();
-    text.trim_start_matches('.').to_owned()
+    match text.trim_start_matches('.') {
+        "" => "unnamed".to_owned(),
+        named => named.to_owned(),
+    }
 }
 
 fn read_ledgers(files: &Files) -> Result<Vec<Ledger>, String> {
@@ -137,6 +151,14 @@ pub fn check(bytes: &[u8], key: Option<&str>) -> Result<Vec<Checked>, String> {
     all.push(Checked { rule: "report", broken: follows(&manifest, &files, &ledgers)? });
     all.extend(RULES.iter().map(|rule| Checked { rule: rule.name, broken: (rule.broken)(&ledgers) }));
     Ok(all)
+}
+
+/// The public key that a bundle names as its signer's, in hexadecimal digits, if it has a signature that is the manifest's.
+pub fn signer(bytes: &[u8]) -> Result<Option<String>, String> {
+    let files = tar::read(bytes)?;
+    let (Some(manifest), Some(signature)) = (files.get(MANIFEST), files.get(SIGNATURE)) else { return Ok(None) };
+    let signature = serde_json::from_slice::<Signature>(signature).ok();
+    Ok(signature.filter(|signature| signature.is_of(manifest)).map(|signature| signature.key))
 }
 
 fn hashes(manifest: &Manifest, files: &Files) -> Option<String> {

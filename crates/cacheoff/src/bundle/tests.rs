@@ -80,6 +80,24 @@ fn a_bundle_is_whole_until_something_in_it_is_changed() {
 }
 
 #[test]
+fn files_whose_names_become_equal_lie_beside_each_other() {
+    let mut one = ledger("squid", 1);
+    let long = "x".repeat(40);
+    let names = ["a/b", "a_b", "a b", "entry.json", &format!("{long}1"), &format!("{long}2"), ".", ""];
+    let files = names.iter().map(|name| ((*name).to_owned(), format!("text of {name}")));
+    one.run.target.entry.as_mut().unwrap().files = files.collect();
+    let bundle = make(vec![("one.ledger".to_owned(), bytes(&one))], None).unwrap();
+    assert!(!broken(&bundle, None).contains(&"report"));
+    let inside = tar::read(&bundle).unwrap();
+    for name in names {
+        let text = format!("text of {name}").into_bytes();
+        let found = inside.iter().filter(|(path, bytes)| path.starts_with("entries/") && **bytes == text).count();
+        assert_eq!(found, 1, "{name:?}");
+    }
+    assert_eq!(inside.keys().filter(|path| path.starts_with("entries/")).count(), names.len() + 1);
+}
+
+#[test]
 fn a_report_that_does_not_follow_from_the_ledgers_is_found_though_its_hash_is_right() {
     let mut files = tar::read(&make(three_rounds(), None).unwrap()).unwrap();
     let report = b"<p>twice as fast".to_vec();
@@ -102,11 +120,14 @@ fn a_signature_is_that_of_the_manifest_and_of_the_right_key() {
     // The public key of RFC 8410 section 10.1.
     let key = "19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1";
     assert_eq!(broken(&bundle, Some(key)), ["valid"]);
+    assert_eq!(signer(&bundle).unwrap().as_deref(), Some(key));
+    assert_eq!(signer(&make(three_rounds(), None).unwrap()).unwrap(), None);
     assert_eq!(broken(&bundle, Some(&"0".repeat(64))), ["signature", "valid"]);
     let mut files = tar::read(&bundle).unwrap();
     let other = String::from_utf8(files[MANIFEST].clone()).unwrap().replace("0.1.0", "9.9.9");
     files.insert(MANIFEST.to_owned(), other.into_bytes());
-    assert!(broken(&tar::write(&files).unwrap(), None).contains(&"signature"));
+    let changed = tar::write(&files).unwrap();
+    assert!(broken(&changed, None).contains(&"signature") && signer(&changed).unwrap().is_none());
     std::fs::write(&file, "nonsense").unwrap();
     assert!(make(three_rounds(), Some(&file)).unwrap_err().contains("openssl genpkey"));
 }
