@@ -150,8 +150,11 @@ impl Crc {
 const WINDOW: usize = 32 * 1024;
 /// Bytes that are given out at once.
 const FLUSH: usize = 4096;
-/// Input that is kept while a symbol or a table is not whole; the longest table of a block takes less.
+/// Input that is taken at once; while a symbol or a table is not whole it is kept, and the longest table of a block takes less.
 const INPUT_BYTES_MAX: usize = 1024;
+/// Bytes of a member's head: 10, an extra field of 65,537 at most (RFC 1952 section 2.3.1.1), and a name and a comment, for
+/// which the format knows no limit. A longer head is an attack on the memory of the reader.
+const HEAD_BYTES_MAX: usize = 80_000;
 /// Bits of the longest code (RFC 1951 section 3.2.7).
 const CODE_BITS_MAX: usize = 15;
 
@@ -171,10 +174,18 @@ pub struct Reader {
 enum State {
     Head,
     Block,
-    Stored { left: usize, last: bool },
-    Coded { codes: Box<(Codes, Codes)>, last: bool },
+    Stored {
+        left: usize,
+        last: bool,
+    },
+    Coded {
+        codes: Box<(Codes, Codes)>,
+        last: bool,
+    },
     Tail,
     End,
+    /// It is no gzip, for this reason; nothing is kept any more.
+    Broken(&'static str),
 }
 
 /// A canonical Huffman code (RFC 1951 section 3.2.2): how many codes of each length there are, and their symbols in order.
@@ -195,14 +206,24 @@ enum Stop {
 
 impl Default for Reader {
     fn default() -> Self {
-        let window = Vec::with_capacity(2 * WINDOW);
-        Self { input: Vec::new(), at: 0, state: State::Head, window, sum: Crc::default(), total: 0 }
+        Self { input: Vec::new(), at: 0, state: State::Head, window: Vec::new(), sum: Crc::default(), total: 0 }
     }
 }
 
 impl Reader {
-    /// Takes bytes in and gives what they hold to `out`, piece by piece; `Err` says why they are no gzip.
-    pub fn take(&mut self, bytes: &[u8], mut out: impl FnMut(&[u8])) -> Result<(), &'static str> {
+    /// Takes bytes in and gives what they hold to `out`, piece by piece; `Err` says why they are no gzip, of all that follows
+    /// too. It keeps less than 200 kB, whatever comes.
+    pub fn take(&mut self, bytes: &[u8], out: impl FnMut(&[u8])) -> Result<(), &'static str> {
+        if let State::Broken(why) = self.state {
+            return Err(why);
+        }
+        self.read_on(bytes, out).inspect_err(|why| {
+            self.rest();
+            self.state = State::Broken(why);
+        })
+    }
+
+    fn read_on(&mut self, bytes: &[u8], mut out: impl FnMut(&[u8])) -> Result<(), &'static str> {
         for piece in bytes.chunks(INPUT_BYTES_MAX) {
             self.input.extend_from_slice(piece);
             loop {
@@ -230,8 +251,29 @@ impl Reader {
             }
             self.input.drain(..self.at / 8);
             self.at %= 8;
+            if self.input.len() > HEAD_BYTES_MAX {
+                return Err("a gzip head without an end");
+            }
         }
         Ok(())
+    }
+
+    /// Nothing more will come: gives the memory back. Only [`Self::is_whole`] has a meaning from here on.
+    pub fn rest(&mut self) {
+        (self.input, self.window, self.at) = (Vec::new(), Vec::new(), 0);
+        if !self.is_whole() {
+            self.state = State::Broken("the stream was over");
+        }
+    }
+
+    /// Bytes of memory that it holds.
+    #[cfg(test)]
+    pub fn held_bytes(&self) -> usize {
+        let codes = match &self.state {
+            State::Coded { codes, .. } => 2 * (codes.0.symbols.capacity() + codes.1.symbols.capacity()),
+            _ => 0,
+        };
+        self.input.capacity() + self.window.capacity() + codes + size_of::<Self>()
     }
 
     /// Whether the stream is over.
@@ -275,6 +317,7 @@ impl Reader {
                 Err(Stop::Broken("bytes behind the end of the gzip stream"))
             }
             State::End => Err(Stop::More),
+            State::Broken(why) => Err(Stop::Broken(why)),
         }
     }
 
@@ -514,6 +557,32 @@ mod tests {
         fn any_bytes_can_be_read(bytes: Vec<u8>, piece in 1usize..9) {
             let _ = read(&bytes, piece);
             let _ = read(&[&HEAD[..], &bytes].concat(), piece);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_whatever_comes_and_given_back_at_the_end() {
+        const BOUND: usize = 200_000;
+        let endless_name = [&[0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 0][..], &[b'a'; 1 << 20]].concat();
+        let no_gzip = vec![7; 1 << 20];
+        for (bytes, why) in [(&endless_name, "without an end"), (&no_gzip, "no gzip head")] {
+            let (mut reader, mut said) = (Reader::default(), Ok(()));
+            for piece in bytes.chunks(1_000) {
+                said = reader.take(piece, |_| {});
+                assert!(reader.held_bytes() < BOUND, "{why}: {}", reader.held_bytes());
+            }
+            assert!(said.is_err_and(|reason| reason.contains(why)), "{said:?}");
+            assert!(reader.held_bytes() < 1_000, "{why}: {}", reader.held_bytes());
+        }
+        let body = Body { seed: 7, generation: 1, size: 1 << 20 };
+        let mut all = vec![0; Encoded::len_of(body.size) as usize];
+        Encoded::of(body).fill(0, &mut all);
+        for (bytes, whole) in [(&all[..], true), (&all[..all.len() / 2], false)] {
+            let mut reader = Reader::default();
+            reader.take(bytes, |_| {}).unwrap();
+            assert!(reader.held_bytes() > WINDOW && reader.held_bytes() < BOUND, "{}", reader.held_bytes());
+            reader.rest();
+            assert!(reader.held_bytes() < 1_000 && reader.is_whole() == whole, "{}", reader.held_bytes());
         }
     }
 

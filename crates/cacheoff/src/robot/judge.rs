@@ -375,6 +375,16 @@ impl Judge {
         }
     }
 
+    /// Gives back what was needed to read the body, which is over; the judgement of the head is all that may come.
+    pub fn rest(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            reader.rest();
+        }
+        if let Some((several, _)) = self.several.as_deref_mut() {
+            several.rest();
+        }
+    }
+
     /// Judges bytes of a part among several.
     fn part(&mut self, at: u64, bytes: &[u8]) {
         if self.bytes_right && !self.expected.check(at, bytes) {

@@ -44,8 +44,21 @@ impl Multipart {
         Some(Self { delimiter, input: b"\r\n".to_vec(), state: State::Delimiter, size, parts: Vec::new() })
     }
 
-    /// Takes bytes in and gives the content of parts, with its place in the object, to `out`; `Err` says what is wrong.
-    pub fn take(&mut self, bytes: &[u8], mut out: impl FnMut(u64, &[u8])) -> Result<(), String> {
+    /// Takes bytes in and gives the content of parts, with its place in the object, to `out`; `Err` says what is wrong, and
+    /// nothing is kept or read after it.
+    pub fn take(&mut self, bytes: &[u8], out: impl FnMut(u64, &[u8])) -> Result<(), String> {
+        self.read_on(bytes, out).inspect_err(|_| {
+            self.state = State::End;
+            self.rest();
+        })
+    }
+
+    /// Nothing more will come: gives the memory back.
+    pub fn rest(&mut self) {
+        self.input = Vec::new();
+    }
+
+    fn read_on(&mut self, bytes: &[u8], mut out: impl FnMut(u64, &[u8])) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         loop {
             match &mut self.state {
@@ -152,6 +165,14 @@ mod tests {
             reader.take(piece, |at, bytes| seen.extend((at..).zip(bytes.iter().copied())))?;
         }
         Ok((seen, reader))
+    }
+
+    #[test]
+    fn after_an_error_nothing_is_kept() {
+        let mut reader = Multipart::of(b"multipart/byteranges; boundary=xyz", SIZE).unwrap();
+        assert!(reader.take(&[b"--xyz\r\n".as_slice(), &vec![b'a'; 20_000]].concat(), |_, _| {}).is_err());
+        (0..100).for_each(|_| reader.take(&[b'a'; 10_000], |_, _| {}).unwrap());
+        assert!(reader.input.capacity() < 20_000, "{}", reader.input.capacity());
     }
 
     proptest! {

@@ -38,6 +38,8 @@ impl Retrial {
     }
 
     pub(super) fn keep(&mut self, judge: &Judge, began: u64, complete: bool) {
-        self.judge = Some((judge.clone(), began, complete));
+        let mut judge = judge.clone();
+        judge.rest();
+        self.judge = Some((judge, began, complete));
     }
 }
