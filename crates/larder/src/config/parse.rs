@@ -283,7 +283,7 @@ impl Parser {
             self.entry("store_rule", STORE_RULE, &span, table, &mut rule, &[]);
             rule.place = self.place(&span);
             if !rule.says_anything() {
-                let hint = "add `drop_query`, `signed_query`, `lifetime`, `lifetime_min`, `any_age` or another of `larder config store_rule`";
+                let hint = "add `drop_query`, `signed_query`, `lifetime`, `lifetime_min`, `any_age`, `drop_no_cache` or another of `larder config store_rule`";
                 let message = "a store rule that says nothing of the requests that it matches".to_owned();
                 self.problem(span.clone(), message, Some(hint.to_owned()));
             }

@@ -30,6 +30,8 @@ pub struct StoreRule {
     pub names_content: bool,
     /// A request's own limits of age do not count.
     pub any_age: bool,
+    /// A request's `no-cache` and `no-store` are taken off it.
+    pub drop_no_cache: bool,
     /// How long an answer is fresh that does not say so.
     pub lifetime: Option<Duration>,
     /// How long an answer is fresh at least.
@@ -146,6 +148,7 @@ impl StoreRule {
     pub(super) fn says_anything(&self) -> bool {
         self.says_lifetimes()
             || self.any_age
+            || self.drop_no_cache
             || self.names_content
             || !(self.drop_query.is_empty() && self.signed_query.is_empty())
     }

@@ -89,6 +89,13 @@ impl<'a> StoreRules<'a> {
         self.all().find(|rule| rule.any_age && rule.matches(url, request))
     }
 
+    /// The rule by which `no-cache` and `no-store` of this request are taken off it. A rule about lifetimes that comes before it and
+    /// knows this URL better, as that of versions in the making, leaves them.
+    pub fn drops_no_cache(&self, url: &Url, request: &RequestHead) -> Option<&'a StoreRule> {
+        let says = |rule: &&StoreRule| rule.drop_no_cache || rule.says_lifetimes();
+        self.all().find(|rule| says(rule) && rule.matches(url, request)).filter(|rule| rule.drop_no_cache)
+    }
+
     /// Whether a rule has redirections of this URL stored for the time when its origin is out of reach.
     pub fn keeps_redirects(&self, url: &Url, request: &RequestHead) -> bool {
         self.all()

@@ -38,6 +38,8 @@ pub async fn look_up<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
+    let shorter = ask.without_no_cache(request).map(Rc::new);
+    let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(with_body(stream, request, ask, body, upload, record)).await;
     };

@@ -264,6 +264,8 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
         Ok(body) => body,
         Err(fault) => return own(steps, fault.detail, "own"),
     };
+    let shorter = ask.without_no_cache(request);
+    let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = lookup::wants(request, body) else {
         if relay::wants_stored_only(request) {
             return only_if_cached(steps);

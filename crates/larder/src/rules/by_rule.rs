@@ -1,6 +1,6 @@
-//! The work of store rules on a request: its key, and whether the ages that it names count. Lifetimes are a fetch's, which sees the answer.
+//! The work of store rules on a request: its key, and which of its directives count. Lifetimes are a fetch's, which sees the answer.
 
-use crate::config::StoreRules;
+use crate::config::{StoreRule, StoreRules};
 use crate::handed_out::HandedOut;
 use larder_cache::policy::{self, Asked};
 use larder_wire::{RequestHead, Url};
@@ -14,6 +14,8 @@ pub struct ByRule {
     pub key: Option<KeyByRule>,
     /// The rule by which the ages that the request names do not count.
     pub any_age: Option<Box<str>>,
+    /// The rule by which the request's `no-cache` and `no-store` are taken off it.
+    pub drops_no_cache: Option<Box<str>>,
 }
 
 /// A key that leaves a part of the query out.
@@ -62,12 +64,14 @@ impl ByRule {
             };
             Some(KeyByRule { rule: found.rule.to_string().into(), path: found.path.into(), handed_out_by })
         });
-        let names_age = || {
-            let asked = Asked::of(request);
-            asked.max_age.is_some() || asked.min_fresh.is_some()
-        };
-        let any_age = names_age().then(|| rules.any_age(url, request)).flatten();
-        let by_rule = ByRule { key, any_age: any_age.map(|rule| rule.to_string().into()) };
+        let asked = Asked::of(request);
+        let names_age = asked.max_age.is_some() || asked.min_fresh.is_some();
+        let any_age = names_age.then(|| rules.any_age(url, request)).flatten();
+        // With `no-store`, one who may be known by his request says that nothing of his is to be kept.
+        let is_habit = (asked.no_cache || asked.no_store) && !policy::may_say_who_asks(&request.fields);
+        let drops_no_cache = is_habit.then(|| rules.drops_no_cache(url, request)).flatten();
+        let words = |rule: &StoreRule| rule.to_string().into();
+        let by_rule = ByRule { key, any_age: any_age.map(words), drops_no_cache: drops_no_cache.map(words) };
         (by_rule != ByRule::default()).then(|| Box::new(by_rule))
     }
 
@@ -78,6 +82,9 @@ impl ByRule {
             None => format!("the key leaves a part of the query out, by {}", key.rule),
         });
         let age = self.any_age.as_ref().map(|rule| format!("the ages that the request names do not count, by {rule}"));
-        key.into_iter().chain(age).collect()
+        let no_cache = self.drops_no_cache.as_ref();
+        let no_cache =
+            no_cache.map(|rule| format!("`no-cache` and `no-store` of the request were taken off it, by {rule}"));
+        key.into_iter().chain(age).chain(no_cache).collect()
     }
 }

@@ -26,6 +26,22 @@ impl Ask {
         }
     }
 
+    /// The request without `no-cache`, `no-store` and `Pragma`, where a store rule takes them off it.
+    pub fn without_no_cache(&self, request: &RequestHead) -> Option<RequestHead> {
+        self.by_rule.as_ref()?.drops_no_cache.as_ref()?;
+        let mut request = request.clone();
+        let is_dropped =
+            |member: &[u8]| ["no-cache", "no-store"].iter().any(|it| member.eq_ignore_ascii_case(it.as_bytes()));
+        let left: Vec<&[u8]> = request.fields.members("Cache-Control").filter(|member| !is_dropped(member)).collect();
+        let left = left.join(&b", "[..]);
+        request.fields.remove("Cache-Control");
+        request.fields.remove("Pragma");
+        if !left.is_empty() {
+            request.fields.push("Cache-Control", left);
+        }
+        Some(request)
+    }
+
     /// Whether the key lacks a signature, which not every answer under it has been asked for with.
     pub fn key_is_without_signature(&self) -> bool {
         self.key_by_rule().is_some_and(|key| key.handed_out_by.is_some())
