@@ -5,6 +5,7 @@ mod api_random;
 mod check;
 mod explain;
 mod git;
+mod identities;
 mod logs;
 mod metrics;
 mod mirror;

@@ -2,7 +2,7 @@
 
 use super::stand;
 use larder::run::control::{self, Client};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -66,83 +66,4 @@ fn an_object_behind_signed_redirections_is_fetched_once_and_found_offline() {
     assert!(download(offline.proxy).contains("larder; hit"));
     assert_eq!((SIGNATURES.load(Ordering::Relaxed), OBJECTS.load(Ordering::Relaxed)), (2, 2));
     client.finish(&offline.id).unwrap();
-}
-
-const IDENTITIES: [&str; 10] = [
-    "Accept: */*",
-    "Authorization: Bearer one",
-    "Authorization: Bearer two",
-    "Authorization: Basic dGhyZWU6cGFzcw==",
-    "Cookie: session=four",
-    "Cookie: session=five",
-    "X-Api-Key: six",
-    "PRIVATE-TOKEN: seven",
-    "X-Auth-Token: eight",
-    "X-Vault-Token: nine",
-];
-
-/// Answers everybody with his own identity, under URLs that presets know, and redirects to a URL that carries it as a signature.
-fn serve_identities(stream: &TcpStream) -> Option<()> {
-    let mut lines = BufReader::new(stream);
-    loop {
-        let (mut first, mut identity) = (String::new(), 0);
-        lines.read_line(&mut first).ok().filter(|&read| read > 0)?;
-        loop {
-            let mut line = String::new();
-            lines.read_line(&mut line).ok().filter(|&read| read > 0)?;
-            if line == "\r\n" {
-                break;
-            }
-            let is_it = |known: &&str| known.eq_ignore_ascii_case(line.trim_end());
-            identity = IDENTITIES.iter().position(is_it).filter(|&at| at > 0).unwrap_or(identity);
-        }
-        let (answer, body) = match first.split_once("X-Amz-Signature=") {
-            Some((_, signature)) => ("200 OK\r\nETag: \"x\"".to_owned(), format!("[{}]", signature.split(' ').next()?)),
-            None if first.contains("/resolve/main/") => {
-                (format!("302 Found\r\nLocation: /object?{SIGNATURE}{identity}"), String::new())
-            }
-            None => ("200 OK\r\nContent-Type: application/octet-stream".to_owned(), format!("[{identity}]")),
-        };
-        let length = body.len();
-        (&*stream).write_all(format!("HTTP/1.1 {answer}\r\nContent-Length: {length}\r\n\r\n{body}").as_bytes()).ok()?;
-    }
-}
-
-/// Each of ten users gets his own answers under URLs that the presets know, and never one of another's.
-#[test]
-fn ten_identities_are_never_mixed() {
-    let folder = tempfile::tempdir().unwrap();
-    let _server = stand::server(folder.path(), "");
-    let client = Client::new(control::socket(folder.path()));
-    let run = client.start().unwrap();
-    let origin = stand::origin_that(serve_identities);
-    // Shorter than a SHA-256: bodies that differ by user have no digest in common, and would be refused (decision 042).
-    let digest = "ab".repeat(30);
-    let paths = [
-        format!("/debian/by-hash/SHA256/{digest}"),
-        format!("/v2/private/blobs/sha256:{digest}"),
-        "/example.test/mod/@v/v1.2.3.zip".to_owned(),
-        "/example.test/mod/@v/list".to_owned(),
-        "/files/six-1.16.0-py3-none-any.whl".to_owned(),
-        "/private/-/private-1.0.0.tgz".to_owned(),
-        format!("/o/m/resolve/{}/x.bin", "ab".repeat(20)),
-        "/gems/rack-3.0.0.gem".to_owned(),
-    ];
-    std::thread::scope(|scope| {
-        for (number, identity) in IDENTITIES.iter().enumerate() {
-            let (paths, proxy) = (&paths, run.proxy);
-            scope.spawn(move || {
-                for round in 0..25 {
-                    for path in paths {
-                        let body = ask(proxy, origin, path, identity);
-                        assert!(body.ends_with(&format!("\r\n\r\n[{number}]")), "{identity} {path} {round}: {body}");
-                    }
-                    let redirection = ask(proxy, origin, "/o/m/resolve/main/x.bin", identity);
-                    let body = ask(proxy, origin, location(&redirection), "");
-                    assert!(body.ends_with(&format!("\r\n\r\n[{number}]")), "{identity} {round}: {body}");
-                }
-            });
-        }
-    });
-    client.finish(&run.id).unwrap();
 }
