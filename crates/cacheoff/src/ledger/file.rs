@@ -28,6 +28,12 @@ impl<W: Write> Writer<W> {
         Self { out }
     }
 
+    /// The end that was written to.
+    #[cfg(test)]
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
     /// Appends one record.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
         let mut line = serde_json::to_vec(record).map_err(io::Error::other)?;
@@ -109,6 +115,7 @@ impl Ledger {
         timed.extend(self.notes.iter().map(|note| (note.at_us, 2, Record::Note(note.clone()))));
         timed.sort_by_key(|(at_us, order, _)| (*at_us, *order));
         let mut records: Vec<Record> = timed.into_iter().map(|(_, _, record)| record).collect();
+        records.extend(self.totals.iter().map(|total| Record::Total(Box::new(total.clone()))));
         records.extend(self.downtimes.iter().cloned().map(Record::Downtime));
         records.push(Record::End(self.end.clone()));
         records.extend(self.verdict.clone().map(Record::Verdict));

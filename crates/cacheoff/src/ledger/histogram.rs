@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const SUB_BUCKETS: u64 = 1_024;
 const SUB_BITS: u32 = 10;
+/// Doublings of the buckets of a thinned histogram have two to the power of this.
+const THIN_BITS: u32 = 5;
 /// Values above are counted as this one: 2^40 microseconds are twelve days, 2^40 bytes a terabyte.
 const VALUE_MAX: u64 = 1 << 40;
 
@@ -114,6 +116,22 @@ impl Histogram {
             let (low, high) = Bucket(bucket).range();
             (low, high, count)
         })
+    }
+
+    /// The same values to one part in 32: 32 buckets for each doubling, of which the upper end is kept, so that no value is
+    /// understated. Count, sum, minimum and maximum stay exact.
+    pub fn thinned(&self) -> Self {
+        let mut buckets: Vec<(u32, u64)> = Vec::new();
+        for &(bucket, count) in &self.buckets {
+            let low = Bucket(bucket).range().0;
+            let width = 1_u64 << (63 - (low | 1).leading_zeros()).saturating_sub(THIN_BITS);
+            let upper = Bucket::of((low / width + 1) * width - 1).0.max(bucket);
+            match buckets.last_mut() {
+                Some((last, known)) if *last == upper => *known = known.saturating_add(count),
+                _ => buckets.push((upper, count)),
+            }
+        }
+        Self { buckets, ..*self }
     }
 
     /// Takes in what another histogram counted.

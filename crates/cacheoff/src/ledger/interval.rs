@@ -136,6 +136,30 @@ impl Interval {
         }
     }
 
+    /// Adds a later interval of the same phase: like [`Self::extend`], and the load is that of both.
+    pub fn follow(&mut self, later: &Self) {
+        let load = match (self.load, later.load) {
+            (Some(before), Some(after)) => Some(before.then(&after, self.length_us, later.length_us)),
+            (before, after) => before.or(after),
+        };
+        self.extend(later);
+        self.load = load;
+    }
+
+    /// Keeps times to one part in 32, and no sizes: an interval beside a total that has all of it.
+    pub(super) fn roughen(&mut self) {
+        let change = |histogram: &mut Histogram| *histogram = histogram.thinned();
+        for figures in self.classes.values_mut() {
+            change(&mut figures.response);
+            figures.size = Histogram::NONE;
+        }
+        let Service { all, hit, collapsed, miss, alone } = &mut self.service;
+        let Self { first_byte, wait, connect, handshake, lateness, origin, .. } = self;
+        let OriginFigures { think, service, .. } = origin;
+        let others = [all, hit, collapsed, miss, alone, first_byte, wait, connect, handshake, lateness, think, service];
+        others.into_iter().for_each(change);
+    }
+
     /// Figures of a class; empty ones where nothing was observed.
     pub fn class(&self, class: Class) -> &Figures {
         static NONE: Figures = Figures::NONE;
@@ -485,6 +509,28 @@ pub struct Load {
 }
 
 impl Load {
+    /// The load of a time and of the one after it: CPU is the mean over both, bytes to and from devices add up, and of what was
+    /// held the most counts.
+    fn then(self, later: &Self, length_us: u64, later_us: u64) -> Self {
+        let share = later_us as f32 / (length_us + later_us).max(1) as f32;
+        let mean = |before: f32, after: f32| before + (after - before) * share;
+        Self {
+            own_cpu: mean(self.own_cpu, later.own_cpu),
+            own_thread_cpu: mean(self.own_thread_cpu, later.own_thread_cpu),
+            cache_cpu: mean(self.cache_cpu, later.cache_cpu),
+            cache_kernel: mean(self.cache_kernel, later.cache_kernel),
+            cache_memory: self.cache_memory.max(later.cache_memory),
+            cache_descriptors: self.cache_descriptors.max(later.cache_descriptors),
+            cache_threads: self.cache_threads.max(later.cache_threads),
+            cache_written: self.cache_written + later.cache_written,
+            cache_read: self.cache_read + later.cache_read,
+            others_cpu: mean(self.others_cpu, later.others_cpu),
+            steal: mean(self.steal, later.steal),
+            own_descriptors: self.own_descriptors.max(later.own_descriptors),
+            own_memory: self.own_memory.max(later.own_memory),
+        }
+    }
+
     /// The load of two machines: what was used adds up, and of what disturbs or limits one of them the larger counts.
     fn beside(self, other: &Self) -> Self {
         Self {

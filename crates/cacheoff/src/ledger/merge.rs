@@ -1,6 +1,6 @@
 //! Ledgers of the agents of one run become one: counts and histograms add up bucket by bucket, so that nothing is lost.
 
-use super::{End, Interval, Ledger, Note, Outcome, PhaseStart, Run};
+use super::{End, Grid, Interval, Ledger, Note, Outcome, PhaseStart, Run};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Said of a whole whose coordinator is not heard.
@@ -25,6 +25,13 @@ impl Ledger {
             ));
         }
         whole.intervals = intervals(&parts);
+        whole.totals = beside(parts.iter().flat_map(|part| &part.totals), |_| 0);
+        // A part that was killed in a phase has no total of it: the intervals say more than the totals of the others.
+        let is_whole = |total: &Interval| {
+            let counted = whole.intervals.iter().filter(|interval| interval.phase == total.phase);
+            counted.map(Interval::replies).sum::<u64>() == total.replies()
+        };
+        whole.totals.retain(is_whole);
         for interval in &whole.intervals {
             if whole.phases.iter().all(|phase| phase.phase != interval.phase) {
                 whole.phases.push(PhaseStart { phase: interval.phase, at_us: interval.at_us });
@@ -66,10 +73,18 @@ fn refuse(run: &Run, part: &Run) -> Result<(), String> {
 }
 
 fn intervals(parts: &[Ledger]) -> Vec<Interval> {
+    // Parts of one run have one plan, and so one grid.
+    let grid = Grid::of(parts.first().map_or(&[][..], |part| &part.run.phases));
+    beside(parts.iter().flat_map(|part| &part.intervals), |interval| grid.place(interval.at_us))
+}
+
+/// The counts of all parts in one phase and at one place become one.
+fn beside<'a>(counted: impl Iterator<Item = &'a Interval>, place: impl Fn(&Interval) -> u64) -> Vec<Interval> {
     let mut all: BTreeMap<(u16, u64), Interval> = BTreeMap::new();
-    for interval in parts.iter().flat_map(|part| &part.intervals) {
-        match all.get_mut(&(interval.phase, interval.at_us / 1_000_000)) {
-            None => drop(all.insert((interval.phase, interval.at_us / 1_000_000), interval.clone())),
+    for interval in counted {
+        let key = (interval.phase, place(interval));
+        match all.get_mut(&key) {
+            None => drop(all.insert(key, interval.clone())),
             Some(known) => {
                 let length = known.length_us.max(interval.length_us);
                 known.merge(interval);

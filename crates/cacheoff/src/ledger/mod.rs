@@ -4,6 +4,7 @@
 //! and go to the file as [`Record`]s ([`Writer`]). [`Ledger::read`] takes a file back, a torn one too, and the report is
 //! a function of ledgers alone. The file is described in `docs/ledger.md`.
 
+mod coarse;
 mod file;
 mod histogram;
 mod interval;
@@ -14,6 +15,7 @@ mod run;
 mod tests;
 mod words;
 
+pub use coarse::{Coarse, Grid};
 pub use file::{LedgerFault, Writer};
 pub use histogram::{Bucket, Histogram, Tally};
 pub use interval::{
@@ -37,6 +39,8 @@ pub enum Record {
     Phase(PhaseStart),
     /// One interval.
     Interval(Box<Interval>),
+    /// A whole phase whose intervals have coarse histograms.
+    Total(Box<Interval>),
     /// The result of a kill or a power cut.
     Downtime(Downtime),
     /// A remark.
@@ -56,6 +60,8 @@ pub struct Ledger {
     pub phases: Vec<PhaseStart>,
     /// Intervals in order.
     pub intervals: Vec<Interval>,
+    /// Phases whose intervals have coarse histograms, as exact as they were counted.
+    pub totals: Vec<Interval>,
     /// Results of kills and power cuts.
     pub downtimes: Vec<Downtime>,
     /// Remarks.
@@ -69,6 +75,9 @@ pub struct Ledger {
 impl Ledger {
     /// All intervals of a phase as one.
     pub fn phase(&self, phase: u16) -> Interval {
+        if let Some(total) = self.totals.iter().find(|total| total.phase == phase) {
+            return total.clone();
+        }
         let mut whole = Interval { phase, ..Interval::default() };
         for interval in self.intervals.iter().filter(|interval| interval.phase == phase) {
             if whole.length_us == 0 {
@@ -85,6 +94,7 @@ impl Ledger {
             Record::Run(run) => self.run = *run,
             Record::Phase(phase) => self.phases.push(phase),
             Record::Interval(interval) => self.intervals.push(*interval),
+            Record::Total(total) => self.totals.push(*total),
             Record::Downtime(downtime) => self.downtimes.push(downtime),
             Record::Note(note) => self.notes.push(note),
             Record::End(end) => self.end = end,

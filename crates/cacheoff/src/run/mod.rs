@@ -23,7 +23,7 @@ pub use table::{Row, logged, rows, table};
 
 use crate::engine::{Piece, Seat, Settings, Worker, listeners};
 use crate::journal::Journal;
-use crate::ledger::{self, Class, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
+use crate::ledger::{self, Class, Coarse, End, Interval, Ledger, Outcome, PhaseStart, Record, Run};
 use crate::proc::{Sampler, Watched};
 use crate::progress::Progress;
 use crate::schedule::{Phase, Schedule};
@@ -163,6 +163,8 @@ struct Keeper {
     progress: Option<Progress<io::Stderr>>,
     /// Looks at processes and machine; the intervals of agents bring their own load.
     sampler: Option<Sampler>,
+    /// Makes the intervals of the ledger of seconds.
+    coarse: Coarse,
     /// Intervals that not all workers have handed over, by phase and second.
     waiting: BTreeMap<(u16, u64), Interval>,
     /// The latest interval of each worker.
@@ -191,6 +193,7 @@ impl Keeper {
             writer: writer.transpose()?,
             progress: None,
             sampler: None,
+            coarse: Coarse::new(&head.phases),
             waiting: BTreeMap::new(),
             reached: vec![(0, 0); parts],
             failure: None,
@@ -227,6 +230,7 @@ impl Keeper {
     fn flush_all(&mut self, schedule: &Schedule) {
         self.reached.iter_mut().for_each(|reached| *reached = (u16::MAX, u64::MAX));
         self.flush(schedule);
+        self.coarse.finish().into_iter().for_each(|record| self.append(record));
     }
 
     fn take(&mut self, piece: Piece, schedule: &Schedule) {
@@ -262,6 +266,8 @@ impl Keeper {
             if let Some(sampler) = &mut self.sampler {
                 interval.load = Some(sampler.sample());
             }
+            let over = self.coarse.leave(interval.phase, interval.at_us);
+            over.into_iter().for_each(|record| self.append(record));
             if self.ledger.phases.last().is_none_or(|last| last.phase != interval.phase) {
                 self.append(Record::Phase(PhaseStart { phase: interval.phase, at_us: interval.at_us }));
             }
@@ -275,7 +281,9 @@ impl Keeper {
                 Some(passed_on) => passed_on.push(interval.clone()),
                 None => self.steer(&interval, schedule),
             }
-            self.append(Record::Interval(Box::new(interval)));
+            if let Some(record) = self.coarse.enter(interval) {
+                self.append(record);
+            }
         }
     }
 

@@ -64,12 +64,16 @@ pub fn table(ledger: &Ledger, workload: &Workload, settings: &Settings) -> Strin
 pub fn logged(ledger: &Ledger) -> (Interval, f64) {
     let mut whole = Interval::default();
     let mut robot_seconds = 0.0;
+    let mut before = None;
     for interval in &ledger.intervals {
         let logged = ledger.run.phases.get(usize::from(interval.phase)).is_none_or(|phase| phase.logged);
         if logged {
             robot_seconds +=
                 interval.levels.robots as f64 * f64::from(interval.levels.load) * interval.length_us as f64 / 1e6;
-            whole.extend(interval);
+        }
+        // A phase as a whole may be more exact than its intervals.
+        if logged && before.replace(interval.phase) != Some(interval.phase) {
+            whole.extend(&ledger.phase(interval.phase));
         }
     }
     (whole, robot_seconds)
