@@ -98,7 +98,14 @@ impl Span {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let count = last - first;
         let inside = |value: &f64| *value >= self.low * 0.999 && *value <= self.high * 1.001;
-        let steps: &[f64] = if count <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        // Between the ends there may be one power of ten, or none.
+        let powers = (first..=last).filter(|power| inside(&10_f64.powi(*power))).count();
+        let steps: &[f64] = match powers {
+            ..=2 if self.high < self.low * 30.0 => &[1.0, 2.0, 5.0],
+            ..=2 => &[1.0, 3.0],
+            _ if count <= 2 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
         let every = (count / 7 + 1) as usize;
         let all =
             (first..=last).step_by(every).flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
@@ -164,6 +171,9 @@ mod tests {
             (Scale::Linear, Unit::Elapsed, &[0.0, 840.0], "0 s | 5:00 | 10:00 | 15:00"),
             (Scale::Linear, Unit::Share, &[0.2, 0.55], "0% | 20% | 40% | 60%"),
             (Scale::Log, Unit::Micros, &[80.0, 3_000_000.0], "100 µs | 1 ms | 10 ms | 100 ms | 1 s"),
+            (Scale::Log, Unit::Micros, &[300_000.0, 13_000_000.0], "300 ms | 1 s | 3 s | 10 s"),
+            (Scale::Linear, Unit::Bytes, &[0.0, 37_000_000.0], "0 | 10 MB | 20 MB | 30 MB | 40 MB"),
+            (Scale::Linear, Unit::Micros, &[0.0, 7_900_000.0], "0 | 2 s | 4 s | 6 s | 8 s"),
             (Scale::Log, Unit::Micros, &[120.0, 800.0], "100 µs | 200 µs | 500 µs | 1 ms"),
             (Scale::Nines, Unit::Share, &[0.0, 0.9999], "0% | 50% | 90% | 99% | 99.9% | 99.99%"),
             (Scale::Linear, Unit::Count, &[], "0 | 0.5 | 1"),

@@ -45,6 +45,8 @@ impl Unit {
     /// The number as a tick says it: short.
     pub(super) fn tick(self, value: f64) -> String {
         match self {
+            // The other ticks of the axis say in which steps of the unit it is.
+            Self::Micros | Self::Bytes | Self::Bits if value == 0.0 => "0".to_owned(),
             Self::Count | Self::PerSecond => {
                 stepped(value, &[(1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G")]).replace(' ', "")
             }

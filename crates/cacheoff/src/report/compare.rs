@@ -164,6 +164,12 @@ impl<'a> Rounds<'a> {
     pub fn counts(&self) -> bool {
         self.runs.iter().any(Summary::counts)
     }
+
+    /// The word for the worst finding of all rounds; empty if there is none.
+    pub fn worst(&self) -> &'static str {
+        let weights = self.runs.iter().flat_map(|run| &run.findings).map(|finding| finding.weight);
+        weights.min().map_or("", |weight| weight.as_str())
+    }
 }
 
 impl Spread {

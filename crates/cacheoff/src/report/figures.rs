@@ -34,7 +34,13 @@ pub(super) fn of_entries(comparison: &Comparison<'_>) -> Vec<Chart> {
         comparison.entries.iter().enumerate().filter_map(|(place, entry)| Some((place, entry.typical()?))).collect();
     let over = |chart: Chart, points: &dyn Fn(&Summary<'_>) -> Vec<(f64, f64)>| {
         typical.iter().fold(chart, |chart, (place, run)| {
-            chart.with(&run.ledger.run.label, Shape::Line, Tone::Nth(*place), points(run))
+            let (entry, label) = (&comparison.entries[*place], &run.ledger.run.label);
+            // A line that does not count must not look as if it did.
+            let name = match entry.counts() {
+                true => label.clone(),
+                false => format!("{label} ({})", entry.worst()),
+            };
+            chart.with(&name, Shape::Line, Tone::Nth(*place), points(run))
         })
     };
     let by_percentile = |title: &str, class: Class| {

@@ -3,7 +3,7 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
-use super::sections::{referees, worst};
+use super::sections::referees;
 use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Trouble};
 use larder_wire::date::{Stamp, format_date};
@@ -105,7 +105,7 @@ fn cell(entry: &Rounds<'_>, metric: &Metric) -> String {
         (metric.unit.text(spread.median), metric.unit.text(spread.low), metric.unit.text(spread.high));
     let text = if spread.rounds < 2 || low == high { median } else { format!("{median} ({low} to {high})") };
     match (entry.counts(), referees(entry, metric).is_empty()) {
-        (false, _) => format!("~~{text}~~ {}", worst(entry)),
+        (false, _) => format!("~~{text}~~ {}", entry.worst()),
         (true, true) => text,
         (true, false) => format!("{text}, the referee's"),
     }

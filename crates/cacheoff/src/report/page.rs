@@ -95,7 +95,7 @@ fn glance_cell(entry: &Rounds<'_>, metric: &Metric, leaders: &[&str]) -> String 
     let text = entry.spread(metric).map_or("–".to_owned(), |spread| metric.unit.text(spread.median));
     match (entry.counts(), leaders.contains(&entry.label.as_str())) {
         (false, _) => {
-            let word = sections::worst(entry);
+            let word = entry.worst();
             format!("<s class=\"out\">{text}</s><small><span class=\"badge {word}\">{word}</span></small>")
         }
         (true, true) => format!("<b>{text}</b>{}", sections::referees(entry, metric)),

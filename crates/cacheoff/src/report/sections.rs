@@ -130,12 +130,9 @@ fn tiles(out: &mut String, entry: &Rounds<'_>) {
             } else {
                 metric.name.to_owned()
             };
-            let _ = write!(
-                out,
-                "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
-                metric.unit.text(spread.median),
-                escaped(&name)
-            );
+            let text = metric.unit.text(spread.median);
+            let text = if entry.counts() { text } else { format!("<s class=\"out\">{text}</s>") };
+            let _ = write!(out, "<div class=\"tile\"><b>{text}</b><span>{}</span></div>", escaped(&name));
         }
     }
     out.push_str("</div>");
@@ -217,7 +214,7 @@ fn headings(comparison: &Comparison<'_>) -> Vec<String> {
     for (place, entry) in comparison.entries.iter().enumerate() {
         let badge = match entry.counts() {
             true => String::new(),
-            false => format!("<br><span class=\"badge {0}\">{0}</span>", worst(entry)),
+            false => format!("<br><span class=\"badge {0}\">{0}</span>", entry.worst()),
         };
         headings.push(format!("{}{}{badge}", key(place), escaped(&entry.label)));
     }
@@ -231,11 +228,6 @@ fn group_rows(table: &mut Table, comparison: &Comparison<'_>, group: Group, want
         table.heading(group.as_str(), comparison.entries.len() + 1);
     }
     shown.into_iter().for_each(|metric| row(table, comparison, metric));
-}
-
-pub(super) fn worst(entry: &Rounds<'_>) -> &'static str {
-    let weights = entry.runs.iter().flat_map(|run| &run.findings).map(|finding| finding.weight);
-    weights.min().map_or("", |weight| weight.as_str())
 }
 
 fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
@@ -261,7 +253,10 @@ fn row(table: &mut Table, comparison: &Comparison<'_>, metric: &Metric) {
     table.row(&cells);
     if metric.key == "rps" && comparison.entries.len() > 1 {
         let mut cells = vec!["to the first entry".to_owned()];
-        let ratio = |entry| comparison.standing(entry, metric).unwrap_or_else(|| "–".to_owned());
+        // A ratio with a rate that does not count says nothing.
+        let counts = |entry: &&Rounds<'_>| entry.counts() && comparison.entries[0].counts();
+        let standing = |entry| comparison.standing(entry, metric);
+        let ratio = |entry| Some(entry).filter(counts).and_then(standing).unwrap_or_else(|| "–".to_owned());
         cells.extend(comparison.entries.iter().map(ratio));
         table.row(&cells);
     }
@@ -298,7 +293,16 @@ pub(super) fn referees(entry: &Rounds<'_>, metric: &Metric) -> &'static str {
 fn facts(table: &mut Table, comparison: &Comparison<'_>) {
     let of_first = |entry: &Rounds<'_>, of: Fact| {
         let text = entry.runs.first().map_or(String::new(), |run| escaped(&of(run.ledger)));
-        if text.len() > NARROW_MAX { format!("<span class=\"narrow\">{text}</span>") } else { text }
+        if text.len() <= NARROW_MAX {
+            return text;
+        }
+        // A date is not broken at its hyphens.
+        let whole = |word: &str| match word.contains('-') {
+            true => format!("<span class=\"whole\">{word}</span>"),
+            false => word.to_owned(),
+        };
+        let words: Vec<String> = text.split(' ').map(whole).collect();
+        format!("<span class=\"narrow\">{}</span>", words.join(" "))
     };
     let rows: [(&str, Fact); 7] = [
         ("product", |ledger| ledger.run.target.product.clone()),

@@ -2,7 +2,6 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
-use super::sections::worst;
 use crate::chart::{Unit, grouped};
 use crate::ledger::{Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -28,7 +27,7 @@ fn one(comparison: &Comparison<'_>) -> String {
     }
     out.push('\n');
     if comparison.entries.iter().any(|entry| !entry.counts()) {
-        row(&mut out, "counts", comparison, |entry| if entry.counts() { "yes" } else { worst(entry) }.to_owned());
+        row(&mut out, "counts", comparison, |entry| if entry.counts() { "yes" } else { entry.worst() }.to_owned());
     }
     for group in SHOWN {
         table(&mut out, comparison, group);

@@ -206,9 +206,19 @@ fn the_glance_table_marks_what_does_not_count() {
     ledgers[1].intervals.iter_mut().for_each(|interval| interval.load.as_mut().unwrap().others_cpu = 0.3);
     let mut other = ledgers.clone();
     other.iter_mut().for_each(|ledger| ledger.run.workload.name = "tree".to_owned());
-    let whole = page(&[ledgers, other].concat());
+    let whole = page(&[ledgers.clone(), other].concat());
     let glance = &whole[whole.find("At a glance").unwrap()..whole.find("id=\"w0\"").unwrap()];
     assert!(glance.matches("badge invalid").count() >= 6, "{glance}");
+    // Lines of charts say it too, and so do the large figures of a page about one run.
+    assert!(whole.contains("noisy (invalid)") && !whole.contains("quiet (invalid)"));
+    let row = &whole[whole.find("to the first entry").unwrap()..];
+    assert!(row.starts_with("to the first entry</th><td>1×</td><td>–</td>"), "{}", &row[..80]);
+    let alone = page(&ledgers[1..]);
+    assert!(
+        alone.contains("<div class=\"tile\"><b><s class=\"out\">"),
+        "the tiles of an invalid run are not struck out"
+    );
+    assert!(!page(&ledgers[..1]).contains("<div class=\"tile\"><b><s"));
 }
 
 #[test]
