@@ -157,7 +157,9 @@ impl Cache {
         let kept = entry.stored_head();
         let tags = kept.as_ref().map_or(&[][..], |kept| kept.tags());
         if self.verdict(entry.key().text(), tags, entry.epoch()) == Verdict::Gone {
-            self.drop_entry(entry);
+            // Not `drop_entry`: what came after the purge may lie on disk under its key.
+            self.detach(entry);
+            self.forget_on_disk(entry);
             self.fates.set(self.index.hash_of(entry.key().text()), Fate::Purged);
             return;
         }

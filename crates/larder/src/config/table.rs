@@ -658,7 +658,7 @@ pub static STORE_RULE: &[Setting<StoreRule>] = &[
     OfRule::new("store_rule.any_age", Field::Flag(|r| &mut r.any_age))
         .about("`max-age` and `min-fresh` of the request do not count: for tools that send `max-age=0` by habit. Its `no-cache` counts."),
     OfRule::new("store_rule.drop_no_cache", Field::Flag(|r| &mut r.drop_no_cache))
-        .about("`no-cache` and `no-store` of the request, and `Pragma` beside them, are taken off it, unless a field of it may say who asks: for tools that send them each time, by habit, for files that never change. RFC 9111 section 5.2.1 gives both to the client, so this is your word against his; `max-age=0` still has a stored answer validated. Of the rules about lifetimes, the first that matches decides this too."),
+        .about("`no-cache` and `no-store` of a GET or HEAD, and `Pragma` beside them, are taken off it, unless a field of it may say who asks: for tools that send them each time, by habit, for files that never change. RFC 9111 section 5.2.1 gives both to the client, so this is your word against his; `max-age=0` still has a stored answer validated. Of the rules about lifetimes, the first that matches decides this too."),
     OfRule::new("store_rule.lifetime", Field::TimeOrNone(|r| &mut r.lifetime))
         .between(0, 3_650 * DAY)
         .about("How long a 200 or 206 is fresh whose origin does not say how long. Like `lifetime_min` only for requests that say nothing of who asks, and never against `no-store`, `private` or `no-cache`."),

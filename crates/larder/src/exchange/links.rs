@@ -289,7 +289,7 @@ mod tests {
     /// The body as it is rewritten, in whatever pieces it comes.
     fn rewritten(format: LinkFormat, mirroring: Mirroring, body: &str) -> String {
         let index = Url::parse("https://idx.test/simple/x/").unwrap();
-        let named = Arc::new(Mirror::of("py".to_owned(), url::parse("https://py.test/root").unwrap()));
+        let named = Arc::new(Mirror::of("py".to_owned(), url::parse("https://py.test/base").unwrap()));
         let references = References { url: &index, base: "http://m:1", mirrors: &[named], mirroring };
         let play = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let mut rewriter = LinkRewriter::new(format, &references);
@@ -315,8 +315,8 @@ mod tests {
             ("<a href=https://f.test/x>", "<a href=http://m:1/https://f.test/x>"),
             (r#"<a href="//f.test/x">"#, r#"<a href="http://m:1/https://f.test/x">"#),
             (r#"<a href="/x">"#, r#"<a href="http://m:1/https://idx.test/x">"#),
-            (r#"<a href="https://py.test/root/x">"#, r#"<a href="http://m:1/py/x">"#),
-            (r#"<a href="https://py.test/rooted">"#, r#"<a href="http://m:1/https://py.test/rooted">"#),
+            (r#"<a href="https://py.test/base/x">"#, r#"<a href="http://m:1/py/x">"#),
+            (r#"<a href="https://py.test/based">"#, r#"<a href="http://m:1/https://py.test/based">"#),
             (r#"<a href="../x"><a data-href="https://f.test/">"#, r#"<a href="../x"><a data-href="https://f.test/">"#),
             (r#"<a href="ftp://f.test/"> https://f.test/"#, r#"<a href="ftp://f.test/"> https://f.test/"#),
             (r#"<a href="">"#, r#"<a href="">"#),
@@ -334,7 +334,7 @@ mod tests {
         for (body, wanted) in [
             (r#"{"tarball":"https://f.test/x.tgz"}"#, r#"{"tarball":"http://m:1/https://f.test/x.tgz"}"#),
             (r#"{"tarball" : "https:\/\/f.test\/x"}"#, r#"{"tarball" : "http://m:1/https://f.test\/x"}"#),
-            (r#"{"tarball":"https:\/\/py.test\/root\/x"}"#, r#"{"tarball":"http://m:1/py/x"}"#),
+            (r#"{"tarball":"https:\/\/py.test\/base\/x"}"#, r#"{"tarball":"http://m:1/py/x"}"#),
             (r#"{"x":"tarball","y":"https://f.test/"}"#, r#"{"x":"tarball","y":"https://f.test/"}"#),
             (r#"{"x":"a\"tarball\":\"https://f.test/"}"#, r#"{"x":"a\"tarball\":\"https://f.test/"}"#),
             (r#"{"tarballs":"https://f.test/"}"#, r#"{"tarballs":"https://f.test/"}"#),
@@ -354,7 +354,7 @@ mod tests {
         let html = |body: &str| rewritten(LinkFormat::Html, Mirroring::Named, body);
         for (body, wanted) in [
             (r#"<a href="https://f.test/x">"#, r#"<a href="https://f.test/x">"#),
-            (r#"<a href="https://py.test/root/x">"#, r#"<a href="http://m:1/py/x">"#),
+            (r#"<a href="https://py.test/base/x">"#, r#"<a href="http://m:1/py/x">"#),
             (r#"<a href="/x">"#, r#"<a href="https://idx.test/x">"#),
             (r#"<a href="//f.test/x">"#, r#"<a href="https://f.test/x">"#),
         ] {

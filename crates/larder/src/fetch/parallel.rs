@@ -91,6 +91,7 @@ impl Ahead {
             tail: Cell::new(length),
             claimed: RefCell::new(None),
             stop: Cell::new(None),
+            busy_for: Cell::new(None),
             ahead: self,
         };
         tokio::task::spawn_local(watch(Rc::new(download)));
@@ -135,6 +136,8 @@ struct Download {
     /// The next chunk, so that a reader who comes there waits for it and asks for nothing.
     claimed: RefCell<Option<Fill>>,
     stop: Cell<Option<ParallelLimit>>,
+    /// The pause that the origin asked for when it was busy.
+    busy_for: Cell<Option<Duration>>,
 }
 
 /// Follows a download from its head to its end.
@@ -361,7 +364,7 @@ impl Download {
             200 | 403 | 416 => return Err(ParallelLimit::Forbidden),
             429 | 503 => {
                 let pause = answer.head.fields.text("Retry-After").and_then(|text| text.parse().ok());
-                self.found(RangesFound::Busy(pause.map(Duration::from_secs)));
+                self.busy_for.set(pause.map(Duration::from_secs));
                 return Err(ParallelLimit::Busy);
             }
             404 | 410 | 412 => return Err(ParallelLimit::Changed),
@@ -395,8 +398,7 @@ impl Download {
         match limit {
             ParallelLimit::Forbidden => self.found(RangesFound::Forbidden),
             ParallelLimit::Slow | ParallelLimit::Trouble | ParallelLimit::Changed => self.found(RangesFound::Troubled),
-            // The time that it said was noted with the answer.
-            ParallelLimit::Busy => {}
+            ParallelLimit::Busy => self.found(RangesFound::Busy(self.busy_for.get())),
             _ => return,
         }
         self.ahead.refill.env.tally.parallel_stops.add(1);

@@ -3,7 +3,7 @@
 use crate::config::{StoreRule, StoreRules};
 use crate::handed_out::HandedOut;
 use larder_cache::policy::{self, Asked};
-use larder_wire::{RequestHead, Url};
+use larder_wire::{Method, RequestHead, Url};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,7 +68,8 @@ impl ByRule {
         let names_age = asked.max_age.is_some() || asked.min_fresh.is_some();
         let any_age = names_age.then(|| rules.any_age(url, request)).flatten();
         // With `no-store`, one who may be known by his request says that nothing of his is to be kept.
-        let is_habit = (asked.no_cache || asked.no_store) && !policy::may_say_who_asks(&request.fields);
+        let reads = matches!(request.method, Method::Get | Method::Head);
+        let is_habit = reads && (asked.no_cache || asked.no_store) && !policy::may_say_who_asks(&request.fields);
         let drops_no_cache = is_habit.then(|| rules.drops_no_cache(url, request)).flatten();
         let words = |rule: &StoreRule| rule.to_string().into();
         let by_rule = ByRule { key, any_age: any_age.map(words), drops_no_cache: drops_no_cache.map(words) };

@@ -206,7 +206,7 @@ mod tests {
             Arc::new(Mirror { registry, ..Mirror::of(name.to_owned(), url::parse(origin).unwrap()) })
         };
         let mirrors = [
-            mirror("py", "https://py.test/root/", false),
+            mirror("py", "https://py.test/base/", false),
             mirror("one.test", "https://r1.test", true),
             mirror("two", "http://127.0.0.1:5000", true),
         ];
@@ -232,9 +232,9 @@ mod tests {
             ("/http://a.test//x/", "http://a.test//x/"),
             ("/http://a.test/%2F%3A/", "http://a.test/%2F%3A/"),
             ("/ftp://a.test/x", "none"),
-            ("/py/simple/x/", "py https://py.test/root/simple/x/"),
-            ("/py", "py https://py.test/root/"),
-            ("/py?a", "py https://py.test/root/?a"),
+            ("/py/simple/x/", "py https://py.test/base/simple/x/"),
+            ("/py", "py https://py.test/base/"),
+            ("/py?a", "py https://py.test/base/?a"),
             ("/pyx/simple", "none"),
             ("/", "none"),
             ("/v2/", "ping"),

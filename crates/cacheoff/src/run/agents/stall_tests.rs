@@ -1,8 +1,7 @@
 //! An agent that reads nothing any more is named, and no other: the coordinator waits for nobody's socket.
 
-use super::fleet::Member;
 use super::message::{Status, ToAgent, ToCoordinator, Way};
-use super::tests::{Machines, TOKEN, campaign};
+use super::tests::{Machines, TOKEN, campaign, member};
 use super::time::RunClock;
 use super::{Fleet, coordinate};
 use crate::control::{Channel, Received, Token, accept};
@@ -78,14 +77,7 @@ fn of_two_agents_the_stalled_one_alone_is_named() {
     for (number, habit) in [(1, Habit::Floods), (2, Habit::Stalls)] {
         let (control, thread) = puppet(habit, ends.clone());
         threads.push(thread);
-        let own = format!("127.99.6.{number}");
-        members.push(Member {
-            name: format!("m{number}"),
-            control,
-            workers: 1,
-            robots: vec![own.parse().unwrap()],
-            origins: vec![own.parse().unwrap()],
-        });
+        members.push(member(6, number, control));
     }
     let fleet = Fleet { token: Token::new(TOKEN).unwrap(), origin_port: 7480, agents: members };
     let ledger = coordinate(campaign(&Machines { fleet, agents: Vec::new() }, None, 30)).unwrap();

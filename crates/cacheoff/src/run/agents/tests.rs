@@ -7,6 +7,7 @@ use super::serve::Agent;
 use super::*;
 use crate::control::Token;
 use crate::ledger::{Class, Ledger, Outcome, Run};
+use crate::origin::AddressRange;
 use crate::origin::Hosts;
 use crate::proc::Watched;
 use std::fs::File;
@@ -31,6 +32,12 @@ impl Drop for Machines {
 
 pub(super) const TOKEN: &str = "a token of thirty-two characters";
 
+/// An agent with robots and origins, on an address of its own.
+pub(super) fn member(network: u8, number: u8, control: SocketAddr) -> Member {
+    let own: Vec<AddressRange> = vec![format!("127.99.{network}.{number}").parse().unwrap()];
+    Member { name: format!("m{number}"), control, workers: 1, robots: own.clone(), origins: own }
+}
+
 /// So many agents with robots and origins, of which the last has a clock that is ahead. Each test has a network of its own.
 fn machines(network: u8, count: u8, shift_us: i64) -> Machines {
     recorded(network, count, shift_us, None)
@@ -49,14 +56,7 @@ fn recorded(network: u8, count: u8, shift_us: i64, folder: Option<&Path>) -> Mac
         let agent = Arc::new(agent);
         agents.push(agent.clone());
         std::thread::spawn(move || agent.serve(&listener));
-        let own = format!("127.99.{network}.{number}");
-        members.push(Member {
-            name: format!("m{number}"),
-            control,
-            workers: 1,
-            robots: vec![own.parse().unwrap()],
-            origins: vec![own.parse().unwrap()],
-        });
+        members.push(member(network, number, control));
     }
     Machines { fleet: Fleet { token, origin_port, agents: members }, agents }
 }
