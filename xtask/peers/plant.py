@@ -1,4 +1,4 @@
-# Plants packages below a folder: a Python index, an npm registry, a model, an archive with a module, an image.
+# Plants packages below a folder: a Python index, an npm registry, charts, a conda channel, a model, an archive with a module, an image.
 import base64, hashlib, io, json, os, sys, tarfile, zipfile
 
 root, origin = sys.argv[1], sys.argv[2]
@@ -27,9 +27,9 @@ def archive(files):
     return out.getvalue()
 
 
-def tape(files):
+def tape(files, coding="gz"):
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w:gz") as packed:
+    with tarfile.open(fileobj=out, mode=f"w:{coding}") as packed:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -60,6 +60,27 @@ put("index/npm/lab-package", json.dumps({"name": "lab-package", "dist-tags": {"l
 
 put("signed/weights.bin", noise("weights", 3_000_000))
 put("files/module.zip", archive({"main.tf": b"output \"lab\" { value = 1 }\n", "data.bin": noise("module", 200_000)}))
+
+chart = {"apiVersion": "v2", "name": "lab-chart", "version": "1.0.0"}
+packed = tape({"lab-chart/Chart.yaml": json.dumps(chart).encode(), "lab-chart/values.yaml": b"{}", "lab-chart/files/data.bin": noise("chart", 200_000)})
+put("files/lab-chart-1.0.0.tgz", packed)
+entry = dict(chart, urls=["../files/lab-chart-1.0.0.tgz"], digest=hashlib.sha256(packed).hexdigest(), created="2024-01-01T00:00:00Z")
+put("charts/index.yaml", json.dumps({"apiVersion": "v1", "entries": {"lab-chart": [entry]}}).encode())
+
+data, name = noise("conda", 300_000), "lab-data-1.0-0.tar.bz2"
+about = {"name": "lab-data", "version": "1.0", "build": "0", "build_number": 0, "depends": [], "subdir": "noarch", "noarch": "generic"}
+path = {"_path": "share/lab/data.bin", "path_type": "hardlink", "sha256": hashlib.sha256(data).hexdigest(), "size_in_bytes": len(data)}
+packed = tape({
+    "info/index.json": json.dumps(about).encode(),
+    "info/files": b"share/lab/data.bin\n",
+    "info/paths.json": json.dumps({"paths": [path], "paths_version": 1}).encode(),
+    "share/lab/data.bin": data,
+}, "bz2")
+put(f"conda/noarch/{name}", packed)
+about.update(size=len(packed), sha256=hashlib.sha256(packed).hexdigest(), md5=hashlib.md5(packed).hexdigest())
+for platform, packages in [("noarch", {name: about}), ("linux-64", {})]:
+    described = {"info": {"subdir": platform}, "packages": packages, "packages.conda": {}, "repodata_version": 1}
+    put(f"conda/{platform}/repodata.json", json.dumps(described).encode())
 
 layer = tape({"data.bin": noise("layer", 2_000_000)})
 digest = lambda data: "sha256:" + hashlib.sha256(data).hexdigest()

@@ -36,6 +36,25 @@ pub enum From {
     Registry,
 }
 
+/// A script of apt, with lists, packages and logs of its own: of the machine only where packages come from, and, unless it makes a list of
+/// its own, what is installed.
+macro_rules! apt {
+    ($script:literal) => {
+        concat!(
+            "sources=/etc/apt/sources.list.d/debian.sources; [ -f $sources ] || sources=/etc/apt/sources.list
+             mkdir -p $CACHE/lists/partial $CACHE/archives/partial
+             apt() {
+               status=$CACHE/status; [ -f $status ] || status=/var/lib/dpkg/status
+               apt-get -qq -o Dir::State::lists=$CACHE/lists -o Dir::State::status=$status \\
+                 -o Dir::Cache=$CACHE -o Dir::Etc::sourcelist=$sources -o Dir::Etc::sourceparts=- -o Dir::Log=$CACHE \\
+                 -o Acquire::Languages=none -o APT::Sandbox::User=root -o Debug::NoLocking=1 \"$@\"
+             }
+             ",
+            $script
+        )
+    };
+}
+
 /// All tools, the local ones first.
 pub const TOOLS: &[Tool] = &[
     Tool {
@@ -84,7 +103,12 @@ pub const TOOLS: &[Tool] = &[
                  && printf '[package]\\nname = \"fetched\"\\nversion = \"0.1.0\"\\n[dependencies]\\nitoa = \"1\"\\nryu = \"1\"\\n[workspace]\\n' > Cargo.toml \
                  && CARGO_HOME=$CACHE cargo fetch -q && cp $CACHE/registry/cache/*/*.crate .",
     },
-    Tool { name: "apt-get download", program: "apt-get", from: From::Registry, script: APT },
+    Tool {
+        name: "apt-get download",
+        program: "apt-get",
+        from: From::Registry,
+        script: apt!("apt update && apt download hostname"),
+    },
 ];
 
 /// Tools of the table alone: rarely installed, slow, or of other services of the lab.
@@ -115,7 +139,7 @@ pub const MORE_TOOLS: &[Tool] = &[
     Tool::lab(
         "npm (index with lifetimes)",
         "npm",
-        "npm pack --silent --fetch-retries 0 --cache $CACHE --registry $HTTPS/index/npm/ lab-package",
+        "npm pack --loglevel error --fetch-retries 0 --cache $CACHE --registry $HTTPS/index/npm/ lab-package",
     ),
     Tool::lab("gem fetch", "gem", "gem fetch -q --clear-sources -s $HTTPS/gems/ lab-package"),
     Tool::lab(
@@ -123,6 +147,20 @@ pub const MORE_TOOLS: &[Tool] = &[
         "skopeo",
         "skopeo copy -q --policy /dev/null --insecure-policy docker://$REGISTRY/lab:1 dir:image && mv image/* . && rmdir image",
     ),
+    Tool::lab("podman pull", "podman", PODMAN),
+    Tool::lab(
+        "helm pull",
+        "helm",
+        "export HELM_CACHE_HOME=$CACHE HELM_CONFIG_HOME=$CACHE HELM_DATA_HOME=$CACHE
+         helm repo add lab $NAMED/charts >/dev/null && helm repo update >/dev/null && helm pull lab/lab-chart --version 1.0.0",
+    ),
+    Tool::lab(
+        "helm pull (oci)",
+        "helm",
+        "export HELM_CACHE_HOME=$CACHE HELM_CONFIG_HOME=$CACHE HELM_DATA_HOME=$CACHE
+         helm pull oci://$REGISTRY/charts/lab-chart --version 1.0.0 2>/dev/null",
+    ),
+    Tool::lab("rattler (conda channel)", "python3", RATTLER),
     Tool::lab(
         "terraform get",
         "terraform",
@@ -166,13 +204,48 @@ pub const MORE_TOOLS: &[Tool] = &[
         "mvn -q -B -Dmaven.repo.local=$CACHE -Dtransitive=false -Dartifact=commons-cli:commons-cli:1.4 dependency:get \
          && cp $CACHE/commons-cli/commons-cli/1.4/*.jar .",
     ),
+    Tool::registry("gradle", "gradle", GRADLE),
+    Tool::registry(
+        "apt-get install",
+        "apt-get",
+        apt!(
+            ": > $CACHE/status
+             apt update && apt install -y --no-install-recommends --download-only hostname
+             for package in $CACHE/archives/*.deb; do dpkg-deb -x $package root; done"
+        ),
+    ),
 ];
 
-/// Lists, packages and logs of its own, and of the machine only what is installed and where packages come from.
-const APT: &str = "\
-    sources=/etc/apt/sources.list.d/debian.sources; [ -f $sources ] || sources=/etc/apt/sources.list
-    mkdir -p $CACHE/lists/partial $CACHE/archives/partial
-    apt() { apt-get -qq -o Dir::State::lists=$CACHE/lists -o Dir::State::status=/var/lib/dpkg/status \
-      -o Dir::Cache=$CACHE -o Dir::Etc::sourcelist=$sources -o Dir::Etc::sourceparts=- -o Dir::Log=$CACHE \
-      -o Acquire::Languages=none -o APT::Sandbox::User=root -o Debug::NoLocking=1 \"$@\"; }
-    apt update && apt download hostname";
+/// An image that is unpacked, and packed again.
+const PODMAN: &str = "\
+    # Its sockets need a short path.
+    short=$(mktemp -d) && trap 'rm -rf $short' EXIT
+    stored() { podman --root $CACHE/root --runroot $short --storage-driver vfs \"$@\"; }
+    stored pull -q $REGISTRY/lab:1 && stored save -q --format oci-archive -o image.tar $REGISTRY/lab:1
+    mkdir image && tar -xf image.tar -C image && rm image.tar && mv image/blobs/sha256/* . && rm -rf image";
+
+/// The library that pixi is made of solves for a package of a channel and installs it.
+const RATTLER: &str = "\
+    cat > install.py <<'END'
+import asyncio, os, rattler
+cache = os.environ[\"CACHE\"]
+async def main():
+    gateway = rattler.Gateway(cache_dir=cache + \"/index\")
+    channel = rattler.Channel(os.environ[\"NAMED\"] + \"/conda\")
+    records = await rattler.solve([channel], [\"lab-data\"], gateway=gateway, platforms=[\"linux-64\", \"noarch\"])
+    await rattler.install(records, target_prefix=\"prefix\", cache_dir=cache + \"/packages\", show_progress=False)
+asyncio.run(main())
+# Its threads may outlive the interpreter, which then crashes.
+os._exit(0)
+END
+    python3 install.py && mv prefix/share/lab/data.bin . && rm -rf prefix install.py";
+
+/// Files of one library and of those that it needs, as a build gets them.
+const GRADLE: &str = "\
+    cat > build.gradle <<'END'
+repositories { mavenCentral() }
+configurations { lab }
+dependencies { lab 'org.apache.commons:commons-text:1.9' }
+task fetch(type: Copy) { from configurations.lab; into 'got' }
+END
+    gradle -q --no-daemon -g $CACHE fetch && rm -rf .gradle build";

@@ -93,8 +93,15 @@ struct Pass {
 }
 
 /// The variables of a tool without Larder that point to the lab's authority.
-const TRUST: [&str; 6] =
-    ["CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"];
+const TRUST: [&str; 7] = [
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "SSL_CERT_FILE",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "npm_config_cafile",
+];
 
 impl Bench {
     fn set_up(lab: &mut Lab, all: bool) -> Result<Bench, Trouble> {

@@ -55,14 +55,13 @@ pub fn page(rows: &[Row], left_out: &[String]) -> String {
 }
 
 /// The meaning of `request` in the row of Maven.
-const ABOUT_MAVEN: &str = "\nMaven says `Cache-Control: no-cache` with each request, which no store rule overrules: it is served from \
-    the store where its repository is out of reach.\n";
+const ABOUT_MAVEN: &str = "\nMaven says `Cache-Control: no-cache` with each request, from 3.9 on `no-store` too; the preset takes both off requests for \
+    files of releases ([presets](../presets.md#maven)).\n";
 
 /// Tools that this chore does not play, and why.
-const NOT_TRIED: [&str; 5] = [
-    "helm, conda, micromamba: neither the programs nor their channels were at hand; nothing is known of them.",
-    "gradle: Debian's is too old for the Java runtimes of today. It reads the same `JAVA_TOOL_OPTIONS` as Maven.",
-    "docker pull, podman pull: the daemon downloads in another process, which `larder run` does not reach; skopeo stands for the registry's protocol.",
+const NOT_TRIED: [&str; 4] = [
+    "conda, micromamba: neither could be installed from the registries that were at hand, and no channel was; the library of pixi (rattler) reads a channel of the lab.",
+    "docker pull: the daemon downloads in another process, which `larder run` does not reach: it takes `registry-mirrors` ([mirror](../mirror.md#container-registries)). podman has no daemon.",
     "Programs with certificates built in, and browsers: their tunnels stay closed.",
     "Tools in Go do not use a proxy for `localhost` or loopback addresses, whatever the variables say; here they ask by a name that only the lab has.",
 ];
