@@ -54,6 +54,8 @@ pub enum NotStored {
     TooLong,
     /// The name led to an address that is closed to other clients, who would find the answer by its name.
     Address,
+    /// It is a page in the place of a file, as a captive portal sends it.
+    Portal,
 }
 
 impl NotStored {
@@ -74,6 +76,7 @@ impl NotStored {
         NotStored::NoFreshness,
         NotStored::TooLong,
         NotStored::Address,
+        NotStored::Portal,
     ];
 
     /// The word that logs and pages show.
@@ -94,6 +97,7 @@ impl NotStored {
             NotStored::NoFreshness => "no-freshness",
             NotStored::TooLong => "too-long",
             NotStored::Address => "address",
+            NotStored::Portal => "portal",
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct StoreRule {
     pub stale_if_error: Option<Duration>,
     /// Redirections are stored for the time when their origin is out of reach.
     pub keep_redirects: bool,
+    /// The URL never has HTML: a page in its place is not the origin's word.
+    pub never_html: bool,
     /// Where it stands.
     pub place: SourceLine,
     /// The preset that it belongs to.
@@ -150,6 +152,7 @@ impl StoreRule {
             || self.any_age
             || self.drop_no_cache
             || self.names_content
+            || self.never_html
             || !(self.drop_query.is_empty() && self.signed_query.is_empty())
     }
 

@@ -108,6 +108,11 @@ impl<'a> StoreRules<'a> {
         self.all().any(|rule| rule.names_content && rule.matches(url, request))
     }
 
+    /// Whether a rule knows that this URL never has HTML.
+    pub fn never_html(&self, url: &Url, request: &RequestHead) -> bool {
+        self.all().any(|rule| rule.never_html && rule.matches(url, request))
+    }
+
     /// The rule that says how long this answer is fresh, and what it says.
     pub fn lifetime(
         &self,

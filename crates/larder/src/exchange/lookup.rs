@@ -265,7 +265,8 @@ impl<S: ClientStream> Lookup<'_, S> {
     }
 
     fn note_away(&self) {
-        self.stream.peer().listener.online_run().into_iter().for_each(|run| run.network_was_away());
+        let Some(run) = self.stream.peer().listener.online_run() else { return };
+        run.network_was_away(self.stream.env().upstreams.was_behind_portal(self.ask.connects_to()));
     }
 
     /// The answer where the origin is not to be asked and the store has none.

@@ -277,6 +277,7 @@ pub(super) fn not_stored(why: &str) -> &str {
         "address" => {
             "the name led to an address that is closed to clients elsewhere, who would find the answer by that name (address)"
         }
+        "portal" => "it is a page in the place of a file, as a network sends it that wants a login first (portal)",
         other => other,
     }
 }

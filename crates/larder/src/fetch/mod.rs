@@ -36,6 +36,7 @@ mod checked;
 mod forward;
 mod parallel;
 mod part;
+mod portal;
 mod posted;
 mod pour;
 mod registry;
@@ -179,7 +180,7 @@ async fn run(mut fetch: Box<Fetch>) {
     };
     fetch.notes.conditional.set(validates);
     fetch.notes.kind.set(fetch.kind.as_str());
-    let mut answer = match fetch.ask_origin(&fields).await {
+    let mut answer = match fetch.ask_past_portal(&fields).await {
         Ok(answer) => answer,
         Err(fault) => return give_up(fetch, &fault),
     };
@@ -274,6 +275,12 @@ async fn fill_hole(mut fetch: Box<Fetch>, fill: Fill, mut answer: OriginAnswer) 
 }
 
 impl Fetch {
+    /// Sends the request, and takes no portal's page for the answer.
+    async fn ask_past_portal(&mut self, fields: &Fields) -> Result<OriginAnswer, UpstreamFault> {
+        let answer = self.ask_origin(fields).await?;
+        self.past_portal(answer).await
+    }
+
     /// Sends the request a second time, with the fields for its present `kind`.
     async fn ask_anew(&mut self) -> Result<OriginAnswer, UpstreamFault> {
         let fields = self.fields_for_origin();
@@ -434,6 +441,12 @@ impl Fetch {
         let (rule, terms) = rules.lifetime(&self.ask.url, &self.request, response)?;
         self.notes.store_rule.replace(Some(rule.to_string().into()));
         Some(policy::Settings { rule: Some(terms), ..self.policy().clone() })
+    }
+
+    /// Whether a store rule knows that this URL never has HTML.
+    fn is_never_html(&self) -> bool {
+        let config = self.env.config();
+        rules::store_rules(&config, &self.ask.route, self.for_run).never_html(&self.ask.url, &self.request)
     }
 
     /// The caching rules for this fetch.
@@ -601,6 +614,7 @@ fn publish(
     policy::dated(&mut head, times.received);
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
+        _ if fetch.is_page_instead(&head) => Storable::No(NotStored::Portal),
         // An error is about this signature, and others would get it for theirs.
         _ if fetch.ask.key_is_without_signature() && !matches!(head.status, 200 | 206) => {
             Storable::No(NotStored::Status)
@@ -654,11 +668,15 @@ fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times
 fn pass(fetch: &mut Fetch, mut head: ResponseHead, declared: Option<u64>, why: NotStored, times: Times) {
     if fetch.kind.is_shared() {
         fetch.notes.keeping.replace(Some(Keeping::Not(why)));
-        fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
-        if head.status < 500 && why != NotStored::Address && fetch.speaks_for_all(&head) {
+        // A portal's page says nothing of the URL.
+        if why != NotStored::Portal {
+            fetch.env.common.cache.mark_pass(fetch.writer.key().text(), times.received, why);
+        }
+        let is_of_origin = !matches!(why, NotStored::Address | NotStored::Portal);
+        if head.status < 500 && is_of_origin && fetch.speaks_for_all(&head) {
             fetch.forget_selected();
         }
-    } else if fetch.request.method == Method::Head && why != NotStored::Address {
+    } else if fetch.request.method == Method::Head && !matches!(why, NotStored::Address | NotStored::Portal) {
         fetch.learn_from_head(&head, times);
     }
     hop::strip(&mut head.fields);

@@ -32,6 +32,8 @@ pub struct RunStats {
     pub outdated: u64,
     /// Requests that were answered from the store because no connection to their origins came about.
     pub network_away: u64,
+    /// Those of them where the network answered with a page of its own, as before a login.
+    pub portal: u64,
     /// Requests that found nothing while there was no network, to be sent later.
     pub missing: Vec<LaterRequest>,
     /// The hosts, those with the most bytes first.
@@ -198,9 +200,11 @@ impl Run {
         }
     }
 
-    /// Counts a request that is answered from the store because its origin is out of reach.
-    pub fn network_was_away(&self) {
-        self.sums.lock().stats.network_away += 1;
+    /// Counts a request that is answered from the store because its origin is out of reach, or a captive portal answers in its place.
+    pub fn network_was_away(&self, is_portal: bool) {
+        let stats = &mut self.sums.lock().stats;
+        stats.network_away += 1;
+        stats.portal += u64::from(is_portal);
     }
 
     /// Counts one request. A CONNECT whose tunnel was opened is not counted: the requests inside are.

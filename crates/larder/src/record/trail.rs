@@ -351,6 +351,8 @@ pub struct Notes {
     pub parallel: Cell<Option<Parallel>>,
     /// Its place in a trace, when its request is sampled.
     pub sampled: OnceCell<Sampled>,
+    /// The answer is that of a captive portal.
+    pub portal: Cell<bool>,
     /// The store rule that said something of the answer's lifetime.
     pub store_rule: RefCell<Option<Box<str>>>,
 }
@@ -440,6 +442,7 @@ impl Default for Notes {
             digest: Cell::new(None),
             parallel: Cell::new(None),
             sampled: OnceCell::new(),
+            portal: Cell::new(false),
             store_rule: RefCell::new(None),
         }
     }

@@ -86,7 +86,11 @@ impl Ended<'_> {
                 0 => "answers came from the store".to_owned(),
                 old => format!("{} older than their lifetime", was(old, "answer")),
             };
-            lines.push(format!("the network was away; {old}"));
+            let away = match stats.portal {
+                0 => "the network was away",
+                _ => "the network answered with a page of its own, as before a login",
+            };
+            lines.push(format!("{away}; {old}"));
         } else if stats.outdated > 0 {
             lines.push(format!(
                 "{}: older than their lifetime, used without asking the origin",
@@ -354,6 +358,8 @@ larder: 1 request answered by Larder itself (denied)
         let away = RunStats { requests: 3, hits: 3, outdated: 2, network_away: 2, ..RunStats::default() };
         let told = summary(Some(&away), Duration::ZERO, true);
         assert!(told.contains("larder: the network was away; 2 answers were older than their lifetime\n"), "{told}");
+        let portal = summary(Some(&RunStats { portal: 1, ..away }), Duration::ZERO, true);
+        assert!(portal.contains("larder: the network answered with a page of its own, as before a login; 2 answers"));
         assert!(
             said.contains("2 requests: older than their lifetime") && said.contains("1 download not in the store"),
             "{said}"

@@ -98,6 +98,8 @@ pub enum UpstreamFaultKind {
     ClientGone,
     /// As many requests are under way at the origin as may be, and no place was free to wait or none of them ended in time.
     Busy,
+    /// Somebody else answers in the origin's place: a captive portal.
+    Portal,
 }
 
 impl UpstreamFaultKind {
@@ -121,6 +123,7 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::TooManyInterim => "too-many-interim",
             UpstreamFaultKind::ClientGone => "client-gone",
             UpstreamFaultKind::Busy => "busy",
+            UpstreamFaultKind::Portal => "portal",
         }
     }
 
@@ -188,10 +191,10 @@ impl UpstreamFault {
     /// Whether nothing of the origin's side was heard at all: no name server, no program at its port, no address that accepted a
     /// connection. A handshake that comes to nothing is no such fault: somebody is there.
     pub fn is_out_of_reach(&self) -> bool {
-        use UpstreamFaultKind::{ConnectTimeout, Dns, Refused, Unreachable};
+        use UpstreamFaultKind::{ConnectTimeout, Dns, Portal, Refused, Unreachable};
         // A name server that says that there is no such name is heard well.
         let is_silent = matches!(self.kind, Dns(DnsTrouble::Failed | DnsTrouble::Timeout))
-            || matches!(self.kind, Refused | Unreachable | ConnectTimeout);
+            || matches!(self.kind, Refused | Unreachable | ConnectTimeout | Portal);
         self.has_contact == HasContact::No && is_silent
     }
 
@@ -328,7 +331,7 @@ mod tests {
 
     #[test]
     fn how_far_a_request_got_decides_what_may_stand_in() {
-        use UpstreamFaultKind::{Busy, ConnectTimeout, Dns, Refused, Reset, Tls, Unreachable};
+        use UpstreamFaultKind::{Busy, ConnectTimeout, Dns, Portal, Refused, Reset, Tls, Unreachable};
         let wrong = TlsTrouble::CertificateInvalid { why: CertificateTrouble::WrongName };
         for (kind, distance) in [
             (Tls(wrong), FailureKind::Identity),
@@ -341,6 +344,7 @@ mod tests {
             (Refused, FailureKind::OutOfReach),
             (Unreachable, FailureKind::OutOfReach),
             (ConnectTimeout, FailureKind::OutOfReach),
+            (Portal, FailureKind::OutOfReach),
         ] {
             assert_eq!(UpstreamFault::new(kind.clone(), "x").distance(), distance, "{kind:?}");
         }

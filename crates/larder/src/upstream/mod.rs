@@ -342,6 +342,16 @@ impl Upstreams {
         self.shared.settings.memory.outages.failed(&Origin::of(url), Instant::now());
     }
 
+    /// A captive portal answers in the place of a URL's origin.
+    pub fn is_behind_portal(&self, url: &Url) {
+        self.shared.settings.memory.outages.behind_portal(&Origin::of(url), Instant::now());
+    }
+
+    /// Whether a captive portal answered in the place of a URL's origin a moment ago.
+    pub fn was_behind_portal(&self, url: &Url) -> bool {
+        self.shared.settings.memory.outages.is_portal(&Origin::of(url), Instant::now())
+    }
+
     /// Whether any origin was out of reach of late.
     fn knows_outages(&self) -> bool {
         !self.shared.settings.memory.outages.is_empty()

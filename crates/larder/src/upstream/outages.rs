@@ -53,6 +53,8 @@ struct Lost {
     failures: u32,
     failed_at: Instant,
     retry_at: Instant,
+    /// A captive portal answers in its place.
+    is_portal: bool,
 }
 
 impl Outages {
@@ -98,13 +100,28 @@ impl Outages {
         !self.is_empty() && self.table.lock().origins.get(origin).is_some_and(|lost| lost.is_recent(now))
     }
 
+    /// Whether a captive portal answered in the place of this origin a moment ago.
+    pub fn is_portal(&self, origin: &Origin, now: Instant) -> bool {
+        !self.is_empty()
+            && self.table.lock().origins.get(origin).is_some_and(|lost| lost.is_portal && lost.is_recent(now))
+    }
+
     /// No connection to this origin comes about.
     pub fn failed(&self, origin: &Origin, now: Instant) {
+        self.lose(origin, now, false);
+    }
+
+    /// A captive portal answers in the place of this origin.
+    pub fn behind_portal(&self, origin: &Origin, now: Instant) {
+        self.lose(origin, now, true);
+    }
+
+    fn lose(&self, origin: &Origin, now: Instant, is_portal: bool) {
         let table = &mut *self.table.lock();
         if !table.origins.contains_key(origin) {
             make_room(&mut table.origins, now);
         }
-        let fresh = Lost { failures: 0, failed_at: now, retry_at: now };
+        let fresh = Lost { failures: 0, failed_at: now, retry_at: now, is_portal };
         let lost = table.origins.entry(origin.clone()).or_insert(fresh);
         if !lost.is_recent(now) {
             lost.failures = 0;
@@ -113,7 +130,7 @@ impl Outages {
         if lost.failures == 0 || now >= lost.retry_at || now.saturating_duration_since(lost.failed_at) >= lost.pause() {
             lost.failures = lost.failures.saturating_add(1);
         }
-        (lost.failed_at, lost.retry_at) = (now, now + lost.pause());
+        (lost.failed_at, lost.retry_at, lost.is_portal) = (now, now + lost.pause(), is_portal);
         self.count.store(table.origins.len(), Ordering::Relaxed);
     }
 

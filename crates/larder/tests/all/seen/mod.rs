@@ -10,6 +10,7 @@ mod logs;
 mod metrics;
 mod mirror;
 mod papers;
+mod portal;
 mod prefetch;
 mod process;
 mod reach;
