@@ -1,6 +1,6 @@
 //! Purges: by the API, by `larder purge`, and by the method `PURGE`.
 
-use crate::config::HostHeader;
+use crate::config::{HostHeader, Presets, StoreRules};
 use crate::env::Common;
 use crate::fetch;
 use crate::page::Page;
@@ -253,27 +253,31 @@ async fn counted(common: &Common, scopes: Vec<Scope>) -> Option<usize> {
     count.ok().flatten()
 }
 
-/// A URL may be stored as a proxy's, and as that of each site that it can be of.
+/// A URL may be stored as a proxy's, and as that of each site that it can be of; and under the first of several origins that are one tree.
 async fn purge_url(common: &Common, url: &Url) -> Purged {
+    let mut keys = Vec::new();
+    let config = common.live.value();
+    let first = StoreRules::of(&config.store_rules, Presets::None).at_first_of_tree(url);
+    for url in std::iter::once(url).chain(&first) {
+        keys_of_url(common, url, &mut keys);
+    }
+    purge_keys(common, keys).await
+}
+
+fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
     let config = common.live.value();
     let listens = config.listens.iter().filter_map(|listen| listen.origin.clone());
     let sites = config.sites.iter().filter(|site| site.hosts.iter().any(|host| host.matches(&url.host)));
     let origins = listens.chain(sites.map(|site| site.origin.clone()));
     let of_site = |origin| Route::Site { origin, host_header: HostHeader::Client };
-    let mut keys = Vec::new();
     // Answers that were fetched with the credentials of a mirror have keys of their own.
     for mirror in config.mirrors.iter().filter(|mirror| mirror.registry && mirror.path_of(url).is_some()) {
         let (route, registry) = (Route::Forward(Asker::Elsewhere), Some(Arc::clone(mirror)));
-        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry }, &mut keys);
+        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry }, keys);
     }
     for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
-        add_keys(
-            common,
-            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None },
-            &mut keys,
-        );
+        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None }, keys);
     }
-    purge_keys(common, keys).await
 }
 
 /// Adds the key of a request, and the key of the spelling which most clients use for its URL.

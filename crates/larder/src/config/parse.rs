@@ -292,6 +292,10 @@ impl Parser {
                 let hint = "`drop_query` is for parameters that say nothing, `signed_query` for those of a signature";
                 self.problem(span.clone(), message, Some(hint.to_owned()));
             }
+            if rule.same_tree.len() == 1 || (!rule.same_tree.is_empty() && !rule.signed_query.is_empty()) {
+                let message = "`same_tree` needs two origins or more, and no `signed_query`".to_owned();
+                self.problem(span.clone(), message, None);
+            }
             if !rule.drop_query.is_empty() && rule.hosts.is_empty() {
                 let hint =
                     "name the hosts whose answers do not depend on these parameters; hosts = [\"*\"] if all are meant";

@@ -22,6 +22,8 @@ pub struct StoreRule {
     pub fields: Vec<FieldPattern>,
     /// Media types of the answer, for what the rule says of its lifetime; empty: any.
     pub types: Vec<Box<str>>,
+    /// Origins whose paths are one tree, by the operator's word; all are stored under the first. Each has the path `/`.
+    pub same_tree: Vec<Url>,
     /// Parameters that say nothing of the content, by the operator's word.
     pub drop_query: Vec<ParameterPattern>,
     /// Parameters of a signature, which are left out where a redirection handed the URL out.
@@ -126,6 +128,14 @@ impl StoreRule {
         self.is_about(url) && self.fields.iter().all(|field| field.matches(request))
     }
 
+    /// The URL at the first of the origins that are one tree, where it is one of these.
+    pub(super) fn in_tree(&self, url: &Url) -> Option<Url> {
+        let is_of_tree =
+            self.same_tree.iter().any(|it| (it.scheme, &it.host, it.port) == (url.scheme, &url.host, url.port));
+        let first = self.same_tree.first().filter(|_| is_of_tree)?;
+        Some(Url { path: url.path.clone(), ..first.clone() })
+    }
+
     /// Whether the rule is about answers of this media type.
     pub(super) fn is_of_type(&self, response: &ResponseHead) -> bool {
         self.types.is_empty() || {
@@ -153,7 +163,7 @@ impl StoreRule {
             || self.drop_no_cache
             || self.names_content
             || self.never_html
-            || !(self.drop_query.is_empty() && self.signed_query.is_empty())
+            || !(self.drop_query.is_empty() && self.signed_query.is_empty() && self.same_tree.is_empty())
     }
 
     pub(super) fn terms(&self) -> RuleTerms {

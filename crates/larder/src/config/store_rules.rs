@@ -28,13 +28,13 @@ pub enum Presets<'a> {
     All,
 }
 
-/// A rule that leaves a part of the query out of the key.
+/// A rule that makes a key.
 pub struct KeyRule<'a> {
     /// The rule.
     pub rule: &'a StoreRule,
-    /// Path and query without the parameters that the rule leaves out.
-    pub path: String,
-    /// The parameters are a signature.
+    /// The URL without the parameters that the rule leaves out, at the first of the origins that are one tree.
+    pub url: Url,
+    /// The parameters that are left out are a signature.
     pub is_signed: bool,
 }
 
@@ -65,18 +65,30 @@ impl<'a> StoreRules<'a> {
         self.own.iter().chain(of_presets.iter().filter(counts))
     }
 
-    /// The rule that says which parameters of this URL are left out of the key. No rule says anything of a URL without a query.
+    /// The rule that makes the key of this URL: says which parameters are left out, or which origins are one tree.
     pub fn key(&self, url: &Url, request: &RequestHead) -> Option<KeyRule<'a>> {
-        split_query(&url.path).1?;
         self.all().find_map(|rule| {
-            let is_signed = rule.drop_query.is_empty();
+            let is_signed = !rule.signed_query.is_empty();
             let dropped = if is_signed { &rule.signed_query } else { &rule.drop_query };
-            if dropped.is_empty() || !rule.matches(url, request) {
+            if (dropped.is_empty() && rule.same_tree.is_empty()) || !rule.matches(url, request) {
                 return None;
             }
+            let at_first = rule.in_tree(url);
             let path = without(&url.path, dropped);
-            (path.len() < url.path.len()).then_some(KeyRule { rule, path, is_signed })
+            let says = path.len() < url.path.len() || at_first.is_some();
+            let at = at_first.unwrap_or_else(|| url.clone());
+            says.then(|| KeyRule { rule, url: Url { path: path.into(), ..at }, is_signed })
         })
+    }
+
+    /// Whether a rule may make the key of this URL although it has no query.
+    pub fn is_in_tree(&self, url: &Url) -> bool {
+        self.own.iter().any(|rule| !rule.same_tree.is_empty() && rule.in_tree(url).is_some())
+    }
+
+    /// The URL under which a rule has this one stored, whatever else stands in the request.
+    pub fn at_first_of_tree(&self, url: &Url) -> Option<Url> {
+        self.own.iter().find_map(|rule| rule.in_tree(url))
     }
 
     /// Whether a rule knows the parameters of a signature in this URL.
@@ -151,7 +163,7 @@ mod tests {
             assert_eq!(loaded.sources.keys().collect::<Vec<_>>(), [&"store_rule"], "{name}");
             for rule in rules {
                 // A preset knows no host, and leaves nothing out of a key because it says so.
-                assert!(rule.hosts.is_empty() && rule.drop_query.is_empty(), "{name}");
+                assert!(rule.hosts.is_empty() && rule.drop_query.is_empty() && rule.same_tree.is_empty(), "{name}");
                 assert!(!rule.paths.is_empty() || !rule.query.is_empty(), "{name}: a rule is about every URL");
             }
             assert!(text.contains("Source: "), "{name}: the source of its facts");

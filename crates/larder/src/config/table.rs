@@ -12,7 +12,7 @@ use super::{
     set_cookie_word, units, url,
 };
 use larder_cache::policy::SetCookie;
-use larder_wire::Host;
+use larder_wire::{Host, Url};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -639,6 +639,17 @@ pub static STORE_RULE: &[Setting<StoreRule>] = &[
         },
     })
     .about("Media types of the answer, for what the rule says of lifetimes; `image/*` means those that begin so, `none` an answer without one. Empty: any."),
+    OfRule::new("store_rule.same_tree", Field::Texts {
+        form: "origins",
+        read: |r| r.same_tree.iter().map(ToString::to_string).collect(),
+        clear: |r| r.same_tree.clear(),
+        push: |r, text| {
+            let origin = Url::parse(text).filter(|url| &*url.path == "/");
+            let is_of_one_scheme = |url: &Url| r.same_tree.first().is_none_or(|first| first.scheme == url.scheme);
+            origin.filter(is_of_one_scheme).map(|url| r.same_tree.push(url)).is_some()
+        },
+    })
+    .about("Origins whose paths are one tree, by your word, as those of mirrors: `[\"https://a.example\", \"https://b.example\"]`, two or more of one scheme. A response of any of them is stored under the first one and answers for all; each is fetched from the origin that was asked for. An origin that serves something wrong then serves it for all of them."),
     OfRule::new("store_rule.drop_query", Field::Texts {
         form: PARAMETERS,
         read: |r| r.drop_query.iter().map(ToString::to_string).collect(),

@@ -57,7 +57,7 @@ impl Ask {
     pub fn key_of_written(&self, written: &str, cache: &Cache, key: &mut Vec<u8>) {
         self.begin_key(key);
         match self.shortened() {
-            Some(url) => cache.key_of(&url, "", key),
+            Some(url) => cache.key_of(url, "", key),
             None => cache.key_of(&self.url, written, key),
         }
     }
@@ -70,7 +70,7 @@ impl Ask {
     /// The key with the whole query, as it is while no `No-Vary-Search` of the origin is known.
     pub fn key_at_first(&self, key: &mut Vec<u8>) {
         self.begin_key(key);
-        self.shortened().as_ref().unwrap_or(&self.url).key_text(key);
+        self.shortened().unwrap_or(&self.url).key_text(key);
     }
 
     pub(super) fn begin_key(&self, key: &mut Vec<u8>) {
@@ -89,9 +89,9 @@ impl Ask {
         self.by_rule.as_ref()?.key.as_ref()
     }
 
-    /// The URL without the parameters that a store rule leaves out of the key.
-    fn shortened(&self) -> Option<Url> {
-        self.key_by_rule().map(|by_rule| Url { path: by_rule.path.clone(), ..self.url.clone() })
+    /// The URL as a store rule has it in the key.
+    fn shortened(&self) -> Option<&Url> {
+        self.key_by_rule().map(|by_rule| &by_rule.url)
     }
 
     /// Where to connect.

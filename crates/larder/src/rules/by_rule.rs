@@ -18,13 +18,15 @@ pub struct ByRule {
     pub drops_no_cache: Option<Box<str>>,
 }
 
-/// A key that leaves a part of the query out.
+/// A key that leaves a part of the query out, or has another origin of the same tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyByRule {
     /// The rule, as people find it.
     pub rule: Box<str>,
-    /// Path and query as they stand in the key.
-    pub path: Box<str>,
+    /// The URL as it stands in the key.
+    pub url: Url,
+    /// Another origin than that of the request stands there.
+    pub is_at_first: bool,
     /// The URL whose redirection handed this one out, where the part is a signature. It stands in the key.
     pub handed_out_by: Option<Arc<str>>,
 }
@@ -62,7 +64,8 @@ impl ByRule {
                     Some(table.by(&url.to_string(), now)?)
                 }
             };
-            Some(KeyByRule { rule: found.rule.to_string().into(), path: found.path.into(), handed_out_by })
+            let is_at_first = (found.url.scheme, &found.url.host, found.url.port) != (url.scheme, &url.host, url.port);
+            Some(KeyByRule { rule: found.rule.to_string().into(), url: found.url, is_at_first, handed_out_by })
         });
         let asked = Asked::of(request);
         let names_age = asked.max_age.is_some() || asked.min_fresh.is_some();
@@ -80,6 +83,11 @@ impl ByRule {
     pub fn words(&self) -> Vec<String> {
         let key = self.key.as_ref().map(|key| match &key.handed_out_by {
             Some(_) => format!("the key lacks the signature, by {}: a redirection handed the URL out", key.rule),
+            None if key.is_at_first => {
+                let mut first = String::new();
+                Url { path: "/".into(), ..key.url.clone() }.write_to(&mut first);
+                format!("the key has {first}, whose paths are the same, by {}", key.rule)
+            }
             None => format!("the key leaves a part of the query out, by {}", key.rule),
         });
         let age = self.any_age.as_ref().map(|rule| format!("the ages that the request names do not count, by {rule}"));

@@ -337,8 +337,8 @@ impl<'a> Facts<'a> {
         is_here.then_some(path)
     }
 
-    /// The work of store rules on the request. For one without a query and without `Cache-Control` that is nothing, so a memo holds for
-    /// all such requests; what it is for others depends on the whole path and further fields, and they have no memo.
+    /// The work of store rules on the request. For one without a query and without `Cache-Control` that is nothing (unless its origin is one of
+    /// several that are one tree), so a memo holds for all such requests; what it is for others depends on the whole path and further fields, and they have no memo.
     pub(super) fn by_rule(&self, route: &Route) -> Option<Box<ByRule>> {
         self.by_rule_of(route, self.url.as_ref())
     }
@@ -351,7 +351,7 @@ impl<'a> Facts<'a> {
         }
         self.note(Fact::HasQuery);
         let names_age = self.has_field("Cache-Control");
-        let url = url.filter(|url| names_age || url.path.contains('?'))?;
+        let url = url.filter(|url| names_age || url.path.contains('?') || rules.is_in_tree(url))?;
         self.note(Fact::Path);
         let handed_out = self.scene.handed_out.map(|table| (table, clock::instant()));
         ByRule::of(rules, url, self.request, handed_out)

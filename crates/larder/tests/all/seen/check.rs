@@ -221,3 +221,27 @@ fn the_command_tells_its_outcome_by_its_status() {
         run(&[config, good.as_ref(), "--replay".as_ref(), log.as_ref(), "--against".as_ref(), good.as_ref()]);
     assert!(status == 0 && text.contains("8 requests played, 0 lines not readable"), "{text}");
 }
+
+#[test]
+fn origins_of_one_tree_have_the_key_of_the_first() {
+    let loaded = loaded("[[store_rule]]\nsame_tree = [\"http://a.example\", \"http://b.example:444\"]\n");
+    let said = |url: &str| rehearsed(&asking("GET", url), &loaded).unwrap().to_string();
+    let told = said("http://b.example:444/x?y");
+    for wanted in [
+        "key        http://a.example/x?y",
+        "the key has http://a.example/, whose paths are the same, by [[store_rule]] (larder.toml:1)",
+    ] {
+        assert!(told.contains(wanted), "{told}");
+    }
+    for other in ["http://b.example/x", "https://a.example/x", "http://sub.a.example/x"] {
+        assert!(!said(other).contains("the key has"), "{other}");
+    }
+    for wrong in [
+        "same_tree = [\"https://a.example\"]",
+        "same_tree = [\"https://a.example\", \"http://b.example\"]",
+        "same_tree = [\"https://a.example\", \"https://b.example/path\"]",
+        "same_tree = [\"https://a.example\", \"b.example\"]",
+    ] {
+        assert!(Loaded::parse("larder.toml", &format!("[[store_rule]]\n{wrong}\n"), &[]).is_err(), "{wrong}");
+    }
+}

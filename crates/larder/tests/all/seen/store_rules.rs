@@ -67,3 +67,51 @@ fn an_object_behind_signed_redirections_is_fetched_once_and_found_offline() {
     assert_eq!((SIGNATURES.load(Ordering::Relaxed), OBJECTS.load(Ordering::Relaxed)), (2, 2));
     client.finish(&offline.id).unwrap();
 }
+
+/// Its answers say which origin they are from, and stay fresh.
+fn serve_name(stream: &TcpStream) -> Option<()> {
+    let mut lines = BufReader::new(stream);
+    loop {
+        stand::read_request(&mut lines)?;
+        let body = format!("from {}", stream.local_addr().ok()?.port());
+        let head = format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n", body.len());
+        (&*stream).write_all((head + &body).as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn origins_that_an_operator_calls_one_tree_share_and_no_other_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, other] = [(); 3].map(|()| stand::origin_that(serve_name));
+    let rule = format!("[[store_rule]]\nsame_tree = [\"http://{a}\", \"http://{b}\"]\n");
+    let server = stand::server(folder.path(), &rule);
+    let client = Client::new(control::socket(folder.path()));
+    let run = client.start().unwrap();
+    let body =
+        |origin: SocketAddr, path: &str, field: &str| stand::body(&ask(run.proxy, origin, path, field)).to_owned();
+    let from = |origin: SocketAddr| format!("from {}", origin.port());
+    // Of both, the one that is asked first answers for the other; queries are kept apart.
+    for (path, first, second) in [("/x", b, a), ("/y", a, b), ("/x?1", a, b)] {
+        assert_eq!(body(first, path, ""), from(first), "{path}");
+        assert_eq!(body(second, path, ""), from(first), "{path}");
+        assert_eq!(body(other, path, ""), from(other), "{path}: it is not named");
+    }
+    // A field of the client's makes no host one of the tree, and takes none out of it.
+    for (number, field) in [format!("X-Forwarded-Host: {a}"), format!("Forwarded: host={a}")].iter().enumerate() {
+        let path = format!("/field-{number}");
+        assert_eq!(body(a, &path, ""), from(a));
+        assert_eq!(body(other, &path, field), from(other), "{field}");
+        assert_eq!(body(b, &path, field), from(a), "{field}");
+    }
+    let lying = format!("GET http://{other}/lie HTTP/1.1\r\nHost: {a}\r\nConnection: close\r\n\r\n");
+    assert_eq!(body(a, "/lie", ""), from(a));
+    assert_ne!(stand::body(&stand::exchange(run.proxy, &lying)), from(a));
+    // A URL is purged by each of its names.
+    let admin = server.admin().unwrap();
+    let purge = format!(
+        "POST /purge?url=http://{b}/y HTTP/1.1\r\nHost: {admin}\r\nX-Larder: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    assert!(stand::exchange(admin, &purge).starts_with("HTTP/1.1 200"));
+    assert_eq!(body(b, "/y", ""), from(b));
+    client.finish(&run.id).unwrap();
+}
