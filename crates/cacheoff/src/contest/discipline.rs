@@ -1,5 +1,7 @@
 //! One discipline of a contest, as it is written on the command line: `hammer:variant=16kb:rounds=2`.
 
+use std::path::{Path, PathBuf};
+
 /// A workload with what is changed in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Discipline {
@@ -15,6 +17,8 @@ pub struct Discipline {
     pub rounds: Option<u32>,
     /// Store of the entries, if not that of all disciplines.
     pub store: Option<String>,
+    /// The log or trace that is replayed, for workloads that do.
+    pub log: Option<PathBuf>,
     /// Knobs of the workload with their values.
     pub changes: Vec<(String, String)>,
 }
@@ -28,7 +32,7 @@ impl Discipline {
         Self { workload: workload.to_owned(), ..Self::default() }
     }
 
-    /// Reads `WORKLOAD[:variant=NAME][:peak=RATE][:scale=FACTOR][:rounds=N][:store=NAME][:KNOB=VALUE]…`.
+    /// Reads `WORKLOAD[:variant=NAME][:peak=RATE][:scale=FACTOR][:rounds=N][:store=NAME][:log=FILE][:KNOB=VALUE]…`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut parts = text.split(':');
         let mut found = Self::of(parts.next().unwrap_or_default().trim());
@@ -49,6 +53,7 @@ impl Discipline {
                 "scale" => found.scale = Some(positive()?),
                 "rounds" => found.rounds = Some(positive()?.ceil() as u32),
                 "store" => found.store = Some(value.to_owned()),
+                "log" => found.log = Some(value.into()),
                 _ => found.changes.push((knob.to_owned(), value.to_owned())),
             }
         }
@@ -57,10 +62,11 @@ impl Discipline {
 
     /// Its name in reports: two disciplines with the same one are compared with each other.
     pub fn title(&self) -> String {
-        let name = std::path::Path::new(&self.workload).file_stem();
-        let name = name.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let stem = |path: &Path| path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let name = stem(Path::new(&self.workload));
+        let log = self.log.as_deref().map(stem);
         let changes = self.changes.iter().map(|(knob, value)| format!("{knob} {value}"));
-        let all: Vec<String> = self.variant.iter().cloned().chain(changes).collect();
+        let all: Vec<String> = self.variant.iter().cloned().chain(log).chain(changes).collect();
         if all.is_empty() { name } else { format!("{name} ({})", all.join(", ")) }
     }
 
@@ -86,6 +92,9 @@ mod tests {
         assert_eq!((found.variant.as_deref(), found.rounds), (Some("16kb"), Some(2)));
         assert_eq!(found.title(), "hammer (16kb, robot.count 4)");
         assert_eq!(Discipline::parse("dir/mine.toml:peak=9").unwrap().title(), "mine");
+        let replay = Discipline::parse("replay:log=traces/monday.bin:replay.speed=2").unwrap();
+        assert_eq!(replay.log.as_deref(), Some(Path::new("traces/monday.bin")));
+        assert_eq!(replay.title(), "replay (monday, replay.speed 2)");
         for (workload, mode) in [("polymix-4:peak=9", "forward"), ("polyfill-2", "forward"), ("webaxe-4", "reverse")] {
             assert_eq!(Discipline::parse(workload).unwrap().usual_mode(), mode, "{workload}");
         }

@@ -138,7 +138,8 @@ impl RunArgs {
         if self.tls || secure_site {
             changes.push(("robot.tls".to_owned(), "true".to_owned()));
         }
-        let discipline = Discipline { variant: self.variant.clone(), changes, ..Discipline::of(&self.workload) };
+        let (variant, log) = (self.variant.clone(), self.log.clone());
+        let discipline = Discipline { variant, log, changes, ..Discipline::of(&self.workload) };
         let scaled = read(&discipline, self.scale)?;
         let fleet = self.agents.as_deref().map(Fleet::read).transpose()?;
         let mut route = self.route()?;
@@ -156,7 +157,7 @@ impl RunArgs {
             epoch: unix_now(),
             workers: fleet.as_ref().map_or(self.cores.len().max(1) as u16, Fleet::robot_workers),
             cache_bytes: self.cache_bytes,
-            log: self.log(&scaled.workload)?,
+            log: replayed_log(&discipline, &scaled.workload)?,
             tls,
             route,
         };
@@ -166,9 +167,6 @@ impl RunArgs {
             std::fs::write(path, &facts.names).map_err(|error| format!("--names {}: {error}", path.display()))?;
         }
         let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, target);
-        if let Some(log) = &wanted.log {
-            head.ideal = ideal(log);
-        }
         head.tls = settings.tls.as_ref().map(|_| if self.insecure { TlsFacts::Unverified } else { TlsFacts::Verified });
         head.label = if self.label.is_empty() { head.target.mode.as_str().to_owned() } else { self.label.clone() };
         head.machine = machine(&self.cores.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
@@ -221,12 +219,6 @@ impl RunArgs {
             true => self.tls(mode).map(Some),
             false => self.without_tls().map(|()| None),
         }
-    }
-
-    /// The log, if the workload replays one.
-    fn log(&self, workload: &Workload) -> Result<Option<Arc<Trace>>, String> {
-        let Some((replay, log)) = workload.replay.as_ref().zip(self.log.as_ref()) else { return Ok(None) };
-        Ok(Some(Arc::new(read_log(log, &replay.form, LOG_REQUESTS_MAX)?)))
     }
 
     /// How robots, and origins that they reach without a cache between, speak TLS.
@@ -315,9 +307,8 @@ pub fn check(discipline: &Discipline, peak: Option<f64>, scale: f64) -> Result<(
     }
     let (peak, scale) = (discipline.peak.or(peak), discipline.scale.unwrap_or(scale));
     let scaled = read(discipline, scale)?;
-    let route = route(None, None, 0);
-    let wanted =
-        Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log: None, tls: None, route };
+    let (route, log) = (route(None, None, 0), replayed_log(discipline, &scaled.workload)?);
+    let wanted = Wanted { peak, seed: 1, epoch: 0, workers: 1, cache_bytes: Some(1 << 30), log, tls: None, route };
     derived(&scaled.workload, &wanted).map(|_| ())
 }
 
@@ -333,9 +324,9 @@ pub fn heat(heat: &Heat<'_>, peak: Option<f64>, scale: f64, seed: u64, cores: &[
     };
     // An entry that was started here sees the names of the visible servers.
     let route = Route { purge: heat.purge.unwrap_or_default().to_owned(), names: heat.pid.is_some(), ..route };
-    let workers = cores.len().max(1) as u16;
-    let wanted =
-        Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes: heat.cache_bytes, log: None, tls: None, route };
+    let (workers, cache_bytes) = (cores.len().max(1) as u16, heat.cache_bytes);
+    let log = replayed_log(discipline, &scaled.workload)?;
+    let wanted = Wanted { peak, seed, epoch: unix_now(), workers, cache_bytes, log, tls: None, route };
     let (settings, phases) = derived(&scaled.workload, &wanted)?;
     let facts = workload_facts(discipline, &scaled, peak, scale);
     let mut head = head(facts, &scaled.workload, &wanted, &settings, &phases, heat.target.clone());
@@ -384,6 +375,16 @@ fn names(workload: &Workload, peak: Option<f64>) -> String {
 const SERVERS_MAX: u32 = 1_000_000;
 /// Requests of a log that are replayed at most.
 const LOG_REQUESTS_MAX: usize = 20_000_000;
+
+/// The log of a discipline, if it has one.
+fn replayed_log(discipline: &Discipline, workload: &Workload) -> Result<Option<Arc<Trace>>, String> {
+    let Some(log) = &discipline.log else { return Ok(None) };
+    let name = &workload.name;
+    let replay = workload.replay.as_ref().ok_or_else(|| {
+        format!("{name} replays no log, so {} is not for it; the workload `replay` does", log.display())
+    })?;
+    Ok(Some(Arc::new(read_log(log, &replay.form, LOG_REQUESTS_MAX)?)))
+}
 
 /// The scores on a log of a cache that never forgets.
 fn ideal(log: &Trace) -> Ideal {
@@ -456,7 +457,7 @@ fn head(
         tuning: system_tuning(),
         ..Run::default()
     };
-    run.ideal = plan(workload, wanted).ideal();
+    run.ideal = wanted.log.as_deref().map_or_else(|| plan(workload, wanted).ideal(), ideal);
     run
 }
 

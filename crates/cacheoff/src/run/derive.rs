@@ -100,7 +100,10 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
 fn log(workload: &Workload, wanted: &Wanted) -> Result<Vec<Line>, String> {
     let Some(replay) = &workload.replay else { return Ok(Vec::new()) };
     let name = &workload.name;
-    let log = wanted.log.as_ref().ok_or_else(|| format!("{name} replays a log: say with --log FILE which one"))?;
+    let log = wanted
+        .log
+        .as_ref()
+        .ok_or_else(|| format!("{name} replays a log: say with --log FILE which one, in a contest with :log=FILE"))?;
     if workload.phases.len() != 1 || workload.contents.len() != 1 {
         return Err(format!("{name} replays a log: it needs one [[phase]] and one [[content]]"));
     }

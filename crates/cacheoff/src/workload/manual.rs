@@ -25,6 +25,7 @@ weights rank^-alpha), `pareto(low, high, alpha)`, `quantiles(0%: x, 50%: y, 100%
 
 A workload with `replay` asks what a log asked, in its order and at its times: `cacheoff run replay --log FILE`. Bodies have the size of
 the first request for their URL in the log; `--scale 0.1` plays the first six minutes. `cacheoff simulate` does it without a network.
+In a contest it is `--workload replay:log=FILE`, and `replay:log=FILE:content.logged.cache_control=max-age=60` gives all objects that lifetime.
 
 A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
 

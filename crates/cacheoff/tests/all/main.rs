@@ -6,4 +6,5 @@ mod hold;
 mod lies;
 mod official;
 mod power_cut;
+mod traces;
 mod trouble;

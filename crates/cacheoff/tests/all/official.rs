@@ -42,7 +42,8 @@ pub fn free_port() -> u16 {
     ports.take(5_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }
 
-fn entry(folder: &Path) {
+/// An entry in this folder: the cache in perl.
+pub fn entry(folder: &Path) {
     let toml = "name = \"perl\"\nproduct = \"A cache in perl\"\nprogram = \"perl\"\nversion = [\"-v\"]\nfolders = [\"store\"]\n\
                 price = 1000.0\ncurrency = \"USD\"\nwatts = 20.0\nnotes = [\"for a test\"]\n\
                 start = [\"@dir@/cache.pl\", \"@dir@/store\", \"@port@\"]\n\
@@ -53,7 +54,7 @@ fn entry(folder: &Path) {
 }
 
 /// Runs the command to its end: whether it succeeded, and all that it said.
-fn bounded(mut command: Command) -> (bool, String) {
+pub fn bounded(mut command: Command) -> (bool, String) {
     let out = tempfile::tempfile().unwrap();
     let mut child =
         command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out.try_clone().unwrap()).spawn().unwrap();
