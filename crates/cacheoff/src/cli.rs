@@ -78,9 +78,17 @@ pub fn main() -> ExitCode {
             };
             let facts =
                 |discipline: &crate::contest::Discipline| crate::run::command::facts(discipline, line.peak, line.scale);
-            let kill = &mut crate::kill::command::kill_entry;
-            let check =
-                |discipline: &crate::contest::Discipline| crate::run::command::check(discipline, line.peak, line.scale);
+            let kill = &mut |discipline: &crate::contest::Discipline,
+                             spec: &crate::contest::EntrySpec,
+                             post: &crate::contest::Post,
+                             round: u32| match discipline.cuts_power() {
+                true => crate::power_cut::command::cut_entry(discipline, spec, post, round),
+                false => crate::kill::command::kill_entry(spec, post),
+            };
+            let check = |discipline: &crate::contest::Discipline| match discipline.cuts_power() {
+                true => crate::power_cut::command::check(discipline),
+                false => crate::run::command::check(discipline, line.peak, line.scale),
+            };
             line.contest.run(&mut crate::contest::Players { play: &mut play, kill, facts: &facts }, &check)
         }),
         Cli::Official(args) => stop::with_signals(|| args.run()),

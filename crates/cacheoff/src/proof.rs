@@ -95,7 +95,7 @@ impl ProofArgs {
         let mut ledgers = vec![play(&self.bare(&discipline))?];
         let plan = self.plan(&discipline)?;
         let facts = |discipline: &Discipline| facts(discipline, Some(self.peak), self.scale);
-        let mut kill = |_: &EntrySpec, _: &Post| Ledger::default();
+        let mut kill = |_: &Discipline, _: &EntrySpec, _: &Post, _: u32| Ledger::default();
         let mut tell = |event: Event<'_>| {
             if let Event::Failed { label, reason } = event {
                 eprintln!("proof: {label} failed: {reason}");

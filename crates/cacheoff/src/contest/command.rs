@@ -28,7 +28,8 @@ pub struct ContestArgs {
     #[arg(long, value_name = "NAME=ADDR:PORT")]
     ask: Vec<String>,
     /// Workloads by name or file, each with what differs: hammer:variant=16kb:rounds=2, polymix-2:peak=100:scale=0.002,
-    /// tree:store=disk:robot.count=2, replay:log=access.log; `kill` kills a cache with a disk store
+    /// tree:store=disk:robot.count=2, replay:log=access.log; `kill` kills a cache with a disk
+    /// store, `power-cut` cuts the power of its device (power-cut:load_s=30:objects=500)
     #[arg(long, value_delimiter = ',', default_value = "hammer")]
     workload: Vec<String>,
     /// Play what the project publishes, in less than 45 minutes: hammer, tree, PolyMix-2 and the kill

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 /// A workload with what is changed in it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Discipline {
-    /// The workload by name or file; [`Discipline::KILL`] is the test of a kill.
+    /// The workload by name or file; [`Discipline::KILL`] and [`Discipline::POWER_CUT`] are tests of
+    /// their own.
     pub workload: String,
     /// A variant of it.
     pub variant: Option<String>,
@@ -26,6 +27,9 @@ pub struct Discipline {
 impl Discipline {
     /// The name of the test that kills the cache, which is no workload.
     pub const KILL: &str = "kill";
+
+    /// The name of the test that cuts the power under the store, which is no workload.
+    pub const POWER_CUT: &str = "power-cut";
 
     /// A workload as it is.
     pub fn of(workload: &str) -> Self {
@@ -76,9 +80,14 @@ impl Discipline {
         if is_mix { "forward" } else { "reverse" }
     }
 
-    /// Whether the cache is killed.
+    /// Whether the cache is killed, by a signal or with its power.
     pub fn kills(&self) -> bool {
-        self.workload == Self::KILL
+        self.workload == Self::KILL || self.cuts_power()
+    }
+
+    /// Whether the device under its store loses its power.
+    pub fn cuts_power(&self) -> bool {
+        self.workload == Self::POWER_CUT
     }
 }
 
@@ -98,7 +107,8 @@ mod tests {
         for (workload, mode) in [("polymix-4:peak=9", "forward"), ("polyfill-2", "forward"), ("webaxe-4", "reverse")] {
             assert_eq!(Discipline::parse(workload).unwrap().usual_mode(), mode, "{workload}");
         }
-        assert!(Discipline::parse("kill").unwrap().kills());
+        let ends = |text: &str| Discipline::parse(text).map(|found| (found.kills(), found.cuts_power())).unwrap();
+        assert_eq!(["kill", "power-cut:load_s=2", "tree"].map(ends), [(true, false), (true, true), (false, false)]);
     }
 
     #[test]

@@ -107,6 +107,9 @@ pub struct EntrySpec {
     /// The maker's words on the entry: the text of `comments.txt` beside `entry.toml`.
     #[serde(skip)]
     pub comments: String,
+    /// The folder that it was read from, if it is the user's own.
+    #[serde(skip)]
+    pub source: Option<PathBuf>,
     #[serde(skip)]
     pub(super) templates: BTreeMap<String, String>,
 }
@@ -188,7 +191,7 @@ impl EntrySpec {
         let templates = templates.collect::<Result<_, String>>()?;
         // Most entries have none.
         let comments = fs::read_to_string(folder.join(COMMENTS)).unwrap_or_default();
-        Ok(Self { templates, comments, ..spec })
+        Ok(Self { templates, comments, source: Some(folder.to_owned()), ..spec })
     }
 
     /// The names of its tunings; an empty one where there is one alone.

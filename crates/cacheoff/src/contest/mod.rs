@@ -112,8 +112,8 @@ pub enum Event<'a> {
 pub struct Players<'a> {
     /// Gets a running cache and returns the ledger of one run.
     pub play: &'a mut dyn FnMut(&Heat<'_>) -> Result<Ledger, String>,
-    /// Gets an entry that is not running, starts it and kills it.
-    pub kill: &'a mut dyn FnMut(&EntrySpec, &Post) -> Ledger,
+    /// Gets the test, an entry that is not running, where it runs, and the round; starts the entry and kills it.
+    pub kill: &'a mut dyn FnMut(&Discipline, &EntrySpec, &Post, u32) -> Ledger,
     /// The facts about the workload in the ledger of an entry that never began, so that it is listed beside the others.
     pub facts: &'a dyn Fn(&Discipline) -> WorkloadFacts,
 }
@@ -183,7 +183,7 @@ fn attempt(
     let path = plan.folder.join(file_name(&discipline.title(), &spec.name, round));
     let post = post(plan, spec, discipline, !(players.facts)(discipline).names.is_empty());
     let played = match discipline.kills() {
-        true => Ok(keep(&path, (players.kill)(spec, &post), round)),
+        true => Ok(keep(&path, (players.kill)(discipline, spec, &post, round), round)),
         false => valid_heat(spec, &post, discipline, round, &path, players, tell),
     };
     let ledger = played.unwrap_or_else(|reason| keep(&path, failed(spec, (players.facts)(discipline), reason), round));

@@ -43,7 +43,7 @@ fn plan(entries: Vec<EntrySpec>, folder: &TempDir) -> Plan {
     }
 }
 
-fn no_kill(_: &EntrySpec, _: &Post) -> Ledger {
+fn no_kill(_: &Discipline, _: &EntrySpec, _: &Post, _: u32) -> Ledger {
     unreachable!()
 }
 

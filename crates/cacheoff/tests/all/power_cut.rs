@@ -95,6 +95,46 @@ fn found(folder: &Path, name: &str) -> Downtime {
     ledger.downtimes[0].clone()
 }
 
+/// A cut in a contest is that of the command, with the contest's label and round.
+#[test]
+fn a_contest_cuts_the_power_of_each_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    entry(folder.path(), "syncs", "1");
+    entry(folder.path(), "hopes", "");
+    let (port, before) = (free_port(), mounts_and_loops());
+    let contest = |discipline: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cacheoff"));
+        command.args(["contest", "--entries", "", "--rounds", "1", "--workload", discipline]);
+        command.args(["--port", &port.to_string(), "--origin-port", &free_port().to_string()]);
+        for name in ["syncs", "hopes"] {
+            command.arg("--entry").arg(folder.path().join(name));
+        }
+        command.arg("--folder").arg(folder.path().join("contest")).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(Stdio::piped());
+        play(command, |_, _| {})
+    };
+    let (status, said) = contest("power-cut:lode_s=2");
+    assert!(status == Some(2) && said.contains("it has objects, load_s, dark_s, seed"), "{said}");
+    let (status, said) = contest("power-cut:objects=30:load_s=2:dark_s=1");
+    if said.contains("cannot be simulated here") {
+        assert_eq!(status, Some(2), "{said}");
+        return;
+    }
+    assert_eq!(status, Some(0), "{said}");
+    let found = ["syncs", "hopes"].map(|name| {
+        let mut files = fs::read_dir(folder.path().join("contest")).unwrap().map(|file| file.unwrap().path());
+        let path = files.find(|path| path.to_string_lossy().contains(&format!("-{name}-1."))).expect(name);
+        let ledger = Ledger::read(BufReader::new(fs::File::open(path).unwrap())).unwrap();
+        assert_eq!((ledger.end.outcome, ledger.run.label.as_str(), ledger.run.round), (Outcome::Complete, name, 1));
+        assert!(ledger.run.workload.name.starts_with("power-cut ("), "{}", ledger.run.workload.name);
+        assert!(ledger.downtimes[0].cut.contains("seed 1"), "{:?}", ledger.downtimes[0]);
+        ledger.downtimes[0].clone()
+    });
+    assert!(found[0].probed >= 10 && found[0].kept == found[0].probed, "{found:?}");
+    assert!(found[1].kept < found[1].probed, "{found:?}");
+    nothing_is_left(port, &before);
+}
+
 #[test]
 fn a_cache_keeps_what_it_synced_and_an_end_by_hand_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
