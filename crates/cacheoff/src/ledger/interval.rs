@@ -506,6 +506,9 @@ pub struct Load {
     pub own_descriptors: u64,
     /// Resident memory of the referee in bytes.
     pub own_memory: u64,
+    /// Energy of the machine's processors and their memory in microjoules; absent where no counter can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_uj: Option<u64>,
 }
 
 impl Load {
@@ -528,6 +531,7 @@ impl Load {
             steal: mean(self.steal, later.steal),
             own_descriptors: self.own_descriptors.max(later.own_descriptors),
             own_memory: self.own_memory.max(later.own_memory),
+            energy_uj: sum(self.energy_uj, later.energy_uj),
         }
     }
 
@@ -547,8 +551,14 @@ impl Load {
             steal: self.steal.max(other.steal),
             own_descriptors: self.own_descriptors + other.own_descriptors,
             own_memory: self.own_memory + other.own_memory,
+            energy_uj: sum(self.energy_uj, other.energy_uj),
         }
     }
+}
+
+/// A part of the energy is no figure: both, or none.
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one?.checked_add(other?)
 }
 
 /// Errors by kind, with a few examples.

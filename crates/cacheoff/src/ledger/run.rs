@@ -289,6 +289,9 @@ pub struct Machine {
     /// Where its power comes from: `mains` or `battery`; empty where the system does not tell.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,
+    /// Counters of energy that can be read, such as `package-0, dram`; empty where there are none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub energy: String,
 }
 
 /// TLS of the robots.

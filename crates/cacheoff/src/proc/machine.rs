@@ -1,5 +1,6 @@
 //! The machine and the settings of its network, for the head of a ledger.
 
+use super::energy::{self, Counters};
 use super::text;
 use crate::ledger::{Machine, Tuning};
 use std::fs;
@@ -39,6 +40,7 @@ pub fn machine(own_cores: &str) -> Machine {
         kernel: format!("{} {}", one_line("/proc/sys/kernel/ostype"), one_line("/proc/sys/kernel/osrelease")),
         virtual_machine: value("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
         power: power(Path::new("/sys/class/power_supply")).to_owned(),
+        energy: Counters::new(Path::new(energy::FOLDER)).names(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Reading is done here, arithmetic on the texts beside it, so that tests need no process. Where the kernel does not
 //! tell something (another user's process, no /proc), it counts as zero and the report leaves the figure out.
 
+mod energy;
 mod machine;
 mod text;
 
@@ -10,6 +11,7 @@ use crate::ledger::Load;
 pub use machine::{machine, system_tuning};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 /// Processes that are watched together are at most this many; a runaway tree is cut off here.
@@ -82,6 +84,7 @@ pub enum Watched {
 pub struct Sampler {
     watched: Watched,
     before: Sample,
+    energy: energy::Counters,
 }
 
 #[derive(Debug)]
@@ -96,8 +99,11 @@ struct Sample {
 impl Sampler {
     /// Begins now.
     pub fn new(watched: Watched) -> Self {
-        let before = Sample::take(&watched);
-        Self { watched, before }
+        Self::with(watched, Path::new(energy::FOLDER))
+    }
+
+    fn with(watched: Watched, powercap: &Path) -> Self {
+        Self { before: Sample::take(&watched), energy: energy::Counters::new(powercap), watched }
     }
 
     /// Watches other processes from now on, after the cache was restarted.
@@ -108,7 +114,7 @@ impl Sampler {
     /// The load since the last sample.
     pub fn sample(&mut self) -> Load {
         let now = Sample::take(&self.watched);
-        let load = now.since(&self.before);
+        let load = Load { energy_uj: self.energy.since(), ..now.since(&self.before) };
         self.before = now;
         load
     }
@@ -155,6 +161,7 @@ impl Sample {
             steal: cores(self.machine.steal_s, before.machine.steal_s),
             own_descriptors: self.own.descriptors,
             own_memory: self.own.memory,
+            energy_uj: None,
         }
     }
 }
@@ -200,5 +207,12 @@ mod tests {
         let mut sampler = Sampler::new(Watched::Nobody);
         let load = sampler.sample();
         assert!(load.own_memory > 0 && load.own_descriptors > 2 && load.cache_cpu == 0.0, "{load:?}");
+        let zone = tempfile::tempdir().unwrap();
+        let set = |file: &str, text: &str| fs::write(zone.path().join("intel-rapl:0").join(file), text).unwrap();
+        fs::create_dir(zone.path().join("intel-rapl:0")).unwrap();
+        [("name", "package-0"), ("max_energy_range_uj", "99"), ("energy_uj", "5")].map(|(file, text)| set(file, text));
+        let mut sampler = Sampler::with(Watched::Nobody, zone.path());
+        set("energy_uj", "47");
+        assert_eq!(sampler.sample().energy_uj, Some(42));
     }
 }

@@ -186,6 +186,8 @@ metrics! {
         "cpu" "CPU, cores" Cores Less "Cores that the cache kept busy." |s| cache_load(s, |l| f64::from(l.cache_cpu));
         "memory" "memory" Bytes Less "Largest memory of all processes of the cache, shared pages counted once." |s| cache_load(s, |l| l.cache_memory as f64);
         "descriptors" "open files" Count Less "Most open files." |s| cache_load(s, |l| l.cache_descriptors as f64);
+        "energy_j" "energy of the machine per 1,000 replies, J" Count Less "Energy of the processors and their memory by their own counters, referee included, per 1,000 replies; only where the machine shows them." |s| energy_j(s).zip(ratio(1_000, s.phase.replies())).map(|(joules, share)| joules * share);
+        "energy_w" "power of the machine, W" Count Less "The same energy per second." |s| energy_j(s).filter(|_| s.phase.length_us > 0).map(|joules| joules / (s.phase.length_us as f64 / 1e6));
         "written" "written to disk" Bytes Less "Bytes written to devices in the reported phase." |s| cache_load(s, |l| l.cache_written as f64);
     }
     Normalised {
@@ -241,6 +243,11 @@ fn hits(summary: &Summary<'_>, parts: fn(&crate::ledger::Figures) -> (u64, u64))
 /// Load of the cache, if its processes were seen.
 fn cache_load(summary: &Summary<'_>, of: fn(&crate::ledger::Load) -> f64) -> Option<f64> {
     summary.load.as_ref().filter(|load| load.cache_threads > 0).map(of)
+}
+
+/// Energy of the reported phase in joules, where the machine shows it.
+fn energy_j(summary: &Summary<'_>) -> Option<f64> {
+    Some(summary.load?.energy_uj? as f64 / 1e6)
 }
 
 fn cpu_per_reply(summary: &Summary<'_>) -> Option<f64> {

@@ -628,6 +628,10 @@ fn machine(ledger: &Ledger) -> String {
         ("cores", format!("{}; of the referee: {own}", machine.cores)),
         ("memory", Unit::Bytes.text(machine.memory as f64)),
         ("kernel", machine.kernel.clone()),
+        (
+            "energy counters",
+            if machine.energy.is_empty() { "not readable on this machine".to_owned() } else { machine.energy.clone() },
+        ),
         ("power supply", if machine.power.is_empty() { "not told here".to_owned() } else { machine.power.clone() }),
     ] {
         table.row(&[name.to_owned(), escaped(&value)]);

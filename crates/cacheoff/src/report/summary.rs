@@ -94,6 +94,9 @@ fn mean_load<'i>(intervals: impl Iterator<Item = &'i Interval>) -> Option<Load> 
     let mut weight = 0.0_f32;
     for interval in intervals {
         let Some(load) = interval.load else { continue };
+        // A part of the energy is no figure.
+        let so_far = if weight > 0.0 { sum.energy_uj } else { Some(0) };
+        sum.energy_uj = so_far.zip(load.energy_uj).map(|(sum, more)| sum + more);
         let length = interval.length_us as f32 / 1e6;
         weight += length;
         let add = |sum: &mut f32, value: f32| *sum += value * length;

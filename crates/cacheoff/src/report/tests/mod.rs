@@ -42,6 +42,29 @@ fn price_and_power_divide_when_they_are_given() {
     assert!((value(&ledger, "rps_per_watt").unwrap() - rps / 80.0).abs() < 1e-9);
 }
 
+/// Energy is told where every interval has it, and its absence is said.
+#[test]
+fn energy_is_told_where_the_machine_shows_it() {
+    let mut ledger = hammered("a", 1, 1_000.0, 0.1);
+    assert_eq!((value(&ledger, "energy_j"), value(&ledger, "energy_w")), (None, None));
+    assert!(page(std::slice::from_ref(&ledger)).contains("not readable on this machine"));
+    for interval in &mut ledger.intervals {
+        interval.load.get_or_insert_default().energy_uj = Some(30 * interval.length_us);
+    }
+    ledger.run.machine.energy = "package-0".to_owned();
+    let near = |found: Option<f64>, wanted: f64| found.is_some_and(|found| (found / wanted - 1.0).abs() < 0.001);
+    assert!(near(value(&ledger, "energy_w"), 30.0), "{:?}", value(&ledger, "energy_w"));
+    let joules = 30.0 / value(&ledger, "rps").expect("a rate") * 1_000.0;
+    assert!(near(value(&ledger, "energy_j"), joules), "{:?} {joules}", value(&ledger, "energy_j"));
+    let told = page(std::slice::from_ref(&ledger));
+    assert!(told.contains("power of the machine, W") && !told.contains("not readable on this machine"));
+    // Seconds without a reading leave no total.
+    for interval in ledger.intervals.iter_mut().skip(1).step_by(2) {
+        interval.load.get_or_insert_default().energy_uj = None;
+    }
+    assert_eq!(value(&ledger, "energy_w"), None);
+}
+
 fn weights(ledger: &Ledger) -> Vec<(Weight, String)> {
     Summary::of(ledger).findings.into_iter().map(|finding| (finding.weight, finding.text)).collect()
 }

@@ -224,6 +224,7 @@ fn head(entry: Invented, round: u32, peak: f64) -> Run {
             kernel: "Linux 6.18".to_owned(),
             virtual_machine: true,
             power: String::new(),
+            energy: String::new(),
         },
         price: None,
         watts: None,
