@@ -210,7 +210,9 @@ mod tests {
         let zone = tempfile::tempdir().unwrap();
         let set = |file: &str, text: &str| fs::write(zone.path().join("intel-rapl:0").join(file), text).unwrap();
         fs::create_dir(zone.path().join("intel-rapl:0")).unwrap();
-        [("name", "package-0"), ("max_energy_range_uj", "99"), ("energy_uj", "5")].map(|(file, text)| set(file, text));
+        for (file, text) in [("name", "package-0"), ("max_energy_range_uj", "99"), ("energy_uj", "5")] {
+            set(file, text);
+        }
         let mut sampler = Sampler::with(Watched::Nobody, zone.path());
         set("energy_uj", "47");
         assert_eq!(sampler.sample().energy_uj, Some(42));
