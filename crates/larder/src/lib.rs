@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod allocator;
+mod base64;
 pub mod bind;
 mod body_pieces;
 mod box_in_place;
@@ -40,6 +41,7 @@ pub mod lockfile;
 pub mod log;
 pub mod manager;
 pub mod outbox;
+pub mod package_index;
 pub mod page;
 pub mod partial_heads;
 pub mod permit;

@@ -20,6 +20,8 @@ pub(super) struct Activity {
     pub(super) trailers: Option<Box<Fields>>,
     readers: Vec<Option<ReaderSlot>>,
     reader_count: usize,
+    /// Readers that came since the activity began, those included that have left.
+    readers_ever: u64,
     pub(super) writer: Option<Waker>,
     /// The fetch that is told when a reader leaves. An entry does not keep its activity for that alone.
     watcher: Option<Waker>,
@@ -77,6 +79,7 @@ impl Activity {
 
     fn add_reader(&mut self) -> usize {
         self.reader_count += 1;
+        self.readers_ever += 1;
         match self.readers.iter().position(Option::is_none) {
             Some(free) if self.readers.len() > self.reader_count => {
                 self.readers[free] = Some(ReaderSlot::default());
@@ -133,6 +136,11 @@ impl State {
     /// How many readers the entry has that came while it was not whole.
     pub(super) fn reader_count(&self) -> usize {
         self.activity.as_ref().map_or(0, |activity| activity.reader_count)
+    }
+
+    /// Whether a second reader came while the entry was not whole.
+    pub(super) fn was_followed(&self) -> bool {
+        self.activity.as_ref().is_some_and(|activity| activity.readers_ever > 1)
     }
 
     /// Gives a new reader its slot.

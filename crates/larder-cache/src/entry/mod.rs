@@ -241,6 +241,11 @@ impl Entry {
         self.state.read().reader_count()
     }
 
+    /// Whether more than one reader came while it was not whole: the one for whom it is fetched, and another.
+    pub fn was_followed(&self) -> bool {
+        self.state.read().was_followed()
+    }
+
     /// The length of the body, when it is known.
     pub fn length(&self) -> Option<u64> {
         self.state.read().length

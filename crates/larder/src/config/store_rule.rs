@@ -3,6 +3,7 @@
 
 use super::path_pattern::PathPattern;
 use super::{HostPattern, SourceLine};
+use crate::package_index::IndexFormat;
 use larder_cache::policy::RuleTerms;
 use larder_wire::fields::trim;
 use larder_wire::{RequestHead, ResponseHead, Url};
@@ -34,6 +35,8 @@ pub struct StoreRule {
     pub any_age: bool,
     /// A request's `no-cache` and `no-store` are taken off it.
     pub drop_no_cache: bool,
+    /// The answer is an index of packages in this format, which names the digests of files.
+    pub index: Option<IndexFormat>,
     /// How long an answer is fresh that does not say so.
     pub lifetime: Option<Duration>,
     /// How long an answer is fresh at least.
@@ -97,7 +100,13 @@ impl FieldPattern {
         (is_name && is_value).then(|| FieldPattern { name: name.into(), value: value.map(Box::from) })
     }
 
-    fn matches(&self, request: &RequestHead) -> bool {
+    /// The name of the field.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether a request has such a field.
+    pub fn matches(&self, request: &RequestHead) -> bool {
         match &self.value {
             None => request.fields.contains(&self.name),
             Some(value) => request.fields.members(&self.name).any(|member| member.starts_with(value.as_bytes())),
@@ -116,7 +125,7 @@ impl fmt::Display for FieldPattern {
 
 impl StoreRule {
     /// Whether the URL is one of those that the rule is about.
-    pub(super) fn is_about(&self, url: &Url) -> bool {
+    pub fn is_about(&self, url: &Url) -> bool {
         let (path, query) = split_query(&url.path);
         (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(&url.host)))
             && (self.paths.is_empty() || self.paths.iter().any(|pattern| pattern.matches(path)))
@@ -162,6 +171,7 @@ impl StoreRule {
             || self.any_age
             || self.drop_no_cache
             || self.names_content
+            || self.index.is_some()
             || self.never_html
             || !(self.drop_query.is_empty() && self.signed_query.is_empty() && self.same_tree.is_empty())
     }

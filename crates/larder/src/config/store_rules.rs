@@ -4,6 +4,7 @@
 use super::parse::Loaded;
 use super::presets::PRESETS;
 use super::store_rule::{StoreRule, split_query, without};
+use crate::package_index::IndexFormat;
 use larder_cache::policy::RuleTerms;
 use larder_wire::{RequestHead, ResponseHead, Url};
 use std::sync::LazyLock;
@@ -106,6 +107,11 @@ impl<'a> StoreRules<'a> {
     pub fn drops_no_cache(&self, url: &Url, request: &RequestHead) -> Option<&'a StoreRule> {
         let says = |rule: &&StoreRule| rule.drop_no_cache || rule.says_lifetimes();
         self.all().find(|rule| says(rule) && rule.matches(url, request)).filter(|rule| rule.drop_no_cache)
+    }
+
+    /// The rules about indexes of packages.
+    pub fn indexes(&self) -> impl Iterator<Item = (&'a StoreRule, IndexFormat)> {
+        self.all().filter_map(|rule| Some((rule, rule.index?)))
     }
 
     /// Whether a rule has redirections of this URL stored for the time when its origin is out of reach.

@@ -11,6 +11,7 @@ use super::{
     LogTo, Mirror, MirrorSetting, PRESETS, ParameterPattern, PathPattern, ResolverKind, Site, StoreRule, mirrors,
     set_cookie_word, units, url,
 };
+use crate::package_index::IndexFormat;
 use larder_cache::policy::SetCookie;
 use larder_wire::{Host, Url};
 use std::path::PathBuf;
@@ -670,6 +671,15 @@ pub static STORE_RULE: &[Setting<StoreRule>] = &[
         .about("`max-age` and `min-fresh` of the request do not count: for tools that send `max-age=0` by habit. Its `no-cache` counts."),
     OfRule::new("store_rule.drop_no_cache", Field::Flag(|r| &mut r.drop_no_cache))
         .about("`no-cache` and `no-store` of a GET or HEAD, and `Pragma` beside them, are taken off it, unless a field of it may say who asks: for tools that send them each time, by habit, for files that never change. RFC 9111 section 5.2.1 gives both to the client, so this is your word against his; `max-age=0` still has a stored answer validated. Of the rules about lifetimes, the first that matches decides this too."),
+    OfRule::new("store_rule.index", Field::Text {
+        form: "`python`, `npm`, `cargo`, `apt` or `none`",
+        read: |r| r.index.map_or("none".to_owned(), |format| format.as_str().to_owned()),
+        write: |r, text| {
+            r.index = IndexFormat::parse(text);
+            r.index.is_some() || text == "none"
+        },
+    })
+    .about("The answer is an index of packages in this format. Files that the client asks for within a quarter of an hour are held against the digests that the index names for them: see the page on presets."),
     OfRule::new("store_rule.lifetime", Field::TimeOrNone(|r| &mut r.lifetime))
         .between(0, 3_650 * DAY)
         .about("How long a 200 or 206 is fresh whose origin does not say how long. Like `lifetime_min` only for requests that say nothing of who asks, and never against `no-store`, `private` or `no-cache`."),

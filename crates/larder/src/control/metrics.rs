@@ -142,6 +142,15 @@ pub static FAMILIES: &[Family] = &[
         },
     ),
     counter(
+        "larder_package_indexes_total",
+        "Indexes of packages that clients got and that were to be read for the digests that they name, by result.",
+        |admin, samples| {
+            let counters = &admin.common.counters;
+            samples.labelled("result", "read", counters.indexes_read.load(Ordering::Relaxed));
+            samples.labelled("result", "unread", counters.indexes_unread.load(Ordering::Relaxed));
+        },
+    ),
+    counter(
         "larder_parallel_requests_total",
         "Range requests that were sent ahead of a running download.",
         count!(parallel_requests),

@@ -4,7 +4,7 @@
 
 mod named;
 
-pub use named::{in_url, of_response, of_whole};
+pub use named::{in_url, is_plain, of_response, of_whole};
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 use std::fmt;
@@ -59,6 +59,8 @@ pub enum DigestSource {
     ReprDigest,
     /// `Docker-Content-Digest` of the OCI distribution specification.
     DockerContentDigest,
+    /// An index of packages that the client got from here.
+    Index,
     /// The pack of git that the body holds.
     Pack,
 }
@@ -71,6 +73,7 @@ impl DigestSource {
             DigestSource::ContentDigest => "Content-Digest",
             DigestSource::ReprDigest => "Repr-Digest",
             DigestSource::DockerContentDigest => "Docker-Content-Digest",
+            DigestSource::Index => "the index",
             DigestSource::Pack => "its pack",
         }
     }
@@ -82,6 +85,13 @@ pub struct ExpectedDigest {
     algorithm: Algorithm,
     bytes: Box<[u8]>,
     source: DigestSource,
+}
+
+/// The algorithm and the digest in hexadecimal.
+impl fmt::Display for ExpectedDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.algorithm.as_str(), Hex(&self.bytes))
+    }
 }
 
 impl ExpectedDigest {
@@ -159,9 +169,16 @@ pub struct Mismatch {
     expected: ExpectedDigest,
 }
 
+impl Mismatch {
+    /// Where the digest is named that the body has not.
+    pub fn named_by(&self) -> DigestSource {
+        self.expected.source
+    }
+}
+
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, named_by) = (self.expected.algorithm.as_str(), self.expected.source.as_str());
+        let (word, named_by) = (self.expected.algorithm.as_str(), self.named_by().as_str());
         write!(f, "the {word} of the body is {}, {named_by} names {}", Hex(&self.found), Hex(&self.expected.bytes))
     }
 }

@@ -71,11 +71,16 @@ pub fn of_response(method: &Method, path: &str, head: &ResponseHead) -> Vec<Expe
 /// The digests that the whole representation must have of which this head, that of a 200 or a 206, brings all or a part.
 pub fn of_whole(path: &str, head: &ResponseHead) -> impl Iterator<Item = ExpectedDigest> {
     let fields = &head.fields;
-    let plain = !fields.contains("Content-Encoding") || fields.has_member("Content-Encoding", "identity");
+    let plain = is_plain(head);
     let url = if plain { in_url(path) } else { None };
     let repr = in_field(fields, "Repr-Digest", DigestSource::ReprDigest);
     let docker = if plain && path.contains("/v2/") { docker(fields) } else { None };
     url.into_iter().chain(repr).chain(docker)
+}
+
+/// Whether the body is the file itself, and not a coded form of it.
+pub fn is_plain(head: &ResponseHead) -> bool {
+    !head.fields.contains("Content-Encoding") || head.fields.has_member("Content-Encoding", "identity")
 }
 
 /// The digest of a field of RFC 9530. The algorithms that it calls insecure are passed over.

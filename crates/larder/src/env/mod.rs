@@ -11,6 +11,7 @@ use crate::handed_out::HandedOut;
 use crate::listener::Listener;
 use crate::live::{self, Held, Live};
 use crate::log::{AccessLog, Lines};
+use crate::package_index::IndexDigests;
 use crate::page::Page;
 use crate::reach::{Asker, OwnAddresses, Reach};
 use crate::record::{Names, Number, Query, Readers, Record, Run};
@@ -51,6 +52,8 @@ pub struct Common {
     pub run_policy: policy::Settings,
     /// URLs with a signature that redirections have just handed out.
     pub handed_out: HandedOut,
+    /// The digests that indexes of packages name.
+    pub index_digests: Arc<IndexDigests>,
     /// Tokens of container registries.
     pub tokens: Tokens,
     /// Counters since the start.
@@ -84,6 +87,7 @@ impl Common {
             site_policy: policies.site,
             run_policy: policies.run,
             handed_out: HandedOut::default(),
+            index_digests: Arc::default(),
             tokens: Tokens::default(),
             counters: Counters::default(),
             names: Names::default(),

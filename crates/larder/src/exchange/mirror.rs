@@ -2,6 +2,7 @@
 //! of its answer one for the mirror. Lookup, fetch and delivery are those of every other request; the store has the original.
 
 use super::deliver::{self, Ended};
+use super::learn::Lesson;
 use super::links::{LinkFormat, LinkRewriter, References};
 use super::lookup;
 use super::note;
@@ -53,12 +54,16 @@ pub(super) async fn answer<S: ClientStream>(
     record: &mut Record,
 ) -> Ended {
     note(stream.env(), &mirrored.ask, record);
+    let lesson = Lesson::of(stream, request, &mirrored.ask);
     let frame = Frame::of(stream, request, &mirrored);
     let (request, has_rewritten) = frame.request(request);
     let mut mirror = MirrorStream { inner: stream, frame, has_rewritten, rewriter: None };
     let mut upload = None;
     let request = Rc::new(request);
     let answer = lookup::look_up(&mut mirror, &request, mirrored.ask, None, body, &mut upload, record).await;
+    if let Some(lesson) = lesson {
+        (*lesson).begin(mirror.env(), &answer);
+    }
     deliver::deliver(&mut mirror, &request, answer, &mut upload, record).await
 }
 

@@ -4,6 +4,7 @@
 mod away;
 pub mod deliver;
 mod head_alone;
+mod learn;
 pub mod leave;
 mod links;
 pub mod lookup;
@@ -33,6 +34,7 @@ use deliver::{AnswerSource, Ended};
 use larder_cache::policy;
 use larder_wire::credential::is_credential;
 use larder_wire::{Fault, FaultKind, Method, RequestHead, ResponseHead};
+use learn::Lesson;
 use leave::LeaveOutcome;
 use std::rc::Rc;
 use std::time::Duration;
@@ -129,10 +131,14 @@ async fn answer<S: ClientStream>(
                 if key.is_none() {
                     note(stream.env(), &ask, record);
                 }
+                let lesson = Lesson::of(stream, request, &ask);
                 let noted = is_noted(stream, &ask).then(|| ask.clone());
                 let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
                 if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
                     note_redirection(stream, request, &ask, &stored.head);
+                }
+                if let Some(lesson) = lesson {
+                    (*lesson).begin(stream.env(), &answer);
                 }
                 answer
             }
@@ -170,6 +176,9 @@ fn note_redirection<S: ClientStream>(stream: &S, request: &RequestHead, ask: &As
         let config = env.config();
         let rules = rules::store_rules(&config, &ask.route, for_run);
         ask.note_redirection(rules, request, answer, &env.common.handed_out, clock::instant());
+        if let Some(to) = rules::leads_to(&ask.url, answer) {
+            env.common.index_digests.redirected(&ask.url, &to, stream.peer().address.ip(), clock::instant());
+        }
     }
 }
 

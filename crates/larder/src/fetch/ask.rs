@@ -8,7 +8,7 @@ use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A final head, and the body that follows.
 pub(super) struct OriginAnswer {
@@ -20,6 +20,9 @@ pub(super) struct OriginAnswer {
     /// The host that led to this address, where a redirect was followed to it.
     pub(super) followed_to: Option<Host>,
 }
+
+/// How long a file waits for indexes that are being read. The longest that are known take a second.
+const INDEXES_WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl Fetch {
     /// Sends the request and waits for the final head.
@@ -56,7 +59,18 @@ impl Fetch {
         let now = clock::instant();
         this.notes.answered(now, head.status);
         let times = Times { requested: this.env.stamp_at(requested.into_std()), received: this.env.stamp_at(now) };
+        let brings_file = matches!(head.status, 200 | 206 | 300..=399);
+        if brings_file && self.env.common.index_digests.is_learning() && self.ask.may_be_named() {
+            // Boxed, because it is rare.
+            Box::pin(self.indexes_are_read()).await;
+        }
         Ok(OriginAnswer { head, times, body, peer, followed_to: None })
+    }
+
+    /// Waits until the indexes are read that the client got just now: one of them may name the digest of this file.
+    async fn indexes_are_read(&self) {
+        let settled = self.env.common.index_digests.settled(self.client.ip());
+        let _ = tokio::time::timeout(INDEXES_WAIT_MAX, settled).await;
     }
 
     pub(super) fn begin_attempt(&self) -> Instant {

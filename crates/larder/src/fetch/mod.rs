@@ -13,7 +13,7 @@ use crate::record::{Keeping, Notes};
 use crate::rules::{self, Ask, Route};
 use crate::upstream::{BodySource, OutgoingBody, UpstreamFault};
 use ask::OriginAnswer;
-use checked::Checked;
+use checked::{AskedFile, Checked};
 use larder_cache::cache::{Fill, Writer};
 use larder_cache::entry::{Failure, FailureKind, PinnedEntry, ReuseReason};
 use larder_cache::head::StoredHead;
@@ -227,10 +227,10 @@ async fn run(mut fetch: Box<Fetch>) {
     // A body whose digest is named is hashed as it comes, from its start on.
     let ahead = if checked.is_none() { Ahead::of(&fetch, &head, declared) } else { None };
     // A stored part is held against what is named for the whole.
-    let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.path.clone()));
+    let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.clone(), fetch.client.ip()));
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
-    if let (Sink::Hole(fill, _), Some((env, path))) = (&sink, part_of) {
-        checked = checked_parts(&env, &notes, &path, fill.entry());
+    if let (Sink::Hole(fill, _), Some((env, url, client))) = (&sink, part_of) {
+        checked = checked_parts(&env, &notes, &AskedFile { url: &url, client }, fill.entry());
     }
     if let (Some(ahead), Sink::Entry(writer)) = (ahead, &sink) {
         (*ahead).begin(writer.entry());
@@ -248,7 +248,8 @@ async fn fill_hole(mut fetch: Box<Fetch>, fill: Fill, mut answer: OriginAnswer) 
         part::Filled::By(filled) => {
             let (fill, own) = *filled;
             fetch.writer.redirect_with(fill.entry(), own);
-            let checked = checked_parts(&fetch.env, &fetch.notes, &fetch.ask.url.path, fill.entry());
+            let asked = AskedFile { url: &fetch.ask.url, client: fetch.client.ip() };
+            let checked = checked_parts(&fetch.env, &fetch.notes, &asked, fill.entry());
             let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
             let poured = pour(sink, answer.body, checked).await;
             poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
@@ -318,8 +319,8 @@ impl Fetch {
         if head.status == 200 && self.git_question(head).is_some() {
             return Some(Checked::of_git((&self.env, &self.notes), declared));
         }
-        let what = (&self.request.method, &*self.ask.url.path);
-        Checked::of_answer((&self.env, &self.notes), what, head, declared)
+        let asked = AskedFile { url: &self.ask.url, client: self.client.ip() };
+        Checked::of_answer((&self.env, &self.notes), (&self.request.method, &asked), head, declared)
     }
 
     /// The question of git's that this is the answer to, where such answers are stored.
@@ -456,9 +457,9 @@ impl Fetch {
 }
 
 /// The check of a body that is put together of parts, where its digest is named.
-fn checked_parts(env: &Rc<Env>, notes: &Rc<Notes>, path: &str, entry: &PinnedEntry) -> Option<Box<Checked>> {
+fn checked_parts(env: &Rc<Env>, notes: &Rc<Notes>, asked: &AskedFile<'_>, entry: &PinnedEntry) -> Option<Box<Checked>> {
     let stored = entry.stored_head()?;
-    Checked::of_parts((env, notes), path, &stored.head, entry.length())
+    Checked::of_parts((env, notes), asked, &stored.head, entry.length())
 }
 
 /// The caching rules for responses that come by this route.

@@ -5,6 +5,7 @@
 //! nothing: the download comes to that end anyway. Only when it has brought a tenth more bytes a second are chunks
 //! taken in the order in which clients read, and further requests tried.
 
+use super::checked::AskedFile;
 use super::pour::{STALLED, Sink, pour};
 use super::{Fetch, FetchKind, Refill, checked_parts, part};
 use crate::client::Client;
@@ -374,7 +375,8 @@ impl Download {
         let (chunk, own) = *filled;
         fetch.writer.redirect_with(&self.entry, own);
         self.answered.set(self.answered.get() + 1);
-        let checked = checked_parts(env, &self.ahead.notes, &fetch.ask.url.path, &self.entry);
+        let asked = AskedFile { url: &fetch.ask.url, client: fetch.client.ip() };
+        let checked = checked_parts(env, &self.ahead.notes, &asked, &self.entry);
         let sink = Sink::Ahead(chunk, Arc::clone(&env.common.cache), self.pace.silent_max);
         Box::pin(pour(sink, answer.body, checked)).await.map_err(|word| match word {
             STALLED => ParallelLimit::Slow,

@@ -183,7 +183,7 @@ async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Che
                 }
                 at = end;
             }
-            Ok(None) => match checked.last_piece() {
+            Ok(None) => match checked.last_piece(&entry) {
                 Ok(last) => {
                     last.into_iter().for_each(|piece| sink.push(piece));
                     break true;
@@ -199,6 +199,10 @@ async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Che
     match sink {
         _ if !is_over => {}
         Sink::Entry(writer) if checked.is_for_readers() => writer.finish_for_readers(body.trailers()),
+        Sink::Hole(fill, cache) if checked.is_for_readers() => {
+            cache.drop_entry(fill.entry());
+            Sink::Hole(fill, cache).finish(body.trailers());
+        }
         sink => sink.finish(body.trailers()),
     }
     Ok(())

@@ -95,6 +95,10 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
         Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };
+    if ask.is_index() {
+        // It is read beside its delivery, for the digests that it names.
+        return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
+    }
     let mut record = env.begin_record(request, &connection.peer);
     note(env, &ask, &mut record);
     let mut key = space.keys.borrow_mut();

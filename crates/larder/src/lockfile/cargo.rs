@@ -38,7 +38,7 @@ pub(super) fn read(file: &str) -> Result<Listed, Wrong> {
 
 /// Whether this may be the name or version of a crate. An index says how URLs are made of them, so that they must not hold what it
 /// replaces, nor be long.
-fn is_plain(text: &str) -> bool {
+pub fn is_plain(text: &str) -> bool {
     (1..=CHARACTERS_MAX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte))
 }

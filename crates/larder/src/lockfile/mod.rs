@@ -14,7 +14,7 @@ mod urls;
 mod uv;
 mod yarn;
 
-pub use cargo::{file_url as crate_url, place as crate_place};
+pub use cargo::{file_url as crate_url, is_plain as is_plain_in_crate_url, place as crate_place};
 pub use go::escaped;
 pub use npm::{page as npm_page, tarball};
 

@@ -2,6 +2,7 @@
 
 use super::by_rule::{ByRule, KeyByRule};
 use crate::config::{HostHeader, Mirror, SiteOrigin};
+use crate::package_index::IndexFormat;
 use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
@@ -92,6 +93,17 @@ impl Ask {
     /// The URL as a store rule has it in the key.
     fn shortened(&self) -> Option<&Url> {
         self.key_by_rule().map(|by_rule| &by_rule.url)
+    }
+
+    /// Whether a rule says that this is an index of packages.
+    pub fn is_index(&self) -> bool {
+        self.by_rule.as_ref().is_some_and(|by_rule| by_rule.index.is_some())
+    }
+
+    /// Whether an index of packages may name the digest of what is asked for. One index names others in the archives of apt alone.
+    pub fn may_be_named(&self) -> bool {
+        let index = self.by_rule.as_ref().and_then(|by_rule| by_rule.index.as_ref());
+        index.is_none_or(|(format, _)| *format == IndexFormat::Apt)
     }
 
     /// Where to connect.

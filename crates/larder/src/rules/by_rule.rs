@@ -2,6 +2,7 @@
 
 use crate::config::{StoreRule, StoreRules};
 use crate::handed_out::HandedOut;
+use crate::package_index::IndexFormat;
 use larder_cache::policy::{self, Asked};
 use larder_wire::{Method, RequestHead, Url};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub struct ByRule {
     pub any_age: Option<Box<str>>,
     /// The rule by which the request's `no-cache` and `no-store` are taken off it.
     pub drops_no_cache: Option<Box<str>>,
+    /// The format of the index of packages that is asked for, and the rule that says so.
+    pub index: Option<(IndexFormat, Box<str>)>,
 }
 
 /// A key that leaves a part of the query out, or has another origin of the same tree.
@@ -75,8 +78,15 @@ impl ByRule {
         let is_habit = reads && (asked.no_cache || asked.no_store) && !policy::may_say_who_asks(&request.fields);
         let drops_no_cache = is_habit.then(|| rules.drops_no_cache(url, request)).flatten();
         let words = |rule: &StoreRule| rule.to_string().into();
-        let by_rule = ByRule { key, any_age: any_age.map(words), drops_no_cache: drops_no_cache.map(words) };
+        let by_rule =
+            ByRule { key, any_age: any_age.map(words), drops_no_cache: drops_no_cache.map(words), index: None };
         (by_rule != ByRule::default()).then(|| Box::new(by_rule))
+    }
+
+    /// Adds that an index of packages is asked for.
+    pub(super) fn with_index(by_rule: Option<Box<ByRule>>, rule: &StoreRule, format: IndexFormat) -> Box<ByRule> {
+        let index = Some((format, rule.to_string().into()));
+        Box::new(ByRule { index, ..by_rule.map(|by_rule| *by_rule).unwrap_or_default() })
     }
 
     /// The rules in words, for explanations.
@@ -94,6 +104,9 @@ impl ByRule {
         let no_cache = self.drops_no_cache.as_ref();
         let no_cache =
             no_cache.map(|rule| format!("`no-cache` and `no-store` of the request were taken off it, by {rule}"));
-        key.into_iter().chain(age).chain(no_cache).collect()
+        let index = self.index.as_ref().map(|(format, rule)| {
+            format!("an index of packages ({format}), by {rule}: files have to have the digests that it names for them")
+        });
+        key.into_iter().chain(age).chain(no_cache).chain(index).collect()
     }
 }

@@ -3,15 +3,19 @@
 
 use super::{ByRule, FoundFacts, Route, store_rules};
 use crate::clock;
-use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin};
+use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
 use crate::handed_out::HandedOut;
 use crate::manager;
+use crate::package_index::IndexFormat;
 use crate::reach::{Asker, OwnAddresses};
 use larder_wire::reading::Reading;
 use larder_wire::{Fault, Host, Method, RequestHead, Scheme, Target, Url};
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
+
+/// Fields by which requests for indexes of packages are known.
+const FIELDS_OF_INDEXES: [&str; 4] = ["Accept", "Pacote-Req-Type", "Cargo-Protocol", "User-Agent"];
 
 /// The facts that are known before a request is read: its connection, its listener and the settings.
 #[derive(Clone, Copy)]
@@ -128,7 +132,7 @@ struct FieldNames {
 }
 
 /// A verdict that depends on more fields has no memo.
-const FIELDS_MAX: usize = 6;
+const FIELDS_MAX: usize = 8;
 
 impl FieldNames {
     fn with(mut self, name: &'static str) -> FieldNames {
@@ -349,6 +353,32 @@ impl<'a> Facts<'a> {
         if rules.is_empty() {
             return None;
         }
+        let index = self.index(rules, url);
+        let by_rule = self.by_rule_without_index(rules, url);
+        match index {
+            Some((rule, format)) => Some(ByRule::with_index(by_rule, rule, format)),
+            None => by_rule,
+        }
+    }
+
+    /// The rule by which an index of packages is asked for. Fields decide first, so that a memo of other requests holds for other paths.
+    fn index<'r>(&self, rules: StoreRules<'r>, url: Option<&Url>) -> Option<(&'r StoreRule, IndexFormat)> {
+        rules.indexes().find(|(rule, format)| {
+            let has_fields = rule.fields.iter().all(|field| {
+                match FIELDS_OF_INDEXES.iter().find(|name| field.name().eq_ignore_ascii_case(name)) {
+                    Some(name) => self.note_field(name),
+                    None => self.note(Fact::Path),
+                }
+                field.matches(self.request)
+            });
+            has_fields && {
+                self.note(Fact::Path);
+                self.request.method == Method::Get && url.is_some_and(|url| rule.is_about(url) && format.is_index(url))
+            }
+        })
+    }
+
+    fn by_rule_without_index(&self, rules: StoreRules<'_>, url: Option<&Url>) -> Option<Box<ByRule>> {
         self.note(Fact::HasQuery);
         let names_age = self.has_field("Cache-Control");
         let url = url.filter(|url| names_age || url.path.contains('?') || rules.is_in_tree(url))?;
@@ -456,7 +486,50 @@ mod tests {
             (
                 &format!("presets = [\"npm\"]\n{forward}"),
                 absolute,
-                &["client", "own addresses", "is manager path", "has query", "Via", "Cache-Control"],
+                &[
+                    "client",
+                    "own addresses",
+                    "is manager path",
+                    "has query",
+                    "Via",
+                    "Accept",
+                    "Pacote-Req-Type",
+                    "Cache-Control",
+                ],
+            ),
+            (
+                &format!("presets = [\"npm\"]\n{forward}"),
+                "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\nPacote-Req-Type: packument\r\n\r\n",
+                &[
+                    "client",
+                    "own addresses",
+                    "path",
+                    "is manager path",
+                    "has query",
+                    "Via",
+                    "Accept",
+                    "Pacote-Req-Type",
+                    "Cache-Control",
+                ],
+            ),
+            (
+                &format!(
+                    "presets = [\"apt\", \"cargo\", \"npm\", \"python\"]\n{}",
+                    sites("/").replace("a.test", "b.test")
+                ),
+                "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
+                &[
+                    "client",
+                    "own addresses",
+                    "is manager path",
+                    "has query",
+                    "Via",
+                    "User-Agent",
+                    "Cargo-Protocol",
+                    "Accept",
+                    "Pacote-Req-Type",
+                    "Cache-Control",
+                ],
             ),
             (&sites("/y"), absolute, &["client", "own addresses", "path", "is manager path", "Via"]),
         ] {

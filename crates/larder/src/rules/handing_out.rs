@@ -4,7 +4,7 @@ use super::{Ask, Route};
 use crate::config::{Config, Presets, StoreRules};
 use crate::handed_out::HandedOut;
 use larder_cache::policy::{self, Asked};
-use larder_wire::{RequestHead, ResponseHead, target};
+use larder_wire::{RequestHead, ResponseHead, Url, target};
 use std::time::Instant;
 
 /// The store rules for requests that go this way.
@@ -60,13 +60,18 @@ impl Ask {
         if !matches!(self.route, Route::Forward(_)) || answer.fields.contains("Set-Cookie") {
             return;
         }
-        let location = answer.fields.text("Location").filter(|_| answer.fields.count("Location") == 1);
-        let Some(to) = location.and_then(|location| target::resolve(&self.url, location)) else { return };
+        let Some(to) = leads_to(&self.url, answer) else { return };
         let is_for_all = || !policy::may_say_who_asks(&request.fields) || rules.names_content(&self.url, request);
         if rules.is_signed(&to) && is_for_all() {
             table.note(&self.url.to_string(), &to.to_string(), now);
         }
     }
+}
+
+/// The URL that a redirection leads to.
+pub fn leads_to(from: &Url, answer: &ResponseHead) -> Option<Url> {
+    let location = answer.fields.text("Location").filter(|_| answer.fields.count("Location") == 1)?;
+    target::resolve(from, location)
 }
 
 #[cfg(test)]

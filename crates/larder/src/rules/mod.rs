@@ -16,7 +16,7 @@ pub use ask::{Ask, Route};
 pub use by_rule::ByRule;
 use facts::{Editions, Facts};
 pub use facts::{FactsRead, Scene};
-pub use handing_out::store_rules;
+pub use handing_out::{leads_to, store_rules};
 pub use judge::Verdict;
 pub use memo::JudgeMemo;
 pub use mirror::{Mirrored, REGISTRY};

@@ -1,0 +1,109 @@
+//! Reads indexes of packages that clients get, beside their delivery, so that files can be held against the digests that they name.
+//!
+//! The index is read as a further client would read it, from the store or as it comes in, and understood on a thread that serves
+//! nobody (decision 050).
+
+use super::deliver::AnswerSource;
+use super::stream::ClientStream;
+use crate::clock;
+use crate::env::Env;
+use crate::package_index::{INDEX_BYTES_MAX, IndexFormat, IndexId, Learning, StoredIndex, config_url};
+use crate::rules::Ask;
+use bytes::Bytes;
+use larder_cache::cache::Hit;
+use larder_cache::head::StoredHead;
+use larder_wire::{RequestHead, Url};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A request for an index.
+pub(super) struct Lesson {
+    url: Url,
+    format: IndexFormat,
+    client: IpAddr,
+}
+
+impl Lesson {
+    /// `None` where no rule says that this is an index, and for a browser: a page may make it ask for anything.
+    pub(super) fn of<S: ClientStream>(stream: &S, request: &RequestHead, ask: &Ask) -> Option<Box<Lesson>> {
+        let (format, _) = ask.by_rule.as_ref()?.index.as_ref()?;
+        let is_of_browser = |name: &str| {
+            let start = name.get(..4).unwrap_or_default();
+            start.eq_ignore_ascii_case("Sec-") || ["Origin", "Referer"].iter().any(|it| name.eq_ignore_ascii_case(it))
+        };
+        let is_of_browser = request.fields.iter().any(|(name, _)| is_of_browser(name));
+        let client = stream.peer().address.ip();
+        (!is_of_browser).then(|| Box::new(Lesson { url: ask.url.clone(), format: *format, client }))
+    }
+
+    /// Begins to read the index, where the answer is a stored one that this client was not given of late.
+    pub(super) fn begin(self, env: &Rc<Env>, answer: &AnswerSource) {
+        let AnswerSource::Entry { reader, stored, .. } = answer else { return };
+        if stored.terms.is_none() || stored.head.status != 200 {
+            return;
+        }
+        let (indexes, now) = (&env.common.index_digests, clock::instant());
+        let entry = reader.entry();
+        // One entry may be renewed, and another one may come to lie in its place.
+        let state = (Arc::as_ptr(entry) as usize, stored.received, stored.head.fields.get("ETag"));
+        let id = indexes.id(&self.url, state);
+        let Some(learning) = indexes.begin(id, self.client, now) else { return };
+        let Some(hit) = env.common.cache.open(entry) else { return };
+        tokio::task::spawn_local(learn(Rc::clone(env), self, (id, learning), hit));
+    }
+}
+
+async fn learn(env: Rc<Env>, lesson: Lesson, (id, mut learning): (IndexId, Learning), mut hit: Hit) {
+    let Some(body) = collect(&mut hit, &mut learning).await else { return };
+    learning.came_in();
+    let (indexes, now) = (Arc::clone(&env.common.index_digests), clock::instant());
+    let template = match config_url(lesson.format, &lesson.url) {
+        None => None,
+        Some(config) => match indexes.template(&config, lesson.client, now).await {
+            // It says nothing to anybody until its client gets these settings.
+            None => return,
+            template => template,
+        },
+    };
+    let index = index_of(lesson, &hit.stored, body, template);
+    drop(hit);
+    let Some(turn) = learning.turn().await else { return };
+    let url = index.url.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        indexes.learn(id, index, learning, now)
+    });
+    match read.await {
+        Ok(Ok(())) => env.tally.indexes_read.add(1),
+        Ok(Err(why)) => {
+            env.tally.indexes_unread.add(1);
+            tracing::debug!(%url, ?why, "an index of packages was not read");
+        }
+        Err(_) => env.tally.panics.add(1),
+    }
+}
+
+fn index_of(lesson: Lesson, stored: &StoredHead, body: Vec<Bytes>, template: Option<String>) -> StoredIndex {
+    let field = |name: &str| stored.head.fields.get(name).map(<[u8]>::to_vec);
+    let (media_type, coding) = (field("Content-Type"), field("Content-Encoding"));
+    StoredIndex { format: lesson.format, url: lesson.url, media_type, coding, body, template }
+}
+
+/// The whole body; `None` where it does not come, or is too long.
+async fn collect(hit: &mut Hit, learning: &mut Learning) -> Option<Vec<Bytes>> {
+    let (mut body, mut at) = (Vec::new(), 0);
+    loop {
+        let read = hit.reader.read(at..at + READ_BYTES, &mut body).await.ok()?;
+        if read == 0 {
+            return Some(body);
+        }
+        at += read;
+        if at > INDEX_BYTES_MAX as u64 || !learning.holds(usize::try_from(read).ok()?) {
+            return None;
+        }
+    }
+}
+
+/// Bytes that are asked for at once.
+const READ_BYTES: u64 = 256 * 1024;
