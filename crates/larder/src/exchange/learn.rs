@@ -48,7 +48,7 @@ impl Lesson {
         // One entry may be renewed, and another one may come to lie in its place.
         let state = (Arc::as_ptr(entry) as usize, stored.received, stored.head.fields.get("ETag"));
         let id = indexes.id(&self.url, state);
-        let Some(learning) = indexes.begin(id, self.client, now) else { return };
+        let Some(learning) = indexes.begin((id, &self.url), self.client, now) else { return };
         let Some(hit) = env.common.cache.open(entry) else { return };
         tokio::task::spawn_local(learn(Rc::clone(env), self, (id, learning), hit));
     }
@@ -56,7 +56,7 @@ impl Lesson {
 
 async fn learn(env: Rc<Env>, lesson: Lesson, (id, mut learning): (IndexId, Learning), mut hit: Hit) {
     let Some(body) = collect(&mut hit, &mut learning).await else { return };
-    learning.came_in();
+    learning.came_in(lesson.format);
     let (indexes, now) = (Arc::clone(&env.common.index_digests), clock::instant());
     let template = match config_url(lesson.format, &lesson.url) {
         None => None,

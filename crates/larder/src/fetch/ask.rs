@@ -69,7 +69,7 @@ impl Fetch {
 
     /// Waits until the indexes are read that the client got just now: one of them may name the digest of this file.
     async fn indexes_are_read(&self) {
-        let settled = self.env.common.index_digests.settled(self.client.ip());
+        let settled = self.env.common.index_digests.settled(self.client.ip(), &self.ask.url);
         let _ = tokio::time::timeout(INDEXES_WAIT_MAX, settled).await;
     }
 

@@ -66,6 +66,12 @@ impl IndexFormat {
         self != IndexFormat::Apt || apt::kind(&url.path).is_some()
     }
 
+    /// Whether an index at one URL may name a file at another one. `Packages` names no other indexes, and is the one that takes long to read.
+    fn may_name(self, index: &Url, file: &Url) -> bool {
+        let is_of_packages = self == IndexFormat::Apt && apt::kind(&index.path) == Some(apt::Kind::Packages);
+        !(is_of_packages && file.path.contains("/dists/"))
+    }
+
     /// How long its digests count after a client got it. Files are called by a version, and stay what they are; `Release` speaks of files that
     /// change under their names, in the moment in which they belong together.
     fn age_max(self, url: &Url) -> Duration {

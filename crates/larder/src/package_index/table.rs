@@ -1,7 +1,7 @@
 //! The digests that indexes name, for as long as they count, and the clients that got these indexes.
 
 use super::found::DIGESTS_MAX;
-use super::{IndexContent, StoredIndex, Unread, hash_of};
+use super::{IndexContent, IndexFormat, StoredIndex, Unread, hash_of};
 use crate::digest::ExpectedDigest;
 use larder_wire::Url;
 use parking_lot::Mutex;
@@ -71,8 +71,8 @@ pub struct IndexId {
 
 /// Indexes that are being read, by the client that asked for them.
 struct BeingRead {
-    /// The hashes of the URLs of those of each client that are here as a whole.
-    by_client: Mutex<HashMap<IpAddr, Vec<u64>>>,
+    /// Those of each client that are here as a whole.
+    by_client: Mutex<HashMap<IpAddr, Vec<(IndexFormat, Url)>>>,
     /// These of all clients.
     whole: AtomicUsize,
     /// All of them, those included that are on their way.
@@ -100,7 +100,7 @@ impl Default for BeingRead {
 pub struct Learning {
     of: Arc<BeingRead>,
     client: IpAddr,
-    url: u64,
+    url: Url,
     held: usize,
     is_whole: bool,
 }
@@ -113,10 +113,10 @@ impl Learning {
     }
 
     /// The whole index is here, and so it is at its client: requests for files that it speaks of may come any time.
-    pub fn came_in(&mut self) {
+    pub fn came_in(&mut self, format: IndexFormat) {
         if !self.is_whole {
             self.is_whole = true;
-            self.of.by_client.lock().entry(self.client).or_default().push(self.url);
+            self.of.by_client.lock().entry(self.client).or_default().push((format, self.url.clone()));
             self.of.whole.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -132,7 +132,7 @@ impl Drop for Learning {
         if self.is_whole {
             let mut by_client = self.of.by_client.lock();
             if let Some(urls) = by_client.get_mut(&self.client) {
-                if let Some(at) = urls.iter().position(|url| *url == self.url) {
+                if let Some(at) = urls.iter().position(|(_, url)| *url == self.url) {
                     urls.swap_remove(at);
                 }
                 if urls.is_empty() {
@@ -161,7 +161,7 @@ impl IndexDigests {
     }
 
     /// A client gets this index. `Some`: it has to be read, and does not count until [`IndexDigests::learn`].
-    pub fn begin(&self, id: IndexId, client: IpAddr, now: Instant) -> Option<Learning> {
+    pub fn begin(&self, (id, url): (IndexId, &Url), client: IpAddr, now: Instant) -> Option<Learning> {
         let client = client_of(client);
         if self.table.lock().is_got(id, client, now) {
             return None;
@@ -171,7 +171,7 @@ impl IndexDigests {
             of.all.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(Learning { of, client, url: id.url, held: 0, is_whole: false })
+        Some(Learning { of, client, url: url.clone(), held: 0, is_whole: false })
     }
 
     /// Reads the index and remembers what it says. It takes time: see [`StoredIndex::read`].
@@ -191,10 +191,9 @@ impl IndexDigests {
 
     /// Where the files of a registry of cargo's lie, as its settings say that this client got. Waits for them while they are being read.
     pub async fn template(&self, config: &Url, client: IpAddr, now: Instant) -> Option<String> {
-        let url = hash_of(&self.hasher, config);
         loop {
             let over = self.learning.over.notified();
-            let is_read = |urls: &Vec<u64>| urls.contains(&url);
+            let is_read = |read: &Vec<(IndexFormat, Url)>| read.iter().any(|(_, url)| url == config);
             if !self.learning.by_client.lock().get(&client_of(client)).is_some_and(is_read) {
                 return self.known_template(config, client, now);
             }
@@ -232,12 +231,13 @@ impl IndexDigests {
         table.redirected.push_back((hash_of(&self.hasher, to), client_of(client), digest, now));
     }
 
-    /// Waits until the indexes are read that this client got as a whole.
-    pub async fn settled(&self, client: IpAddr) {
+    /// Waits until those indexes are read that this client got as a whole and that may name this file.
+    pub async fn settled(&self, client: IpAddr, file: &Url) {
         let client = client_of(client);
         loop {
             let over = self.learning.over.notified();
-            if !self.learning.by_client.lock().contains_key(&client) {
+            let may_name = |(format, url): &(IndexFormat, Url)| format.may_name(url, file);
+            if !self.learning.by_client.lock().get(&client).is_some_and(|read| read.iter().any(may_name)) {
                 return;
             }
             over.await;
@@ -325,7 +325,6 @@ const REDIRECTED_AGE_MAX: Duration = Duration::from_secs(15 * 60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::package_index::IndexFormat;
     use bytes::Bytes;
 
     const A: [u8; 4] = [10, 0, 0, 1];
@@ -364,7 +363,7 @@ mod tests {
         /// A client gets the index in a state; true when it had to be read.
         fn get(&self, state: char, client: [u8; 4], seconds: u64) -> bool {
             let id = self.table.id(&url("https://i.test/simple/a/"), state);
-            let learning = self.table.begin(id, client.into(), self.at(seconds));
+            let learning = self.table.begin((id, &url("https://i.test/simple/a/")), client.into(), self.at(seconds));
             learning.map(|learning| self.table.learn(id, page(state), learning, self.at(seconds)).unwrap()).is_some()
         }
 
@@ -428,19 +427,25 @@ mod tests {
         let scene = Scene::new();
         for number in 0..INDEXES_MAX + 5 {
             let id = scene.table.id(&url("https://i.test/"), number);
-            let learning = scene.table.begin(id, A.into(), scene.begin).unwrap();
+            let learning = scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin).unwrap();
             scene.table.learn(id, page('1'), learning, scene.begin).unwrap();
         }
         assert_eq!(scene.table.table.lock().indexes.len(), INDEXES_MAX);
         assert_eq!(scene.table.table.lock().digests, INDEXES_MAX);
         let id = scene.table.id(&url("https://i.test/"), 77_usize);
         for client in 0..2_000_u32 {
-            assert!(scene.table.begin(id, Ipv4Addr::from(client).into(), scene.begin).is_none());
+            assert!(
+                scene.table.begin((id, &url("https://i.test/")), Ipv4Addr::from(client).into(), scene.begin).is_none()
+            );
         }
         assert!(scene.table.table.lock().indexes.iter().all(|index| index.got.len() <= CLIENTS_MAX));
         let all: Vec<_> = (0..LEARNING_MAX + 3)
             .filter_map(|number| {
-                scene.table.begin(scene.table.id(&url("https://o.test/"), number), A.into(), scene.begin)
+                scene.table.begin(
+                    (scene.table.id(&url("https://o.test/"), number), &url("https://o.test/")),
+                    A.into(),
+                    scene.begin,
+                )
             })
             .collect();
         assert_eq!(all.len(), LEARNING_MAX);
@@ -448,8 +453,10 @@ mod tests {
         drop(all);
         assert_eq!(scene.table.learning.all.load(Ordering::Relaxed), 0);
         let id = scene.table.id(&url("https://o.test/"), 1);
-        let (mut one, mut two) =
-            (scene.table.begin(id, A.into(), scene.begin), scene.table.begin(id, A.into(), scene.begin));
+        let (mut one, mut two) = (
+            scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin),
+            scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin),
+        );
         let (one, two) = (one.as_mut().unwrap(), two.as_mut().unwrap());
         assert!(one.holds(HELD_BYTES_MAX) && !two.holds(1));
     }
@@ -458,12 +465,16 @@ mod tests {
     async fn who_asks_for_a_file_waits_for_the_indexes_of_its_client() {
         let scene = Scene::new();
         let id = scene.table.id(&url("https://i.test/"), 1);
-        let mut learning = scene.table.begin(id, A.into(), scene.begin).unwrap();
+        let packages = url("http://d.test/debian/dists/x/main/binary-all/Packages.xz");
+        let mut learning = scene.table.begin((id, &packages), A.into(), scene.begin).unwrap();
+        let (package, index) =
+            (url("http://d.test/debian/pool/a.deb"), url("http://d.test/debian/dists/x/main/i18n/y"));
         // While it is on its way, its client knows no more than this server does.
-        scene.table.settled(A.into()).await;
-        learning.came_in();
-        scene.table.settled(B.into()).await;
-        let mut waits = std::pin::pin!(scene.table.settled(A.into()));
+        scene.table.settled(A.into(), &package).await;
+        learning.came_in(IndexFormat::Apt);
+        scene.table.settled(B.into(), &package).await;
+        scene.table.settled(A.into(), &index).await;
+        let mut waits = std::pin::pin!(scene.table.settled(A.into(), &package));
         assert!(tokio::time::timeout(Duration::from_millis(1), &mut waits).await.is_err());
         drop(learning);
         waits.await;
