@@ -17,6 +17,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod credential_secret;
 pub mod deferred;
 pub mod demo;
 pub mod diagnostics;

@@ -201,8 +201,9 @@ pub async fn purge(common: &Common, wanted: &PurgeRequest) -> Report {
     let purged = match (&wanted.selection, wanted.force) {
         (Selection::Url(url), Force::Hard) => purge_url(common, url).await,
         (Selection::Url(url), Force::Soft) => {
-            let url = text_of(url);
-            purge_scopes(common, vec![Scope::Prefix(rules::whole(&url).into())], Force::Soft).await
+            let first = first_of_tree(common, url);
+            let scopes = std::iter::once(url).chain(&first).map(scope_of).collect();
+            purge_scopes(common, scopes, Force::Soft).await
         }
         (selection, force) => purge_scopes(common, selection.scopes(), force).await,
     };
@@ -256,12 +257,27 @@ async fn counted(common: &Common, scopes: Vec<Scope>) -> Option<usize> {
 /// A URL may be stored as a proxy's, and as that of each site that it can be of; and under the first of several origins that are one tree.
 async fn purge_url(common: &Common, url: &Url) -> Purged {
     let mut keys = Vec::new();
-    let config = common.live.value();
-    let first = StoreRules::of(&config.store_rules, Presets::None).at_first_of_tree(url);
+    let first = first_of_tree(common, url);
     for url in std::iter::once(url).chain(&first) {
         keys_of_url(common, url, &mut keys);
     }
-    purge_keys(common, keys).await
+    let by_key = purge_keys(common, keys).await;
+    if !StoreRules::of(&common.live.value().store_rules, Presets::None).know_credentials() {
+        return by_key;
+    }
+    // Nobody knows the keys of all credentials; their URLs are the same.
+    let by_rule = purge_scopes(common, vec![scope_of(first.as_ref().unwrap_or(url))], Force::Hard).await;
+    let count = by_key.count.zip(by_rule.count).map(|(one, other)| one + other);
+    Purged { count, durable: by_key.durable && by_rule.durable }
+}
+
+/// All responses of a URL, whatever stands before it in their keys.
+fn scope_of(url: &Url) -> Scope {
+    Scope::Prefix(rules::whole(&text_of(url)).into())
+}
+
+fn first_of_tree(common: &Common, url: &Url) -> Option<Url> {
+    StoreRules::of(&common.live.value().store_rules, Presets::None).at_first_of_tree(url)
 }
 
 fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {

@@ -296,6 +296,10 @@ impl Parser {
                 let message = "`same_tree` needs two origins or more, and no `signed_query`".to_owned();
                 self.problem(span.clone(), message, None);
             }
+            if rule.by_credential && rule.hosts.is_empty() {
+                let hint = "name the hosts of the registry";
+                self.problem(span.clone(), "`by_credential` needs `hosts`".to_owned(), Some(hint.to_owned()));
+            }
             if !rule.drop_query.is_empty() && rule.hosts.is_empty() {
                 let hint =
                     "name the hosts whose answers do not depend on these parameters; hosts = [\"*\"] if all are meant";

@@ -31,6 +31,8 @@ pub struct StoreRule {
     pub signed_query: Vec<ParameterPattern>,
     /// The URL names its content, so that it is the same whoever asks.
     pub names_content: bool,
+    /// Answers to a request with `Authorization` are stored for that credential.
+    pub by_credential: bool,
     /// A request's own limits of age do not count.
     pub any_age: bool,
     /// A request's `no-cache` and `no-store` are taken off it.
@@ -173,6 +175,7 @@ impl StoreRule {
             || self.names_content
             || self.index.is_some()
             || self.never_html
+            || self.by_credential
             || !(self.drop_query.is_empty() && self.signed_query.is_empty() && self.same_tree.is_empty())
     }
 

@@ -97,6 +97,16 @@ impl<'a> StoreRules<'a> {
         split_query(&url.path).1.is_some() && self.all().any(|rule| !rule.signed_query.is_empty() && rule.is_about(url))
     }
 
+    /// Whether any rule has answers stored by credential.
+    pub fn know_credentials(&self) -> bool {
+        self.own.iter().any(|rule| rule.by_credential)
+    }
+
+    /// The rule by which the answer is stored for the credential of this request alone.
+    pub fn by_credential(&self, url: &Url, request: &RequestHead) -> Option<&'a StoreRule> {
+        self.own.iter().find(|rule| rule.by_credential && rule.matches(url, request))
+    }
+
     /// The rule by which the limits of age that this request names do not count.
     pub fn any_age(&self, url: &Url, request: &RequestHead) -> Option<&'a StoreRule> {
         self.all().find(|rule| rule.any_age && rule.matches(url, request))
@@ -170,6 +180,7 @@ mod tests {
             for rule in rules {
                 // A preset knows no host, and leaves nothing out of a key because it says so.
                 assert!(rule.hosts.is_empty() && rule.drop_query.is_empty() && rule.same_tree.is_empty(), "{name}");
+                assert!(!rule.by_credential, "{name}");
                 assert!(!rule.paths.is_empty() || !rule.query.is_empty(), "{name}: a rule is about every URL");
             }
             assert!(text.contains("Source: "), "{name}: the source of its facts");

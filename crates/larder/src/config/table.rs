@@ -667,6 +667,8 @@ pub static STORE_RULE: &[Setting<StoreRule>] = &[
     .about("Parameters of a signature. They are left out of the key where a redirection through this Larder handed the URL out within a quarter of an hour, to a request that said nothing of who asks; the key then has the URL of the redirection."),
     OfRule::new("store_rule.names_content", Field::Flag(|r| &mut r.names_content))
         .about("The URL names its content (by a digest, a commit), so that it is the same whoever asks: a redirection from here counts for `signed_query` whatever credentials the request had."),
+    OfRule::new("store_rule.by_credential", Field::Flag(|r| &mut r.by_credential))
+        .about("An answer to a request with `Authorization`, and with no other field that may say who asks, is stored for that credential: for all who present the same one, and for nobody else. Needs `hosts`. The word of the origin (`no-store`, `private`, lifetimes) and other rules count as for a request without credentials. A credential that its origin takes back gets what is stored until that is stale."),
     OfRule::new("store_rule.any_age", Field::Flag(|r| &mut r.any_age))
         .about("`max-age` and `min-fresh` of the request do not count: for tools that send `max-age=0` by habit. Its `no-cache` counts."),
     OfRule::new("store_rule.drop_no_cache", Field::Flag(|r| &mut r.drop_no_cache))

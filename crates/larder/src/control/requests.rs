@@ -131,7 +131,7 @@ pub(super) async fn ahead(admin: &Arc<Admin>, query: &str) -> Reply {
     match asking(query) {
         Ok(asking) => {
             let common = &admin.common;
-            let of_server = (&*common.via_name, Some(&common.handed_out));
+            let of_server = (&*common.via_name, Some(&common.handed_out), Some(&common.credential_secret));
             match explain::ahead(&asking, &common.cache, of_server, &places(admin)).await {
                 Ok(explanation) => Reply::json(200, &explanation),
                 Err(error) => Reply::json(422, &Refused { error }),

@@ -7,6 +7,7 @@ pub use guard::RecordGuard;
 
 use crate::clock::Carried;
 use crate::config::{Config, TextsLogged};
+use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
 use crate::listener::Listener;
 use crate::live::{self, Held, Live};
@@ -54,6 +55,8 @@ pub struct Common {
     pub handed_out: HandedOut,
     /// The digests that indexes of packages name.
     pub index_digests: Arc<IndexDigests>,
+    /// The secret for keys by credential.
+    pub credential_secret: CredentialSecret,
     /// Tokens of container registries.
     pub tokens: Tokens,
     /// Counters since the start.
@@ -88,6 +91,7 @@ impl Common {
             run_policy: policies.run,
             handed_out: HandedOut::default(),
             index_digests: Arc::default(),
+            credential_secret: CredentialSecret::new(config.store.clone()),
             tokens: Tokens::default(),
             counters: Counters::default(),
             names: Names::default(),

@@ -38,7 +38,7 @@ pub async fn look_up<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
-    let shorter = ask.without_no_cache(request).map(Rc::new);
+    let shorter = ask.as_looked_up(request).map(Rc::new);
     let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(with_body(stream, request, ask, body, upload, record)).await;
@@ -431,7 +431,7 @@ impl<S: ClientStream> Lookup<'_, S> {
     fn failed(&mut self, failure: &Failure) -> AnswerSource {
         let is_away = || self.stream.env().upstreams.is_out_of_reach(self.ask.connects_to());
         if self.stream.peer().listener.online_run().is_some() && is_away() {
-            offline::remember(self.stream.peer(), self.request, self.ask.url.to_string());
+            offline::remember(self.stream.peer(), self.request, self.ask);
         }
         failed(failure, self.record)
     }

@@ -15,7 +15,7 @@ const OFFLINE: &str = "offline";
 /// as it is.
 pub fn not_stored(peer: &PeerFacts, request: &RequestHead, ask: &Ask, record: &mut Record) -> Page {
     let url = ask.url.to_string();
-    remember(peer, request, url.clone());
+    remember(peer, request, ask);
     let what = format!("This run is offline, and the store does not have {url}.");
     if record.url.is_empty() {
         record.url = url;
@@ -24,11 +24,12 @@ pub fn not_stored(peer: &PeerFacts, request: &RequestHead, ask: &Ask, record: &m
 }
 
 /// Notes a GET of a run that found nothing, to be sent later.
-pub fn remember(peer: &PeerFacts, request: &RequestHead, url: String) {
-    let is_remembered = request.method == Method::Get && !policy::may_say_who_asks(&request.fields);
+pub fn remember(peer: &PeerFacts, request: &RequestHead, ask: &Ask) {
+    let says_who = ask.credential().is_some() || policy::may_say_who_asks(&request.fields);
+    let is_remembered = request.method == Method::Get && !says_who;
     if let Some(run) = peer.listener.run.as_ref().filter(|_| is_remembered) {
         let part = request.fields.text("Range").map(str::to_owned);
-        run.send_later(LaterRequest { url, fields: later_fields(&request.fields), part });
+        run.send_later(LaterRequest { url: ask.url.to_string(), fields: later_fields(&request.fields), part });
     }
 }
 

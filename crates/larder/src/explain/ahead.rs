@@ -8,6 +8,7 @@ use super::{Explanation, Step, Summary, Tense};
 use crate::cache_settings;
 use crate::clock;
 use crate::config::{Config, Listen, Loaded};
+use crate::credential_secret::CredentialSecret;
 use crate::exchange::{deliver, lookup, relay, why};
 use crate::handed_out::HandedOut;
 use crate::page::Page;
@@ -61,14 +62,14 @@ impl Default for Asking {
 pub async fn rehearse(asking: &Asking, loaded: &Loaded) -> Result<Explanation, String> {
     let cache = Cache::over(cache_settings::cache_settings(&loaded.config, 0), None);
     let places = Places { config: Arc::new(loaded.config.clone()), edition: 0, sources: loaded.sources.clone() };
-    ahead(asking, &cache, ("larder", None), &places).await
+    ahead(asking, &cache, ("larder", None, None), &places).await
 }
 
 /// Explains what would become of a request now. `Err`: what is wrong with the question.
 pub async fn ahead(
     asking: &Asking,
     cache: &Arc<Cache>,
-    (via_name, handed_out): (&str, Option<&HandedOut>),
+    (via_name, handed_out, credentials): (&str, Option<&HandedOut>, Option<&CredentialSecret>),
     places: &Places,
 ) -> Result<Explanation, String> {
     let url = Url::parse(&asking.url)
@@ -98,6 +99,7 @@ pub async fn ahead(
         found: FoundFacts::default(),
         for_run: asking.of_run,
         handed_out,
+        credentials,
     };
     let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
@@ -264,7 +266,7 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
         Ok(body) => body,
         Err(fault) => return own(steps, fault.detail, "own"),
     };
-    let shorter = ask.without_no_cache(request);
+    let shorter = ask.as_looked_up(request);
     let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = lookup::wants(request, body) else {
         if relay::wants_stored_only(request) {

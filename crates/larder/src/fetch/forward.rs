@@ -16,6 +16,9 @@ pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, 
     let mut fields = request.fields.with_room(ADDED_BYTES, ADDED_LINES);
     hop::strip(&mut fields);
     fields.remove("Proxy-Authorization");
+    if let Some(credential) = ask.credential() {
+        credential.put_into(&mut fields);
+    }
     if !fields.get("Host").is_some_and(|said| ask.is_host(said)) {
         fields.set("Host", ask.host());
     }

@@ -118,6 +118,7 @@ impl<'a> Side<'a> {
             found: FoundFacts::default(),
             for_run: false,
             handed_out: None,
+            credentials: None,
         };
         let verdict = scene.judge(request);
         let mut fate = Fate { verdict: "", key: 0, origin: None, hit: false };

@@ -1,6 +1,7 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
 use super::by_rule::{ByRule, KeyByRule};
+use super::credential::Credential;
 use crate::config::{HostHeader, Mirror, SiteOrigin};
 use crate::package_index::IndexFormat;
 use crate::reach::Asker;
@@ -78,12 +79,20 @@ impl Ask {
         if let Route::Site { origin, .. } = &self.route {
             key.extend_from_slice(origin.key_start());
         }
+        if let Some(credential) = self.credential() {
+            credential.begin_key(key);
+        }
         if let Some(by_rule) = self.key_by_rule() {
             by_rule.begin_key(key);
         }
         if let Some(start) = self.registry.as_deref().and_then(Mirror::key_start) {
             key.extend_from_slice(start.as_bytes());
         }
+    }
+
+    /// The credential for which the answer is stored, where a store rule says so.
+    pub fn credential(&self) -> Option<&Credential> {
+        self.by_rule.as_ref()?.credential.as_ref()
     }
 
     pub(super) fn key_by_rule(&self) -> Option<&KeyByRule> {

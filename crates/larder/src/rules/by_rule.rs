@@ -1,6 +1,8 @@
 //! The work of store rules on a request: its key, and which of its directives count. Lifetimes are a fetch's, which sees the answer.
 
+use super::credential::Credential;
 use crate::config::{StoreRule, StoreRules};
+use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
 use crate::package_index::IndexFormat;
 use larder_cache::policy::{self, Asked};
@@ -13,6 +15,8 @@ use std::time::Instant;
 pub struct ByRule {
     /// The key that a rule makes.
     pub key: Option<KeyByRule>,
+    /// The credential for which the answer is stored.
+    pub credential: Option<Credential>,
     /// The rule by which the ages that the request names do not count.
     pub any_age: Option<Box<str>>,
     /// The rule by which the request's `no-cache` and `no-store` are taken off it.
@@ -56,7 +60,10 @@ impl ByRule {
         url: &Url,
         request: &RequestHead,
         handed_out: Option<(&HandedOut, Instant)>,
+        secret: Option<&CredentialSecret>,
     ) -> Option<Box<ByRule>> {
+        let rule = rules.by_credential(url, request).map(|rule| rule.to_string().into());
+        let credential = rule.and_then(|rule| Credential::of(request, rule, secret));
         let key = rules.key(url, request).and_then(|found| {
             let handed_out_by = match found.is_signed {
                 false => None,
@@ -78,8 +85,13 @@ impl ByRule {
         let is_habit = reads && (asked.no_cache || asked.no_store) && !policy::may_say_who_asks(&request.fields);
         let drops_no_cache = is_habit.then(|| rules.drops_no_cache(url, request)).flatten();
         let words = |rule: &StoreRule| rule.to_string().into();
-        let by_rule =
-            ByRule { key, any_age: any_age.map(words), drops_no_cache: drops_no_cache.map(words), index: None };
+        let by_rule = ByRule {
+            key,
+            credential,
+            any_age: any_age.map(words),
+            drops_no_cache: drops_no_cache.map(words),
+            index: None,
+        };
         (by_rule != ByRule::default()).then(|| Box::new(by_rule))
     }
 
@@ -107,6 +119,9 @@ impl ByRule {
         let index = self.index.as_ref().map(|(format, rule)| {
             format!("an index of packages ({format}), by {rule}: files have to have the digests that it names for them")
         });
-        key.into_iter().chain(age).chain(no_cache).chain(index).collect()
+        let credential = self.credential.as_ref();
+        let credential = credential
+            .map(|one| format!("the answer is for this credential, whose hash begins the key, by {}", one.rule));
+        key.into_iter().chain(credential).chain(age).chain(no_cache).chain(index).collect()
     }
 }

@@ -4,6 +4,7 @@
 use super::{ByRule, FoundFacts, Route, store_rules};
 use crate::clock;
 use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
+use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
 use crate::manager;
 use crate::package_index::IndexFormat;
@@ -48,6 +49,8 @@ pub struct Scene<'a> {
     pub for_run: bool,
     /// The URLs that redirections have just handed out; `None` where nothing is known of them.
     pub handed_out: Option<&'a HandedOut>,
+    /// The secret for keys by credential; `None` where a configuration is asked without its server.
+    pub credentials: Option<&'a CredentialSecret>,
 }
 
 /// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
@@ -344,11 +347,17 @@ impl<'a> Facts<'a> {
     /// The work of store rules on the request. For one without a query and without `Cache-Control` that is nothing (unless its origin is one of
     /// several that are one tree), so a memo holds for all such requests; what it is for others depends on the whole path and further fields, and they have no memo.
     pub(super) fn by_rule(&self, route: &Route) -> Option<Box<ByRule>> {
-        self.by_rule_of(route, self.url.as_ref())
+        self.by_rules(route, self.url.as_ref())
     }
 
-    /// [`Facts::by_rule`] for a URL that the request's own path names.
-    pub(super) fn by_rule_of(&self, route: &Route, url: Option<&Url>) -> Option<Box<ByRule>> {
+    /// [`Facts::by_rule`] for a URL that the request's own path names. Its credential is for the mirror, so it makes no key.
+    pub(super) fn by_rule_of(&self, route: &Route, url: &Url) -> Option<Box<ByRule>> {
+        let mut by_rule = self.by_rules(route, Some(url))?;
+        by_rule.credential = None;
+        Some(by_rule)
+    }
+
+    fn by_rules(&self, route: &Route, url: Option<&Url>) -> Option<Box<ByRule>> {
         let rules = store_rules(self.scene.config, route, self.scene.for_run);
         if rules.is_empty() {
             return None;
@@ -381,10 +390,12 @@ impl<'a> Facts<'a> {
     fn by_rule_without_index(&self, rules: StoreRules<'_>, url: Option<&Url>) -> Option<Box<ByRule>> {
         self.note(Fact::HasQuery);
         let names_age = self.has_field("Cache-Control");
-        let url = url.filter(|url| names_age || url.path.contains('?') || rules.is_in_tree(url))?;
+        let has_credential = rules.know_credentials() && self.has_field("Authorization");
+        let is_known = |url: &&Url| names_age || has_credential || url.path.contains('?') || rules.is_in_tree(url);
+        let url = url.filter(is_known)?;
         self.note(Fact::Path);
         let handed_out = self.scene.handed_out.map(|table| (table, clock::instant()));
-        ByRule::of(rules, url, self.request, handed_out)
+        ByRule::of(rules, url, self.request, handed_out, self.scene.credentials)
     }
 
     /// The path of a request in origin form.
@@ -448,6 +459,7 @@ mod tests {
             found: FoundFacts::default(),
             for_run: false,
             handed_out: None,
+            credentials: None,
         };
         let mut facts = Facts::of(scene, &head);
         let verdict = judge::judge(&mut facts);

@@ -1,6 +1,6 @@
 //! Store rules and requests that are allowed: which rules count on a route, and the URLs that redirections hand out.
 
-use super::{Ask, Route};
+use super::{Ask, Route, credential};
 use crate::config::{Config, Presets, StoreRules};
 use crate::handed_out::HandedOut;
 use larder_cache::policy::{self, Asked};
@@ -26,8 +26,19 @@ impl Ask {
         }
     }
 
+    /// The request as look-up and policy see it, where store rules take something off it: its credential, or `no-cache`.
+    pub fn as_looked_up(&self, request: &RequestHead) -> Option<RequestHead> {
+        match self.credential() {
+            None => self.without_no_cache(request),
+            Some(_) => {
+                let bare = credential::without(request);
+                Some(self.without_no_cache(&bare).unwrap_or(bare))
+            }
+        }
+    }
+
     /// The request without `no-cache`, `no-store` and `Pragma`, where a store rule takes them off it.
-    pub fn without_no_cache(&self, request: &RequestHead) -> Option<RequestHead> {
+    fn without_no_cache(&self, request: &RequestHead) -> Option<RequestHead> {
         self.by_rule.as_ref()?.drops_no_cache.as_ref()?;
         let mut request = request.clone();
         let is_dropped =
@@ -57,7 +68,8 @@ impl Ask {
         table: &HandedOut,
         now: Instant,
     ) {
-        if !matches!(self.route, Route::Forward(_)) || answer.fields.contains("Set-Cookie") {
+        let is_for_one = answer.fields.contains("Set-Cookie") || self.credential().is_some();
+        if !matches!(self.route, Route::Forward(_)) || is_for_one {
             return;
         }
         let Some(to) = leads_to(&self.url, answer) else { return };
@@ -94,7 +106,7 @@ mod tests {
 
     fn key(rules: StoreRules<'_>, url: &str, fields: &[(&str, &str)], table: &HandedOut, now: Instant) -> String {
         let url = Url::parse(url).unwrap();
-        let by_rule = ByRule::of(rules, &url, &request(fields), Some((table, now)));
+        let by_rule = ByRule::of(rules, &url, &request(fields), Some((table, now)), None);
         let ask = Ask { url, route: Route::Forward(Asker::ThisMachine), rule: Rule::Question, by_rule, registry: None };
         let mut key = Vec::new();
         ask.key(&Cache::new(larder_cache::cache::Settings::default()), &mut key);
@@ -181,7 +193,7 @@ mod tests {
         let pip = [("Accept", "application/vnd.pypi.simple.v1+json"), ("Cache-Control", "max-age=0")];
         let weighed = |url: &str, fields: &[(&str, &str)]| {
             let (url, request) = (Url::parse(url).unwrap(), request(fields));
-            let by_rule = ByRule::of(rules, &url, &request, None);
+            let by_rule = ByRule::of(rules, &url, &request, None, None);
             let ask =
                 Ask { url, route: Route::Forward(Asker::ThisMachine), rule: Rule::Question, by_rule, registry: None };
             ask.weigh(Asked::of(&request))

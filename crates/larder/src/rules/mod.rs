@@ -3,6 +3,7 @@
 
 mod ask;
 mod by_rule;
+mod credential;
 mod facts;
 mod handing_out;
 mod judge;
@@ -73,6 +74,7 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFa
         found,
         for_run: listener.run.is_some(),
         handed_out: Some(&env.common.handed_out),
+        credentials: Some(&env.common.credential_secret),
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);

@@ -132,7 +132,7 @@ impl Play {
             .block_on(ahead(
                 asking,
                 &shared.common.cache,
-                (&*shared.common.via_name, Some(&shared.common.handed_out)),
+                (&*shared.common.via_name, Some(&shared.common.handed_out), None),
                 &self.places(),
             ))
             .unwrap()

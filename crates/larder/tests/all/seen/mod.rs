@@ -3,6 +3,7 @@
 mod admin;
 mod api_random;
 mod check;
+mod credentials;
 mod explain;
 mod git;
 mod identities;
