@@ -4,10 +4,12 @@
 
 use super::{Interval, PhasePlan, Record};
 
-/// Intervals of a run, as far as its length is planned: one for each second of 16 minutes, one a minute for 16 hours.
+/// Intervals of a run, as far as its length is planned: one for each second of 16 minutes.
 const INTERVALS_MAX: u64 = 1_000;
+/// Intervals of a minute, which have more replies and so more buckets: one for each minute of ten hours.
+const MINUTES_MAX: u64 = 600;
 /// Lengths of intervals in seconds, each a part of the last, so that they begin at whole minutes.
-const STEPS: [u64; 8] = [1, 2, 5, 10, 15, 20, 30, 60];
+const STEPS: [u64; 9] = [1, 2, 5, 10, 15, 20, 30, 60, 120];
 
 /// How many seconds an interval of a ledger has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,8 @@ impl Grid {
     /// That of a run with these phases. Phases whose length nobody knows beforehand do not count.
     pub fn of(phases: &[PhasePlan]) -> Self {
         let planned_us = phases.iter().filter_map(|phase| phase.length_us).fold(0, u64::saturating_add);
-        let fits = |step: &u64| planned_us / 1_000_000 / step <= INTERVALS_MAX;
+        let most = |step: u64| if step < 60 { INTERVALS_MAX } else { MINUTES_MAX };
+        let fits = |step: &u64| planned_us / 1_000_000 / step <= most(*step);
         Self { step_s: STEPS.into_iter().find(fits).unwrap_or(STEPS[STEPS.len() - 1]) }
     }
 
@@ -100,7 +103,8 @@ mod tests {
     #[test]
     fn a_plan_of_hours_has_longer_intervals_and_a_short_one_has_all_seconds() {
         let step = |seconds: &[u64]| Grid::of(&seconds.iter().map(|seconds| plan(*seconds)).collect::<Vec<_>>()).step_s;
-        assert_eq!([step(&[]), step(&[600, 400]), step(&[600, 700]), step(&[50_400])], [1, 1, 2, 60]);
+        assert_eq!([step(&[]), step(&[600, 400]), step(&[600, 700])], [1, 1, 2]);
+        assert_eq!([step(&[36_000]), step(&[50_400]), step(&[500_000])], [60, 120, 120]);
         assert_eq!(Grid::of(&[PhasePlan::default()]).step_s, 1, "nobody knows how long it lasts");
     }
 
@@ -182,9 +186,9 @@ mod tests {
 
     /// A twelfth of each phase is played: intervals cost twelve times as much, and totals, whose buckets fill, less than that.
     #[test]
-    fn the_ledger_of_fourteen_hours_takes_less_than_twenty_megabytes() {
+    fn the_ledger_of_fourteen_hours_at_400_a_second_takes_less_than_twenty_megabytes() {
         let hours = [1, 4, 1, 2, 1, 4, 1].map(|hours| hours * 3_600);
-        let (bytes, _) = played(&hours, 12, 50);
+        let (bytes, _) = played(&hours, 12, 400);
         let length = |kind: &str| {
             let of_kind = bytes.split(|byte| *byte == b'\n').filter(|line| line.starts_with(kind.as_bytes()));
             of_kind.map(|line| line.len() + 1).sum::<usize>()
