@@ -190,7 +190,7 @@ pub const MORE_TOOLS: &[Tool] = &[
         "yarn install",
         "yarn",
         "printf '{\"name\":\"lab\",\"license\":\"MIT\",\"dependencies\":{\"is-odd\":\"3\"}}' > package.json \
-         && yarn install --silent --non-interactive --ignore-scripts --cache-folder $CACHE",
+         && YARN_REGISTRY=$(npm config get registry 2>/dev/null) yarn install --silent --non-interactive --ignore-scripts --cache-folder $CACHE",
     ),
     Tool::registry(
         "go mod download",
