@@ -305,17 +305,25 @@ impl Table {
         }
     }
 
+    /// Of one index the state counts that the client got last. Where two indexes disagree, one of them is wrong, and nobody here knows which.
     fn digest_of(&self, file: u64, client: IpAddr, now: Instant) -> Option<ExpectedDigest> {
-        let of_indexes = self
-            .indexes
-            .iter()
-            .filter(|index| index.counts_for(client, now))
-            .filter_map(|index| Some((*index.got.get(&client)?, index.content.digests.get(&file)?)));
+        let counting = self.indexes.iter().filter(|index| index.counts_for(client, now));
+        let naming = counting
+            .filter_map(|index| Some((index.id.url, *index.got.get(&client)?, index.content.digests.get(&file)?)));
+        let mut last: HashMap<u64, (Instant, &ExpectedDigest)> = HashMap::new();
+        for (index, got, digest) in naming {
+            let known = last.entry(index).or_insert((got, digest));
+            if known.0 <= got {
+                *known = (got, digest);
+            }
+        }
         let is_for_it = |at: &Instant| now.saturating_duration_since(*at) <= REDIRECTED_AGE_MAX;
-        let of_redirections =
-            self.redirected.iter().filter(|(url, of, _, at)| *url == file && *of == client && is_for_it(at));
-        let all = of_indexes.chain(of_redirections.map(|(_, _, digest, at)| (*at, digest)));
-        all.max_by_key(|(at, _)| *at).map(|(_, digest)| digest.clone())
+        let redirections = self.redirected.iter().rev();
+        let redirection =
+            redirections.filter(|(url, of, _, at)| *url == file && *of == client && is_for_it(at)).take(1);
+        let mut all = last.into_values().map(|(_, digest)| digest).chain(redirection.map(|(_, _, digest, _)| digest));
+        let first = all.next()?;
+        all.all(|other| other == first).then(|| first.clone())
     }
 }
 
@@ -394,6 +402,25 @@ mod tests {
         // Both are forgotten when another one is read after their time.
         scene.get('3', A, 9_000);
         assert_eq!(scene.table.table.lock().indexes.len(), 1);
+    }
+
+    #[test]
+    fn indexes_that_disagree_say_nothing() {
+        let scene = Scene::new();
+        scene.get('1', A, 0);
+        let other = url("https://other.test/simple/a/");
+        let get = |digit: char, client: [u8; 4]| {
+            let id = scene.table.id(&other, digit);
+            let Some(learning) = scene.table.begin((id, &other), client.into(), scene.begin) else { return };
+            let index = StoredIndex { url: other.clone(), ..page(digit) };
+            scene.table.learn(id, index, learning, scene.begin).unwrap();
+        };
+        get('1', A);
+        assert_eq!(scene.named(FILE, A, 0), Some('1'));
+        scene.get('1', B, 0);
+        get('2', A);
+        get('2', B);
+        assert_eq!((scene.named(FILE, A, 0), scene.named(FILE, B, 0)), (None, None));
     }
 
     #[test]
