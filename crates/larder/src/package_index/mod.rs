@@ -150,6 +150,7 @@ type Body = Box<dyn Read>;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::io::Write;
 
     /// The digests that an index names, by the beginning of their hexadecimal form, for these URLs.
@@ -211,5 +212,73 @@ mod tests {
         }
         let packages = stored(IndexFormat::Apt, "https://i.test/Packages.gz", "", &bomb);
         assert!(matches!(named_by(packages, &of), Err(Unread::Malformed(why)) if why == "too much content"));
+    }
+
+    /// Bytes that look a little like an index: pieces of all formats, in any order.
+    fn index_like() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop::sample::select(vec![
+            "<a ",
+            "<A\n",
+            "href",
+            "=",
+            "\"",
+            "'",
+            "#sha256=",
+            "&",
+            ">",
+            "<",
+            "<!--",
+            "-->",
+            "data-core-metadata",
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ",",
+            "\"files\"",
+            "\"versions\"",
+            "\"dist\"",
+            "\"tarball\"",
+            "\"url\"",
+            "\"hashes\"",
+            "\"name\":\"a\"",
+            "\"vers\":\"1\"",
+            "\"cksum\"",
+            "\"dl\"",
+            "https://x.test/",
+            "../../",
+            "Filename:",
+            "SHA256:",
+            "\n",
+            "\n\n",
+            " ",
+            "sha512-",
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            "\u{e9}",
+            "\u{1f}\u{8b}",
+        ]);
+        let bytes = prop_oneof![4 => piece.prop_map(|text| text.as_bytes().to_vec()), 1 => prop::collection::vec(any::<u8>(), 1..4)];
+        prop::collection::vec(bytes, 0..60).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(body in index_like(), start in prop::sample::select(vec![&b""[..], b"\x1f\x8b\x08\0", b"\xfd7zXZ\0\0\x04"])) {
+            let body = [start, &body].concat();
+            for (format, url) in [
+                (IndexFormat::Python, "https://i.test/simple/a/"),
+                (IndexFormat::Npm, "https://i.test/a"),
+                (IndexFormat::Cargo, "https://i.test/ab/cd/abcd"),
+                (IndexFormat::Cargo, "https://i.test/config.json"),
+                (IndexFormat::Apt, "https://i.test/dists/x/InRelease"),
+                (IndexFormat::Apt, "https://i.test/Packages"),
+            ] {
+                for (media_type, coding) in [("text/html", None), ("application/json", None), ("text/html", Some(b"gzip".to_vec()))] {
+                    let template = Some("https://dl.test/{prefix}/{crate}".to_owned());
+                    let _ = named_by(StoredIndex { coding, template, ..stored(format, url, media_type, &body) }, &[]);
+                }
+            }
+        }
     }
 }
