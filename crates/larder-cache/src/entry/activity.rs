@@ -21,7 +21,7 @@ pub(super) struct Activity {
     readers: Vec<Option<ReaderSlot>>,
     reader_count: usize,
     /// Readers that came since the activity began, those included that have left.
-    readers_ever: u64,
+    readers_ever: usize,
     pub(super) writer: Option<Waker>,
     /// The fetch that is told when a reader leaves. An entry does not keep its activity for that alone.
     watcher: Option<Waker>,
@@ -138,9 +138,9 @@ impl State {
         self.activity.as_ref().map_or(0, |activity| activity.reader_count)
     }
 
-    /// Whether a second reader came while the entry was not whole.
-    pub(super) fn was_followed(&self) -> bool {
-        self.activity.as_ref().is_some_and(|activity| activity.readers_ever > 1)
+    /// How many readers came since the activity began.
+    pub(super) fn readers_ever(&self) -> usize {
+        self.activity.as_ref().map_or(0, |activity| activity.readers_ever)
     }
 
     /// Gives a new reader its slot.

@@ -241,9 +241,9 @@ impl Entry {
         self.state.read().reader_count()
     }
 
-    /// Whether more than one reader came while it was not whole: the one for whom it is fetched, and another.
-    pub fn was_followed(&self) -> bool {
-        self.state.read().was_followed()
+    /// How many readers came since its fetch began, those included that have left.
+    pub fn readers_ever(&self) -> usize {
+        self.state.read().readers_ever()
     }
 
     /// The length of the body, when it is known.

@@ -1,9 +1,9 @@
-//! Reads indexes of packages that clients get, beside their delivery, so that files can be held against the digests that they name.
+//! Reads indexes of packages that clients got, so that files can be held against the digests that they name.
 //!
-//! The index is read as a further client would read it, from the store or as it comes in, and understood on a thread that serves
-//! nobody (decision 050).
+//! An index is read from the store once its client has it: a reader beside the client would hold back the fetch, and would be taken for
+//! somebody who follows it. It is understood on a thread that serves nobody (decision 050).
 
-use super::deliver::AnswerSource;
+use super::deliver::{AnswerSource, Ended};
 use super::stream::ClientStream;
 use crate::clock;
 use crate::env::Env;
@@ -11,6 +11,7 @@ use crate::package_index::{INDEX_BYTES_MAX, IndexFormat, IndexId, Learning, Stor
 use crate::rules::Ask;
 use bytes::Bytes;
 use larder_cache::cache::Hit;
+use larder_cache::entry::PinnedEntry;
 use larder_cache::head::StoredHead;
 use larder_wire::{RequestHead, Url};
 use std::net::IpAddr;
@@ -22,6 +23,8 @@ pub(super) struct Lesson {
     url: Url,
     format: IndexFormat,
     client: IpAddr,
+    /// The stored index that answers it.
+    index: Option<(PinnedEntry, Arc<StoredHead>)>,
 }
 
 impl Lesson {
@@ -34,29 +37,37 @@ impl Lesson {
         };
         let is_of_browser = request.fields.iter().any(|(name, _)| is_of_browser(name));
         let client = stream.peer().address.ip();
-        (!is_of_browser).then(|| Box::new(Lesson { url: ask.url.clone(), format: *format, client }))
+        // A part names a part of the files.
+        let is_for_whole = !request.fields.contains("Range");
+        (!is_of_browser && is_for_whole)
+            .then(|| Box::new(Lesson { url: ask.url.clone(), format: *format, client, index: None }))
     }
 
-    /// Begins to read the index, where the answer is a stored one that this client was not given of late.
-    pub(super) fn begin(self, env: &Rc<Env>, answer: &AnswerSource) {
-        let AnswerSource::Entry { reader, stored, .. } = answer else { return };
-        if stored.terms.is_none() || stored.head.status != 200 {
-            return;
+    /// Notes the answer before it is delivered.
+    pub(super) fn answered_by(&mut self, answer: &AnswerSource) {
+        if let AnswerSource::Entry { reader, stored, .. } = answer
+            && stored.terms.is_some()
+            && stored.head.status == 200
+        {
+            self.index = Some((reader.entry().clone(), Arc::clone(stored)));
         }
+    }
+
+    /// Begins to read the index, now that its client has it, unless the client was given the same of late.
+    pub(super) fn begin(mut self, env: &Rc<Env>, ended: Ended) {
+        let Some((entry, stored)) = self.index.take().filter(|_| ended == Ended::Whole) else { return };
         let (indexes, now) = (&env.common.index_digests, clock::instant());
-        let entry = reader.entry();
         // One entry may be renewed, and another one may come to lie in its place.
-        let state = (Arc::as_ptr(entry) as usize, stored.received, stored.head.fields.get("ETag"));
+        let state = (Arc::as_ptr(&entry) as usize, stored.received, stored.head.fields.get("ETag"));
         let id = indexes.id(&self.url, state);
-        let Some(learning) = indexes.begin((id, &self.url), self.client, now) else { return };
-        let Some(hit) = env.common.cache.open(entry) else { return };
+        let Some(learning) = indexes.begin((id, &self.url), (self.format, self.client), now) else { return };
+        let Some(hit) = env.common.cache.open(&entry) else { return };
         tokio::task::spawn_local(learn(Rc::clone(env), self, (id, learning), hit));
     }
 }
 
 async fn learn(env: Rc<Env>, lesson: Lesson, (id, mut learning): (IndexId, Learning), mut hit: Hit) {
     let Some(body) = collect(&mut hit, &mut learning).await else { return };
-    learning.came_in(lesson.format);
     let (indexes, now) = (Arc::clone(&env.common.index_digests), clock::instant());
     let template = match config_url(lesson.format, &lesson.url) {
         None => None,

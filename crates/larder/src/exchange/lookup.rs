@@ -292,7 +292,8 @@ impl<S: ClientStream> Lookup<'_, S> {
     /// Revalidates in the background, if this request got the writer for that.
     fn refresh(&mut self, writer: Option<Writer>) {
         let Some(writer) = writer else { return };
-        let fetch = self.fetch(FetchKind::Share, writer);
+        let mut fetch = self.fetch(FetchKind::Share, writer);
+        fetch.is_for_reader = false;
         self.record.leads(&fetch.notes);
         fetch::start_detached(fetch);
     }

@@ -54,17 +54,21 @@ pub(super) async fn answer<S: ClientStream>(
     record: &mut Record,
 ) -> Ended {
     note(stream.env(), &mirrored.ask, record);
-    let lesson = Lesson::of(stream, request, &mirrored.ask);
+    let mut lesson = Lesson::of(stream, request, &mirrored.ask);
     let frame = Frame::of(stream, request, &mirrored);
     let (request, has_rewritten) = frame.request(request);
     let mut mirror = MirrorStream { inner: stream, frame, has_rewritten, rewriter: None };
     let mut upload = None;
     let request = Rc::new(request);
     let answer = lookup::look_up(&mut mirror, &request, mirrored.ask, None, body, &mut upload, record).await;
-    if let Some(lesson) = lesson {
-        (*lesson).begin(mirror.env(), &answer);
+    if let Some(lesson) = &mut lesson {
+        lesson.answered_by(&answer);
     }
-    deliver::deliver(&mut mirror, &request, answer, &mut upload, record).await
+    let ended = deliver::deliver(&mut mirror, &request, answer, &mut upload, record).await;
+    if let Some(lesson) = lesson {
+        (*lesson).begin(mirror.env(), ended);
+    }
+    ended
 }
 
 /// All that the fields and links of one request and its answer depend on.

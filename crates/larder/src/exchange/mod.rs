@@ -120,7 +120,7 @@ async fn answer<S: ClientStream>(
 ) -> Ended {
     #[cfg(test)]
     broken::may_break("travel", request);
-    let mut upload = None;
+    let (mut upload, mut lesson) = (None, None);
     let answer = match body {
         Err(fault) => AnswerSource::Page(rules::fault_page(fault.kind, fault.detail)),
         Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
@@ -131,14 +131,14 @@ async fn answer<S: ClientStream>(
                 if key.is_none() {
                     note(stream.env(), &ask, record);
                 }
-                let lesson = Lesson::of(stream, request, &ask);
+                lesson = Lesson::of(stream, request, &ask);
                 let noted = is_noted(stream, &ask).then(|| ask.clone());
                 let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;
                 if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
                     note_redirection(stream, request, &ask, &stored.head);
                 }
-                if let Some(lesson) = lesson {
-                    (*lesson).begin(stream.env(), &answer);
+                if let Some(lesson) = &mut lesson {
+                    lesson.answered_by(&answer);
                 }
                 answer
             }
@@ -159,7 +159,11 @@ async fn answer<S: ClientStream>(
             }
         },
     };
-    deliver::deliver(stream, request, answer, &mut upload, record).await
+    let ended = deliver::deliver(stream, request, answer, &mut upload, record).await;
+    if let Some(lesson) = lesson {
+        (*lesson).begin(stream.env(), ended);
+    }
+    ended
 }
 
 /// Whether store rules count for the request, so that a redirection may hand out a URL whose signature is known.

@@ -215,6 +215,7 @@ pub(super) fn new_fetch(
         request: Rc::clone(request),
         client: peer.address,
         for_run: peer.listener.run.is_some(),
+        is_for_reader: true,
         kind,
         writer,
         fill: None,

@@ -59,7 +59,7 @@ impl Fetch {
         let now = clock::instant();
         this.notes.answered(now, head.status);
         let times = Times { requested: this.env.stamp_at(requested.into_std()), received: this.env.stamp_at(now) };
-        let brings_file = matches!(head.status, 200 | 206 | 300..=399);
+        let brings_file = matches!(head.status, 200 | 206 | 301..=303 | 307 | 308);
         if brings_file && self.env.common.index_digests.is_learning() && self.ask.may_be_named() {
             // Boxed, because it is rare.
             Box::pin(self.indexes_are_read()).await;

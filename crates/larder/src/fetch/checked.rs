@@ -30,6 +30,8 @@ pub(super) struct Checked {
     is_settled: bool,
     /// It is put together of parts.
     is_of_parts: bool,
+    /// The client for whom it is fetched reads it.
+    is_for_reader: bool,
     /// The body is good for its readers, and for nobody else.
     is_for_readers: bool,
 }
@@ -38,6 +40,8 @@ pub(super) struct Checked {
 pub(super) struct AskedFile<'a> {
     pub(super) url: &'a Url,
     pub(super) client: IpAddr,
+    /// The client waits for it.
+    pub(super) is_for_reader: bool,
 }
 
 impl AskedFile<'_> {
@@ -106,7 +110,9 @@ impl Checked {
         let by_index = if head.status == 200 && *method == Method::Get { asked.by_index(env, head) } else { None };
         let named = digest::of_response(method, &asked.url.path, head);
         let hash = BodyHash::of(named.into_iter().chain(by_index))?;
-        Some(Checked::new((env, notes), Test::Digest(hash), declared))
+        let mut checked = Checked::new((env, notes), Test::Digest(hash), declared);
+        checked.is_for_reader = asked.is_for_reader;
+        Some(checked)
     }
 
     /// The check of an answer of git's.
@@ -123,7 +129,7 @@ impl Checked {
     ) -> Option<Box<Checked>> {
         let hash = BodyHash::of(digest::of_whole(&asked.url.path, head).chain(asked.by_index(env, head)))?;
         let mut checked = Checked::new((env, notes), Test::Digest(hash), Some(length?));
-        checked.is_of_parts = true;
+        (checked.is_of_parts, checked.is_for_reader) = (true, asked.is_for_reader);
         Some(checked)
     }
 
@@ -138,13 +144,14 @@ impl Checked {
             held: None,
             is_settled: false,
             is_of_parts: false,
+            is_for_reader: true,
             is_for_readers: false,
         })
     }
 
     /// Compares the digest of an empty body, of which no piece can be held back.
-    pub(super) fn of_empty(&mut self) -> Result<(), BadBody> {
-        if self.length == Some(0) { self.settle(None, self.test.anew()) } else { Ok(()) }
+    pub(super) fn of_empty(&mut self, entry: &PinnedEntry) -> Result<(), BadBody> {
+        if self.length == Some(0) { self.settle(entry, self.test.anew()) } else { Ok(()) }
     }
 
     /// Takes the next piece of the body, which begins at `at`; gives what may go on to the readers.
@@ -186,7 +193,7 @@ impl Checked {
         }
         let anew = self.test.anew();
         let test = std::mem::replace(&mut self.test, anew);
-        self.settle(Some(entry), test)
+        self.settle(entry, test)
     }
 
     /// Reads the body from its start: all that is here, and the piece that is about to come.
@@ -215,18 +222,15 @@ impl Checked {
         }
         // It counts as a reader.
         drop(hit);
-        self.settle(Some(entry), test)
+        self.settle(entry, test)
     }
 
-    fn settle(&mut self, entry: Option<&PinnedEntry>, test: Test) -> Result<(), BadBody> {
+    fn settle(&mut self, entry: &PinnedEntry, test: Test) -> Result<(), BadBody> {
         self.is_settled = true;
         let result = match test {
             Test::Digest(hash) => match hash.finish() {
                 // The index is that of one client. Others, to whom it says nothing, get what the origin sent.
-                Err(wrong)
-                    if wrong.named_by() == DigestSource::Index
-                        && entry.is_some_and(|it| self.is_read_by_others(it)) =>
-                {
+                Err(wrong) if wrong.named_by() == DigestSource::Index && self.is_read_by_others(entry) => {
                     self.env.tally.digests_wrong.add(1);
                     self.is_for_readers = true;
                     Ok(None)
@@ -257,7 +261,8 @@ impl Checked {
     /// Whether somebody reads the body beside the client for whom it is fetched. Before the last hole of an object is filled, the same client
     /// may have read other parts of it.
     fn is_read_by_others(&self, entry: &PinnedEntry) -> bool {
-        if self.is_of_parts { entry.readers() > 1 } else { entry.was_followed() }
+        let readers = if self.is_of_parts { entry.readers() } else { entry.readers_ever() };
+        readers > usize::from(self.is_for_reader)
     }
 
     /// Whether only those who read the body already may have it.

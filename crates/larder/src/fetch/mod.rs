@@ -58,6 +58,8 @@ pub struct Fetch {
     pub client: SocketAddr,
     /// The request came through the listener of a `larder run`.
     pub for_run: bool,
+    /// The client waits for the answer, or reads it.
+    pub is_for_reader: bool,
     /// The purpose, which decides what the origin is asked for.
     pub kind: FetchKind,
     /// Writes the response into its entry.
@@ -218,7 +220,7 @@ async fn run(mut fetch: Box<Fetch>) {
     let declared = declared_length(&head, &fetch.request.method, &body);
     let mut checked = fetch.checked(&head, declared);
     if let Some(checked) = &mut checked
-        && let Err(bad) = checked.of_empty()
+        && let Err(bad) = checked.of_empty(fetch.writer.entry())
     {
         fetch.notes.broke_off(bad.failure().word);
         return fetch.writer.refuse(bad.failure());
@@ -227,10 +229,11 @@ async fn run(mut fetch: Box<Fetch>) {
     // A body whose digest is named is hashed as it comes, from its start on.
     let ahead = if checked.is_none() { Ahead::of(&fetch, &head, declared) } else { None };
     // A stored part is held against what is named for the whole.
-    let part_of = (head.status == 206).then(|| (Rc::clone(&fetch.env), fetch.ask.url.clone(), fetch.client.ip()));
+    let part_of = (head.status == 206)
+        .then(|| (Rc::clone(&fetch.env), fetch.ask.url.clone(), fetch.client.ip(), fetch.is_for_reader));
     let Some(sink) = publish(fetch, head, declared, times, keepable) else { return };
-    if let (Sink::Hole(fill, _), Some((env, url, client))) = (&sink, part_of) {
-        checked = checked_parts(&env, &notes, &AskedFile { url: &url, client }, fill.entry());
+    if let (Sink::Hole(fill, _), Some((env, url, client, is_for_reader))) = (&sink, part_of) {
+        checked = checked_parts(&env, &notes, &AskedFile { url: &url, client, is_for_reader }, fill.entry());
     }
     if let (Some(ahead), Sink::Entry(writer)) = (ahead, &sink) {
         (*ahead).begin(writer.entry());
@@ -247,9 +250,8 @@ async fn fill_hole(mut fetch: Box<Fetch>, fill: Fill, mut answer: OriginAnswer) 
     match part::fill(&fetch, fill, &answer) {
         part::Filled::By(filled) => {
             let (fill, own) = *filled;
+            let checked = checked_parts(&fetch.env, &fetch.notes, &fetch.asked_file(), fill.entry());
             fetch.writer.redirect_with(fill.entry(), own);
-            let asked = AskedFile { url: &fetch.ask.url, client: fetch.client.ip() };
-            let checked = checked_parts(&fetch.env, &fetch.notes, &asked, fill.entry());
             let sink = Sink::Hole(fill, Arc::clone(&fetch.env.common.cache));
             let poured = pour(sink, answer.body, checked).await;
             poured.unwrap_or_else(|word| fetch.notes.broke_off(word));
@@ -314,13 +316,17 @@ impl Fetch {
         }
     }
 
+    /// The file that is asked for, as indexes of packages may name it.
+    fn asked_file(&self) -> AskedFile<'_> {
+        AskedFile { url: &self.ask.url, client: self.client.ip(), is_for_reader: self.is_for_reader }
+    }
+
     /// The check of the body after this head, where its digest is named.
     fn checked(&self, head: &ResponseHead, declared: Option<u64>) -> Option<Box<Checked>> {
         if head.status == 200 && self.git_question(head).is_some() {
             return Some(Checked::of_git((&self.env, &self.notes), declared));
         }
-        let asked = AskedFile { url: &self.ask.url, client: self.client.ip() };
-        Checked::of_answer((&self.env, &self.notes), (&self.request.method, &asked), head, declared)
+        Checked::of_answer((&self.env, &self.notes), (&self.request.method, &self.asked_file()), head, declared)
     }
 
     /// The question of git's that this is the answer to, where such answers are stored.

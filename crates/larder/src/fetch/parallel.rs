@@ -5,7 +5,6 @@
 //! nothing: the download comes to that end anyway. Only when it has brought a tenth more bytes a second are chunks
 //! taken in the order in which clients read, and further requests tried.
 
-use super::checked::AskedFile;
 use super::pour::{STALLED, Sink, pour};
 use super::{Fetch, FetchKind, Refill, checked_parts, part};
 use crate::client::Client;
@@ -373,10 +372,9 @@ impl Download {
         }
         let part::Filled::By(filled) = part::fill(&fetch, chunk, &answer) else { return Err(ParallelLimit::Changed) };
         let (chunk, own) = *filled;
+        let checked = checked_parts(env, &self.ahead.notes, &fetch.asked_file(), &self.entry);
         fetch.writer.redirect_with(&self.entry, own);
         self.answered.set(self.answered.get() + 1);
-        let asked = AskedFile { url: &fetch.ask.url, client: fetch.client.ip() };
-        let checked = checked_parts(env, &self.ahead.notes, &asked, &self.entry);
         let sink = Sink::Ahead(chunk, Arc::clone(&env.common.cache), self.pace.silent_max);
         Box::pin(pour(sink, answer.body, checked)).await.map_err(|word| match word {
             STALLED => ParallelLimit::Slow,

@@ -236,7 +236,8 @@ impl Refill {
             while let Some(hole) = entry.worthwhile_hole(bytes_max) {
                 // Nobody waits for these bytes, so the fetch needs a permit.
                 let Some(_leave) = self.env.upstreams.asked(self.ask.connects_to()).unread() else { return };
-                let Some(fetch) = self.fetch(&entry, &hole) else { return };
+                let Some(mut fetch) = self.fetch(&entry, &hole) else { return };
+                fetch.is_for_reader = false;
                 Box::pin(super::run(fetch)).await;
                 // The hole was not filled: the origin is in trouble, or has another representation.
                 if entry.worthwhile_hole(bytes_max).is_some_and(|still| still.start <= hole.start) {
@@ -259,6 +260,7 @@ impl Refill {
             request: Rc::clone(&self.request),
             client: self.client,
             for_run: self.for_run,
+            is_for_reader: true,
             kind: FetchKind::Hole,
             writer,
             fill: Some(fill),

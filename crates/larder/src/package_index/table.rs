@@ -71,11 +71,9 @@ pub struct IndexId {
 
 /// Indexes that are being read, by the client that asked for them.
 struct BeingRead {
-    /// Those of each client that are here as a whole.
+    /// Those of each client.
     by_client: Mutex<HashMap<IpAddr, Vec<(IndexFormat, Url)>>>,
     /// These of all clients.
-    whole: AtomicUsize,
-    /// All of them, those included that are on their way.
     all: AtomicUsize,
     /// Bytes that are held of them.
     held: AtomicUsize,
@@ -87,7 +85,6 @@ impl Default for BeingRead {
     fn default() -> BeingRead {
         BeingRead {
             by_client: Mutex::default(),
-            whole: AtomicUsize::new(0),
             all: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             turns: Arc::new(Semaphore::new(TURNS)),
@@ -102,7 +99,6 @@ pub struct Learning {
     client: IpAddr,
     url: Url,
     held: usize,
-    is_whole: bool,
 }
 
 impl Learning {
@@ -110,15 +106,6 @@ impl Learning {
     pub fn holds(&mut self, bytes: usize) -> bool {
         self.held += bytes;
         self.of.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= HELD_BYTES_MAX
-    }
-
-    /// The whole index is here, and so it is at its client: requests for files that it speaks of may come any time.
-    pub fn came_in(&mut self, format: IndexFormat) {
-        if !self.is_whole {
-            self.is_whole = true;
-            self.of.by_client.lock().entry(self.client).or_default().push((format, self.url.clone()));
-            self.of.whole.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     /// Waits until a thread may be used.
@@ -129,19 +116,16 @@ impl Learning {
 
 impl Drop for Learning {
     fn drop(&mut self) {
-        if self.is_whole {
-            let mut by_client = self.of.by_client.lock();
-            if let Some(urls) = by_client.get_mut(&self.client) {
-                if let Some(at) = urls.iter().position(|(_, url)| *url == self.url) {
-                    urls.swap_remove(at);
-                }
-                if urls.is_empty() {
-                    by_client.remove(&self.client);
-                }
+        let mut by_client = self.of.by_client.lock();
+        if let Some(urls) = by_client.get_mut(&self.client) {
+            if let Some(at) = urls.iter().position(|(_, url)| *url == self.url) {
+                urls.swap_remove(at);
             }
-            drop(by_client);
-            self.of.whole.fetch_sub(1, Ordering::Relaxed);
+            if urls.is_empty() {
+                by_client.remove(&self.client);
+            }
         }
+        drop(by_client);
         self.of.held.fetch_sub(self.held, Ordering::Relaxed);
         self.of.all.fetch_sub(1, Ordering::Relaxed);
         self.of.over.notify_waiters();
@@ -160,8 +144,13 @@ impl IndexDigests {
         IndexId { url: hash_of(&self.hasher, url), state: self.hasher.hash_one(state) }
     }
 
-    /// A client gets this index. `Some`: it has to be read, and does not count until [`IndexDigests::learn`].
-    pub fn begin(&self, (id, url): (IndexId, &Url), client: IpAddr, now: Instant) -> Option<Learning> {
+    /// A client has got this index. `Some`: it has to be read, and does not count until [`IndexDigests::learn`].
+    pub fn begin(
+        &self,
+        (id, url): (IndexId, &Url),
+        (format, client): (IndexFormat, IpAddr),
+        now: Instant,
+    ) -> Option<Learning> {
         let client = client_of(client);
         if self.table.lock().is_got(id, client, now) {
             return None;
@@ -171,7 +160,8 @@ impl IndexDigests {
             of.all.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        Some(Learning { of, client, url: url.clone(), held: 0, is_whole: false })
+        of.by_client.lock().entry(client).or_default().push((format, url.clone()));
+        Some(Learning { of, client, url: url.clone(), held: 0 })
     }
 
     /// Reads the index and remembers what it says. It takes time: see [`StoredIndex::read`].
@@ -231,7 +221,7 @@ impl IndexDigests {
         table.redirected.push_back((hash_of(&self.hasher, to), client_of(client), digest, now));
     }
 
-    /// Waits until those indexes are read that this client got as a whole and that may name this file.
+    /// Waits until those indexes are read that this client got and that may name this file.
     pub async fn settled(&self, client: IpAddr, file: &Url) {
         let client = client_of(client);
         loop {
@@ -246,7 +236,7 @@ impl IndexDigests {
 
     /// Whether [`IndexDigests::settled`] would wait for any client.
     pub fn is_learning(&self) -> bool {
-        self.learning.whole.load(Ordering::Relaxed) > 0
+        self.learning.all.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -307,21 +297,20 @@ impl Table {
 
     /// Of one index the state counts that the client got last. Where two indexes disagree, one of them is wrong, and nobody here knows which.
     fn digest_of(&self, file: u64, client: IpAddr, now: Instant) -> Option<ExpectedDigest> {
-        let counting = self.indexes.iter().filter(|index| index.counts_for(client, now));
-        let naming = counting
-            .filter_map(|index| Some((index.id.url, *index.got.get(&client)?, index.content.digests.get(&file)?)));
-        let mut last: HashMap<u64, (Instant, &ExpectedDigest)> = HashMap::new();
-        for (index, got, digest) in naming {
-            let known = last.entry(index).or_insert((got, digest));
+        let mut last: HashMap<u64, (Instant, &Index)> = HashMap::new();
+        for index in self.indexes.iter().filter(|index| index.counts_for(client, now)) {
+            let got = *index.got.get(&client)?;
+            let known = last.entry(index.id.url).or_insert((got, index));
             if known.0 <= got {
-                *known = (got, digest);
+                *known = (got, index);
             }
         }
         let is_for_it = |at: &Instant| now.saturating_duration_since(*at) <= REDIRECTED_AGE_MAX;
         let redirections = self.redirected.iter().rev();
         let redirection =
             redirections.filter(|(url, of, _, at)| *url == file && *of == client && is_for_it(at)).take(1);
-        let mut all = last.into_values().map(|(_, digest)| digest).chain(redirection.map(|(_, _, digest, _)| digest));
+        let naming = last.into_values().filter_map(|(_, index)| index.content.digests.get(&file));
+        let mut all = naming.chain(redirection.map(|(_, _, digest, _)| digest));
         let first = all.next()?;
         all.all(|other| other == first).then(|| first.clone())
     }
@@ -371,7 +360,11 @@ mod tests {
         /// A client gets the index in a state; true when it had to be read.
         fn get(&self, state: char, client: [u8; 4], seconds: u64) -> bool {
             let id = self.table.id(&url("https://i.test/simple/a/"), state);
-            let learning = self.table.begin((id, &url("https://i.test/simple/a/")), client.into(), self.at(seconds));
+            let learning = self.table.begin(
+                (id, &url("https://i.test/simple/a/")),
+                (IndexFormat::Apt, client.into()),
+                self.at(seconds),
+            );
             learning.map(|learning| self.table.learn(id, page(state), learning, self.at(seconds)).unwrap()).is_some()
         }
 
@@ -411,7 +404,9 @@ mod tests {
         let other = url("https://other.test/simple/a/");
         let get = |digit: char, client: [u8; 4]| {
             let id = scene.table.id(&other, digit);
-            let Some(learning) = scene.table.begin((id, &other), client.into(), scene.begin) else { return };
+            let Some(learning) = scene.table.begin((id, &other), (IndexFormat::Apt, client.into()), scene.begin) else {
+                return;
+            };
             let index = StoredIndex { url: other.clone(), ..page(digit) };
             scene.table.learn(id, index, learning, scene.begin).unwrap();
         };
@@ -421,6 +416,20 @@ mod tests {
         get('2', A);
         get('2', B);
         assert_eq!((scene.named(FILE, A, 0), scene.named(FILE, B, 0)), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_an_index_names_no_more_has_no_digest() {
+        let scene = Scene::new();
+        scene.get('1', A, 0);
+        let index = url("https://i.test/simple/a/");
+        let learning = scene
+            .table
+            .begin((scene.table.id(&index, 'x'), &index), (IndexFormat::Apt, A.into()), scene.at(1))
+            .unwrap();
+        let empty = StoredIndex { body: vec![Bytes::from("<html>")], ..page('1') };
+        scene.table.learn(scene.table.id(&index, 'x'), empty, learning, scene.at(1)).unwrap();
+        assert_eq!(scene.named(FILE, A, 2), None);
     }
 
     #[test]
@@ -454,7 +463,8 @@ mod tests {
         let scene = Scene::new();
         for number in 0..INDEXES_MAX + 5 {
             let id = scene.table.id(&url("https://i.test/"), number);
-            let learning = scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin).unwrap();
+            let learning =
+                scene.table.begin((id, &url("https://i.test/")), (IndexFormat::Apt, A.into()), scene.begin).unwrap();
             scene.table.learn(id, page('1'), learning, scene.begin).unwrap();
         }
         assert_eq!(scene.table.table.lock().indexes.len(), INDEXES_MAX);
@@ -462,7 +472,14 @@ mod tests {
         let id = scene.table.id(&url("https://i.test/"), 77_usize);
         for client in 0..2_000_u32 {
             assert!(
-                scene.table.begin((id, &url("https://i.test/")), Ipv4Addr::from(client).into(), scene.begin).is_none()
+                scene
+                    .table
+                    .begin(
+                        (id, &url("https://i.test/")),
+                        (IndexFormat::Apt, Ipv4Addr::from(client).into()),
+                        scene.begin
+                    )
+                    .is_none()
             );
         }
         assert!(scene.table.table.lock().indexes.iter().all(|index| index.got.len() <= CLIENTS_MAX));
@@ -470,19 +487,19 @@ mod tests {
             .filter_map(|number| {
                 scene.table.begin(
                     (scene.table.id(&url("https://o.test/"), number), &url("https://o.test/")),
-                    A.into(),
+                    (IndexFormat::Apt, A.into()),
                     scene.begin,
                 )
             })
             .collect();
         assert_eq!(all.len(), LEARNING_MAX);
-        assert!(!scene.table.is_learning());
+        assert!(scene.table.is_learning());
         drop(all);
-        assert_eq!(scene.table.learning.all.load(Ordering::Relaxed), 0);
+        assert!(!scene.table.is_learning() && scene.table.learning.by_client.lock().is_empty());
         let id = scene.table.id(&url("https://o.test/"), 1);
         let (mut one, mut two) = (
-            scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin),
-            scene.table.begin((id, &url("https://i.test/")), A.into(), scene.begin),
+            scene.table.begin((id, &url("https://i.test/")), (IndexFormat::Apt, A.into()), scene.begin),
+            scene.table.begin((id, &url("https://i.test/")), (IndexFormat::Apt, A.into()), scene.begin),
         );
         let (one, two) = (one.as_mut().unwrap(), two.as_mut().unwrap());
         assert!(one.holds(HELD_BYTES_MAX) && !two.holds(1));
@@ -493,12 +510,9 @@ mod tests {
         let scene = Scene::new();
         let id = scene.table.id(&url("https://i.test/"), 1);
         let packages = url("http://d.test/debian/dists/x/main/binary-all/Packages.xz");
-        let mut learning = scene.table.begin((id, &packages), A.into(), scene.begin).unwrap();
+        let learning = scene.table.begin((id, &packages), (IndexFormat::Apt, A.into()), scene.begin).unwrap();
         let (package, index) =
             (url("http://d.test/debian/pool/a.deb"), url("http://d.test/debian/dists/x/main/i18n/y"));
-        // While it is on its way, its client knows no more than this server does.
-        scene.table.settled(A.into(), &package).await;
-        learning.came_in(IndexFormat::Apt);
         scene.table.settled(B.into(), &package).await;
         scene.table.settled(A.into(), &index).await;
         let mut waits = std::pin::pin!(scene.table.settled(A.into(), &package));

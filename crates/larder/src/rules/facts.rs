@@ -490,60 +490,27 @@ mod tests {
         };
         let absolute = "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n";
         let origin = "GET /x HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        let index = "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\nPacote-Req-Type: packument\r\n\r\n";
+        let npm = format!("presets = [\"npm\"]\n{forward}");
+        let four = "presets = [\"apt\", \"cargo\", \"npm\", \"python\"]\n";
+        let by_rules = |further: &[&'static str], fields: &[&'static str]| {
+            let start = [&["client", "own addresses"][..], further, &["is manager path", "has query", "Via"]];
+            [&start.concat()[..], fields, &["Cache-Control"]].concat()
+        };
+        let of_npm = ["Accept", "Pacote-Req-Type"];
         for (settings, request, wanted) in [
-            (forward, absolute, &["client", "own addresses", "is manager path", "Via"][..]),
-            (one, origin, &["Via", "Host"]),
-            (below, origin, &["path climbs", "Via", "Host"]),
-            (&sites("/"), origin, &["Via", "Host"]),
+            (forward, absolute, vec!["client", "own addresses", "is manager path", "Via"]),
+            (one, origin, vec!["Via", "Host"]),
+            (below, origin, vec!["path climbs", "Via", "Host"]),
+            (&sites("/"), origin, vec!["Via", "Host"]),
+            (&npm, absolute, by_rules(&[], &of_npm)),
+            (&npm, index, by_rules(&["path"], &of_npm)),
             (
-                &format!("presets = [\"npm\"]\n{forward}"),
+                &format!("{four}{}", sites("/").replace("a.test", "b.test")),
                 absolute,
-                &[
-                    "client",
-                    "own addresses",
-                    "is manager path",
-                    "has query",
-                    "Via",
-                    "Accept",
-                    "Pacote-Req-Type",
-                    "Cache-Control",
-                ],
+                by_rules(&[], &["User-Agent", "Cargo-Protocol", "Accept", "Pacote-Req-Type"]),
             ),
-            (
-                &format!("presets = [\"npm\"]\n{forward}"),
-                "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\nPacote-Req-Type: packument\r\n\r\n",
-                &[
-                    "client",
-                    "own addresses",
-                    "path",
-                    "is manager path",
-                    "has query",
-                    "Via",
-                    "Accept",
-                    "Pacote-Req-Type",
-                    "Cache-Control",
-                ],
-            ),
-            (
-                &format!(
-                    "presets = [\"apt\", \"cargo\", \"npm\", \"python\"]\n{}",
-                    sites("/").replace("a.test", "b.test")
-                ),
-                "GET http://a.test/x HTTP/1.1\r\nHost: a.test\r\n\r\n",
-                &[
-                    "client",
-                    "own addresses",
-                    "is manager path",
-                    "has query",
-                    "Via",
-                    "User-Agent",
-                    "Cargo-Protocol",
-                    "Accept",
-                    "Pacote-Req-Type",
-                    "Cache-Control",
-                ],
-            ),
-            (&sites("/y"), absolute, &["client", "own addresses", "path", "is manager path", "Via"]),
+            (&sites("/y"), absolute, vec!["client", "own addresses", "path", "is manager path", "Via"]),
         ] {
             let (verdict, read) = read(settings, request);
             assert!(matches!(verdict, Verdict::Allow(_)), "{settings}{request}{verdict:?}");
