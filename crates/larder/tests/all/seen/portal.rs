@@ -1,10 +1,12 @@
 //! Runs in a network that answers each plain request with a page of its own, until somebody has logged in (decision 049).
 
 use super::stand;
-use larder::run::control::{self, Client, Network, Way};
+use larder::run::control::{self, Client, Network, RunStarted, Way};
+use larder::server::Server;
 use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU8, Ordering};
+use tempfile::TempDir;
 
 /// Somebody who answers at the address of the origin.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,14 +70,20 @@ fn get(proxy: SocketAddr, origin: SocketAddr, path: &str) -> String {
     stand::exchange(proxy, &format!("GET http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\n{fields}\r\n"))
 }
 
+/// A server, its control socket and a run; the server ends when the first of them is dropped.
+fn stand_with_run() -> ((Server, TempDir), Client, RunStarted) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = stand::server(folder.path(), "");
+    let client = Client::new(control::socket(folder.path()));
+    let run = client.start().unwrap();
+    ((server, folder), client, run)
+}
+
 #[test]
 fn behind_a_portal_a_run_gets_what_is_stored() {
     static THERE: AtomicU8 = AtomicU8::new(There::Origin as u8);
     let is_now = |there: There| THERE.store(there as u8, Ordering::SeqCst);
-    let folder = tempfile::tempdir().unwrap();
-    let _server = stand::server(folder.path(), "");
-    let client = Client::new(control::socket(folder.path()));
-    let run = client.start().unwrap();
+    let (_stand, client, run) = stand_with_run();
     let origin = stand::origin_that(|stream| serve(stream, &THERE));
     for (number, portal) in PORTALS.into_iter().enumerate() {
         let package = format!("/debian/pool/main/x/x_{number}.0_amd64.deb");
@@ -100,10 +108,7 @@ fn behind_a_portal_a_run_gets_what_is_stored() {
 #[test]
 fn a_page_that_an_origin_puts_in_the_place_of_a_file_arrives_at_once() {
     static THERE: AtomicU8 = AtomicU8::new(There::Origin as u8);
-    let folder = tempfile::tempdir().unwrap();
-    let _server = stand::server(folder.path(), "");
-    let client = Client::new(control::socket(folder.path()));
-    let run = client.start().unwrap();
+    let (_stand, client, run) = stand_with_run();
     let origin = stand::origin_that(|stream| serve(stream, &THERE));
     let body = || stand::body(&get(run.proxy, origin, "/pool/x_1.0_all.deb")).to_owned();
     assert_eq!(body(), "old");
@@ -118,9 +123,7 @@ fn a_page_that_an_origin_puts_in_the_place_of_a_file_arrives_at_once() {
 #[test]
 fn a_file_that_is_stale_for_long_is_not_used_for_ever() {
     static THERE: AtomicU8 = AtomicU8::new(There::Origin as u8);
-    let folder = tempfile::tempdir().unwrap();
-    let _server = stand::server(folder.path(), "");
-    let run = Client::new(control::socket(folder.path())).start().unwrap();
+    let (_stand, _client, run) = stand_with_run();
     let origin = stand::origin_that(|stream| serve(stream, &THERE));
     let ask = || get(run.proxy, origin, "/pool/aged_1.0_all.deb");
     assert!(ask().ends_with("old"));
@@ -131,10 +134,7 @@ fn a_file_that_is_stale_for_long_is_not_used_for_ever() {
 #[test]
 fn nothing_of_a_portal_is_stored() {
     static THERE: AtomicU8 = AtomicU8::new(There::Origin as u8);
-    let folder = tempfile::tempdir().unwrap();
-    let _server = stand::server(folder.path(), "");
-    let client = Client::new(control::socket(folder.path()));
-    let run = client.start().unwrap();
+    let (_stand, client, run) = stand_with_run();
     let origin = stand::origin_that(|stream| serve(stream, &THERE));
     // The rule of the second one has redirections stored.
     for path in ["/pool/new_1.0_all.deb", "/crates/x/1.0/download"] {
