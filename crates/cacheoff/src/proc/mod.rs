@@ -129,10 +129,14 @@ impl Sample {
             Watched::Port(port) => session(&listeners(*port)),
         };
         let pids: Vec<u32> = pids.into_iter().filter(|pid| *pid != own).collect();
+        let own_process = process(own);
+        // Compilers and helpers that a cache starts may begin and end between two samples, and so may the cache itself, which
+        // is a child of this process: what they used is the cache's, not that of others.
+        let ended = if matches!(watched, Watched::Tree(_)) { own_process.ended() } else { text::Process::default() };
         Self {
             at: Instant::now(),
-            cache: pids.iter().map(|pid| process(*pid)).fold(text::Process::default(), text::Process::plus),
-            own: process(own),
+            cache: pids.iter().map(|pid| process(*pid).with_ended()).fold(ended, text::Process::plus),
+            own: own_process,
             own_thread: thread_times(own),
             machine: text::machine_times(&fs::read_to_string("/proc/stat").unwrap_or_default()),
         }
@@ -174,6 +178,8 @@ fn process(pid: u32) -> text::Process {
     text::Process {
         user_s: stat.user_s,
         kernel_s: stat.kernel_s,
+        ended_user_s: stat.ended_user_s,
+        ended_kernel_s: stat.ended_kernel_s,
         memory: pss.or_else(rss).unwrap_or(0) * 1_024,
         descriptors: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64),
         threads: stat.threads,
@@ -196,7 +202,35 @@ fn thread_times(pid: u32) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpListener;
+    use std::process::{Command, Stdio};
+
+    /// A helper that came and went between two samples is the cache's, and so is the last work of a cache that was killed.
+    #[test]
+    fn what_ended_children_used_is_not_taken_for_the_work_of_others() {
+        // Works for some tens of milliseconds in a process of its own at each line, then says so.
+        let script = "while read line; do (i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done); echo done; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut cache = command.spawn().unwrap();
+        let mut said = std::io::BufReader::new(cache.stdout.take().unwrap());
+        let mut lines = cache.stdin.take().unwrap();
+        let mut work = || {
+            let mut line = String::new();
+            writeln!(lines, "go").and_then(|()| std::io::BufRead::read_line(&mut said, &mut line)).unwrap();
+        };
+        let mut sampler = Sampler::new(Watched::Tree(cache.id()));
+        work();
+        assert_eq!(tree(cache.id()).len(), 1, "the helper has ended");
+        let alive = sampler.sample();
+        assert!(alive.cache_cpu > 0.0, "{alive:?}");
+        work();
+        cache.kill().unwrap();
+        cache.wait().unwrap();
+        let killed = sampler.sample();
+        assert!(killed.cache_cpu > 0.0, "{killed:?}");
+    }
 
     #[test]
     fn this_process_is_found_by_its_port_and_its_load_is_seen() {

@@ -12,6 +12,9 @@ pub(super) struct Stat {
     pub session: u32,
     pub user_s: f64,
     pub kernel_s: f64,
+    /// Of its children that ended and were waited for, with theirs.
+    pub ended_user_s: f64,
+    pub ended_kernel_s: f64,
     pub threads: u64,
 }
 
@@ -24,6 +27,8 @@ pub(super) fn stat(text: &str) -> Option<Stat> {
         session: number(3)? as u32,
         user_s: number(11)? / TICKS_PER_S,
         kernel_s: number(12)? / TICKS_PER_S,
+        ended_user_s: number(13)? / TICKS_PER_S,
+        ended_kernel_s: number(14)? / TICKS_PER_S,
         threads: number(17)? as u64,
     })
 }
@@ -33,6 +38,8 @@ pub(super) fn stat(text: &str) -> Option<Stat> {
 pub(super) struct Process {
     pub user_s: f64,
     pub kernel_s: f64,
+    pub ended_user_s: f64,
+    pub ended_kernel_s: f64,
     pub memory: u64,
     pub descriptors: u64,
     pub threads: u64,
@@ -45,10 +52,22 @@ impl Process {
         self.user_s + self.kernel_s
     }
 
+    /// With the CPU of its children that have ended, which /proc counts to the parent that waited for them.
+    pub fn with_ended(self) -> Self {
+        self.plus(self.ended())
+    }
+
+    /// The CPU of its children that have ended, alone.
+    pub fn ended(self) -> Self {
+        Self { user_s: self.ended_user_s, kernel_s: self.ended_kernel_s, ..Self::default() }
+    }
+
     pub fn plus(self, other: Self) -> Self {
         Self {
             user_s: self.user_s + other.user_s,
             kernel_s: self.kernel_s + other.kernel_s,
+            ended_user_s: self.ended_user_s + other.ended_user_s,
+            ended_kernel_s: self.ended_kernel_s + other.ended_kernel_s,
             memory: self.memory + other.memory,
             descriptors: self.descriptors + other.descriptors,
             threads: self.threads + other.threads,
@@ -96,8 +115,16 @@ mod tests {
 
     #[test]
     fn stat_is_read_whatever_the_name_is() {
-        let text = "77 (a) b) c) S 12 77 70 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 100 1 2";
-        let expected = Stat { parent: 12, session: 70, user_s: 1.5, kernel_s: 0.5, threads: 3 };
+        let text = "77 (a) b) c) S 12 77 70 0 -1 4194560 1 0 0 0 150 50 25 75 20 0 3 0 100 1 2";
+        let expected = Stat {
+            parent: 12,
+            session: 70,
+            user_s: 1.5,
+            kernel_s: 0.5,
+            ended_user_s: 0.25,
+            ended_kernel_s: 0.75,
+            threads: 3,
+        };
         assert_eq!(stat(text), Some(expected));
         assert_eq!(stat("77 (short) S 1"), None);
         assert_eq!(stat(""), None);
