@@ -46,6 +46,9 @@ pub struct Settings {
     pub gap: Duration,
     /// Longest time that is waited for the first hit.
     pub meas_max: Duration,
+    /// The objects that were kept are counted so long after the start: some stores answer at once and read their index behind
+    /// these answers, and until then do not know what they have.
+    pub settle: Duration,
 }
 
 impl Default for Settings {
@@ -56,6 +59,7 @@ impl Default for Settings {
             dark: Duration::from_secs(5),
             gap: Duration::from_millis(10),
             meas_max: Duration::from_secs(120),
+            settle: Duration::from_secs(30),
         }
     }
 }
@@ -179,6 +183,8 @@ impl Test<'_> {
         let (probed, untouched): (Vec<u32>, Vec<u32>) = stored.iter().partition(|number| *number % 2 == 0);
         let mut found = Downtime { cut: means.words, dark_us: micros(dark), ..Downtime::default() };
         self.measure(&short, again, &probed, &mut found);
+        stop::pause(self.settings.settle.saturating_sub(again.elapsed()));
+        go_on()?;
         self.flush();
         (found.probed, found.kept) = self.count_kept(&ask, untouched.iter().map(|number| stored_path(*number)));
         (found.late_probed, found.late_kept) = self.count_kept(&ask, late.iter().map(|number| late_path(*number)));
@@ -231,31 +237,38 @@ impl Test<'_> {
         found.resolution_us = micros(self.settings.gap);
         // An object is asked for once: the second time it would be a hit on what the probe itself stored.
         let mut left = stored.iter().peekable();
+        let growth = growth(self.settings, stored.len());
+        let (mut accepted, mut next) = (None, again);
         for turn in 0_u32.. {
             let due = again + self.settings.gap * turn;
             if due.duration_since(again) > self.settings.meas_max || stop::is_asked() {
                 break;
             }
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let wanted = left.peek().filter(|_| turn % 2 == 0 && found.first_hit_us.is_none()).copied();
+            let is_due = turn % 2 == 0 && due >= next;
+            let wanted = left.peek().filter(|_| is_due && found.first_hit_us.is_none()).copied();
             let answer = match wanted {
                 Some(number) => self.ask(ask, &stored_path(*number)),
                 None => self.ask(ask, &format!("/new/{turn}")),
             };
-            if wanted.is_some() && answer != Found::NoConnection {
-                left.next();
-            }
             let at = Some(micros(again.elapsed()));
             if answer != Found::NoConnection && found.first_accept_us.is_none() {
-                found.first_accept_us = at;
+                (found.first_accept_us, accepted) = (at, Some(due));
+            }
+            if let Some(since) = accepted.filter(|_| wanted.is_some() && answer != Found::NoConnection) {
+                left.next();
+                let pause = (due - since).mul_f64(growth);
+                if answer == Found::Hit {
+                    found.resolution_us = found.resolution_us.max(micros(pause));
+                }
+                next = due + pause;
             }
             match answer {
                 Found::Miss if found.first_miss_us.is_none() => found.first_miss_us = at,
                 Found::Hit if found.first_hit_us.is_none() => found.first_hit_us = at,
                 _ => {}
             }
-            let no_hit_to_come = left.peek().is_none();
-            if found.first_miss_us.is_some() && (found.first_hit_us.is_some() || no_hit_to_come) {
+            if found.first_miss_us.is_some() && (found.first_hit_us.is_some() || stored.is_empty()) {
                 break;
             }
         }
@@ -330,6 +343,13 @@ impl Test<'_> {
     fn now_us(&self) -> u64 {
         micros(self.begun.elapsed())
     }
+}
+
+/// Probes for stored objects come at the gap first, then each after so large a share of the time since the first connection
+/// that the objects last for as long as a hit is waited for.
+fn growth(settings: &Settings, objects: usize) -> f64 {
+    let gaps = settings.meas_max.as_secs_f64() / settings.gap.as_secs_f64().max(1e-3);
+    gaps.max(1.0).powf(1.0 / objects.max(1) as f64) - 1.0
 }
 
 /// A cache that lost its origins a moment ago, between two stages, may take them for dead for some seconds.
@@ -418,7 +438,11 @@ fn head(subject: &Subject<'_>, means: &Means<'_>, settings: &Settings) -> Run {
             settings.load.as_secs_f64()
         ),
         format!("stopped for {} s", settings.dark.as_secs_f64()),
-        format!("a probe each {} ms until the first hit", settings.gap.as_millis()),
+        format!(
+            "a probe each {} ms until the first hit; objects kept counted {} s after the start",
+            settings.gap.as_millis(),
+            settings.settle.as_secs_f64()
+        ),
     ];
     Run {
         cacheoff: env!("CARGO_PKG_VERSION").to_owned(),

@@ -15,6 +15,10 @@ const TIME_WAIT_SCALED: Duration = Duration::from_secs(10);
 const TIME_WAIT: Duration = Duration::from_secs(90);
 /// Stores gather for some seconds before they write (`disk_sync` of Larder: 5 s); this is twice as long.
 const KILL_LOAD_SCALED: Duration = Duration::from_secs(10);
+/// The kill counts the objects kept so long after the start; 30 s in the standard.
+const SETTLE_SCALED: Duration = Duration::from_secs(10);
+/// A kill needs so many objects: half of them are asked for one by one until the first hit.
+const KILL_OBJECTS_MIN: u32 = 200;
 /// A store that takes nothing must not keep a sequence from ending.
 const FILL_MAX_SCALED: Duration = Duration::from_secs(20 * 60);
 const FILL_MAX: Duration = Duration::from_secs(240 * 60);
@@ -117,9 +121,10 @@ fn kill_settings(scale: f64, load_s: Option<u64>) -> kill::Settings {
     let share = (scale * 50.0).clamp(0.02, 1.0);
     let standard = kill::Settings::default();
     kill::Settings {
-        objects: (f64::from(standard.objects) * share) as u32,
+        objects: ((f64::from(standard.objects) * share) as u32).max(KILL_OBJECTS_MIN),
         load: load_s.map_or(if scale < 1.0 { KILL_LOAD_SCALED } else { standard.load }, Duration::from_secs),
         dark: standard.dark.mul_f64(share),
+        settle: if scale < 1.0 { SETTLE_SCALED } else { standard.settle },
         ..standard
     }
 }
@@ -151,7 +156,8 @@ mod tests {
         let whole = sequence_of(&["--entries", "larder,squid"]).unwrap();
         assert_eq!((whole.kill.objects, whole.kill.load.as_secs(), whole.time_wait.as_secs()), (2_000, 30, 90));
         let scaled = sequence_of(&["--entries", "larder", "--scale", "0.0003"]).unwrap();
-        assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (40, 10));
+        assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (200, 10));
+        assert_eq!((whole.kill.settle.as_secs(), scaled.kill.settle.as_secs()), (30, 10));
         assert_eq!((whole.fill_max, scaled.fill_max), (FILL_MAX, FILL_MAX_SCALED));
         assert!(scaled.kill.load == KILL_LOAD_SCALED && scaled.post.mode == "forward" && scaled.post.store == "disk");
     }
