@@ -57,6 +57,8 @@ pub struct EntrySpec {
     pub address: String,
     /// Commands before the start.
     pub prepare: Vec<Vec<String>>,
+    /// Commands that run beside the program, as its children, from its start to its end.
+    pub beside: Vec<Vec<String>>,
     /// Users to run as when started by root.
     pub users: Vec<String>,
     /// Folders in its own folder.

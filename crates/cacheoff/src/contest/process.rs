@@ -166,7 +166,7 @@ impl Prepared {
                 family: Vec::new(),
                 stop: self.spec.stop,
                 address,
-                entry: self.facts(&[]),
+                entry: self.facts(&[], &[]),
             });
         }
         if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
@@ -177,11 +177,13 @@ impl Prepared {
         let log = fs::File::create(self.folder.path().join("out.log"))
             .map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
         let errors = log.try_clone().map_err(|e| format!("no log for {}: {e}", self.spec.name))?;
+        let beside = self.beside()?;
+        let (first, words) = accompanied(&program, &arguments, &beside);
         let mut command = match self.spec.hosts.is_empty() {
-            true => Command::new(&program),
-            false => names::seeing(&program, &self.hosts()),
+            true => Command::new(&first),
+            false => names::seeing(&first, &self.hosts()),
         };
-        command.args(&arguments).current_dir(self.folder.path()).process_group(0);
+        command.args(words).current_dir(self.folder.path()).process_group(0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         for (name, value) in &self.spec.environment {
             command.env(name, self.values.fill(value)?);
@@ -189,7 +191,18 @@ impl Prepared {
         let child = stop::start(|| on_cores(&self.post.cores, || command.spawn()))
             .map_err(|error| format!("{} cannot be started: {error}", program.display()))?;
         let line: Vec<String> = std::iter::once(program.display().to_string()).chain(arguments).collect();
-        Ok(Running { child: Some(child), family: Vec::new(), stop: self.spec.stop, address, entry: self.facts(&line) })
+        Ok(Running {
+            child: Some(child),
+            family: Vec::new(),
+            stop: self.spec.stop,
+            address,
+            entry: self.facts(&line, &beside),
+        })
+    }
+
+    /// The commands that run beside the program.
+    fn beside(&self) -> Result<Vec<Vec<String>>, String> {
+        self.spec.beside.iter().map(|words| self.values.fill_all(words)).collect()
     }
 
     /// Starts the program and waits until it answers.
@@ -226,8 +239,9 @@ impl Prepared {
         text.parse().map_err(|_| format!("entry {}: {text:?} is not ADDRESS:PORT", self.spec.name))
     }
 
-    fn facts(&self, line: &[String]) -> ledger::Entry {
-        let mut commands: Vec<String> = self.preparations.iter().map(|words| words.join(" ")).collect();
+    fn facts(&self, line: &[String], beside: &[Vec<String>]) -> ledger::Entry {
+        let all = self.preparations.iter().chain(beside);
+        let mut commands: Vec<String> = all.map(|words| words.join(" ")).collect();
         if !line.is_empty() {
             commands.push(line.join(" "));
         }
@@ -351,6 +365,19 @@ fn is_alive(stat: &str) -> bool {
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let threads: u32 = fields.get(17).and_then(|threads| threads.parse().ok()).unwrap_or(0);
     fields.first().is_some_and(|state| !state.starts_with(['Z', 'X'])) || threads > 1
+}
+
+/// A program, and its arguments, that starts other commands and then becomes the given one: they are its children, so that
+/// they are counted with it and end with it.
+fn accompanied(program: &Path, arguments: &[String], beside: &[Vec<String>]) -> (PathBuf, Vec<String>) {
+    if beside.is_empty() {
+        return (program.to_owned(), arguments.to_vec());
+    }
+    let quoted = |word: &String| format!("'{}'", word.replace('\'', r"'\''"));
+    let started = beside.iter().map(|words| words.iter().map(quoted).collect::<Vec<_>>().join(" ") + " &\n");
+    let script = started.collect::<String>() + "exec \"$@\"";
+    let words = ["-c".to_owned(), script, "sh".to_owned(), program.display().to_string()];
+    ("/bin/sh".into(), words.into_iter().chain(arguments.iter().cloned()).collect())
 }
 
 /// Runs `start` with this thread bound to some cores, so that the child is born there.
@@ -537,6 +564,28 @@ mod tests {
         assert!(is_alive(&stat("S", 1)) && is_alive(&stat("Z", 12)));
         assert!(!is_alive(&stat("Z", 1)) && !is_alive(&stat("X", 0)) && !is_alive(""));
         assert!(alive(std::process::id()));
+    }
+
+    /// What an entry starts beside its program is a child of it.
+    #[test]
+    fn a_program_with_company_is_one_family() {
+        let own = |text: &str| text.to_owned();
+        assert_eq!(accompanied(Path::new("/a"), &[own("b c")], &[]), ("/a".into(), vec![own("b c")]));
+        let beside = [vec![own("sleep"), own("61.0")], vec![own("sh"), own("-c"), own("sleep '62.0'; exit 1")]];
+        let (first, words) = accompanied(Path::new("sleep"), &[own("60.0")], &beside);
+        let mut child = Command::new(first).args(words).spawn().unwrap();
+        let line =
+            |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ");
+        let begun = Instant::now();
+        let mut lines: Vec<String> = Vec::new();
+        while begun.elapsed() < GRACE && lines.len() < 4 {
+            lines = proc::tree(child.id()).iter().map(line).filter(|line| !line.contains("exec")).collect();
+        }
+        let family = proc::tree(child.id());
+        family.iter().for_each(|pid| signal_one(*pid, Signal::KILL));
+        child.wait().unwrap();
+        lines.sort();
+        assert_eq!(lines, ["sh -c sleep '62.0'; exit 1 ", "sleep 60.0 ", "sleep 61.0 ", "sleep 62.0 "]);
     }
 
     #[test]

@@ -120,16 +120,17 @@ mod tests {
         entries.flat_map(|spec| spec.tunings().into_iter().map(move |word| spec.tuned(&word).unwrap())).collect()
     }
 
-    /// Lines of all files and arguments with `=`, as they are written for a mode and a store.
+    /// Lines of all files, arguments with `=` and commands beside the program, as they are written for a mode and a store.
     fn lines(spec: &EntrySpec, mode: &str, store: &str) -> Vec<String> {
         let given = entry::tests::given().into_keys().map(|name| (name.clone(), format!("/{name}"))).collect();
         let values = spec.values(mode, store, given);
         let texts = spec.written(&values).unwrap().into_iter().map(|(_, text)| text);
         let files = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
         let arguments = values.fill_all(&spec.start).unwrap().into_iter().filter(|word| word.contains('='));
+        let beside = spec.beside.iter().map(|words| values.fill_all(words).unwrap().join(" "));
         let bare =
             |line: &String| line.is_empty() || line.starts_with('#') || line.chars().all(|c| "{}[];".contains(c));
-        files.chain(arguments).map(|line| line.trim().to_owned()).filter(|line| !bare(line)).collect()
+        files.chain(arguments).chain(beside).map(|line| line.trim().to_owned()).filter(|line| !bare(line)).collect()
     }
 
     /// Each mode and each store that caches.
