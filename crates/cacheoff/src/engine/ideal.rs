@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub(super) struct IdealAges {
     /// By content type.
     lives: Vec<Lasts>,
+    /// By the lifetimes that a log says, as [`Law::life_place`] counts them.
+    logged: Vec<Lasts>,
     /// By object and variant: the second since 1970 in which it was fetched, or that in which it expires.
     known: HashMap<u64, u64>,
 }
@@ -39,13 +41,17 @@ impl IdealAges {
             (None, Life::Cycle { .. }) => Lasts::Cycle,
             (None, Life::Static) => Lasts::Long,
         };
-        Self { lives: law.contents.iter().map(lasts).collect(), known: HashMap::new() }
+        let (lives, logged) = (law.contents.iter().map(lasts).collect(), law.lives.iter().map(lasts).collect());
+        Self { lives, logged, known: HashMap::new() }
     }
 
     /// An object is asked for in this second, since 1970. Says whether the copy of an ideal cache has expired, so that it
     /// has to fetch another.
     pub fn ask(&mut self, law: &Law, wish: &Wish, unix: u64) -> bool {
-        let lasts = self.lives[usize::from(wish.name.content)];
+        let lasts = match law.life_place(&wish.name) {
+            Some(place) => self.logged[place],
+            None => self.lives[usize::from(wish.name.content)],
+        };
         let brings = matches!(wish.kind, Kindred::Basic | Kindred::Reload | Kindred::ModifiedBefore);
         if matches!(lasts, Lasts::Long) || !brings || wish.client.logged_in || !wish.facts.cachable {
             return false;

@@ -33,6 +33,11 @@ pub struct Law {
     pub query: f64,
     /// Sizes of the objects of a log in bytes, by their numbers from 1 on; empty if sizes are drawn.
     pub sizes: Arc<[u64]>,
+    /// Content types of the objects of a log whose lifetimes the log says, by their numbers from 1 on: places in
+    /// [`Law::lives`], counted from 1; 0 is the workload's own. Empty if no log says any.
+    pub life_of: Arc<[u32]>,
+    /// One content type for each lifetime that a log says; all else is that of the workload.
+    pub lives: Arc<[Content]>,
 }
 
 /// A content type.
@@ -167,9 +172,28 @@ const EMBEDS_MAX: f64 = 255.0;
 const MOVED: u64 = 1 << 62;
 
 impl Law {
-    /// The content type of an object.
+    /// The content type of an object, with the lifetime that a log says of it.
     pub fn content(&self, name: &Name) -> &Content {
-        &self.contents[usize::from(name.content)]
+        match self.life_place(name) {
+            Some(place) => &self.lives[place],
+            None => &self.contents[usize::from(name.content)],
+        }
+    }
+
+    /// The place in [`Law::lives`] of an object whose lifetime a log says.
+    pub fn life_place(&self, name: &Name) -> Option<usize> {
+        // The objects of all other workloads.
+        if self.life_of.is_empty() {
+            return None;
+        }
+        let number = usize::try_from(name.number).ok()?.checked_sub(1)?;
+        (*self.life_of.get(number)? as usize).checked_sub(1)
+    }
+
+    /// The content type of an object of a log, by its number from 0 on.
+    pub fn logged(&self, object: u32) -> Option<&Content> {
+        let place = self.life_of.get(object as usize).and_then(|place| (*place as usize).checked_sub(1));
+        place.map_or_else(|| self.contents.first(), |place| self.lives.get(place))
     }
 
     /// The facts that do not change over an object's life.

@@ -1,6 +1,7 @@
 //! `cacheoff run`, and the plays of a contest.
 
 use super::agents::{self, Campaign, Fleet, coordinate};
+use super::table::DAY_S;
 use super::{Order, Power, Wanted, derive, route, run, table};
 use crate::contest::names::hosts;
 use crate::contest::{Discipline, Heat};
@@ -22,7 +23,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Plays a workload against one cache, or against none.
 #[derive(clap::Args, Debug)]
@@ -386,14 +387,29 @@ fn replayed_log(discipline: &Discipline, workload: &Workload) -> Result<Option<A
     Ok(Some(Arc::new(read_log(log, &replay.form, LOG_REQUESTS_MAX)?)))
 }
 
-/// The scores on a log of a cache that never forgets.
-fn ideal(log: &Trace) -> Ideal {
-    let (requests, footprint) = (log.requests.len().max(1) as f64, log.footprint_bytes() as f64);
+/// The scores on a log of a cache that forgets nothing and fetches again what has expired. Its working set has each object
+/// once.
+fn ideal(log: &Trace, settings: &Settings) -> Ideal {
+    let fresh_s = |object: u32| settings.law.logged(object).and_then(|content| content.lifetime_s()).map(|(s, _)| s);
+    let lives_long = |object: u32| fresh_s(object).is_none_or(|fresh_s| fresh_s >= DAY_S);
+    let mut fetched: Vec<Option<Duration>> = vec![None; log.objects as usize];
+    let (mut hits, mut hit_bytes) = (0_u64, 0.0);
+    for (line, request) in settings.log.iter().zip(&log.requests) {
+        let known = &mut fetched[request.object as usize];
+        let is_fresh = |at: Duration| {
+            lives_long(request.object) || line.at < at + Duration::from_secs(fresh_s(request.object).unwrap_or(0))
+        };
+        if known.is_some_and(is_fresh) {
+            (hits, hit_bytes) = (hits + 1, hit_bytes + request.bytes as f64);
+        } else {
+            *known = Some(line.at);
+        }
+    }
     let bytes: f64 = log.requests.iter().map(|request| request.bytes as f64).sum();
     Ideal {
-        dhr: Some(1.0 - f64::from(log.objects) / requests),
-        bhr: (bytes > 0.0).then(|| (1.0 - footprint / bytes).max(0.0)),
-        working_set_bytes: Some(footprint),
+        dhr: Some(hits as f64 / log.requests.len().max(1) as f64),
+        bhr: (bytes > 0.0).then(|| hit_bytes / bytes),
+        working_set_bytes: Some(log.footprint_bytes() as f64),
         ..Ideal::default()
     }
 }
@@ -457,7 +473,10 @@ fn head(
         tuning: system_tuning(),
         ..Run::default()
     };
-    run.ideal = wanted.log.as_deref().map_or_else(|| plan(workload, wanted).ideal(), ideal);
+    run.ideal = match wanted.log.as_deref() {
+        Some(log) => ideal(log, settings),
+        None => plan(workload, wanted).ideal(),
+    };
     run
 }
 

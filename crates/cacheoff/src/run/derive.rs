@@ -12,6 +12,7 @@ use crate::simulate::Trace;
 use crate::tls::Tls;
 use crate::workload::{self, Expires, Protocol, WorkingSet, Workload};
 use larder_wire::Version;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub struct Wanted {
 
 /// A reply may take so long.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Longer lifetimes of a log are this one: recipients read no larger number (RFC 9111 section 1.2.2).
+const LIFETIME_S_MAX: f64 = (1_u64 << 31) as f64;
 /// A request that a log has later than this is made at this time.
 const LOG_S_MAX: f64 = 1e9;
 const WAITING_MAX: usize = 10_000;
@@ -65,6 +68,10 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         WorkingSet::Fixed(objects) => (None, None, Some(objects.max(1))),
     };
     let log = log(workload, wanted)?;
+    let (life_of, lives) = match (&workload.replay, wanted.log.as_deref()) {
+        (Some(replay), Some(trace)) => lives(trace, replay.speed, &content(&workload.contents[0])),
+        _ => Default::default(),
+    };
     let law = Law {
         seed: wanted.seed,
         tag: (crate::random::mix(wanted.seed ^ wanted.epoch.rotate_left(32)) >> 32) as u32,
@@ -73,6 +80,8 @@ pub fn derive(workload: &Workload, wanted: &Wanted) -> Result<(Settings, Vec<Pha
         redirect: workload.servers.redirect,
         query: workload.requests.query,
         sizes: wanted.log.as_deref().filter(|_| !log.is_empty()).map(sizes).unwrap_or_default(),
+        life_of,
+        lives,
     };
     let settings = Settings {
         law,
@@ -129,6 +138,32 @@ fn sizes(log: &Trace) -> Arc<[u64]> {
         }
     }
     sizes.into()
+}
+
+/// The lifetimes that a log says: for each object the place of its own content type, counted from 1, and these types. A log
+/// that is replayed faster has shorter ones; HTTP knows whole seconds, and what lives at all lives for one.
+fn lives(log: &Trace, speed: f64, usual: &Content) -> (Arc<[u32]>, Arc<[Content]>) {
+    let (mut places, mut lives): (BTreeMap<u64, u32>, Vec<Content>) = (BTreeMap::new(), Vec::new());
+    let place = |lifetime: &Option<f64>| {
+        let Some(lifetime_s) = *lifetime else { return 0 };
+        let played_s = (lifetime_s / speed).clamp(if lifetime_s > 0.0 { 1.0 } else { 0.0 }, LIFETIME_S_MAX) as u64;
+        *places.entry(played_s).or_insert_with(|| {
+            lives.push(Content { cache_control: with_max_age(&usual.cache_control, played_s), ..usual.clone() });
+            lives.len() as u32
+        })
+    };
+    let life_of: Vec<u32> = log.lifetimes_s.iter().map(place).collect();
+    (life_of.into(), lives.into())
+}
+
+/// A `Cache-Control` with another lifetime; its other directives stay.
+fn with_max_age(cache_control: &str, seconds: u64) -> String {
+    let is_lifetime = |directive: &str| {
+        let name = directive.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
+        name == "max-age" || name == "s-maxage"
+    };
+    let others = cache_control.split(',').map(str::trim).filter(|each| !each.is_empty() && !is_lifetime(each));
+    others.map(str::to_owned).chain([format!("max-age={seconds}")]).collect::<Vec<_>>().join(", ")
 }
 
 /// A feature that a workload may have and the engine does not play yet is refused, not left out in silence.
@@ -348,4 +383,35 @@ pub fn route(
     };
     let (names, tls, purge, hosts) = (false, false, String::new(), Hosts::default());
     Route { mode, address, host, origin_port, hosts, names, tls, purge }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lifetime_of_a_log_is_a_content_type_of_its_own() {
+        let lifetimes_s = vec![None, Some(60.0), Some(3.0), Some(60.4), Some(0.0), Some(1e30)];
+        let log = Trace { lifetimes_s, ..Trace::default() };
+        let content = Content {
+            name: "logged".to_owned(),
+            media: "text/html".to_owned(),
+            size: Distribution::Constant(1.0),
+            size_bytes_max: 1,
+            cachable: 1.0,
+            endings: Vec::new(),
+            embeds: None,
+            life: Life::Static,
+            variants: 1,
+            etag: false,
+            personal: false,
+            cache_control: "Public, max-age=86400, s-maxage=9, stale-while-revalidate=5".to_owned(),
+        };
+        let (life_of, lives) = lives(&log, 10.0, &content);
+        assert_eq!(*life_of, [0, 1, 2, 1, 3, 4], "3 s of the log at ten times its speed are one second");
+        let said: Vec<&str> = lives.iter().map(|life| life.cache_control.as_str()).collect();
+        let of = |seconds: &str| format!("Public, stale-while-revalidate=5, max-age={seconds}");
+        assert_eq!(said, ["6", "1", "0", "2147483648"].map(of));
+        assert_eq!(lives[0].lifetime_s(), Some((6, 5)));
+    }
 }

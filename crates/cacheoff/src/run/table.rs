@@ -13,7 +13,7 @@ use std::fmt::Write;
 const WIDTH: f64 = 2.576;
 
 /// Longer than any run.
-const DAY_S: u64 = 86_400;
+pub(super) const DAY_S: u64 = 86_400;
 /// Clusters that are drawn to know their sizes.
 const CLUSTERS: u32 = 10_000;
 

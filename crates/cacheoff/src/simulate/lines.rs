@@ -13,7 +13,8 @@ pub enum Form {
     Json,
     /// The binary traces of libCacheSim: time, object, size, next use.
     Oracle,
-    /// Time, object and size, with blanks or commas between them.
+    /// Time, object and size, with blanks or commas between them; a first line with names may put them in another order, with
+    /// others beside them.
     Columns,
 }
 
@@ -38,11 +39,14 @@ impl Form {
             return Some(Self::Oracle);
         }
         let text = String::from_utf8_lossy(start);
+        if text.lines().take(20).any(|line| Columns::named(line).is_some()) {
+            return Some(Self::Columns);
+        }
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.take(20).find_map(|line| {
             let line = Line::new(line);
             let text_forms = [Self::Json, Self::Squid, Self::Combined, Self::Columns];
-            text_forms.into_iter().find(|form| line.read(*form).is_some())
+            text_forms.into_iter().find(|form| line.read(*form, &Columns::default()).is_some())
         })
     }
 }
@@ -52,6 +56,51 @@ pub(super) struct LoggedRequest<'l> {
     pub(super) at_s: f64,
     pub(super) object: std::borrow::Cow<'l, [u8]>,
     pub(super) bytes: u64,
+    /// For how many seconds the log says that an answer stays fresh.
+    pub(super) lifetime_s: Option<f64>,
+}
+
+/// Where the fields stand in a line of columns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Columns {
+    time: usize,
+    object: usize,
+    bytes: usize,
+    lifetime: Option<usize>,
+    /// How many there are.
+    count: usize,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self { time: 0, object: 1, bytes: 2, lifetime: None, count: 3 }
+    }
+}
+
+impl Columns {
+    /// The names that a column may have: time, object, size, lifetime.
+    const NAMES: [&'static [&'static str]; 4] = [
+        &["time", "timestamp", "ts", "at"],
+        &["object", "id", "obj", "obj_id", "object_id", "key", "url"],
+        &["size", "bytes", "obj_size", "object_size"],
+        &["ttl", "lifetime", "max_age", "max-age"],
+    ];
+
+    /// The columns that a line names, as `time,object,size,ttl`; a `#` may stand before them. `None` if it names none.
+    pub(super) fn named(line: &str) -> Option<Self> {
+        let line = line.trim().trim_start_matches('#').trim().to_ascii_lowercase();
+        let words: Vec<&str> = words(&line).map(|word| word.trim_matches('"')).collect();
+        let place = |field: usize| words.iter().position(|word| Self::NAMES[field].contains(word));
+        Some(Self { time: place(0)?, object: place(1)?, bytes: place(2)?, lifetime: place(3), count: words.len() })
+    }
+}
+
+/// The cells of a line of columns. Commas and semicolons part cells that may be empty, blanks part words.
+fn words(line: &str) -> Box<dyn Iterator<Item = &str> + '_> {
+    match line.contains([',', ';']) {
+        true => Box::new(line.split([',', ';']).map(str::trim)),
+        false => Box::new(line.split_ascii_whitespace()),
+    }
 }
 
 /// A line.
@@ -65,12 +114,12 @@ impl<'l> Line<'l> {
     }
 
     /// The request of this line; `None` if it has none of this form that counts.
-    pub(super) fn read(&self, form: Form) -> Option<LoggedRequest<'l>> {
+    pub(super) fn read(&self, form: Form, columns: &Columns) -> Option<LoggedRequest<'l>> {
         match form {
             Form::Squid => self.squid(),
             Form::Combined => self.combined(),
             Form::Json => self.json(),
-            Form::Columns => self.columns(),
+            Form::Columns => self.columns(columns),
             Form::Oracle => None,
         }
     }
@@ -82,7 +131,7 @@ impl<'l> Line<'l> {
         let (_elapsed, _client) = (number(words.next()?)?, words.next()?);
         let (_, status) = words.next()?.split_once('/')?;
         let (bytes, method, url) = (words.next()?.parse().ok()?, words.next()?, words.next()?);
-        counts(method, status).then(|| LoggedRequest { at_s, object: url.as_bytes().into(), bytes })
+        counts(method, status).then(|| LoggedRequest { at_s, object: url.as_bytes().into(), bytes, lifetime_s: None })
     }
 
     /// `client - user [time] "METHOD target version" status bytes …`
@@ -99,6 +148,7 @@ impl<'l> Line<'l> {
             at_s: clf_time(time)?,
             object: target.as_bytes().into(),
             bytes,
+            lifetime_s: None,
         })
     }
 
@@ -112,17 +162,30 @@ impl<'l> Line<'l> {
         let bytes = one(&["bytes", "size", "body_bytes_sent", "bytes_sent", "body_bytes"])?.parse().ok()?;
         let time = one(&["ts", "time", "timestamp", "at", "msec"]).unwrap_or_default();
         let at_s = number(&time).or_else(|| clf_time(&time)).unwrap_or(0.0);
+        let lifetime_s = match one(&["ttl", "lifetime", "max_age"]) {
+            Some(text) if text != "null" => Some(lifetime(&text)?),
+            _ => None,
+        };
         counts(&method, &status).then(|| LoggedRequest {
             at_s,
             object: format!("{host}{url}").into_bytes().into(),
             bytes,
+            lifetime_s,
         })
     }
 
-    fn columns(&self) -> Option<LoggedRequest<'l>> {
-        let mut words = self.text.split([' ', '\t', ',', ';']).filter(|word| !word.is_empty());
-        let (at_s, object, bytes) = (number(words.next()?)?, words.next()?, words.next()?.parse().ok()?);
-        words.next().is_none().then(|| LoggedRequest { at_s, object: object.as_bytes().into(), bytes })
+    fn columns(&self, columns: &Columns) -> Option<LoggedRequest<'l>> {
+        let cells: Vec<&str> = words(self.text).collect();
+        if cells.len() != columns.count {
+            return None;
+        }
+        let lifetime_s = match columns.lifetime.map(|place| cells[place]) {
+            Some(text) if !text.is_empty() => Some(lifetime(text)?),
+            _ => None,
+        };
+        let object = Some(cells[columns.object]).filter(|object| !object.is_empty())?;
+        let (at_s, bytes) = (number(cells[columns.time])?, cells[columns.bytes].parse().ok()?);
+        Some(LoggedRequest { at_s, object: object.as_bytes().into(), bytes, lifetime_s })
     }
 }
 
@@ -132,6 +195,11 @@ fn counts(method: &str, status: &str) -> bool {
 
 fn word(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Seconds for which something stays fresh: a number that is not below 0.
+fn lifetime(text: &str) -> Option<f64> {
+    number(text).filter(|seconds| *seconds >= 0.0)
 }
 
 fn number(text: &str) -> Option<f64> {
@@ -156,6 +224,28 @@ fn clf_time(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_with_names_says_where_the_columns_are() {
+        assert_eq!(Columns::named("0,a,5"), None);
+        assert_eq!(Columns::named("time,size"), None, "which object is asked for is not said");
+        let columns = Columns::named("# Timestamp, key, op, ttl, size").unwrap();
+        assert_eq!(columns, Columns { time: 0, object: 1, bytes: 4, lifetime: Some(3), count: 5 });
+        let read = |text| {
+            let request = Line::new(text).read(Form::Columns, &columns)?;
+            Some((
+                request.at_s,
+                String::from_utf8_lossy(&request.object).into_owned(),
+                request.bytes,
+                request.lifetime_s,
+            ))
+        };
+        assert_eq!(read("1.5,/a b,get,60,7"), Some((1.5, "/a b".to_owned(), 7, Some(60.0))));
+        assert_eq!(read("1.5;/a;get;;7"), Some((1.5, "/a".to_owned(), 7, None)));
+        for nonsense in ["1.5,/a,get,soon,7", "1.5,/a,get,-1,7", "1.5,/a,get,60", "1.5,,get,60,7"] {
+            assert_eq!(read(nonsense), None, "{nonsense}");
+        }
+    }
 
     #[test]
     fn times_differ_by_the_calendar() {

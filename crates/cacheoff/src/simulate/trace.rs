@@ -1,6 +1,6 @@
-//! Logs and traces as requests: squid's native log, the combined log, JSON lines, oracleGeneral, three columns.
+//! Logs and traces as requests: squid's native log, the combined log, JSON lines, oracleGeneral, columns.
 
-use super::lines::{Form, Line, LoggedRequest};
+use super::lines::{Columns, Form, Line, LoggedRequest};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
@@ -24,6 +24,9 @@ pub struct Trace {
     pub objects: u32,
     /// Lines that are no requests for an object: other methods, failures, other text.
     pub skipped: u64,
+    /// Seconds for which answers stay fresh, by the object's number: what the first request for it says that says something.
+    /// Empty if the log says nothing of that.
+    pub lifetimes_s: Vec<Option<f64>>,
     /// Seconds from the first to the last request.
     pub span_s: f64,
     /// The requests go on behind the limit.
@@ -71,6 +74,7 @@ struct Reading {
     numbers: HashMap<u128, u32>,
     first_s: Option<f64>,
     last_s: f64,
+    columns: Columns,
     buffer: Vec<u8>,
 }
 
@@ -81,8 +85,10 @@ impl Reading {
         let len = from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut buffer)?;
         let text = String::from_utf8_lossy(&buffer);
         let line = Line::new(text.trim());
-        match line.read(form) {
+        let named = Columns::named(&text).filter(|_| form == Form::Columns && self.trace.requests.is_empty());
+        match line.read(form, &self.columns) {
             Some(logged) => self.add(&logged),
+            None if named.is_some() => self.columns = named.unwrap_or_default(),
             None if !text.trim().is_empty() && !text.starts_with('#') => self.trace.skipped += 1,
             None => {}
         }
@@ -98,7 +104,8 @@ impl Reading {
         }
         let word = |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         let object = record[4..12].to_vec();
-        self.add(&LoggedRequest { at_s: f64::from(word(0)), object: object.into(), bytes: u64::from(word(12)) });
+        let (at_s, bytes) = (f64::from(word(0)), u64::from(word(12)));
+        self.add(&LoggedRequest { at_s, object: object.into(), bytes, lifetime_s: None });
         Ok(true)
     }
 
@@ -110,6 +117,11 @@ impl Reading {
         self.last_s = logged.at_s;
         let before = self.trace.requests.last().map_or(0, |last| last.at_us);
         let at_us = (((logged.at_s - first_s) * 1e6) as u64).max(before);
+        if let Some(seconds) = logged.lifetime_s {
+            let (lifetimes, place) = (&mut self.trace.lifetimes_s, object as usize);
+            lifetimes.resize(lifetimes.len().max(place + 1), None);
+            lifetimes[place].get_or_insert(seconds);
+        }
         self.trace.requests.push(Request { object, bytes: logged.bytes.max(1), at_us });
     }
 
@@ -163,6 +175,17 @@ mod tests {
             let (form, trace) = read(columns);
             assert_eq!((form, pairs(&trace), trace.span_s), (Form::Columns, vec![(0, 5), (1, 6), (0, 5)], 2.0));
         }
+    }
+
+    #[test]
+    fn a_column_of_lifetimes_decides_by_object() {
+        let (form, trace) = read(b"time,id,size,ttl\n0,a,5,60\n1,b,6,\n2,a,5,99\n3,c,7,0.5\n4,d,8,soon\n");
+        assert_eq!((form, pairs(&trace), trace.skipped), (Form::Columns, vec![(0, 5), (1, 6), (0, 5), (2, 7)], 1));
+        assert_eq!(trace.lifetimes_s, [Some(60.0), None, Some(0.5)]);
+        let (form, json) = read(
+            b"{\"ts\": 1, \"url\": \"/a\", \"bytes\": 7, \"ttl\": 30}\n{\"ts\": 2, \"url\": \"/b\", \"bytes\": 7}\n",
+        );
+        assert_eq!((form, json.lifetimes_s), (Form::Json, vec![Some(30.0)]));
     }
 
     #[test]

@@ -27,6 +27,10 @@ A workload with `replay` asks what a log asked, in its order and at its times: `
 the first request for their URL in the log; `--scale 0.1` plays the first six minutes. `cacheoff simulate` does it without a network.
 In a contest it is `--workload replay:log=FILE`, and `replay:log=FILE:content.logged.cache_control=max-age=60` gives all objects that lifetime.
 
+A log of JSON lines or of columns may say how long each object stays fresh, in seconds of the log: by the key, or the named column, `ttl` or `lifetime`. The first line of columns names
+them then (`time,object,size,ttl`, in any order, with others beside them; a `#` may stand before it). The first request for an object whose cell is not empty decides; the other objects have the workload's lifetime. `replay.speed` divides the lifetime, in whole
+seconds of at least one, and 0 stays 0. A cell that is no number of seconds makes its line one that is passed over. Offered and ideal hits count what has expired as fetched again. Records of oracleGeneral have no lifetimes.
+
 A `[[variant]]` changes knobs: `set = { \"content.page.size\" = \"1MB\" }`. `content.NAME.KNOB` and `phase.NAME.KNOB` name those of lists.
 
 Robots speak TLS where `robot.tls` says so, or `--tls`, or `--site https://…`; TLS 1.3 or 1.2, what the other end prefers. To a reverse proxy they

@@ -28,7 +28,7 @@ while (1) {
   $answer = "$fields\r\n$answer";
 print {$client} $answer;
   my $whole = defined $length && length($answer) == length($fields) + 2 + $length;
-  if ($whole and $method eq 'GET' and $fields =~ m{^HTTP/1.. 200} and $fields =~ m{^cache-control:.*public}mi) {
+  if ($whole and $method eq 'GET' and $fields =~ m{^HTTP/1.. 200} and $fields =~ m{^cache-control:.*public}mi and $fields !~ m{^cache-control:.*max-age=1\r}mi) {
     open my $file, '>', "$name.$$"; print $file $answer; close $file; rename "$name.$$", $name }
   exit;
 }
