@@ -58,7 +58,7 @@ impl Default for Settings {
             load: Duration::from_secs(30),
             dark: Duration::from_secs(5),
             gap: Duration::from_millis(10),
-            meas_max: Duration::from_secs(120),
+            meas_max: Duration::from_secs(60),
             settle: Duration::from_secs(30),
         }
     }

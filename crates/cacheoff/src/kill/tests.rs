@@ -19,8 +19,12 @@ while (my $client = $listen->accept) {
 }
 "#;
 
+const SOON: Duration = Duration::from_millis(100);
+/// Long enough for a busy machine.
+const LONG: Duration = Duration::from_secs(20);
+
 /// `store` is `keep`, `forget` or `late`: the cache answers at once, and for three seconds does not know its files.
-fn played(store: &str, settle: Duration) -> Ledger {
+fn played(store: &str, settle: Duration, meas_max: Duration) -> Ledger {
     let folder = tempfile::tempdir().unwrap();
     let toml = format!(
         "name = \"perl\"\nprogram = \"perl\"\nfolders = [\"store\"]\nstart = [\"@dir@/cache.pl\", \"@dir@/store\", \"@port@\", \"@origin@\", \"{store}\"]\n\
@@ -44,7 +48,7 @@ fn played(store: &str, settle: Duration) -> Ledger {
         objects: 40,
         load: Duration::from_millis(300),
         dark: Duration::from_millis(200),
-        meas_max: Duration::from_secs(5),
+        meas_max,
         settle,
         ..Settings::default()
     };
@@ -54,7 +58,7 @@ fn played(store: &str, settle: Duration) -> Ledger {
 
 #[test]
 fn a_store_that_survives_gives_hits_soon_after_the_start() {
-    let ledger = played("keep", Duration::from_millis(100));
+    let ledger = played("keep", SOON, LONG);
     assert_eq!(ledger.end.outcome, Outcome::Complete);
     let found = &ledger.downtimes[0];
     let (accept, hit) = (found.first_accept_us.unwrap(), found.first_hit_us.unwrap());
@@ -72,7 +76,7 @@ fn a_store_that_survives_gives_hits_soon_after_the_start() {
 
 #[test]
 fn a_store_that_is_lost_gives_a_miss_and_no_object_kept() {
-    let ledger = played("forget", Duration::from_millis(100));
+    let ledger = played("forget", SOON, Duration::from_secs(3));
     let found = &ledger.downtimes[0];
     assert!(found.first_miss_us.is_some() && found.first_hit_us.is_none(), "{found:?}");
     assert_eq!((found.kept, found.probed, found.late_kept), (0, 20, 0));
@@ -81,7 +85,7 @@ fn a_store_that_is_lost_gives_a_miss_and_no_object_kept() {
 /// Squid reads the index of its store behind its first answers.
 #[test]
 fn a_store_that_learns_late_what_it_has_is_waited_for() {
-    let found = &played("late", Duration::from_secs(4)).downtimes[0];
+    let found = &played("late", Duration::from_secs(8), LONG).downtimes[0];
     let (miss, hit) = (found.first_miss_us.unwrap(), found.first_hit_us.unwrap());
     assert!(miss < 2_500_000 && hit > miss, "{found:?}");
     assert!(

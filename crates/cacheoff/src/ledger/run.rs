@@ -21,6 +21,9 @@ pub struct Run {
     pub started_unix: u64,
     /// The command that made it.
     pub command: String,
+    /// Who made it, in their own words, if they said so.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub by: String,
     /// The workload.
     pub workload: WorkloadFacts,
     /// Seed of all random streams.

@@ -17,6 +17,8 @@ const TIME_WAIT: Duration = Duration::from_secs(90);
 const KILL_LOAD_SCALED: Duration = Duration::from_secs(10);
 /// The kill counts the objects kept so long after the start; 30 s in the standard.
 const SETTLE_SCALED: Duration = Duration::from_secs(10);
+/// The kill waits so long for a hit; 60 s in the standard.
+const HIT_MAX_SCALED: Duration = Duration::from_secs(30);
 /// A kill needs so many objects: half of them are asked for one by one until the first hit.
 const KILL_OBJECTS_MIN: u32 = 200;
 /// A store that takes nothing must not keep a sequence from ending.
@@ -111,6 +113,7 @@ impl OfficialArgs {
             ceiling_s: self.ceiling_s.max(1),
             kill: kill_settings(self.scale, self.kill_load_s),
             folder: self.bench.folder().map_or_else(|| "official".into(), Path::to_owned),
+            by: self.bench.outputs.by.clone().unwrap_or_default(),
         })
     }
 }
@@ -124,6 +127,7 @@ fn kill_settings(scale: f64, load_s: Option<u64>) -> kill::Settings {
         objects: ((f64::from(standard.objects) * share) as u32).max(KILL_OBJECTS_MIN),
         load: load_s.map_or(if scale < 1.0 { KILL_LOAD_SCALED } else { standard.load }, Duration::from_secs),
         dark: standard.dark.mul_f64(share),
+        meas_max: if scale < 1.0 { HIT_MAX_SCALED } else { standard.meas_max },
         settle: if scale < 1.0 { SETTLE_SCALED } else { standard.settle },
         ..standard
     }
@@ -158,6 +162,7 @@ mod tests {
         let scaled = sequence_of(&["--entries", "larder", "--scale", "0.0003"]).unwrap();
         assert_eq!((scaled.kill.objects, scaled.time_wait.as_secs()), (200, 10));
         assert_eq!((whole.kill.settle.as_secs(), scaled.kill.settle.as_secs()), (30, 10));
+        assert_eq!((whole.kill.meas_max.as_secs(), scaled.kill.meas_max.as_secs()), (60, 30));
         assert_eq!((whole.fill_max, scaled.fill_max), (FILL_MAX, FILL_MAX_SCALED));
         assert!(scaled.kill.load == KILL_LOAD_SCALED && scaled.post.mode == "forward" && scaled.post.store == "disk");
     }

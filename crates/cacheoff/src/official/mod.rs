@@ -49,6 +49,8 @@ pub struct Sequence {
     pub kill: kill::Settings,
     /// Folder for the ledgers.
     pub folder: PathBuf,
+    /// Who plays it, in their own words; empty if nobody said so.
+    pub by: String,
 }
 
 /// A cache that lives through the sequence.
@@ -237,7 +239,7 @@ impl Sequence {
 
     /// Writes the ledger with its stage. One that cannot be kept is still in the report that is made now.
     fn keep(&self, name: &str, stage: Stage, mut ledger: Ledger) -> Ledger {
-        ledger.run.stage = Some(stage);
+        (ledger.run.stage, ledger.run.by) = (Some(stage), self.by.clone());
         // The limit of the fill is no knob that somebody turned.
         if stage == Stage::Fill {
             ledger.run.workload.name = "polyfill-2".to_owned();

@@ -1,7 +1,7 @@
 //! `cacheoff report`.
 
 use super::{Summary, Threshold, csv, history_page, json, markdown, official, page, prometheus, text};
-use crate::ledger::{Ledger, Price};
+use crate::ledger::{Ledger, Price, Run};
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,9 @@ pub struct Outputs {
     /// Fail unless all conditions hold, such as 'p99<20ms,dhr>0.5'
     #[arg(long, value_name = "CONDITIONS")]
     pub threshold: Option<String>,
+    /// Who made it, for the head of the page: a person or a firm, in their own words; ledgers of an official sequence keep it
+    #[arg(long, value_name = "WORDS")]
+    pub by: Option<String>,
 }
 
 impl ReportArgs {
@@ -120,6 +123,16 @@ impl Outputs {
     pub fn give(&self, ledgers: &[Ledger]) -> Result<ExitCode, String> {
         let thresholds = Threshold::parse_all(self.threshold.as_deref().unwrap_or(""))?;
         print!("{}", text(ledgers));
+        let named: Vec<Ledger>;
+        let ledgers = match &self.by {
+            Some(by) => {
+                let with =
+                    |ledger: &Ledger| Ledger { run: Run { by: by.clone(), ..ledger.run.clone() }, ..ledger.clone() };
+                named = ledgers.iter().map(with).collect();
+                &named[..]
+            }
+            None => ledgers,
+        };
         type Make = fn(&[Ledger]) -> String;
         let makes: [(&Option<PathBuf>, Make); 4] =
             [(&self.html, html), (&self.markdown, markdown), (&self.csv, csv), (&self.prometheus, prometheus)];

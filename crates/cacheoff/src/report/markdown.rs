@@ -3,6 +3,7 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
+use super::provenance::command;
 use super::sections::referees;
 use crate::chart::grouped;
 use crate::ledger::{Ledger, MissCause, Trouble};
@@ -43,13 +44,6 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
         remarks(comparison, &mut out);
     }
     out
-}
-
-/// Without the place where the program lies.
-fn command(line: &str) -> String {
-    let (program, words) = line.split_once(' ').unwrap_or((line, ""));
-    let program = program.rsplit('/').next().unwrap_or(program);
-    format!("{program} {words}").trim_end().to_owned()
 }
 
 fn products(ledgers: &[Ledger], out: &mut String) {

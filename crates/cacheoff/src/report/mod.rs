@@ -14,6 +14,7 @@ mod metric;
 mod official;
 mod page;
 mod past;
+mod provenance;
 mod sections;
 mod summary;
 mod text;

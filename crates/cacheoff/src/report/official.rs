@@ -6,7 +6,7 @@ use super::markup::{Table, escaped, folded};
 use super::metric::Metric;
 use super::page::{footer, head, subtitle, words};
 use super::summary::Summary;
-use super::{figures, past, sections};
+use super::{figures, past, provenance, sections};
 use crate::chart::{Axis, Chart, Scale, Shape, Tone, Unit, grouped, three_digits};
 use crate::ledger::{Class, Figures, Interval, Ledger, Outcome, Stage};
 use std::fmt::Write;
@@ -105,10 +105,11 @@ pub(super) fn page(ledgers: &[Ledger]) -> String {
     let links: String = parts.iter().map(|(id, name, _)| format!("<a href=\"#{id}\">{name}</a>")).collect();
     let _ = write!(
         out,
-        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p><nav>{links}<a href=\"#stages\">Every \
+        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p>{}<nav>{links}<a href=\"#stages\">Every \
          stage</a><a href=\"#machine\">Machine</a><a href=\"#words\">How to read this</a></nav></header><main>",
         escaped(&title),
-        escaped(&subtitle(ledgers))
+        escaped(&subtitle(ledgers)),
+        provenance::paragraph(ledgers)
     );
     for (id, name, html) in parts {
         let _ = write!(out, "<h2 id=\"{id}\">{name}</h2>{html}");
@@ -161,14 +162,25 @@ fn metric(entry: &Entry<'_>, stage: Stage, key: &str) -> String {
 fn executive(sequence: &Sequence<'_>) -> String {
     let mut table = by_entry(sequence);
     let fact = |of: &dyn Fn(&Ledger) -> String, entry: &Entry<'_>| {
-        entry.any().map_or("–".to_owned(), |summary| escaped(&of(summary.ledger)))
+        let text = started(entry).map(|ledger| escaped(&of(ledger))).filter(|text| !text.is_empty());
+        text.unwrap_or_else(|| "–".to_owned())
+    };
+    let of_entry = |of: fn(&crate::ledger::Entry) -> &str, ledger: &Ledger| {
+        ledger.run.target.entry.as_ref().map_or(String::new(), |known| of(known).to_owned())
     };
     row(&mut table, sequence, "product", |entry| fact(&|ledger| ledger.run.target.product.clone(), entry));
     row(&mut table, sequence, "asked as", |entry| fact(&|ledger| ledger.run.target.mode.as_str().to_owned(), entry));
     row(&mut table, sequence, "store", |entry| {
-        let store = |ledger: &Ledger| ledger.run.target.entry.as_ref().map_or(String::new(), |e| e.store.clone());
+        let store = |ledger: &Ledger| of_entry(|known| &known.store, ledger);
+        if started(entry).is_none() {
+            return "–".to_owned();
+        }
         let size = entry.any().and_then(|summary| summary.ledger.run.cache_bytes);
         format!("{} {}", fact(&store, entry), cell(size.map(|bytes| bytes as f64), Unit::Bytes))
+    });
+    row(&mut table, sequence, "tuning", |entry| fact(&|ledger| of_entry(|known| &known.tuning, ledger), entry));
+    row(&mut table, sequence, "cores of the cache", |entry| {
+        fact(&|ledger| of_entry(|known| &known.cores, ledger), entry)
     });
     row(&mut table, sequence, "price", |entry| {
         let price =
@@ -178,36 +190,80 @@ fn executive(sequence: &Sequence<'_>) -> String {
     row(&mut table, sequence, "peak asked for", |entry| {
         cell(entry.stage(Stage::Load).and_then(|load| load.ledger.run.workload.peak), Unit::PerSecond)
     });
-    for (name, key) in [
-        ("throughput", "rps"),
-        ("traffic", "bps"),
-        ("response, mean", "mean"),
-        ("response, hits", "hit.mean"),
-        ("response, misses", "miss.mean"),
-        ("response, 99 %", "p99"),
-        ("document hit ratio", "dhr"),
-        ("offered", "dhr.offered"),
-        ("byte hit ratio", "bhr"),
-        ("replies/s per 1,000 of price", "rps_per_price"),
-        ("hits/s per 1,000 of price", "hits_per_price"),
-        ("replies/s per watt", "rps_per_watt"),
-        ("CPU per reply", "cpu_us"),
-        ("memory", "memory"),
-    ] {
+    for (name, key) in OF_LOAD {
         row(&mut table, sequence, name, |entry| metric(entry, Stage::Load, key));
     }
-    row(&mut table, sequence, "age of the cache, in peak fill", |entry| age_s(entry).map_or("–".to_owned(), age_text));
-    for (name, key) in [("first miss after a kill", "downtime.miss"), ("first hit after a kill", "downtime.hit")] {
+    row(&mut table, sequence, AGE, |entry| {
+        let age = age_s(entry).map_or("–".to_owned(), age_text);
+        let is_out = age != "–" && entry.stage(Stage::Load).is_some_and(|load| !load.counts());
+        if is_out { format!("<s class=\"out\">{age}</s>") } else { age }
+    });
+    row(&mut table, sequence, "verdict on the load", |entry| verdict(sequence, entry));
+    for (name, key) in OF_KILL {
         row(&mut table, sequence, name, |entry| metric(entry, Stage::Kill, key));
     }
-    for (name, key) in [("errors", "errors.share"), ("wrong answers", "lies")] {
-        row(&mut table, sequence, name, |entry| metric(entry, Stage::Load, key));
-    }
-    row(&mut table, sequence, "verdict", |entry| verdict(sequence, entry));
+    row(&mut table, sequence, "verdict on the kill", |entry| entry.stage(Stage::Kill).map_or("–".to_owned(), badge));
     let remark = "<p class=\"sub\">Figures of the second plateau (top2) of PolyMix-2, after the store was filled twice, on one \
-                  cache that was not restarted; price and power where they were given. The age of a cache is its budget divided \
-                  by what its misses store per second at peak: so long an object that nobody asks for can stay.</p>";
-    scale(sequence) + &table.html() + remark + &findings(sequence)
+                  cache that was not restarted; those after a kill are of the last stage. Each stage was played once: no interval \
+                  can be given, and a difference of two entries is not shown to be more than chance; \
+                  a contest of several rounds can show that. A figure that does not count is struck out, and the list below says why.</p>";
+    scale(sequence) + &table.html() + remark + &folded("What these rows count", &meanings()) + &findings(sequence)
+}
+
+/// A ledger of an entry that was started: that of one which was not knows nothing of it.
+fn started<'a>(entry: &Entry<'a>) -> Option<&'a Ledger> {
+    entry.any().map(|summary| summary.ledger).filter(|ledger| ledger.run.target.entry.is_some())
+}
+
+/// Rows of the executive table from the load, and their metrics.
+const OF_LOAD: [(&str, &str); 20] = [
+    ("replies per second", "rps"),
+    ("replies counted", "replies"),
+    ("in a phase of", "duration"),
+    ("traffic", "bps"),
+    ("response, mean", "mean"),
+    ("response, mean of hits", "hit.mean"),
+    ("response, mean of misses", "miss.mean"),
+    ("response, median", "p50"),
+    ("response, 99 %", "p99"),
+    ("document hit ratio", "dhr"),
+    ("offered", "dhr.offered"),
+    ("byte hit ratio", "bhr"),
+    ("replies/s per 1,000 of price", "rps_per_price"),
+    ("hits/s per 1,000 of price", "hits_per_price"),
+    ("replies/s per watt", "rps_per_watt"),
+    ("CPU per reply", "cpu_us"),
+    ("memory", "memory"),
+    ("energy of the machine per 1,000 replies, J", "energy_j"),
+    ("errors", "errors.share"),
+    ("wrong answers", "lies"),
+];
+/// Rows of the executive table from the kill, and their metrics.
+const OF_KILL: [(&str, &str); 3] = [
+    ("first miss after a kill", "downtime.miss"),
+    ("first hit after a kill", "downtime.hit"),
+    ("objects kept after a kill", "downtime.kept"),
+];
+const AGE: &str = "age of the cache, in peak fill";
+
+/// The sentence of each row of the executive table that is a measurement.
+fn meanings() -> String {
+    let mut table = Table::plain(&["row", "what it counts"]);
+    for (name, key) in OF_LOAD.iter().chain(&OF_KILL) {
+        if let Some(metric) = Metric::named(key) {
+            table.row(&[escaped(name), escaped(metric.sentence)]);
+        }
+    }
+    let age = "The budget of the store divided by what misses store per second at peak: so long an object that nobody asks for can stay.";
+    table.row(&[escaped(AGE), escaped(age)]);
+    table.html().replace("<table>", "<table class=\"text\">")
+}
+
+/// Whether the figures of a stage count, in a word.
+fn badge(summary: &Summary<'_>) -> String {
+    let worst = summary.findings.iter().map(|finding| finding.weight).min().filter(|weight| weight.spoils());
+    let (class, word) = worst.map_or(("fine", "valid"), |weight| (weight.as_str(), weight.as_str()));
+    format!("<span class=\"badge {class}\">{word}</span>")
 }
 
 /// A shortened sequence is no result, and says so first.
@@ -226,11 +282,9 @@ fn scale(sequence: &Sequence<'_>) -> String {
 /// Whether the figures of an entry count, in a word.
 fn verdict(sequence: &Sequence<'_>, entry: &Entry<'_>) -> String {
     let Some(load) = entry.stage(Stage::Load) else { return "failed before the load".to_owned() };
-    let worst = load.findings.iter().map(|finding| finding.weight).min();
-    match worst.filter(|weight| weight.spoils()) {
-        Some(weight) => format!("<span class=\"badge {0}\">{0}</span>", weight.as_str()),
-        None if at_ceiling(sequence, load) => "the generator's".to_owned(),
-        None => "<span class=\"badge fine\">valid</span>".to_owned(),
+    match load.counts() && at_ceiling(sequence, load) {
+        true => "the generator's".to_owned(),
+        false => badge(load),
     }
 }
 
@@ -281,7 +335,7 @@ fn bench(sequence: &Sequence<'_>) -> String {
             "verified replies per second, one thread, against a fixed responder",
             cell(ceiling_rate(sequence), Unit::PerSecond),
         );
-        add("cores that it used for them", cell(cpu, Unit::Cores));
+        add("CPU of it for them, in cores", cell(cpu, Unit::Cores));
     }
     if let Some(bare) = &sequence.no_proxy {
         let of = |key: &str| Metric::named(key).map_or("–".to_owned(), |m| cell(m.of(bare), m.unit));
@@ -292,7 +346,7 @@ fn bench(sequence: &Sequence<'_>) -> String {
             ("99 %", "p99"),
             ("errors", "errors"),
             ("lateness of the generator, 99 %", "lateness.p99"),
-            ("CPU of the generator and its origins", "own_cpu"),
+            ("CPU of the generator and its origins, in cores", "own_cpu"),
         ] {
             add(name, of(key));
         }
@@ -364,7 +418,7 @@ fn fill(sequence: &Sequence<'_>) -> String {
     });
     for (name, key) in [
         ("duration", "duration"),
-        ("replies", "rps"),
+        ("replies per second", "rps"),
         ("response, mean", "mean"),
         ("response, 99 %", "p99"),
         ("errors", "errors"),
@@ -470,9 +524,16 @@ fn downtime(sequence: &Sequence<'_>) -> String {
     ] {
         row(&mut table, sequence, name, |entry| metric(entry, Stage::Kill, key));
     }
+    let found = |entry: &Entry<'_>| entry.stage(Stage::Kill).and_then(|kill| kill.ledger.downtimes.first().cloned());
+    row(&mut table, sequence, "objects asked for, to tell what is kept", |entry| {
+        found(entry).map_or("–".to_owned(), |found| grouped(found.probed as f64))
+    });
+    row(&mut table, sequence, "the first hit is exact to", |entry| {
+        let hit = found(entry).filter(|found| found.first_hit_us.is_some() && found.resolution_us > 0);
+        cell(hit.map(|found| found.resolution_us as f64), Unit::Micros)
+    });
     row(&mut table, sequence, "stopped by", |entry| {
-        let found = entry.stage(Stage::Kill).and_then(|kill| kill.ledger.downtimes.first());
-        found.map_or("–".to_owned(), |found| format!("<span class=\"narrow\">{}</span>", escaped(&found.cut)))
+        found(entry).map_or("–".to_owned(), |found| format!("<span class=\"narrow\">{}</span>", escaped(&found.cut)))
     });
     table.html()
         + "<p class=\"sub\">Times count from the command that starts the cache again. A kill loses what processes had in memory, \

@@ -3,7 +3,7 @@
 use super::compare::{Comparison, Rounds, compare};
 use super::markup::{Table, escaped, folded};
 use super::metric::{METRICS, Metric};
-use super::{past, sections};
+use super::{past, provenance, sections};
 use crate::chart::{self, Unit};
 use crate::ledger::{Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -15,9 +15,10 @@ pub fn page(ledgers: &[Ledger]) -> String {
     let mut out = head(&title);
     let _ = write!(
         out,
-        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p>{}</header><main>",
+        "<header><p class=\"kicker\">Cacheoff report</p><h1>{}</h1><p class=\"sub\">{}</p>{}{}</header><main>",
         escaped(&title),
         escaped(&subtitle(ledgers)),
+        provenance::paragraph(ledgers),
         contents(&comparisons)
     );
     if comparisons.len() > 1 {

@@ -1,11 +1,11 @@
 //! The parts of the page.
 
 use super::compare::{Comparison, Rounds};
-use super::figures;
 use super::markup::{Table, escaped, folded, verbatim};
 use super::metric::{Group, METRICS, Metric};
 use super::summary::Summary;
 use super::verdict::Finding;
+use super::{figures, provenance};
 use crate::chart::{Unit, grouped};
 use crate::ledger::{Class, Entry, Interval, Ledger, MissCause, Trouble};
 use std::fmt::Write;
@@ -59,7 +59,7 @@ const REMARKS_OPEN: usize = 3;
 pub(super) fn workload(out: &mut String, comparison: &Comparison<'_>, id: &str) {
     let _ = write!(out, "<h2 id=\"{id}\">{}</h2>", escaped(&comparison.workload));
     let Some(first) = comparison.entries.iter().find_map(Rounds::typical) else { return };
-    let _ = write!(out, "<p class=\"sub\">{}</p>", escaped(&conditions(first)));
+    let _ = write!(out, "<p class=\"sub\">{}</p>", escaped(&conditions(comparison, first)));
     if comparison.entries.len() == 1 {
         tiles(out, &comparison.entries[0]);
     }
@@ -98,8 +98,11 @@ fn key(place: usize) -> String {
 }
 
 /// Phase, plan and links in a sentence or two.
-fn conditions(run: &Summary<'_>) -> String {
-    let mut parts = vec![format!("Figures of phase {}", run.phase_name)];
+fn conditions(comparison: &Comparison<'_>, run: &Summary<'_>) -> String {
+    let plays = comparison.entries.iter().map(|entry| entry.runs.len()).max().unwrap_or(0);
+    let seconds = Unit::Elapsed.text(run.seconds());
+    let mut parts = vec![format!("Figures of phase {}, {seconds} of each play", run.phase_name)];
+    parts.push(provenance::rounds(plays));
     if run.ledger.run.round > 0 {
         parts.push("each round has a seed of its own, the same for all entries".to_owned());
     }

@@ -145,6 +145,7 @@ fn levels(interval: &mut Interval, entry: Invented, load: f64, peak: f64, second
 fn head(entry: Invented, round: u32, peak: f64) -> Run {
     Run {
         agents: Vec::new(),
+        by: String::new(),
         cache_bytes: None,
         stage: None,
         repeats: Vec::new(),
