@@ -3,10 +3,11 @@
 
 use super::compare::{Comparison, Rounds, compare};
 use super::metric::{Group, METRICS, Metric};
+use super::official::{cache_ages, is_sequence};
 use super::provenance::command;
 use super::sections::referees;
-use crate::chart::grouped;
-use crate::ledger::{Ledger, MissCause, Trouble};
+use crate::chart::{grouped, three_digits};
+use crate::ledger::{Ledger, MissCause, Stage, Trouble};
 use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
 
@@ -24,8 +25,10 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
     let day = format_date(Stamp(first.started_unix));
     let day = String::from_utf8_lossy(&day[5..16]).into_owned();
     let machine = &first.machine;
+    let is_sequence = is_sequence(ledgers);
+    let what = if is_sequence { "Official sequence" } else { "Contest" };
     let mut out = format!(
-        "# Contest of {day}\n\nMade by `{}`.\n\nMachine: {} cores of {}, {}{}; the referee had core {}.\n",
+        "# {what} of {day}\n\nMade by `{}`.\n\nMachine: {} cores of {}, {}{}; the referee had core {}.\n",
         command(&first.command),
         machine.cores,
         machine.processor,
@@ -34,16 +37,54 @@ pub fn markdown(ledgers: &[Ledger]) -> String {
         if machine.own_cores.is_empty() { "any" } else { &machine.own_cores },
     );
     products(ledgers, &mut out);
-    out.push_str(
-        "\nFigures are medians of the rounds that count, with the interval in which 95 of 100 medians lie when the rounds are drawn anew. Each round \
-         has a seed of its own and began with another entry. \"None\" is a difference to the first entry that lies within the interval; \
-         a figure that does not count is struck out.\n",
-    );
+    if is_sequence {
+        out.push_str(&sequence(ledgers));
+    } else {
+        out.push_str(ROUNDS);
+    }
     for comparison in &compare(ledgers) {
         table(comparison, &mut out);
         remarks(comparison, &mut out);
     }
     out
+}
+
+const ROUNDS: &str = "\nFigures are medians of the rounds that count, with the interval in which 95 of 100 medians lie when the rounds are drawn anew. Each round \
+         has a seed of its own and began with another entry. \"None\" is a difference to the first entry that lies within the interval; \
+         a figure that does not count is struck out.\n";
+
+/// The words before the stages of a sequence, and the age of each cache.
+fn sequence(ledgers: &[Ledger]) -> String {
+    let mut out = "\nEach stage was played once, for each entry on one cache that was not restarted before its kill: no interval can be given. A figure \
+         that does not count is struck out.\n"
+        .to_owned();
+    let of_load = ledgers.iter().filter(|ledger| ledger.run.stage == Some(Stage::Load));
+    if let Some(scale) = of_load.map(|ledger| ledger.run.workload.scale).find(|scale| *scale != 1.0) {
+        let _ = writeln!(
+            out,
+            "\n**Phases are {} of the standard.** The working set is as much smaller and think times are not: this shows how the \
+             caches behave in the sequence, and is no official result.",
+            three_digits(scale)
+        );
+    }
+    let ages: Vec<String> = cache_ages(ledgers).into_iter().map(|(label, age)| format!("{label} {age}")).collect();
+    if !ages.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nAge of the caches, their budget divided by what misses store per second at peak: {}.",
+            ages.join("; ")
+        );
+    }
+    out
+}
+
+/// TIME-WAIT has no figures, only what was seen.
+fn notes(comparison: &Comparison<'_>, out: &mut String) {
+    for entry in &comparison.entries {
+        for note in entry.runs.iter().flat_map(|run| &run.ledger.notes) {
+            let _ = writeln!(out, "- {}: {}", entry.label, note.text);
+        }
+    }
 }
 
 fn products(ledgers: &[Ledger], out: &mut String) {
@@ -59,6 +100,11 @@ fn products(ledgers: &[Ledger], out: &mut String) {
 }
 
 fn table(comparison: &Comparison<'_>, out: &mut String) {
+    let runs = || comparison.entries.iter().flat_map(|entry| &entry.runs);
+    if runs().any(|run| run.ledger.run.stage == Some(Stage::TimeWait)) {
+        let _ = writeln!(out, "\n## {}\n", comparison.workload);
+        return notes(comparison, out);
+    }
     let phase = comparison.entries.iter().find_map(|entry| Some(entry.typical()?.phase_name.clone()));
     let _ = writeln!(out, "\n## {}, phase {}\n", comparison.workload, phase.unwrap_or_default());
     let labels: Vec<&str> = comparison.entries.iter().map(|entry| entry.label.as_str()).collect();
@@ -126,10 +172,10 @@ fn remarks(comparison: &Comparison<'_>, out: &mut String) {
     let runs = comparison.entries.iter().flat_map(|entry| entry.runs.iter().map(move |run| (&entry.label, run)));
     let lines: Vec<String> = runs
         .flat_map(|(label, run)| {
-            let round = run.ledger.run.round;
-            run.findings
-                .iter()
-                .map(move |finding| format!("- {}: {label}, round {round}: {}", finding.weight.as_str(), finding.text))
+            // Outside of a contest there is one play and no number.
+            let round = Some(run.ledger.run.round).filter(|round| *round > 0);
+            let of = round.map_or_else(|| label.to_string(), |round| format!("{label}, round {round}"));
+            run.findings.iter().map(move |finding| format!("- {}: {of}: {}", finding.weight.as_str(), finding.text))
         })
         .collect();
     if !lines.is_empty() {

@@ -432,6 +432,18 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
         assert!(shown.contains(part), "{part}");
     }
     assert!(!shown.contains("<s class=\"out\">"));
+    let mut plain = sequence.to_vec();
+    (plain[2].intervals, plain[2].run.workload.name) = (Vec::new(), "TIME-WAIT".to_owned());
+    let text = super::markdown(&plain);
+    for part in [
+        "# Official sequence of",
+        "no interval can be given",
+        "is no official result",
+        "- squid: TIME-WAIT lasted 60.0 s",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("not one reply was measured") && !text.contains("round 0"), "{text}");
     let mut broken = sequence.clone();
     broken[4].end.invalid.push("a noisy machine".to_owned());
     let spoilt = official::page(&broken);
