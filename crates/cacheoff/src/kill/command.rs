@@ -40,6 +40,9 @@ pub struct KillArgs {
     /// Seconds until it is started again
     #[arg(long, default_value_t = 5)]
     dark_s: u64,
+    /// Seconds from the start until the objects kept are counted, for stores that read their index behind their first answers
+    #[arg(long, default_value_t = 30)]
+    settle_s: u64,
 }
 
 /// Kills an entry of a contest.
@@ -114,6 +117,7 @@ impl KillArgs {
             objects: self.objects,
             load: Duration::from_secs(self.load_s),
             dark: Duration::from_secs(self.dark_s),
+            settle: Duration::from_secs(self.settle_s),
             ..Settings::default()
         }
     }

@@ -35,6 +35,9 @@ pub struct PowerCutArgs {
     /// Seconds without power
     #[arg(long, default_value_t = 5)]
     dark_s: u64,
+    /// Seconds from the start until the objects kept are counted, for stores that read their index behind their first answers
+    #[arg(long, default_value_t = 30)]
+    settle_s: u64,
     /// Which of the unsynced writes are lost or torn
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -61,6 +64,7 @@ impl PowerCutArgs {
             objects: self.objects,
             load: Duration::from_secs(self.load_s),
             dark: Duration::from_secs(self.dark_s),
+            settle: Duration::from_secs(self.settle_s),
             ..Settings::default()
         };
         let mut ledgers = Vec::new();
@@ -105,7 +109,7 @@ impl PowerCutArgs {
 }
 
 /// Flags of this command that a discipline of a contest may change, as `power-cut:load_s=30`.
-const KNOBS: [&str; 4] = ["objects", "load_s", "dark_s", "seed"];
+const KNOBS: [&str; 5] = ["objects", "load_s", "dark_s", "settle_s", "seed"];
 
 /// Whether the power can be cut here, as this discipline wants it.
 pub fn check(discipline: &Discipline) -> Result<(), String> {

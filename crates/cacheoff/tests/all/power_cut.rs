@@ -9,8 +9,11 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Each test looks at the mounts of all power cuts on this machine.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 const BOUND: Duration = Duration::from_secs(120);
 
 /// A cache in perl, one request after the other: files in its folder, synced or not.
@@ -41,7 +44,7 @@ fn entry(folder: &Path, name: &str, syncs: &str) {
 
 fn command(folder: &Path, port: u16, names: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cacheoff"));
-    command.args(["power-cut", "--objects", "30", "--load-s", "2", "--dark-s", "1"]);
+    command.args(["power-cut", "--objects", "30", "--load-s", "2", "--dark-s", "1", "--settle-s", "2"]);
     command.args(["--port", &port.to_string(), "--origin-port", &free_port().to_string()]);
     for name in names {
         command.arg("--entry").arg(folder.join(name));
@@ -98,6 +101,7 @@ fn found(folder: &Path, name: &str) -> Downtime {
 /// A cut in a contest is that of the command, with the contest's label and round.
 #[test]
 fn a_contest_cuts_the_power_of_each_entry() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     entry(folder.path(), "syncs", "1");
     entry(folder.path(), "hopes", "");
@@ -114,8 +118,8 @@ fn a_contest_cuts_the_power_of_each_entry() {
         play(command, |_, _| {})
     };
     let (status, said) = contest("power-cut:lode_s=2");
-    assert!(status == Some(2) && said.contains("it has objects, load_s, dark_s, seed"), "{said}");
-    let (status, said) = contest("power-cut:objects=30:load_s=2:dark_s=1");
+    assert!(status == Some(2) && said.contains("it has objects, load_s, dark_s, settle_s, seed"), "{said}");
+    let (status, said) = contest("power-cut:objects=30:load_s=2:dark_s=1:settle_s=2");
     if said.contains("cannot be simulated here") {
         assert_eq!(status, Some(2), "{said}");
         return;
@@ -137,6 +141,7 @@ fn a_contest_cuts_the_power_of_each_entry() {
 
 #[test]
 fn a_cache_keeps_what_it_synced_and_an_end_by_hand_leaves_nothing_behind() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     entry(folder.path(), "syncs", "1");
     entry(folder.path(), "hopes", "");
