@@ -566,7 +566,7 @@ mod tests {
         assert!(alive(std::process::id()));
     }
 
-    /// What an entry starts beside its program is a child of it.
+    /// The commands that an entry starts beside its program are children of it.
     #[test]
     fn a_program_with_company_is_one_family() {
         let own = |text: &str| text.to_owned();

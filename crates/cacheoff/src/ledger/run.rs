@@ -21,7 +21,7 @@ pub struct Run {
     pub started_unix: u64,
     /// The command that made it.
     pub command: String,
-    /// Who made it, in their own words, if they said so.
+    /// The maker, in their own words, if they said so.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub by: String,
     /// The workload.

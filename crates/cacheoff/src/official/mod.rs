@@ -49,7 +49,7 @@ pub struct Sequence {
     pub kill: kill::Settings,
     /// Folder for the ledgers.
     pub folder: PathBuf,
-    /// Who plays it, in their own words; empty if nobody said so.
+    /// The maker, in their own words; empty if nobody said so.
     pub by: String,
 }
 

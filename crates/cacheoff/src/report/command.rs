@@ -81,7 +81,7 @@ pub struct Outputs {
     /// Fail unless all conditions hold, such as 'p99<20ms,dhr>0.5'
     #[arg(long, value_name = "CONDITIONS")]
     pub threshold: Option<String>,
-    /// Who made it, for the head of the page: a person or a firm, in their own words; ledgers of an official sequence keep it
+    /// Name of the maker for the head of the page: a person or a firm, in their own words; ledgers of an official sequence keep it
     #[arg(long, value_name = "WORDS")]
     pub by: Option<String>,
 }

@@ -29,7 +29,7 @@ pub(super) fn paragraph(ledgers: &[Ledger]) -> String {
     }
 }
 
-/// Who made it, as far as it is said. A page proves nothing of that; the signature of a bundle does.
+/// The maker, as far as one is named. A page proves nothing of that; the signature of a bundle does.
 fn maker(ledgers: &[Ledger]) -> String {
     let mut names: Vec<&str> = ledgers.iter().map(|ledger| ledger.run.by.trim()).filter(|by| !by.is_empty()).collect();
     names.sort_unstable();

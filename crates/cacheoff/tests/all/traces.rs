@@ -17,7 +17,7 @@ fn requests() -> Vec<(u32, u32, u32)> {
 
 fn write_all_forms(folder: &Path) {
     let (mut oracle, mut columns, mut squid) = (Vec::new(), String::new(), String::new());
-    // What has an odd number lives for a second: it has expired when it is asked for again.
+    // Objects with an odd number live for a second: they have expired when they are asked for again.
     let mut lifetimes = "timestamp,key,size,ttl\n".to_owned();
     for (at_s, object, bytes) in requests() {
         oracle.extend((1_700_000_000 + at_s).to_le_bytes());

@@ -414,7 +414,7 @@ fn the_page_of_a_sequence_has_the_pages_of_2000() {
         "TIME-WAIT lasted 60.0 s",
         "We like &lt;it&gt;.",
         "failed before the load",
-        // What a figure is quoted with stands beside it.
+        // The facts that a figure is quoted with stand beside it.
         "replies per second",
         "replies counted",
         "wrong answers",
