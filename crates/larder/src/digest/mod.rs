@@ -4,7 +4,7 @@
 
 mod named;
 
-pub use named::{in_url, is_plain, of_response, of_whole};
+pub use named::{in_url, is_plain, of_response};
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 use std::fmt;

@@ -525,6 +525,8 @@ async fn deliver_parts<S: ClientStream>(
 /// Begins a 206: the fields of the whole response, and one that describes the part.
 fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
     let mut fields = delivery.first().map_or(&delivery.stored.head.fields, |first| &first.fields).clone();
+    // Those of the stored head are about all of the body (RFC 9530 section 2).
+    ["Content-Digest", "Content-MD5"].iter().for_each(|name| _ = fields.remove(name));
     fields.set(says.0, says.1);
     stream.begin_answer(&AnswerHead {
         status: 206,

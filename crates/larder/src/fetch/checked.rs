@@ -120,14 +120,15 @@ impl Checked {
         Checked::new(env_and_notes, Test::Git(Box::default()), declared)
     }
 
-    /// The check of a body that is put together of parts; `head` is the one of the whole.
+    /// The check of a body that is put together of parts; `head` is the one of the whole, with `Content-Digest` only where a 200 named it.
     pub(super) fn of_parts(
         (env, notes): (&Rc<Env>, &Rc<Notes>),
         asked: &AskedFile<'_>,
         head: &ResponseHead,
         length: Option<u64>,
     ) -> Option<Box<Checked>> {
-        let hash = BodyHash::of(digest::of_whole(&asked.url.path, head).chain(asked.by_index(env, head)))?;
+        let named = digest::of_response(&Method::Get, &asked.url.path, head);
+        let hash = BodyHash::of(named.into_iter().chain(asked.by_index(env, head)))?;
         let mut checked = Checked::new((env, notes), Test::Digest(hash), Some(length?));
         (checked.is_of_parts, checked.is_for_reader) = (true, asked.is_for_reader);
         Some(checked)
