@@ -314,6 +314,10 @@ fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
         if matches!(status, 301..=303 | 307 | 308) && delivery.stored.terms.is_some() {
             return AnswerBody::None(None);
         }
+        // One that is stored for HEAD alone states it in its head.
+        if length == Some(0) && delivery.stored.head.fields.contains("Content-Length") {
+            return AnswerBody::None(None);
+        }
         return AnswerBody::None(length.filter(|_| delivery.stored.terms.is_some()));
     }
     length.map_or(AnswerBody::Unknown, AnswerBody::Known)
