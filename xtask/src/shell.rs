@@ -157,7 +157,8 @@ pub fn bounded(command: &mut Command, seconds_max: u64) -> Result<Bounded, Troub
     Ok(Bounded { status, said: last_lines(&String::from_utf8_lossy(&said), 40) })
 }
 
-fn end_group(child: &mut Child) {
+/// Kills what is left of a process group, and waits for its first process.
+pub fn end_group(child: &mut Child) {
     if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
     }

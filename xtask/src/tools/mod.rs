@@ -2,6 +2,7 @@
 //! must bring the same files, and from the second time on they must come from the store. `--table` repeats the download later, offline
 //! and in networks that are gone.
 
+mod jobs;
 mod kind;
 mod namespace;
 mod network;
@@ -24,7 +25,7 @@ use std::process::Command;
 /// Which tools.
 #[derive(clap::Args, Default)]
 pub struct Args {
-    /// Only tools whose name contains this.
+    /// Only tools whose name contains this, and jobs of a CI ("CI: two jobs").
     #[arg(long)]
     only: Option<String>,
     /// All tools under all conditions: later, offline, and in networks that are gone. Takes some minutes.
@@ -57,6 +58,7 @@ pub fn play(args: &Args) -> Result<Tally, Trouble> {
     if args.only.is_none() {
         tally.add(bench.statuses_are_kept());
     }
+    tally.add(jobs::play(&bench, args.only.as_deref()));
     let more = if args.table { MORE_TOOLS } else { &[] };
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for tool in
@@ -130,6 +132,11 @@ impl Bench {
         Ok(Bench { larder: shell::built_larder(&root), folder: lab.path().to_owned(), config, ports, variables })
     }
 
+    /// The value of a variable of the tools.
+    fn variable(&self, name: &str) -> &str {
+        self.variables.iter().find(|(own, _)| *own == name).map_or("", |(_, value)| value)
+    }
+
     /// A command behind `larder run`, with the store of a tool.
     fn through(&self, store: &Path, told: &Path, condition: Condition, from: From, words: &[&str]) -> Command {
         let mut command = condition.command(&self.larder.display().to_string(), self);
@@ -155,7 +162,7 @@ impl Bench {
 
     fn statuses_are_kept(&self) -> Tally {
         let mut tally = Tally::default();
-        let missing = format!("curl -fsS -o /dev/null {}/missing", self.variables[1].1);
+        let missing = format!("curl -fsS -o /dev/null {}/missing", self.variable("HTTPS"));
         for (script, wanted) in [("exit 7", 7), ("kill -TERM $$", 143), (missing.as_str(), 22), ("true", 0)] {
             let (store, told) = (self.folder.join("statuses"), self.folder.join("told.json"));
             let mut command = self.through(&store, &told, Condition::Usual, From::Lab, &["sh", "-c", script]);
@@ -289,9 +296,9 @@ impl Bench {
         }
         if tool.from == From::Lab && through.is_none() {
             for name in TRUST {
-                command.env(name, &self.variables[3].1);
+                command.env(name, self.variable("LAB_TRUST"));
             }
-            command.env("WGETRC", &self.variables[4].1);
+            command.env("WGETRC", self.variable("LAB_WGETRC"));
         }
         let ran = shell::bounded(&mut command, SECONDS_MAX)?;
         let _ = std::fs::remove_dir_all(&cache);

@@ -60,7 +60,7 @@ const ABOUT_MAVEN: &str = "\nMaven says `Cache-Control: no-cache` with each requ
 
 /// Tools that this chore does not play, and why.
 const NOT_TRIED: [&str; 4] = [
-    "conda, micromamba: neither could be installed from the registries that were at hand, and no channel was; the library of pixi (rattler) reads a channel of the lab.",
+    "conda, mamba, micromamba, pixi: none is a package of the registries that were at hand (conda-express on PyPI knows one channel, which was not), so the library of pixi (rattler) reads a channel of the lab.",
     "docker pull: the daemon downloads in another process, which `larder run` does not reach: it takes `registry-mirrors` ([mirror](../mirror.md#container-registries)). podman has no daemon.",
     "Programs with certificates built in, and browsers: their tunnels stay closed.",
     "Tools in Go do not use a proxy for `localhost` or loopback addresses, whatever the variables say; here they ask by a name that only the lab has.",

@@ -39,12 +39,13 @@ pub(super) fn services(lab: &mut Lab, https: u16, name: &str) -> Result<Vec<(&'s
         shell::ask(push.arg(format!("docker://localhost:{port}/lab:1")))?;
         if let Some(helm) = shell::find_program("helm") {
             let at = |name: &str| lab.path().join(name);
+            // By `localhost` some versions speak no TLS.
             let mut push = Command::new(helm);
             push.arg("push").arg(at("root/files/lab-chart-1.0.0.tgz")).arg("--ca-file").arg(at("ca.pem"));
             for home in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
                 push.env(home, at("helm"));
             }
-            shell::ask(push.arg(format!("oci://localhost:{port}/charts")))?;
+            shell::ask(push.arg(format!("oci://{name}:{port}/charts")))?;
         }
         services.push(("REGISTRY", port, format!("{name}:{port}")));
     }

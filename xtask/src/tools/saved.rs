@@ -13,6 +13,8 @@ pub struct Saved {
     pub requests: u64,
     /// Those of them from the store.
     pub hits: u64,
+    /// The next run finds what this one fetched.
+    pub keeps: bool,
     bytes_from_store: u64,
     bytes_fetched: u64,
     /// Bytes through tunnels that stayed closed: nothing of them can be kept.

@@ -58,12 +58,14 @@ pub fn completed(
     }
 }
 
+/// Fields that are about the content of one message: those of a part say nothing of the whole (RFC 9530 section 2).
+const OF_CONTENT: [&str; 4] = ["Content-Range", "Content-Length", "Content-Digest", "Content-MD5"];
+
 /// The head of the whole representation that a 206 is a part of: a 200 with the complete length when it is known, for
 /// a store that keeps extents.
 pub fn whole_head(partial: &ResponseHead) -> ResponseHead {
     let mut head = ResponseHead { fields: partial.fields.clone(), version: partial.version, ..ResponseHead::new(200) };
-    head.fields.remove("Content-Range");
-    head.fields.remove("Content-Length");
+    OF_CONTENT.iter().for_each(|name| _ = head.fields.remove(name));
     if let Some(len) = complete_len(partial) {
         head.fields.push("Content-Length", len.to_string());
     }

@@ -139,6 +139,11 @@ fn the_head_of_a_whole_comes_from_its_parts() {
     assert_eq!((whole.status, text(&whole.fields).as_str()), (200, "ETag: \"a\" | X: 1 | Content-Length: 20"));
     let open = policy::whole_head(&response("206 | Content-Range: bytes 0-9/* | Content-Length: 10 | ETag: \"a\""));
     assert_eq!(text(&open.fields), "ETag: \"a\"");
+    // RFC 9530: one field is about the part, the other one about the whole.
+    let digests = policy::whole_head(&response(
+        "206 | Content-Range: bytes 0-9/* | Content-Digest: sha-256=:AA==: | Content-MD5: AA== | Repr-Digest: sha-256=:AA==:",
+    ));
+    assert_eq!(text(&digests.fields), "Repr-Digest: sha-256=:AA==:");
     // RFC 9111 section 3.4: newer fields count; the length becomes known.
     let more = response("206 | Content-Range: bytes 10-19/20 | Content-Length: 10 | ETag: \"a\" | X: 2");
     let combined = policy::combined_head(&open, &more);

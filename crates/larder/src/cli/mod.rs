@@ -28,9 +28,10 @@ use crate::run::control::{Network, Way};
 use crate::run::{self, Own};
 use crate::server::{Plan, Server};
 use crate::settle::settle;
-use crate::shared::Reread;
+use crate::shared::{Reread, StartError};
 use crate::tls::ca::Authority;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use larder_cache::store::OpenFault;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -329,7 +330,7 @@ fn run(flags: RunFlags) -> u8 {
         if keeps_all {
             config.disk.admission = DiskAdmission::All;
         }
-        let own = start_for_a_run(config, network, way)?;
+        let own = serve_a_run(start_or_without_disk(config)?, network, way)?;
         if !own.keeps && notes == Notes::Told {
             diagnostics::say(format_args!("larder: what this command downloads is not kept for the next run"));
         }
@@ -413,7 +414,10 @@ fn ca(flags: &CaFlags) -> u8 {
 
 /// Begins to serve for one run, in this process.
 fn start_for_a_run(config: Config, network: Network, way: Way) -> Result<Own, AnyError> {
-    let server = Server::start(config)?;
+    serve_a_run(Server::start(config)?, network, way)
+}
+
+fn serve_a_run(server: Server, network: Network, way: Way) -> Result<Own, AnyError> {
     server.shared().common.cache.disk().into_iter().for_each(|disk| tell_notices(disk));
     let started = server.shared().open_run(network, way)?;
     let keeps = server.shared().common.cache.disk().is_some();
@@ -424,6 +428,19 @@ fn start_for_a_run(config: Config, network: Network, way: Way) -> Result<Own, An
         stats
     };
     Ok(Own { started, keeps, finish: Box::new(finish) })
+}
+
+/// The server of a command's run. A store of a later version, which the cache of a CI may bring along, costs the run what is stored there, and
+/// not its command.
+fn start_or_without_disk(config: Config) -> Result<Server, StartError> {
+    let without_disk = Config { disk_bytes: Some(0), ..config.clone() };
+    match Server::start(config) {
+        Err(StartError::Disk(fault @ OpenFault::FutureVersion { .. })) => {
+            diagnostics::say(format_args!("warning: {fault}. This run keeps nothing on disk"));
+            Server::start(without_disk)
+        }
+        started => started,
+    }
 }
 
 /// Reports damage that was found when the store was opened, and its repair.

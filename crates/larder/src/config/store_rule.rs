@@ -49,6 +49,8 @@ pub struct StoreRule {
     pub stale_if_error: Option<Duration>,
     /// Redirections are stored for the time when their origin is out of reach.
     pub keep_redirects: bool,
+    /// The answer to a HEAD is stored for later ones where no GET brings it.
+    pub keep_heads: bool,
     /// The URL never has HTML: a page in its place is not the origin's word.
     pub never_html: bool,
     /// Where it stands.
@@ -171,6 +173,7 @@ impl StoreRule {
     pub(super) fn says_anything(&self) -> bool {
         self.says_lifetimes()
             || self.any_age
+            || self.keep_heads
             || self.drop_no_cache
             || self.names_content
             || self.index.is_some()

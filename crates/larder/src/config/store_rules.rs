@@ -131,6 +131,11 @@ impl<'a> StoreRules<'a> {
             .is_some_and(|rule| rule.keep_redirects)
     }
 
+    /// Whether a rule has answers to HEAD stored for later ones.
+    pub fn keeps_heads(&self, url: &Url, request: &RequestHead) -> bool {
+        self.all().any(|rule| rule.keep_heads && rule.matches(url, request))
+    }
+
     /// Whether a rule knows that this URL names its content.
     pub fn names_content(&self, url: &Url, request: &RequestHead) -> bool {
         self.all().any(|rule| rule.names_content && rule.matches(url, request))

@@ -696,6 +696,8 @@ pub static STORE_RULE: &[Setting<StoreRule>] = &[
         .about("For how long past its lifetime it stands in for an error, where the origin does not say it."),
     OfRule::new("store_rule.keep_redirects", Field::Flag(|r| &mut r.keep_redirects))
         .about("Redirections without a lifetime are stored for the time when their origin is out of reach (`larder run --offline`); while it is not, it is asked each time."),
+    OfRule::new("store_rule.keep_heads", Field::Flag(|r| &mut r.keep_heads))
+        .about("The answer 200 to a HEAD is stored for later ones, where nothing is stored for a GET: for tools that ask so which content a name has, and get the content by another URL."),
     OfRule::new("store_rule.never_html", Field::Flag(|r| &mut r.never_html))
         .about("The URL is that of a file or an index and never has HTML. A page that comes over plain HTTP in its place, as from a network that wants a login first (a captive portal), is passed on and not stored; a `larder run` gets what is stored instead."),
 ];

@@ -4,7 +4,7 @@
 
 mod named;
 
-pub use named::{in_url, is_plain, of_response, of_whole};
+pub use named::{in_url, is_plain, of_response};
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA384, SHA512};
 use std::fmt;
@@ -61,6 +61,8 @@ pub enum DigestSource {
     DockerContentDigest,
     /// An index of packages that the client got from here.
     Index,
+    /// The URL whose redirection sent the client on to this one.
+    Redirection,
     /// The pack of git that the body holds.
     Pack,
 }
@@ -74,8 +76,14 @@ impl DigestSource {
             DigestSource::ReprDigest => "Repr-Digest",
             DigestSource::DockerContentDigest => "Docker-Content-Digest",
             DigestSource::Index => "the index",
+            DigestSource::Redirection => "the URL that led here",
             DigestSource::Pack => "its pack",
         }
+    }
+
+    /// Whether one client heard of the digest, and others may not have.
+    pub fn is_of_one_client(self) -> bool {
+        matches!(self, DigestSource::Index | DigestSource::Redirection)
     }
 }
 
@@ -107,6 +115,12 @@ impl ExpectedDigest {
         let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
         let bytes = hex.chunks_exact(2).map(|pair| Some(nibble(pair[0])? << 4 | nibble(pair[1])?));
         ExpectedDigest::new(algorithm, bytes.collect::<Option<Vec<u8>>>()?, source)
+    }
+
+    /// The same digest, as it is named for a URL to which a redirection led.
+    pub fn behind_redirection(self) -> ExpectedDigest {
+        let source = if self.source == DigestSource::Url { DigestSource::Redirection } else { self.source };
+        ExpectedDigest { source, ..self }
     }
 
     /// Where it is named.

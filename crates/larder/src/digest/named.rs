@@ -68,8 +68,8 @@ pub fn of_response(method: &Method, path: &str, head: &ResponseHead) -> Vec<Expe
     all
 }
 
-/// The digests that the whole representation must have of which this head, that of a 200 or a 206, brings all or a part.
-pub fn of_whole(path: &str, head: &ResponseHead) -> impl Iterator<Item = ExpectedDigest> {
+/// The digests that the whole representation must have whose head this is.
+fn of_whole(path: &str, head: &ResponseHead) -> impl Iterator<Item = ExpectedDigest> {
     let fields = &head.fields;
     let plain = is_plain(head);
     let url = if plain { in_url(path) } else { None };

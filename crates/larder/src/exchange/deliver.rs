@@ -314,6 +314,10 @@ fn body(delivery: &Delivery<'_>, length: Option<u64>) -> AnswerBody {
         if matches!(status, 301..=303 | 307 | 308) && delivery.stored.terms.is_some() {
             return AnswerBody::None(None);
         }
+        // One that is stored for HEAD alone states it in its head.
+        if length == Some(0) && delivery.stored.head.fields.contains("Content-Length") {
+            return AnswerBody::None(None);
+        }
         return AnswerBody::None(length.filter(|_| delivery.stored.terms.is_some()));
     }
     length.map_or(AnswerBody::Unknown, AnswerBody::Known)
@@ -525,6 +529,8 @@ async fn deliver_parts<S: ClientStream>(
 /// Begins a 206: the fields of the whole response, and one that describes the part.
 fn begin_partial<S: ClientStream>(stream: &mut S, delivery: &Delivery<'_>, says: (&str, &str), length: u64) {
     let mut fields = delivery.first().map_or(&delivery.stored.head.fields, |first| &first.fields).clone();
+    // Those of the stored head are about all of the body (RFC 9530 section 2).
+    ["Content-Digest", "Content-MD5"].iter().for_each(|name| _ = fields.remove(name));
     fields.set(says.0, says.1);
     stream.begin_answer(&AnswerHead {
         status: 206,

@@ -31,15 +31,10 @@ impl Lesson {
     /// `None` where no rule says that this is an index, and for a browser: a page may make it ask for anything.
     pub(super) fn of<S: ClientStream>(stream: &S, request: &RequestHead, ask: &Ask) -> Option<Box<Lesson>> {
         let (format, _) = ask.by_rule.as_ref()?.index.as_ref()?;
-        let is_of_browser = |name: &str| {
-            let start = name.get(..4).unwrap_or_default();
-            start.eq_ignore_ascii_case("Sec-") || ["Origin", "Referer"].iter().any(|it| name.eq_ignore_ascii_case(it))
-        };
-        let is_of_browser = request.fields.iter().any(|(name, _)| is_of_browser(name));
         let client = stream.peer().address.ip();
         // A part names a part of the files.
         let is_for_whole = !request.fields.contains("Range");
-        (!is_of_browser && is_for_whole)
+        (!is_of_browser(request) && is_for_whole)
             .then(|| Box::new(Lesson { url: ask.url.clone(), format: *format, client, index: None }))
     }
 
@@ -64,6 +59,15 @@ impl Lesson {
         let Some(hit) = env.common.cache.open(&entry) else { return };
         tokio::task::spawn_local(learn(Rc::clone(env), self, (id, learning), hit));
     }
+}
+
+/// Whether a page may have made its browser send this.
+pub(super) fn is_of_browser(request: &RequestHead) -> bool {
+    let is_of_browser = |name: &str| {
+        let start = name.get(..4).unwrap_or_default();
+        start.eq_ignore_ascii_case("Sec-") || ["Origin", "Referer"].iter().any(|it| name.eq_ignore_ascii_case(it))
+    };
+    request.fields.iter().any(|(name, _)| is_of_browser(name))
 }
 
 async fn learn(env: Rc<Env>, lesson: Lesson, (id, mut learning): (IndexId, Learning), mut hit: Hit) {

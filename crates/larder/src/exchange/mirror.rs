@@ -1,7 +1,7 @@
 //! A request through the prefix mirror (decision 041): the request as the forward proxy would get it, and a stream that makes
 //! of its answer one for the mirror. Lookup, fetch and delivery are those of every other request; the store has the original.
 
-use super::deliver::{self, Ended};
+use super::deliver::{self, AnswerSource, Ended};
 use super::learn::Lesson;
 use super::links::{LinkFormat, LinkRewriter, References};
 use super::lookup;
@@ -55,12 +55,18 @@ pub(super) async fn answer<S: ClientStream>(
 ) -> Ended {
     note(stream.env(), &mirrored.ask, record);
     let mut lesson = Lesson::of(stream, request, &mirrored.ask);
+    // The redirections of a registry are followed here, and lead its clients nowhere.
+    let noted =
+        (mirrored.ask.registry.is_none() && super::is_noted(stream, &mirrored.ask)).then(|| mirrored.ask.clone());
     let frame = Frame::of(stream, request, &mirrored);
     let (request, has_rewritten) = frame.request(request);
     let mut mirror = MirrorStream { inner: stream, frame, has_rewritten, rewriter: None };
     let mut upload = None;
     let request = Rc::new(request);
     let answer = lookup::look_up(&mut mirror, &request, mirrored.ask, None, body, &mut upload, record).await;
+    if let (Some(ask), AnswerSource::Entry { stored, .. }) = (noted, &answer) {
+        super::note_redirection(&mirror, &request, &ask, &stored.head);
+    }
     if let Some(lesson) = &mut lesson {
         lesson.answered_by(&answer);
     }

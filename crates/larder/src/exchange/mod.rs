@@ -23,6 +23,7 @@ pub mod broken;
 use crate::box_in_place::box_in_place;
 use crate::caught::caught;
 use crate::clock;
+use crate::digest;
 use crate::env::{Env, PeerFacts, RecordGuard};
 use crate::page::Page;
 use crate::purge;
@@ -181,7 +182,9 @@ fn note_redirection<S: ClientStream>(stream: &S, request: &RequestHead, ask: &As
         let rules = rules::store_rules(&config, &ask.route, for_run);
         ask.note_redirection(rules, request, answer, &env.common.handed_out, clock::instant());
         if let Some(to) = rules::leads_to(&ask.url, answer) {
-            env.common.index_digests.redirected(&ask.url, &to, stream.peer().address.ip(), clock::instant());
+            let client = stream.peer().address.ip();
+            let by_url = digest::in_url(&ask.url.path).filter(|_| !learn::is_of_browser(request));
+            env.common.index_digests.redirected(&ask.url, &to, client, by_url, clock::instant());
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct AskedFile<'a> {
 }
 
 impl AskedFile<'_> {
-    /// The digest that an index names for it which this client got.
+    /// The digest that an index names for it which this client got, or the URL from which this client was sent on to it.
     fn by_index(&self, env: &Env, head: &ResponseHead) -> Option<ExpectedDigest> {
         let indexes = &env.common.index_digests;
         indexes.digest_of(self.url, self.client, clock::instant()).filter(|_| digest::is_plain(head))
@@ -120,14 +120,15 @@ impl Checked {
         Checked::new(env_and_notes, Test::Git(Box::default()), declared)
     }
 
-    /// The check of a body that is put together of parts; `head` is the one of the whole.
+    /// The check of a body that is put together of parts; `head` is the one of the whole, with `Content-Digest` only where a 200 named it.
     pub(super) fn of_parts(
         (env, notes): (&Rc<Env>, &Rc<Notes>),
         asked: &AskedFile<'_>,
         head: &ResponseHead,
         length: Option<u64>,
     ) -> Option<Box<Checked>> {
-        let hash = BodyHash::of(digest::of_whole(&asked.url.path, head).chain(asked.by_index(env, head)))?;
+        let named = digest::of_response(&Method::Get, &asked.url.path, head);
+        let hash = BodyHash::of(named.into_iter().chain(asked.by_index(env, head)))?;
         let mut checked = Checked::new((env, notes), Test::Digest(hash), Some(length?));
         (checked.is_of_parts, checked.is_for_reader) = (true, asked.is_for_reader);
         Some(checked)
@@ -229,8 +230,8 @@ impl Checked {
         self.is_settled = true;
         let result = match test {
             Test::Digest(hash) => match hash.finish() {
-                // The index is that of one client. Others, to whom it says nothing, get what the origin sent.
-                Err(wrong) if wrong.named_by() == DigestSource::Index && self.is_read_by_others(entry) => {
+                // One client heard of it. Others, to whom it says nothing, get what the origin sent.
+                Err(wrong) if wrong.named_by().is_of_one_client() && self.is_read_by_others(entry) => {
                     self.env.tally.digests_wrong.add(1);
                     self.is_for_readers = true;
                     Ok(None)

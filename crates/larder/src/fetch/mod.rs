@@ -6,6 +6,7 @@
 
 use crate::box_in_place::box_in_place;
 use crate::clock;
+use crate::config::StoreRules;
 use crate::env::{Common, Env};
 use crate::git::{self, Question};
 use crate::reach;
@@ -352,7 +353,10 @@ impl Fetch {
     fn storable(&self, head: &mut ResponseHead, times: Times, settings: &policy::Settings) -> Storable {
         if self.is_for_head_alone() {
             let is_redirection = matches!(head.status, 301..=303 | 307 | 308) && head.fields.contains("Location");
-            if !is_redirection {
+            let config = self.env.config();
+            let rules = rules::store_rules(&config, &self.ask.route, self.for_run);
+            let is_kept = head.status == 200 && keeps_heads(&self.ask, rules, &self.request);
+            if !is_redirection && !is_kept {
                 return Storable::No(NotStored::Method);
             }
             let mut as_get = (*self.request).clone();
@@ -638,7 +642,7 @@ fn publish(
                 let head = policy::whole_head(&head);
                 let weighed = FreshnessFacts::of(&terms, times.received);
                 fetch.notes.keeping.replace(Some(Keeping::Stored { terms: weighed, on_disk: None }));
-                let kept = kept(head, terms, settings, times);
+                let kept = kept(head, terms, settings, (times, false));
                 let fill = fetch.writer.store_part(kept, &range, length);
                 return fill.map(|fill| Sink::Hole(fill, Arc::clone(&cache)));
             }
@@ -646,7 +650,7 @@ fn publish(
         },
         Storable::Yes(terms) => {
             let weighed = FreshnessFacts::of(&terms, times.received);
-            let kept = kept(head, terms, settings, times);
+            let kept = kept(head, terms, settings, (times, fetch.is_for_head_alone()));
             // The answer to a HEAD has no body, whatever length it declares.
             let length = if fetch.request.method == Method::Head { Some(0) } else { declared };
             fetch.writer.store(kept, length);
@@ -658,11 +662,23 @@ fn publish(
     Some(Sink::Entry(fetch.writer))
 }
 
-/// The head as it is stored, with a second one for the client that asked where that one gets more fields.
-fn kept(mut head: ResponseHead, terms: Terms, settings: &policy::Settings, times: Times) -> StoredHead {
+/// Whether the answer to a HEAD is stored for later ones: by a rule, and for the tags of a registry's mirror.
+pub fn keeps_heads(ask: &Ask, rules: StoreRules<'_>, request: &RequestHead) -> bool {
+    ask.registry.is_some() && ask.url.path.contains("/manifests/") || rules.keeps_heads(&ask.url, request)
+}
+
+/// The head as it is stored, with a second one for the client that asked where that one gets more fields. The length is known by the body, but
+/// not that of a body which nobody asked for.
+fn kept(
+    mut head: ResponseHead,
+    terms: Terms,
+    settings: &policy::Settings,
+    (times, is_for_head_alone): (Times, bool),
+) -> StoredHead {
     let mut kept = policy::head_to_store(&head, settings);
     hop::strip(&mut head.fields);
-    for name in ["Content-Length", "Age"] {
+    let stated: &[&str] = if is_for_head_alone { &["Age"] } else { &["Content-Length", "Age"] };
+    for &name in stated {
         kept.fields.remove(name);
         head.fields.remove(name);
     }

@@ -3,7 +3,8 @@
 //!
 //! Where a store rule knows that a URL never has HTML (`never_html`), a page in its place is not stored. A `larder run` gets the stored
 //! file instead, once a second question has shown that the network answers everything so: a site that really has put a page in the
-//! place of a file answers another thing for a path that it does not have (decision 049).
+//! place of a file answers another thing for a path that it does not have (decision 049). An index that is HTML itself is told from a page by
+//! that too: it has another length than the answer for such a path.
 
 use super::Fetch;
 use super::ask::OriginAnswer;
@@ -29,17 +30,30 @@ const STALE_SECONDS_MAX: u64 = 30 * 86_400;
 enum Look {
     /// A page, where there is never one.
     Page,
+    /// A page in the place of an index that is HTML itself: its length and its tag.
+    PageOf(u64, Option<Box<[u8]>>),
     /// A redirection to another host and another file.
     Elsewhere(Host),
     /// The status that RFC 6585 has for portals alone.
     LoginRequired,
 }
 
+/// Whether a URL has HTML of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Html {
+    Never,
+    AsIndex,
+}
+
 impl Look {
-    /// The look of an answer for a URL that never has HTML.
-    fn of(head: &ResponseHead, url: &Url) -> Option<Look> {
+    /// The look of an answer for such a URL.
+    fn of(head: &ResponseHead, url: &Url, html: Html) -> Option<Look> {
         match head.status {
-            200 if is_html(head) => Some(Look::Page),
+            200 if is_html(head) && html == Html::Never => Some(Look::Page),
+            200 if is_html(head) => {
+                let length = head.fields.text("Content-Length")?.parse().ok()?;
+                Some(Look::PageOf(length, head.fields.get("ETag").map(Box::from)))
+            }
             // A portal's redirection is not for ever; one for ever is a site that has moved.
             302 | 303 | 307 => {
                 let to = resolve(url, head.fields.text("Location")?)?;
@@ -73,19 +87,29 @@ impl Fetch {
         if self.ask.connects_to().scheme != Scheme::Http || self.ask.registry.is_some() {
             return None;
         }
-        let look = Look::of(head, &self.ask.url)?;
-        (look == Look::LoginRequired || self.is_never_html()).then_some(look)
+        let is_index = || self.ask.by_rule.as_ref().is_some_and(|by_rule| by_rule.index.is_some());
+        let html = || match () {
+            () if self.is_never_html() => Some(Html::Never),
+            () => is_index().then_some(Html::AsIndex),
+        };
+        match Look::of(head, &self.ask.url, Html::Never)? {
+            Look::LoginRequired => Some(Look::LoginRequired),
+            _ => Look::of(head, &self.ask.url, html()?),
+        }
     }
 
     async fn judge_portal(&self, answer: OriginAnswer, look: Look) -> Result<OriginAnswer, UpstreamFault> {
-        if look != Look::LoginRequired && !self.probe_looks_so(&look).await {
-            return Ok(answer);
-        }
         let permits = |terms: &Terms, asked: &Asked, now: Stamp, _: &policy::Settings| {
             let overdue = terms.age(now).saturating_sub(terms.lifetime);
             overdue <= STALE_SECONDS_MAX && policy::disconnected(terms, &asked.without_network(), now)
         };
-        if self.stale_instead(permits).is_none() {
+        let has_stale = || self.stale_instead(permits).is_some();
+        // Each index in HTML is a page: where nothing else is to be had, it is no reason for a second question.
+        let is_as_usual = matches!(look, Look::PageOf(..)) && !has_stale();
+        if is_as_usual || look != Look::LoginRequired && !self.probe_looks_so(&look).await {
+            return Ok(answer);
+        }
+        if !has_stale() {
             self.notes.portal.set(true);
             return Ok(answer);
         }
@@ -114,7 +138,8 @@ impl Fetch {
             on: &|_| {},
         };
         let answer = tokio::time::timeout(PROBE_WITHIN, self.env.upstreams.call(&mut call)).await;
-        let look_of_probe = answer.ok().and_then(Result::ok).and_then(|answer| Look::of(&answer.head, &url));
+        let html = if matches!(look, Look::PageOf(..)) { Html::AsIndex } else { Html::Never };
+        let look_of_probe = answer.ok().and_then(Result::ok).and_then(|answer| Look::of(&answer.head, &url, html));
         look_of_probe.is_some_and(|found| found == *look || found == Look::LoginRequired)
     }
 }
@@ -125,9 +150,10 @@ fn is_html(head: &ResponseHead) -> bool {
     [b"text/html".as_slice(), b"application/xhtml+xml"].iter().any(|html| essence.eq_ignore_ascii_case(html))
 }
 
+/// The name of a file or of a folder.
 fn last_segment(url: &Url) -> &str {
     let path = url.path.split('?').next().unwrap_or_default();
-    path.rsplit('/').next().unwrap_or_default()
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -140,7 +166,7 @@ mod tests {
         let look = |status: u16, name: &'static str, value: &str| {
             let mut head = ResponseHead::new(status);
             head.fields.push(name, value);
-            Look::of(&head, &url)
+            Look::of(&head, &url, Html::Never)
         };
         let portal = Some(Look::Elsewhere(Url::parse("http://login.example/").unwrap().host));
         for (status, name, value, wanted) in [
@@ -164,5 +190,27 @@ mod tests {
         ] {
             assert_eq!(look(status, name, value), wanted, "{status} {name}: {value}");
         }
+    }
+
+    #[test]
+    fn a_portal_s_answer_for_an_index_looks_like_this() {
+        let url = Url::parse("http://pypi.example/simple/six/").unwrap();
+        let look = |status: u16, fields: &[(&'static str, &str)]| {
+            let mut head = ResponseHead::new(status);
+            fields.iter().for_each(|(name, value)| head.fields.push(name, *value));
+            Look::of(&head, &url, Html::AsIndex)
+        };
+        const HTML: (&str, &str) = ("Content-Type", "text/html");
+        assert_eq!(look(200, &[HTML, ("Content-Length", "7")]), Some(Look::PageOf(7, None)));
+        let tagged = look(200, &[HTML, ("Content-Length", "7"), ("ETag", "\"a\"")]);
+        assert_eq!(tagged, Some(Look::PageOf(7, Some(Box::from(&b"\"a\""[..])))));
+        assert_eq!(look(200, &[HTML]), None, "of unknown length");
+        assert_eq!(
+            look(200, &[("Content-Type", "application/vnd.pypi.simple.v1+json"), ("Content-Length", "7")]),
+            None
+        );
+        let to = |url: &str| look(302, &[("Location", url)]);
+        assert!(matches!(to("http://login.example/"), Some(Look::Elsewhere(_))));
+        assert_eq!((to("http://other.example/pypi/simple/six/"), to("https://other.example/six")), (None, None));
     }
 }

@@ -39,7 +39,7 @@ const TURNS: usize = 2;
 pub struct IndexDigests {
     table: Mutex<Table>,
     hasher: RandomState,
-    /// Indexes in the table; looked at without its lock.
+    /// Indexes and redirections in the table; looked at without its lock.
     known: AtomicUsize,
     learning: Arc<BeingRead>,
 }
@@ -175,7 +175,7 @@ impl IndexDigests {
         table.forget_old(now);
         // One that can't be read is remembered too, and not read again with each request for it.
         table.add(Index { id, content, age_max, got, last_got: now });
-        self.known.store(table.indexes.len(), Ordering::Relaxed);
+        self.known.store(table.len(), Ordering::Relaxed);
         result
     }
 
@@ -207,18 +207,21 @@ impl IndexDigests {
         let (file, client) = (hash_of(&self.hasher, file), client_of(client));
         let mut table = self.table.lock();
         table.forget_old(now);
-        self.known.store(table.indexes.len(), Ordering::Relaxed);
+        self.known.store(table.len(), Ordering::Relaxed);
         table.digest_of(file, client, now)
     }
 
-    /// A redirection sends this client on from a file: what it comes to has the digest of the file.
-    pub fn redirected(&self, from: &Url, to: &Url, client: IpAddr, now: Instant) {
-        let Some(digest) = self.digest_of(from, client, now) else { return };
+    /// A redirection sends this client on from a file: what it comes to has the digest of the file, as an index names it, or else the URL of the
+    /// file itself (`by_url`).
+    pub fn redirected(&self, from: &Url, to: &Url, client: IpAddr, by_url: Option<ExpectedDigest>, now: Instant) {
+        let Some(digest) = self.digest_of(from, client, now).or(by_url) else { return };
         let mut table = self.table.lock();
         if table.redirected.len() >= REDIRECTED_MAX {
             table.redirected.pop_front();
         }
-        table.redirected.push_back((hash_of(&self.hasher, to), client_of(client), digest, now));
+        let to = hash_of(&self.hasher, to);
+        table.redirected.push_back((to, client_of(client), digest.behind_redirection(), now));
+        self.known.store(table.len(), Ordering::Relaxed);
     }
 
     /// Waits until those indexes are read that this client got and that may name this file.
@@ -279,7 +282,16 @@ impl Table {
         }
     }
 
+    /// Indexes and redirections.
+    fn len(&self) -> usize {
+        self.indexes.len() + self.redirected.len()
+    }
+
     fn forget_old(&mut self, now: Instant) {
+        let is_old = |at: Instant| now.saturating_duration_since(at) > REDIRECTED_AGE_MAX;
+        while self.redirected.front().is_some_and(|(.., at)| is_old(*at)) {
+            self.redirected.pop_front();
+        }
         let digests = &mut self.digests;
         self.indexes.retain(|index| {
             let is_old = index.is_old(now);
@@ -322,6 +334,7 @@ const REDIRECTED_AGE_MAX: Duration = Duration::from_secs(15 * 60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::{Algorithm, DigestSource};
     use bytes::Bytes;
 
     const A: [u8; 4] = [10, 0, 0, 1];
@@ -446,7 +459,7 @@ mod tests {
         let scene = Scene::new();
         scene.get('1', A, 0);
         let go = |from: &str, to: &str, client: [u8; 4], seconds| {
-            scene.table.redirected(&url(from), &url(to), client.into(), scene.at(seconds));
+            scene.table.redirected(&url(from), &url(to), client.into(), None, scene.at(seconds));
         };
         go(FILE, "https://cdn.test/x", A, 1);
         go(FILE, "https://cdn.test/y", B, 1);
@@ -456,6 +469,29 @@ mod tests {
         (0..2 * REDIRECTED_MAX).for_each(|_| go(FILE, "https://cdn.test/x", A, 1));
         assert_eq!(scene.table.table.lock().redirected.len(), REDIRECTED_MAX);
         assert_eq!(scene.named("https://cdn.test/z", A, 903), None);
+    }
+
+    #[test]
+    fn a_redirection_takes_the_digest_of_its_url_along() {
+        let scene = Scene::new();
+        let by_url = || ExpectedDigest::of_hex(Algorithm::Sha256, &[b'7'; 64], DigestSource::Url);
+        let blob = url("https://r.test/v2/x/blobs/sha256:7");
+        let go = |from: &Url, to: &str, by_url, seconds| {
+            scene.table.redirected(from, &url(to), A.into(), by_url, scene.at(seconds));
+        };
+        go(&blob, "https://cdn.test/x", by_url(), 0);
+        go(&url("https://cdn.test/x"), "https://cdn.test/y", None, 10);
+        assert_eq!(scene.named("https://cdn.test/x", A, 900), Some('7'));
+        assert_eq!((scene.named("https://cdn.test/x", B, 1), scene.named("https://r.test/", A, 1)), (None, None));
+        let named = scene.table.digest_of(&url("https://cdn.test/y"), A.into(), scene.at(900)).unwrap();
+        assert_eq!(named.source(), DigestSource::Redirection);
+        // When both are over, nothing is looked up any more.
+        assert_eq!(scene.named("https://cdn.test/y", A, 911), None);
+        assert_eq!(scene.table.known.load(Ordering::Relaxed), 0);
+        // The index knows better what its files are.
+        scene.get('1', A, 2_000);
+        go(&url(FILE), "https://cdn.test/z", by_url(), 2_000);
+        assert_eq!(scene.named("https://cdn.test/z", A, 2_001), Some('1'));
     }
 
     #[test]

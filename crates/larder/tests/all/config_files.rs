@@ -433,3 +433,42 @@ fn ports_of_tunnels_follow_the_listener_until_they_are_said() {
     let wrong = Loaded::parse("l", "[[listen]]\naddress = \"127.0.0.1:1\"\nforward = false\nintercept = true", &[]);
     assert!(wrong.unwrap_err().to_string().contains("no tunnels to intercept"));
 }
+
+/// A preset's section says what it knows, keeps and leaves alone, has a command, and names each lifetime of its file.
+#[test]
+fn each_preset_has_its_section() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/presets.md")).unwrap();
+    let (_, sections) = page.split_once("\n## The presets\n").unwrap();
+    let sections: Vec<(&str, &str)> =
+        sections.split("\n### ").skip(1).filter_map(|section| section.split_once('\n')).collect();
+    let files = std::fs::read_dir(root.join("presets")).unwrap().flatten().map(|file| file.file_name());
+    let mut names: Vec<String> =
+        files.filter_map(|name| Some(name.to_str()?.strip_suffix(".toml")?.to_owned())).collect();
+    names.sort();
+    assert_eq!(sections.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    for (name, section) in sections {
+        for part in ["```sh\nlarder r", "- **Knows** ", "- **Keeps** ", "- **Does not** "] {
+            assert!(section.contains(part), "the section of {name} lacks {part}");
+        }
+        let preset = std::fs::read_to_string(root.join(format!("presets/{name}.toml"))).unwrap();
+        let said = |line: &str| {
+            let (setting, value) = line.split_once(" = ")?;
+            let value = value.trim_matches('"');
+            let words = match setting {
+                "lifetime_min" => "never change".to_owned(),
+                "lifetime" if value == "0s" => "validated each time".to_owned(),
+                "lifetime" | "stale_if_error" => {
+                    let (many, unit) = value.split_at(value.len() - 1);
+                    let unit = if unit == "m" { "minute" } else { "day" };
+                    format!("{many} {unit}{}", if many == "1" { "" } else { "s" })
+                }
+                _ => return None,
+            };
+            Some(words)
+        };
+        for words in preset.lines().filter_map(said) {
+            assert!(section.contains(&words), "the section of {name} does not say: {words}");
+        }
+    }
+}

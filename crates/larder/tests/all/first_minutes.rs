@@ -107,11 +107,38 @@ fn the_demo_keeps_its_promises_and_leaves_nothing_behind() {
             assert_eq!(text.matches('✓').count(), 4, "{text}");
             assert!(text.contains("200  24.0 MB") && text.contains("fresh for 1 year (max-age)"), "{text}");
             assert!(text.contains("used unasked"), "{text}");
+            if text.contains("-- curl") {
+                assert_eq!(shape(&text), shape(&transcript()), "README's transcript is another one than this:\n{text}");
+            }
             assert!(!text.contains('\x1b'), "colours only on a terminal: {text}");
             assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0, "something is left behind");
         })
     });
     demos.into_iter().for_each(|demo| demo.join().unwrap());
+}
+
+/// README's transcript, without its part with a network.
+fn transcript() -> String {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
+    let (_, rest) = readme.split_once("```\nLarder: ").unwrap();
+    let (whole, _) = rest.split_once("```").unwrap();
+    let (before, behind) = whole.split_once("\n3  larder run").unwrap();
+    let (_, behind) = behind.split_once("\n\n").unwrap();
+    format!("Larder: {before}\n{behind}")
+}
+
+/// The words of a text, without what is measured or differs from machine to machine. How much faster it was is said where it is worth a word.
+fn shape(text: &str) -> Vec<String> {
+    let is_number = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
+    let word = |word: &str| match word {
+        "s" | "ms" | "µs" => "TIME".to_owned(),
+        word if word.ends_with("/larder") => "larder".to_owned(),
+        word if word.starts_with("https://localhost:") => word.replace(|letter: char| letter.is_ascii_digit(), ""),
+        word if is_number(word) && word.parse::<f64>().is_ok() => "NUMBER".to_owned(),
+        word => word.to_owned(),
+    };
+    let lines = text.lines().map(|line| if line.starts_with("   Saved ") { "   Saved" } else { line });
+    lines.flat_map(str::split_whitespace).map(word).collect()
 }
 
 /// Two runs, what they told for programs, and the sum of both.

@@ -4,6 +4,7 @@ mod admin;
 mod api_random;
 mod check;
 mod credentials;
+mod damaged;
 mod explain;
 mod git;
 mod identities;

@@ -23,6 +23,8 @@ enum There {
     Changed,
     /// The origin, which has put a page in the place of its file.
     PageAtOrigin,
+    /// The origin, with another content, and a page for people on all paths that it does not have.
+    ChangedWithPages,
 }
 
 const PORTALS: [There; 3] = [There::Page, There::Redirect, There::Status];
@@ -47,7 +49,8 @@ fn serve(stream: &TcpStream, there: &AtomicU8) -> Option<()> {
     loop {
         let first = stand::read_request(&mut lines)?;
         let path = first.split(' ').nth(1)?;
-        let has = path.contains(".deb") || path.ends_with("/InRelease");
+        let is_index = path.contains("/simple/");
+        let has = path.contains(".deb") || path.ends_with("/InRelease") || is_index;
         let is = |one: There| there.load(Ordering::SeqCst) == one as u8;
         let answer = if is(There::Page) || is(There::PageAtOrigin) && has {
             html("200 OK", "")
@@ -57,7 +60,11 @@ fn serve(stream: &TcpStream, there: &AtomicU8) -> Option<()> {
             html("511 Network Authentication Required", "")
         } else if has {
             let age = if path.contains("aged") { 31 * 86_400 } else { 0 };
-            file(if is(There::Changed) { "new" } else { "old" }, age)
+            let body = if is(There::Changed) || is(There::ChangedWithPages) { "new" } else { "old" };
+            let kind = if is_index { "text/html" } else { "application/octet-stream" };
+            file(body, age).replace("application/octet-stream", kind)
+        } else if is(There::ChangedWithPages) {
+            html("200 OK", "")
         } else {
             html("404 Not Found", "")
         };
@@ -66,7 +73,8 @@ fn serve(stream: &TcpStream, there: &AtomicU8) -> Option<()> {
 }
 
 fn get(proxy: SocketAddr, origin: SocketAddr, path: &str) -> String {
-    let fields = "User-Agent: test\r\nAccept: */*\r\nCache-Control: max-age=0\r\nConnection: close\r\n";
+    let accept = if path.contains("/simple/") { "application/vnd.pypi.simple.v1+html" } else { "*/*" };
+    let fields = format!("User-Agent: test\r\nAccept: {accept}\r\nCache-Control: max-age=0\r\nConnection: close\r\n");
     stand::exchange(proxy, &format!("GET http://{origin}{path} HTTP/1.1\r\nHost: {origin}\r\n{fields}\r\n"))
 }
 
@@ -103,6 +111,38 @@ fn behind_a_portal_a_run_gets_what_is_stored() {
     }
     let stats = client.finish(&run.id).unwrap();
     assert!(stats.portal >= 18 && stats.portal == stats.network_away, "{stats:?}");
+}
+
+/// A simple index of Python is HTML itself: a portal's page is the same on a path that no site has.
+#[test]
+fn an_index_in_html_is_told_from_a_page_that_all_paths_have() {
+    static THERE: AtomicU8 = AtomicU8::new(There::Origin as u8);
+    let is_now = |there: There| THERE.store(there as u8, Ordering::SeqCst);
+    let (_stand, client, run) = stand_with_run();
+    let origin = stand::origin_that(|stream| serve(stream, &THERE));
+    for (number, portal) in PORTALS.into_iter().enumerate() {
+        let path = format!("/simple/package-{number}/");
+        let body = || stand::body(&get(run.proxy, origin, &path)).to_owned();
+        is_now(There::Origin);
+        stand::wait_for("the origin to be heard again", || body() == "old");
+        is_now(portal);
+        for _ in 0..3 {
+            assert_eq!(body(), "old", "{path}");
+        }
+        is_now(There::Changed);
+        stand::wait_for("what is new", || body() == "new");
+    }
+    // Where nothing says that the network is away, a change arrives with the first request, whatever other paths have.
+    stand::wait_for("an end of what is known of the network", || {
+        is_now(There::Origin);
+        let old = stand::body(&get(run.proxy, origin, "/simple/pages/")).to_owned();
+        is_now(There::ChangedWithPages);
+        old == "old"
+    });
+    assert_eq!(stand::body(&get(run.proxy, origin, "/simple/pages/")), "new");
+    assert_eq!(stand::body(&get(run.proxy, origin, "/simple/first/")), "new");
+    let stats = client.finish(&run.id).unwrap();
+    assert!(stats.portal >= 9 && stats.portal == stats.network_away, "{stats:?}");
 }
 
 #[test]
