@@ -1,0 +1,1 @@
+"""What scripts may import while they run inside Larder."""
