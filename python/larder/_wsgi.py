@@ -253,8 +253,8 @@ class Exchange:
 
     def write(self, data: bytes) -> None:
         """Send a piece of the body, with the head before the first one (PEP 3333, "The write() Callable")."""
-        if self._head is None:
-            raise AssertionError("write() before start_response()")
+        if self._head is None and data:
+            raise AssertionError("the application gave a part of the body before it called start_response()")
         if type(data) is not bytes:
             if not isinstance(data, bytes):
                 raise TypeError(f"the application gave {type(data).__name__} where PEP 3333 wants bytes")
@@ -438,6 +438,8 @@ class Server:
         for connection in list(self._connections.values()):
             self._close(connection)
         self._listener.close()
+        # A second SIGTERM would end the interpreter in the middle of its exit handlers.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def begin_drain(self) -> None:
         if not self._draining:
