@@ -28,6 +28,8 @@ _REPORT_SECONDS = 0.2
 # Freed when memory ran out, so that there is enough to format and send the traceback.
 _RESERVE_BYTES = 2 * 1024 * 1024
 
+_NOT_THE_APPLICATION = (os.path.join(os.path.dirname(__file__), ""), "<frozen importlib", importlib.__file__)
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 
@@ -138,11 +140,12 @@ def encode_line(kind: str, message: Dict[str, Any]) -> bytes:
     """Encode a report as one line of at most `LINE_BYTES_MAX` bytes: long texts and lists are cut."""
     budget = LINE_BYTES_MAX
     while True:
-        data = json.dumps({kind: message}).encode("ascii") + b"\n"
+        cut = {key: _cut(value, budget) for key, value in message.items()}
+        data = json.dumps({kind: cut}).encode("ascii") + b"\n"
         if len(data) <= LINE_BYTES_MAX:
             return data
-        budget = budget * LINE_BYTES_MAX // len(data) - 256
-        message = {key: _cut(value, max(budget, 64)) for key, value in message.items()}
+        # Characters that JSON escapes take up to twelve bytes.
+        budget = budget * 7 // 8
 
 
 def _cut(value: Any, size: int) -> Any:
@@ -163,10 +166,9 @@ def _cut(value: Any, size: int) -> Any:
 
 
 def format_error(error: BaseException) -> str:
-    """Format an exception without the frames of the runtime at its beginning."""
-    own = os.path.dirname(os.path.abspath(__file__))
+    """Format an exception without the frames of the runtime and of the import system at its beginning."""
     frames = error.__traceback__
-    while frames is not None and os.path.dirname(os.path.abspath(frames.tb_frame.f_code.co_filename)) == own:
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_THE_APPLICATION):
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
 
@@ -263,8 +265,12 @@ def _missing_module_hint(settings: Settings, error: ModuleNotFoundError) -> str:
     python = f"{sys.executable} (Python {platform.python_version()})"
     if settings.module == missing or settings.module.startswith(missing + "."):
         hint = f"there is no module {missing!r} in the folder {settings.folder}, nor among the packages of {python}"
-        close = difflib.get_close_matches(missing.partition(".")[0], _modules_of(settings.folder))
-        if close:
+        first = missing.partition(".")[0]
+        taken = getattr(sys.modules.get(first), "__file__", None)
+        close = difflib.get_close_matches(first, _modules_of(settings.folder))
+        if taken and first in close and not os.path.abspath(taken).startswith(os.path.join(settings.folder, "")):
+            hint += f"; the name {first!r} is taken by {taken}, which was loaded before"
+        elif close:
             hint += f"; the folder has {' and '.join(close)}"
         return hint
     return (
