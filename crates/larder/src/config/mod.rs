@@ -15,6 +15,7 @@ mod parse;
 mod path_pattern;
 pub mod places;
 mod presets;
+pub mod python;
 mod report;
 mod secret;
 pub mod setting;
@@ -33,6 +34,7 @@ pub use networks::Networks;
 pub use parse::{Flag, Loaded, ValueSource};
 pub use path_pattern::PathPattern;
 pub use presets::PRESETS;
+pub use python::{Mount, Python};
 pub use report::{Problem, Report};
 pub use secret::Secret;
 pub use sites::{Ambiguous, Sites};
@@ -80,6 +82,10 @@ pub struct Config {
     pub store_rules: Vec<StoreRule>,
     /// Upstreams that have a short name on listeners that are a mirror.
     pub mirrors: Vec<Arc<Mirror>>,
+    /// The surroundings of applications in Python.
+    pub pythons: Vec<Arc<Python>>,
+    /// The applications in Python that sites and listeners have as their origins.
+    pub mounts: Vec<Arc<Mount>>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -210,6 +216,8 @@ impl Default for Config {
             presets: Vec::new(),
             store_rules: Vec::new(),
             mirrors: Vec::new(),
+            pythons: Vec::new(),
+            mounts: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),
@@ -411,6 +419,8 @@ pub struct Site {
     pub origin: Arc<SiteOrigin>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
+    /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
+    pub python: String,
     /// Where it stands.
     pub place: SourceLine,
 }

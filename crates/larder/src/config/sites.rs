@@ -161,6 +161,7 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
+            python: String::new(),
             place: SourceLine::default(),
         }
     }

@@ -311,7 +311,9 @@ impl Fetch {
     fn keepable(&self, answer: &OriginAnswer) -> Keepable {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
-            Route::Forward(_) if !reach::may_keep(host, answer.peer.ip()) => Keepable::No,
+            Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
+                Keepable::No
+            }
             _ => Keepable::Yes,
         }
     }

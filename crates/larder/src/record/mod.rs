@@ -15,7 +15,7 @@ pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
-pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Reuse, Rule, Trail, Variant};
+pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant};
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;

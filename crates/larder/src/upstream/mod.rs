@@ -13,6 +13,7 @@ mod exchange;
 mod fault;
 mod h1;
 mod idle;
+mod local;
 mod memory;
 mod outages;
 mod permits;
@@ -35,6 +36,7 @@ pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
+use crate::mount::Mounts;
 use crate::reach::Reach;
 use crate::ticker::Ticker;
 use crate::wire::Wire;
@@ -94,6 +96,8 @@ pub struct Settings {
     pub hosts_file: PathBuf,
     /// The knowledge that all workers of a server share.
     pub memory: Arc<Memory>,
+    /// The applications that this server runs.
+    pub mounts: Arc<Mounts>,
     /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
     pub tls: Arc<rustls::ClientConfig>,
 }
@@ -119,6 +123,7 @@ impl Settings {
             resolver: ResolverChoice::default(),
             hosts_file: "/etc/hosts".into(),
             memory: Arc::default(),
+            mounts: Arc::default(),
             tls,
         }
     }
@@ -295,6 +300,10 @@ impl Upstreams {
                 (permit, connection, Instant::now())
             }
         };
+        if url.host.is_local() {
+            // Boxed, as all that is large and rare here.
+            return Box::pin(self.local(permit, choice, (handed_on, now), reach, on)).await;
+        }
         if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
             origin.count(|counts| counts.reused += 1);
             return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));

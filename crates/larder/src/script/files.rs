@@ -1,0 +1,61 @@
+//! The runtime that processes import, which stands in the program and is written into the server's folder.
+
+use crate::run::folder::Temporary;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The package `larder`.
+const RUNTIME: &[(&str, &str)] = &[
+    ("__init__.py", include_str!("../../../../python/larder/__init__.py")),
+    ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),
+    ("_http.py", include_str!("../../../../python/larder/_http.py")),
+    ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
+    ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
+    ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
+];
+
+/// The longest path of a folder in which sockets have names that the system takes (108 bytes with the last one 0).
+const FOLDER_BYTES_MAX: usize = 80;
+
+/// Where the runtime and the sockets of processes are.
+pub(super) struct ScriptFolder {
+    path: PathBuf,
+    /// In place of a folder whose path is too long for a socket.
+    _temporary: Option<Temporary>,
+}
+
+impl ScriptFolder {
+    /// Writes the runtime below the server's folder, readable by its owner alone.
+    pub fn below(store: &Path) -> io::Result<ScriptFolder> {
+        let (path, temporary) = match store.join("python") {
+            path if path.as_os_str().len() <= FOLDER_BYTES_MAX => (path, None),
+            _ => {
+                let temporary = Temporary::new()?;
+                (temporary.path().join("python"), Some(temporary))
+            }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(path.join("lib/larder"))?;
+        for (name, text) in RUNTIME {
+            fs::write(path.join("lib/larder").join(name), text)?;
+        }
+        // Sockets of a server that was killed.
+        for entry in fs::read_dir(&path)?.flatten() {
+            if entry.path().extension().is_some_and(|extension| extension == "sock") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        Ok(ScriptFolder { path: path.canonicalize()?, _temporary: temporary })
+    }
+
+    /// The folder that stands first in the path of modules.
+    pub fn library(&self) -> PathBuf {
+        self.path.join("lib")
+    }
+
+    /// The socket of the process with this number.
+    pub fn socket(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{number}.sock"))
+    }
+}
