@@ -1,6 +1,7 @@
 //! Applications in Python that this server runs itself: which interpreter, how many processes, and their limits.
 
 use super::setting::{Field, Setting, word};
+use super::url::socket_path;
 use super::{SourceLine, mirrors};
 use larder_wire::Host;
 use std::path::PathBuf;
@@ -43,6 +44,11 @@ impl Application {
         let (module, object) = rest.split_once(':').map_or((rest, None), |(module, object)| (module, Some(object)));
         let is_named = object.is_none_or(|object| is_dotted(object.strip_suffix("()").unwrap_or(object)));
         (is_dotted(module) && is_named).then(|| Application { interface, name: text.to_owned() })
+    }
+
+    /// Whether the origin of this name is an application, and no socket.
+    pub fn is_origin(host: &Host) -> bool {
+        host.is_local() && socket_path(host).is_none()
     }
 }
 

@@ -323,7 +323,9 @@ impl Record {
 
     /// Notes for a fetch that begins.
     pub fn notes(&mut self) -> Rc<Notes> {
-        self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default()
+        let notes = self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default();
+        notes.request.set(Some(self.number));
+        notes
     }
 
     /// Notes that a fetch begins for the request, as a part of its trace.

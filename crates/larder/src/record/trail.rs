@@ -1,8 +1,8 @@
 //! Decisions about a request, as values. The part that each hit pays for is small; the rest is noted where an origin is
 //! asked anyway.
 
-use super::Cause;
 use super::ring::beginning;
+use super::{Cause, Number};
 use crate::clock;
 use crate::digest::DigestSource;
 use crate::prefetch::prefetch;
@@ -342,6 +342,8 @@ pub struct Notes {
     pub conditional: Cell<bool>,
     /// Whether the answer was stored.
     pub keeping: RefCell<Option<Keeping>>,
+    /// The request that the fetch is for.
+    pub request: Cell<Option<Number>>,
     /// The kind of fetch.
     pub kind: Cell<&'static str>,
     /// The word for the origin's trouble.
@@ -469,6 +471,7 @@ impl Default for Notes {
             status: Cell::new(None),
             conditional: Cell::new(false),
             keeping: RefCell::new(None),
+            request: Cell::new(None),
             kind: Cell::new("share"),
             trouble: Cell::new(None),
             digest: Cell::new(None),
