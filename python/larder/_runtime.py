@@ -7,6 +7,7 @@ as 2, and the settings as JSON in `LARDER_SCRIPT`.
 import difflib
 import faulthandler
 import importlib
+import inspect
 import json
 import os
 import platform
@@ -257,7 +258,30 @@ def load_application(settings: Settings) -> Callable[..., Any]:
         label += "()"
     if not callable(found):
         raise LoadFailed(f"{label} is {_kind(found)}, which can't be called: name the application object")
+    _check_interface(settings, label, found)
     return found
+
+
+def _check_interface(settings: Settings, label: str, application: Callable[..., Any]) -> None:
+    """Tell an application of the other interface before each of its requests fails."""
+    if settings.interface == "wsgi":
+        called = application if inspect.isfunction(application) else getattr(application, "__call__", None)
+        if inspect.iscoroutinefunction(called):
+            raise LoadFailed(f"{label} is an ASGI application: write 'asgi:' in place of 'wsgi:'")
+        return
+    try:
+        signature = inspect.signature(application)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind({}, None, None)
+    except TypeError:
+        hint = f"{label} does not take scope, receive and send as an ASGI 3 application does"
+        try:
+            signature.bind({}, None)
+        except TypeError:
+            raise LoadFailed(hint) from None
+        raise LoadFailed(f"{hint}; for a WSGI application write 'wsgi:' in place of 'asgi:'") from None
 
 
 def _missing_module_hint(settings: Settings, error: ModuleNotFoundError) -> str:
@@ -363,13 +387,12 @@ def main() -> None:
     arrange_signals()
     arrange_path(settings.folder)
     try:
-        application = load_application(settings)
         if settings.interface == "asgi":
             from . import _asgi
 
-            _asgi.serve(application, listener, control, settings)
+            _asgi.serve(lambda: load_application(settings), listener, control, settings)
         else:
-            _serve_wsgi(application, listener, control, settings)
+            _serve_wsgi(load_application(settings), listener, control, settings)
     except LoadFailed as error:
         fail(control, error)
 
