@@ -295,12 +295,14 @@ class Connection(asyncio.BufferedProtocol):
             self._exchange.begin_drain()
 
     def finish(self, usable: bool, rest: bytes) -> None:
-        """Take the next request: the exchange is over."""
+        """Take the next request, of which `rest` is the beginning: the exchange is over."""
         self._exchange = None
-        if not usable or rest or self._server.draining:
+        if not usable or self._server.draining:
             self.transport.close()
-        else:
-            self.transport.resume_reading()
+            return
+        self.transport.resume_reading()
+        if rest:
+            self._read_head(rest)
 
     def _read_head(self, data: bytes) -> None:
         partial = self._partial
@@ -522,7 +524,7 @@ class HttpExchange:
         if not usable or self._closes or self._spoils_connection():
             self._connection.finish(False, b"")
         elif self._body.done:
-            self._connection.finish(True, self._body.rest)
+            self._connection.finish(True, b"")
         else:
             # The rest of the request body is read away as it comes.
             self._pieces.clear()

@@ -11,7 +11,6 @@ import inspect
 import json
 import os
 import platform
-import select
 import signal
 import socket
 import stat
@@ -20,6 +19,8 @@ import threading
 import time
 import traceback
 from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+
+from . import _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
@@ -106,7 +107,7 @@ class Control:
                         wait = deadline - time.monotonic()
                         if wait <= 0:
                             break
-                        select.select([], [self._fd], [], wait)
+                        _poll.wait_writable(self._fd, wait)
             except (OSError, ValueError):
                 pass
             if data and len(data) < total:

@@ -130,6 +130,11 @@ class Bodies(WorkerCase):
         with self.worker.connect() as client:
             self.assertEqual(client.ask("/ignore_body", method="POST", body=b"x" * 60000).body, b"ignored")
             self.assertEqual(client.ask("/empty").status, 200)
+            client.send(request("/ignore_body", "Content-Length: 5", method="POST"))
+            self.assertEqual(client.response().body, b"ignored")
+            # The rest of the body and the next request come in one piece.
+            client.send(b"12345" + request("/empty"))
+            self.assertEqual(client.response().status, 200)
         with self.worker.connect() as client:
             client.send(request("/ignore_body", "Content-Length: 70000", method="POST"))
             response = client.response()
@@ -378,9 +383,17 @@ class Threads(WorkerCase):
         self.assertIs(json.loads(self.worker.ask("/environ").body)["wsgi.multithread"], True)
 
 
+class ThreadsWithoutEpoll(Threads):
+    APP = "wsgi:without_epoll:application"
+
+
+class BodiesWithoutEpoll(Bodies):
+    APP = "wsgi:without_epoll:application"
+
+
 class Drain(unittest.TestCase):
-    def drain(self, threads: int) -> None:
-        worker = Worker("wsgi:wsgi_cases:application", threads=threads).ready()
+    def drain(self, threads: int, app: str = "wsgi:wsgi_cases:application") -> None:
+        worker = Worker(app, threads=threads).ready()
         idle = worker.connect()
         self.assertEqual(idle.ask("/empty").status, 200)
         with worker.connect() as client:
@@ -399,6 +412,7 @@ class Drain(unittest.TestCase):
 
     def test_threads(self) -> None:
         self.drain(3)
+        self.drain(3, "wsgi:without_epoll:application")
 
 
 class Hostile(WorkerCase):
