@@ -10,6 +10,7 @@ mod identities;
 mod logs;
 mod metrics;
 mod mirror;
+mod mounts;
 mod papers;
 mod portal;
 mod prefetch;
