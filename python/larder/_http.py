@@ -332,7 +332,13 @@ def raw_response_head(status: int, headers: Any) -> Tuple[bytes, int]:
     Hop-by-hop fields are dropped instead of refused: ASGI ("Response Start") lets the server override
     Transfer-Encoding, and frameworks send Connection.
     """
-    lines = [_numeric_status(status)]
+    lines, length = raw_fields(headers)
+    return _numeric_status(status) + b"".join(lines), length
+
+
+def raw_fields(headers: Any) -> Tuple[List[bytes], int]:
+    """Render fields, each with the line end that comes before it, and return the Content-Length or -1."""
+    lines: List[bytes] = []
     length = -1
     for name, value in headers:
         prefix = _raw_prefixes.get(name) if type(name) is bytes else None
@@ -350,11 +356,10 @@ def raw_response_head(status: int, headers: Any) -> Tuple[bytes, int]:
             length = _declared_length(value.decode("latin-1"), length)
         lines.append(prefix + value)
     # One look at the whole: each field brought exactly one line end.
-    head = b"".join(lines)
-    line_ends = len(lines) - 1
-    if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or b"\0" in head:
+    text = b"".join(lines)
+    if text.count(b"\n") != len(lines) or text.count(b"\r") != len(lines) or b"\0" in text:
         raise _blame([(bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in headers])
-    return head, length
+    return lines, length
 
 
 def encode_head(text: str, headers: List[Tuple[str, str]]) -> bytes:
