@@ -215,7 +215,7 @@ pub struct Process {
     nursery: mpsc::Sender<Hung>,
 }
 
-/// A process hangs: the nursery ends it.
+/// A process hangs, or has closed its socket: the nursery ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hung {
     /// The number of the process.

@@ -4,12 +4,13 @@
 use super::control::{LoadFailure, Message, Ready};
 use super::files::ScriptFolder;
 use super::process::{self, Event, Happened, Started};
+use crate::clock;
 use crate::config::Mount;
 use crate::config::python::ReloadAt;
 use crate::mount::{Hung, MountState, Process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +55,8 @@ pub(super) struct Group {
     start_at: Option<Instant>,
     /// The files of the generation that serves, and when each was changed.
     files: BTreeMap<PathBuf, Option<SystemTime>>,
+    /// The generation that these files are those of.
+    files_of: u64,
     is_stopping: bool,
 }
 
@@ -63,6 +66,7 @@ struct Member {
     socket: PathBuf,
     generation: u64,
     began: Instant,
+    began_at: SystemTime,
     phase: Phase,
 }
 
@@ -89,6 +93,7 @@ impl Group {
             quick_ends: 0,
             start_at: None,
             files: BTreeMap::new(),
+            files_of: 0,
             is_stopping: false,
         };
         group.state.note(|report| report.generation = 1);
@@ -133,7 +138,8 @@ impl Group {
         let (pid, name) = (member.pid, &self.mount.application.name);
         let limit = self.mount.python.request_time;
         tracing::error!(
-            "{name}[{pid}]: a request is not answered after {} s (`request_time`); the process is ended, its stacks follow",
+            "{name}[{pid}]: a request is not answered after {} s (`request_time`), or its socket is closed; the process is \
+             ended, its stacks follow",
             limit.as_secs_f64()
         );
         self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +219,7 @@ impl Group {
         let generation = self.generation;
         self.state.note(|report| report.generation = generation);
         (self.quick_ends, self.start_at) = (0, None);
-        // Files are looked at again when the new generation is ready; until then a change of them begins no third one.
+        // Until the new generation is ready, only a further change begins a third one.
         for (path, at) in &mut self.files {
             *at = process::changed_at(path);
         }
@@ -255,8 +261,8 @@ impl Group {
     fn started(&mut self, started: Started) {
         let Started { number, pid, socket } = started;
         self.state.counts.started.fetch_add(1, Ordering::Relaxed);
-        let (generation, began) = (self.generation, Instant::now());
-        self.members.push(Member { number, pid, socket, generation, began, phase: Phase::Loading });
+        let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
+        self.members.push(Member { number, pid, socket, generation, began, began_at, phase: Phase::Loading });
     }
 
     fn ready(&mut self, number: u64, ready: Ready) {
@@ -269,7 +275,14 @@ impl Group {
         }
         let process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
         member.phase = Phase::Ready(Arc::new(process));
-        self.files = ready.files.into_iter().map(|path| (path.clone(), process::changed_at(&path))).collect();
+        let began = member.began_at;
+        if self.files_of != generation {
+            (self.files_of, self.files) = (generation, BTreeMap::new());
+        }
+        for path in ready.files {
+            // Of several processes the first one to be ready counts: the others may have read a later version of the file.
+            self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
+        }
         self.state.note(|report| {
             report.python = ready.python;
             report.load_failure = None;
@@ -311,7 +324,12 @@ impl Group {
     fn cannot_load(&mut self, failure: &LoadFailure) {
         self.state.counts.load_failures.fetch_add(1, Ordering::Relaxed);
         let (name, generation) = (&self.mount.application.name, self.generation);
-        tracing::error!("{name} can't be loaded: {}\n{}", failure.in_one_line(), failure.traceback.trim_end());
+        match failure.traceback.trim_end() {
+            trace if trace.contains('\n') => {
+                tracing::error!("{name} can't be loaded: {}\n{trace}", failure.in_one_line())
+            }
+            _ => tracing::error!("{name} can't be loaded: {}", failure.in_one_line()),
+        }
         self.state.note(|report| report.load_failure = Some(failure.traceback.clone()));
         let older = self.members.iter().filter(|member| member.generation < generation);
         let serving = older.filter(|member| matches!(member.phase, Phase::Ready(_))).map(|member| member.generation);
@@ -383,6 +401,17 @@ impl Member {
             kill(self.pid);
         }
     }
+}
+
+/// The time by the wall, as files have it.
+fn wall_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + clock::wall()
+}
+
+/// When a file was changed that a process has read since it began; `None`, which no later look equals, where that was after the
+/// process began: it may have read the version before.
+fn as_imported(path: &Path, began: SystemTime) -> Option<SystemTime> {
+    process::changed_at(path).filter(|at| *at < began || *at > wall_time())
 }
 
 /// The system's number of a process that has not been waited for yet.

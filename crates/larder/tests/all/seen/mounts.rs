@@ -262,3 +262,107 @@ fn a_server_behind_a_socket_is_an_origin() {
     let (first, second) = (get(proxy, "/b"), get(proxy, "/b"));
     assert!(body(&first) == "/b" && second.contains("; hit"), "{first}\n{second}");
 }
+
+/// A program in the place of an interpreter, which does what the name of the application says.
+const HOSTILE: &str = r#"#!/usr/bin/env python3
+import json, os, random, signal, socket, sys, time
+name = json.loads(os.environ["LARDER_SCRIPT"])["app"].split(":")[1]
+listener = socket.socket(fileno=0)
+listener.setblocking(True)
+noise = random.Random(7)
+def say(message):
+    os.write(1, json.dumps(message).encode() + b"\n")
+def ready():
+    say({"ready": {"python": "3.99", "files": ["/dev/null", "\0"]}})
+if name == "noise":
+    os.write(1, noise.randbytes(200000) + b"\n")
+    for _ in range(2000):
+        os.write(1, b'{"ready": {"python": 3}}\n{"error": {"traceback": "\\u001b[2J"}}\n[[[[\n')
+        os.write(2, b"\x1b[2J" + noise.randbytes(100) + b"\n")
+ready()
+ready()
+if name == "closed":
+    listener.close()
+    os.close(0)
+    time.sleep(60)
+if name == "stopped":
+    os.kill(os.getpid(), signal.SIGSTOP)
+def answer(connection):
+    if name == "early":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly" * 3)
+    head = b""
+    while b"\r\n\r\n" not in head:
+        data = connection.recv(65536)
+        if not data:
+            return
+        head += data
+    if name == "random":
+        connection.sendall(noise.randbytes(noise.randrange(1, 5000)))
+    elif name == "heads":
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while True:
+            connection.sendall(b"X-Field: " + b"x" * 1000 + b"\r\n")
+    elif name == "short":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1000\r\n\r\nshort")
+    elif name == "long":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nof others")
+    elif name == "split":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-A: b\nSet-Cookie: x\r\nContent-Length: 2\r\n\r\nok")
+    elif name == "two":
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk")
+    else:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+while True:
+    connection, _ = listener.accept()
+    try:
+        answer(connection)
+    except OSError:
+        pass
+    connection.close()
+"#;
+
+#[test]
+fn a_hostile_process_harms_its_own_answers_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hostile");
+    fs::write(&program, HOSTILE).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
+    let names = ["noise", "closed", "stopped", "early", "random", "heads", "short", "long", "split", "two"];
+    let sites = names.iter().map(|name| {
+        format!("[[site]]\nhosts = [\"{name}.example\"]\norigin = \"wsgi:{name}\"\npython = \"hostile\"\n")
+    });
+    let text = settings(folder.path(), "processes = 1\n")
+        .replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
+        + &sites.collect::<String>()
+        + &format!(
+            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"300ms\"\n",
+            folder.path().display(),
+            program.display()
+        );
+    let steered = Steered::start(folder.path(), &text);
+    let proxy = steered.server.addresses()[0];
+    let ask =
+        |name: &str| exchange(proxy, &format!("GET /x HTTP/1.1\r\nHost: {name}.example\r\nConnection: close\r\n\r\n"));
+    for round in 0..3 {
+        for name in names {
+            let answer = ask(name);
+            let statuses: &[&str] = match name {
+                "noise" => &["200"],
+                "stopped" => &["504"],
+                "long" | "early" => &["200"],
+                "short" => &["200", "502"],
+                _ => &["502", "503", "504"],
+            };
+            assert!(statuses.contains(&status(&answer)), "{name}, round {round}: {answer}");
+            for foreign in ["of others", "Set-Cookie", "earlyHTTP"] {
+                assert!(!answer.contains(foreign), "{name}, round {round}: {answer}");
+            }
+            if name == "short" {
+                assert!(!answer.contains("; hit"), "a truncated answer is not stored: {answer}");
+            }
+        }
+        assert_eq!(status(&get(proxy, "/")), "200", "the others are served");
+    }
+}
