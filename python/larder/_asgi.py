@@ -13,7 +13,7 @@ from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Optiona
 
 from . import _http
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
-from ._runtime import Control, LoadFailed, Settings, ready_message
+from ._runtime import Control, LoadFailed, Settings, guard_forks, ready_message
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -44,6 +44,7 @@ async def _serve(load: Callable[[], Application], listener: socket.socket, contr
     # From 3.13 on asyncio removes the socket's file at the end, which is Larder's to do.
     options: Dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
     accepting = await loop.create_unix_server(lambda: Connection(server), sock=listener, backlog=_BACKLOG, **options)
+    guard_forks(control, lambda: [fd for fd in (listener.fileno(), *server.descriptors()) if fd >= 0])
     control.send("ready", ready_message(settings))
     await draining.wait()
     accepting.close()
@@ -136,6 +137,10 @@ class Server:
         self._blocks = _http.Memo()
         self._lines = _http.Memo()
         self._start = _task_starter(loop)
+
+    def descriptors(self) -> List[int]:
+        """Return the descriptors of the connections, or -1 for closed ones."""
+        return [connection.transport.get_extra_info("socket").fileno() for connection in list(self.connections)]
 
     def start(self, coroutine: Any) -> None:
         """Run the first step of a coroutine now, as a task, and the rest when the loop gets to it."""
@@ -326,17 +331,19 @@ class Connection(asyncio.BufferedProtocol):
         if fields.websocket and scope["method"] == "GET":
             from ._websocket import WebSocketExchange
 
-            self._exchange = exchange = WebSocketExchange(self._server, self, scope, fields)
-            if received:
-                exchange.receive_bytes(received)
+            self._begin(WebSocketExchange(self._server, self, scope, fields), received)
+            return
+        exchange = HttpExchange(self._server, self, scope, fields)
+        limit = self._server.body_bytes_max
+        if limit is not None and fields.body_length > limit:
+            exchange.refuse("413 Content Too Large", "the request body is too long")
         else:
-            limit = self._server.body_bytes_max
-            self._exchange = exchange = HttpExchange(self._server, self, scope, fields)
-            if limit is not None and fields.body_length > limit:
-                exchange.refuse("413 Content Too Large", "the request body is too long")
-                return
-            if received:
-                exchange.receive_bytes(received)
+            self._begin(exchange, received)
+
+    def _begin(self, exchange: Any, received: bytes) -> None:
+        self._exchange = exchange
+        if received:
+            exchange.receive_bytes(received)
         self._server.start(exchange.run())
 
 

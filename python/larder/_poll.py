@@ -53,6 +53,9 @@ class SelectorPoll:
         os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
 
+    def fileno(self) -> int:
+        return self._wake_write
+
     def register(self, fd: int, mask: int) -> None:
         with self._lock:
             self._masks[fd] = mask

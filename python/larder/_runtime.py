@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from . import _poll
 
@@ -82,7 +82,7 @@ class Control:
     """The pipe of reports: one JSON object a line."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._lock = threading.Lock()
         self._torn = False
         """Whether the last line was written in part, so that the next one has to begin a new line."""
@@ -102,12 +102,12 @@ class Control:
             try:
                 while data:
                     try:
-                        data = data[os.write(self._fd, data) :]
+                        data = data[os.write(self.fd, data) :]
                     except BlockingIOError:
                         wait = deadline - time.monotonic()
                         if wait <= 0:
                             break
-                        _poll.wait_writable(self._fd, wait)
+                        _poll.wait_writable(self.fd, wait)
             except (OSError, ValueError):
                 pass
             if data and len(data) < total:
@@ -115,6 +115,10 @@ class Control:
             elif not data:
                 self._torn = False
         return not data
+
+    def forget_in_child(self) -> None:
+        # Another thread may have held the lock at the moment of the fork.
+        self._lock = threading.Lock()
 
     def report_error(self, request: str, method: str, target: str, error: BaseException) -> str:
         """Tell Larder of an exception of a request, and return its traceback."""
@@ -224,6 +228,35 @@ def arrange_signals() -> None:
         faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
 
 
+def guard_forks(control: Control, own_descriptors: Callable[[], Iterable[int]]) -> None:
+    """Let a child that the application forks keep nothing of the runtime.
+
+    It would drain this process by its own SIGTERM (multiprocessing sends that), take events out of the poll
+    object, and keep connections open whose end Larder waits for. Each descriptor is replaced by /dev/null
+    instead of being closed: the objects that hold the number close it another time.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    held: Dict[int, Any] = {}
+
+    def hold_sigterm() -> None:
+        # Until the child is blind, since the handler that it inherited would write to our pipe.
+        held[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release_sigterm() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(threading.get_ident(), ()))
+
+    def blind() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        control.forget_in_child()
+        for fd in (*own_descriptors(), control.fd):
+            os.dup2(null, fd, inheritable=False)
+        release_sigterm()
+
+    os.register_at_fork(before=hold_sigterm, after_in_parent=release_sigterm, after_in_child=blind)
+
+
 def arrange_path(folder: str) -> None:
     """Put the folder of the application first and that of the runtime last.
 
@@ -259,8 +292,9 @@ def load_application(settings: Settings) -> Callable[..., Any]:
         label += "()"
     if not callable(found):
         raise LoadFailed(f"{label} is {_kind(found)}, which can't be called: name the application object")
-    _check_interface(settings, label, found)
-    return found
+    application: Callable[..., Any] = found
+    _check_interface(settings, label, application)
+    return application
 
 
 def _check_interface(settings: Settings, label: str, application: Callable[..., Any]) -> None:
@@ -409,5 +443,6 @@ def _serve_wsgi(application: Callable[..., Any], listener: socket.socket, contro
         body_bytes_max=settings.body_bytes_max,
         debug=settings.debug,
     )
+    guard_forks(control, server.descriptors)
     control.send("ready", ready_message(settings))
     server.run()

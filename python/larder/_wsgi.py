@@ -440,6 +440,10 @@ class Server:
         # A second SIGTERM would end the interpreter in the middle of its exit handlers.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
+    def descriptors(self) -> List[int]:
+        """Return the descriptors that a forked child must not use."""
+        return [self._poll.fileno(), self._listener.fileno(), *self._signals, *self._drain, *self._connections]
+
     def begin_drain(self) -> None:
         if not self._draining:
             self._draining = True

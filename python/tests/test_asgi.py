@@ -251,6 +251,14 @@ class Responses(Case):
             time.sleep(0.05)
         self.happened("endless True")
 
+    def test_forked_children_have_no_part_in_the_service(self) -> None:
+        began = time.monotonic()
+        response = self.worker.ask("/fork")
+        self.assertEqual((response.body, response.complete), (b"-15", False))
+        self.assertIn("2 bytes shorter", self.worker.error()["traceback"])
+        self.assertEqual(self.worker.ask("/empty").status, 200)
+        self.assertLess(time.monotonic() - began, 1.5)
+
     def test_background(self) -> None:
         with self.worker.connect() as client:
             self.assertEqual(client.ask("/background").body, b"done")

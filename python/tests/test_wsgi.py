@@ -333,6 +333,24 @@ class Responses(WorkerCase):
         self.assertTrue(text.startswith("Traceback") and text.endswith("é\n"))
 
 
+class Children(WorkerCase):
+    APP = "wsgi:wsgi_cases:application"
+
+    def test_forked_children_have_no_part_in_the_service(self) -> None:
+        began = time.monotonic()
+        with self.worker.connect() as client:
+            # The end of the connection is seen although a child lives on.
+            response = client.ask("/fork")
+            self.assertEqual((response.body, response.complete), (b"-15", False))
+        self.assertIn("2 bytes shorter", self.worker.error()["traceback"])
+        self.assertEqual(self.worker.ask("/empty").status, 200)
+        self.assertLess(time.monotonic() - began, 1.5)
+
+
+class ChildrenOfThreads(Children):
+    SETTINGS = {"threads": 2}
+
+
 class Debug(WorkerCase):
     APP = "wsgi:wsgi_cases:application"
     SETTINGS = {"debug": True}

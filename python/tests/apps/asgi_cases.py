@@ -4,7 +4,10 @@ import asyncio
 import contextvars
 import hashlib
 import json
+import multiprocessing
+import os
 import sys
+import time
 
 events = []
 ROUTES = {}
@@ -341,3 +344,16 @@ async def change_scope(scope, receive, send):
     scope["state"]["mine"] = 1
     scope["asgi"]["version"] = "x"
     await answer(send, json.dumps(found).encode())
+
+
+@route
+async def fork(scope, receive, send):
+    """A child of multiprocessing, which is ended by SIGTERM; and one that outlives the request."""
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    process.start()
+    process.terminate()
+    process.join()
+    if not os.fork():
+        time.sleep(2)
+        os._exit(0)
+    await answer(send, str(process.exitcode).encode(), headers=[(b"content-length", b"5")])
