@@ -437,7 +437,11 @@ class HttpExchange:
             if self._head is not None:
                 raise RuntimeError("http.response.start was sent before")
             status = message["status"]
-            self._head, self._left = _http.raw_response_head(status, message.get("headers", ()))
+            headers = message.get("headers", ())
+            if status == 204:
+                # RFC 9110, 8.6.
+                headers = [field for field in headers if bytes(field[0]).lower() != b"content-length"]
+            self._head, self._left = _http.raw_response_head(status, headers)
             if status == 204 or status == 304:
                 self._bodyless = True
         else:
@@ -477,6 +481,9 @@ class HttpExchange:
 
     def begin_drain(self) -> None:
         self._closes = True
+        if self.over:
+            # Only the rest of the request body was to come.
+            self._connection.finish(False, b"")
 
     def _send_body(self, data: bytes, more: bool) -> None:
         transport = self._connection.transport

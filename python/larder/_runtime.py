@@ -444,5 +444,4 @@ def _serve_wsgi(application: Callable[..., Any], listener: socket.socket, contro
         debug=settings.debug,
     )
     guard_forks(control, server.descriptors)
-    control.send("ready", ready_message(settings))
-    server.run()
+    server.run(lambda: control.send("ready", ready_message(settings)))

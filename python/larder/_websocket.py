@@ -261,7 +261,7 @@ class WebSocketExchange:
         elif self._state == "closed":
             # Only the answer to our Close frame is of interest.
             return
-        elif frame.kind == _PING:
+        elif frame.kind == _PING and self._state == "open":
             self._send_frame(_PONG, frame.payload)
         elif frame.kind == _TEXT:
             self._queue({"type": "websocket.receive", "text": decode_text(frame.payload)})

@@ -245,6 +245,9 @@ class Exchange:
                 exc_info = None
         elif self._head is not None:
             raise AssertionError("start_response() was called before, and without exc_info (PEP 3333)")
+        if isinstance(status, str) and status.startswith("204"):
+            # RFC 9110, 8.6.
+            headers = [field for field in headers if field[0].lower() != "content-length"]
         self._head, self._left = _http.response_head(status, headers)
         self._headers = headers
         self._bodyless = self._is_head or not _http.has_body(status)
@@ -419,8 +422,8 @@ class Server:
         self._signals = _pipe()
         self._drain = _pipe()
 
-    def run(self) -> None:
-        """Serve until SIGTERM, and finish what is under way."""
+    def run(self, ready: Callable[[], Any]) -> None:
+        """Call `ready`, serve until SIGTERM, and finish what is under way."""
         self._listener.setblocking(False)
         poll = self._poll
         poll.register(self._listener.fileno(), _poll.READABLE | _poll.EXCLUSIVE)
@@ -428,6 +431,7 @@ class Server:
         poll.register(self._drain[0], _poll.READABLE)
         signal.signal(signal.SIGTERM, lambda *_: self.begin_drain())
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
+        ready()
         others = [threading.Thread(target=self._serve, name=f"larder-{n}", daemon=True) for n in range(1, self._threads)]
         for thread in others:
             thread.start()
@@ -461,7 +465,7 @@ class Server:
             for fd, event in poll(-1, batch):
                 connection = connections.get(fd)
                 if connection is not None:
-                    self._read_ready(connection, event)
+                    self._read_guarded(connection, event)
                 elif fd == listener:
                     self._accept()
                 elif fd == signals:
@@ -480,7 +484,7 @@ class Server:
             for fd, event in ready:
                 connection = self._connections.get(fd)
                 if connection is not None:
-                    self._read_ready(connection, event)
+                    self._read_guarded(connection, event)
 
     def _read_signals(self) -> None:
         try:
@@ -513,6 +517,14 @@ class Server:
             except (OSError, ValueError, KeyError):
                 pass
             connection.socket.close()
+
+    def _read_guarded(self, connection: Connection, event: int) -> None:
+        """Keep the thread alive whatever happens, above all a MemoryError outside of the application."""
+        try:
+            self._read_ready(connection, event)
+        except Exception as error:
+            self._close(connection)
+            self._report("", "", "", error)
 
     def _read_ready(self, connection: Connection, event: int) -> None:
         """Read from a connection and serve the request if its head is complete."""

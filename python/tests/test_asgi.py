@@ -183,6 +183,7 @@ class Responses(Case):
             self.assertEqual(client.ask("/stream", method="HEAD").field("Transfer-Encoding"), None)
             self.assertEqual(client.ask("/status?204").head, "HTTP/1.1 204 No Content\r\ncontent-type: text/plain")
             self.assertEqual(client.ask("/status?304").status, 304)
+            self.assertEqual(client.ask("/no_content").head, "HTTP/1.1 204 No Content\r\nx-a: 1")
             self.assertEqual(client.ask("/ignore_body").body, b"ignored")
 
     def test_length_too_short_and_too_long(self) -> None:
@@ -272,6 +273,16 @@ class Responses(Case):
             client.socket.close()
 
 
+class Memory(unittest.TestCase):
+    def test_limit_is_an_error_of_the_request(self) -> None:
+        worker = Worker("asgi:asgi_cases:app", memory_bytes=120 * 1024 * 1024).ready()
+        for _ in range(3):
+            self.assertEqual(worker.ask("/memory").status, 500)
+            self.assertIn("held.append", worker.error()["traceback"])
+            self.assertEqual(worker.ask("/large").status, 200)
+        self.assertEqual(worker.stop(), 0)
+
+
 class Hostile(HostileToWsgi):
     APP = "asgi:asgi_cases:app"
 
@@ -340,8 +351,8 @@ async def app(scope, receive, send):
         self.assertIn("write 'asgi:' in place of 'wsgi:'", worker.message()["failed"]["hint"])
 
     def test_loop_runs_while_the_application_is_imported(self) -> None:
-        worker = self.load("task = asyncio.get_running_loop().create_task(asyncio.sleep(0))\nasync def app(scope, receive, send): await task")
-        worker.ready()
+        text = "task = asyncio.get_running_loop().create_task(asyncio.sleep(0))\nasync def app(scope, receive, send): await task"
+        self.load(text).ready()
 
 
 

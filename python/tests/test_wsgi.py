@@ -218,6 +218,9 @@ class Responses(WorkerCase):
             self.assertEqual(client.ask("/status?404%20Not%20Found").status, 404)
         self.assertEqual(self.closings(), "status,status,status,status")
 
+    def test_no_length_with_204(self) -> None:
+        self.assertEqual(self.worker.ask("/no_content").head, "HTTP/1.1 204 No Content\r\nX-A: 1")
+
     def test_invalid_statuses(self) -> None:
         for status in ("200", "20%20OK", "100%20Continue", "2000%20OK", "OK%20200", ""):
             self.assertEqual(self.worker.ask(f"/status?{status}").status, 500, status)

@@ -278,6 +278,18 @@ async def status(scope, receive, send):
 
 
 @route
+async def no_content(scope, receive, send):
+    await answer(send, b"", status=204, headers=[(b"x-a", b"1"), (b"Content-length", b"0")])
+
+
+@route
+async def memory(scope, receive, send):
+    held = []
+    while True:
+        held.append(bytearray(1000000))
+
+
+@route
 async def length(scope, receive, send):
     declared, pieces = scope["query_string"].split(b"=")
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", declared)]})

@@ -100,6 +100,12 @@ def status(environ, start_response):
 
 
 @route
+def no_content(environ, start_response):
+    start_response("204 No Content", [("X-A", "1"), ("Content-length", "0")])
+    return []
+
+
+@route
 def length(environ, start_response):
     declared, pieces = environ["QUERY_STRING"].split("=")
     start_response("200 OK", [*TEXT, ("Content-Length", declared)])
