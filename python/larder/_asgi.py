@@ -257,7 +257,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(self._server.buffer[:nbytes])
+        self._take(bytes(self._server.buffer[:nbytes]))
+
+    def _take(self, data: bytes) -> None:
         try:
             if self._exchange is not None:
                 self._exchange.receive_bytes(data)
@@ -305,9 +307,17 @@ class Connection(asyncio.BufferedProtocol):
         if not usable or self._server.draining:
             self.transport.close()
             return
-        self.transport.resume_reading()
         if rest:
-            self._read_head(rest)
+            # From the loop: here a task may be running, and nothing may come in between.
+            self.transport.pause_reading()
+            self._server.loop.call_soon(self._take_rest, rest)
+        else:
+            self.transport.resume_reading()
+
+    def _take_rest(self, rest: bytes) -> None:
+        if not self.lost:
+            self.transport.resume_reading()
+            self._take(rest)
 
     def _read_head(self, data: bytes) -> None:
         partial = self._partial
@@ -352,7 +362,7 @@ class HttpExchange:
 
     __slots__ = (
         "_application_done", "_body", "_bodyless", "_buffered", "_chunked", "_closes", "_connection", "_expects_continue", "_head",
-        "_is_head", "_left", "_pieces", "_reading_paused", "_received", "_request_ended", "_scope", "_server", "_waiters", "gone", "over",
+        "_is_head", "_left", "_next", "_pieces", "_reading_paused", "_received", "_request_ended", "_scope", "_server", "_waiters", "gone", "over",
     )  # fmt: skip
 
     def __init__(self, server: Server, connection: Connection, scope: Scope, fields: FieldBlock) -> None:
@@ -376,6 +386,8 @@ class HttpExchange:
         self._left = -1
         """Bytes that are still to come by the Content-Length of the application, or -1."""
         self._chunked = False
+        self._next = b""
+        """The beginning of the next request."""
         self.over = False
         """Whether the response is complete or given up."""
         self.gone = False
@@ -424,6 +436,8 @@ class HttpExchange:
             if self._head is None:
                 raise RuntimeError("http.response.body before http.response.start")
             if self.over:
+                if self._bodyless:
+                    return
                 raise RuntimeError("http.response.body after the response was complete")
             data = message.get("body", b"")
             if type(data) is not bytes:
@@ -451,7 +465,12 @@ class HttpExchange:
         """Take bytes of the request body from the connection."""
         body = self._body
         if body.done:
-            raise MalformedRequest("bytes behind the end of the request")
+            if self._left or self._head != b"":
+                raise MalformedRequest("bytes behind the end of the request")
+            # By its length the response is complete, so Larder may go on, but the application has not ended it.
+            self._next += data
+            self._connection.transport.pause_reading()
+            return
         piece = body.feed(data)
         if self.over:
             self._received += len(data)
@@ -489,8 +508,11 @@ class HttpExchange:
         transport = self._connection.transport
         first = self._take_head(data, more) if self._head else b""
         if self._bodyless:
-            data = tail = b""
-        elif self._chunked:
+            # The head is all of it. What else the application sends is dropped.
+            transport.write(first)
+            self._end(usable=True)
+            return
+        if self._chunked:
             first += b"%x\r\n" % len(data) if data else b""
             tail = (b"\r\n" if data else b"") + (b"" if more else _http.LAST_CHUNK)
         else:
@@ -508,7 +530,7 @@ class HttpExchange:
         else:
             transport.writelines([first, data, tail])
         if not more:
-            if self._left > 0 and not self._bodyless:
+            if self._left > 0:
                 self._end(usable=False)
                 raise InvalidResponse(f"the body is {self._left} bytes shorter than the Content-Length of the application")
             self._end(usable=True)
@@ -538,7 +560,7 @@ class HttpExchange:
         if not usable or self._closes or self._spoils_connection():
             self._connection.finish(False, b"")
         elif self._body.done:
-            self._connection.finish(True, b"")
+            self._connection.finish(True, self._next)
         else:
             # The rest of the request body is read away as it comes.
             self._pieces.clear()

@@ -270,7 +270,7 @@ class Exchange:
         """Send a response whose body is `data` alone."""
         if self._head is None:
             raise AssertionError("the application did not call start_response()")
-        if type(data) is not bytes:
+        if not isinstance(data, bytes):
             raise TypeError(f"the application gave {type(data).__name__} where PEP 3333 wants bytes")
         self._send_first(data, len(data))
 
@@ -307,6 +307,10 @@ class Exchange:
             self._left -= count
         self._check_end()
         return True
+
+    def needs_no_more(self) -> bool:
+        """Say whether the head was all of the response: the body of an answer to HEAD may have no end."""
+        return self.sent and self._bodyless
 
     def client_left(self) -> bool:
         """Say whether the client closed its side, which after a whole request means that it left."""
@@ -633,6 +637,8 @@ class Server:
                 if exchange.sent and exchange.client_left():
                     raise ClientGone("the client left")
                 exchange.write(data)
+                if exchange.needs_no_more():
+                    break
             exchange.finish()
         finally:
             close = getattr(result, "close", None)

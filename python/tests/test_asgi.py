@@ -260,6 +260,22 @@ class Responses(Case):
         self.assertEqual(self.worker.ask("/empty").status, 200)
         self.assertLess(time.monotonic() - began, 1.5)
 
+    def test_next_request_before_the_application_ends_the_response(self) -> None:
+        with self.worker.connect() as client:
+            for _ in range(3):
+                self.assertEqual(client.ask("/late_end").body, b"long")
+                self.assertEqual(client.ask("/happened").body, b"late end")
+            self.assertEqual(client.ask("/late_end").body, b"long")
+            for byte in request("/happened"):
+                client.send(bytes((byte,)))
+            self.assertEqual(client.response().body, b"late end")
+
+    def test_head_of_an_endless_response(self) -> None:
+        with self.worker.connect() as client:
+            self.assertEqual(client.ask("/endless", method="HEAD").status, 200)
+            self.assertEqual(client.ask("/ignore_body").body, b"ignored")
+        self.happened("endless True")
+
     def test_background(self) -> None:
         with self.worker.connect() as client:
             self.assertEqual(client.ask("/background").body, b"done")

@@ -207,7 +207,9 @@ class Responses(WorkerCase):
                     self.assertEqual((response.status, response.field("Content-Length")), (200, length))
                     self.assertIsNone(response.field("Transfer-Encoding"))
             self.assertEqual(client.ask("/file", method="HEAD").status, 200)
+            self.assertEqual(client.ask("/endless", method="HEAD").status, 200)
             self.assertEqual(client.ask("/ignore_body").body, b"ignored")
+        self.assertEqual(self.closings(), "endless")
 
     def test_statuses_without_body(self) -> None:
         with self.worker.connect() as client:

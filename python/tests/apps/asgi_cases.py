@@ -138,6 +138,16 @@ async def endless(scope, receive, send):
 
 
 @route
+async def late_end(scope, receive, send):
+    """The length is reached some time before the application ends its response."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+    await send({"type": "http.response.body", "body": b"long", "more_body": True})
+    await asyncio.sleep(0.03)
+    await send({"type": "http.response.body"})
+    events.append("late end")
+
+
+@route
 async def digest(scope, receive, send):
     whole = hashlib.sha256()
     size = 0
