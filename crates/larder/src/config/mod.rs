@@ -421,6 +421,10 @@ pub struct Site {
     pub host_header: HostHeader,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
     pub python: String,
+    /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.
+    pub hooks: Vec<String>,
+    /// The name of the processes that run these hooks; `None` where there are none.
+    pub hooked_by: Option<Host>,
     /// Where it stands.
     pub place: SourceLine,
 }

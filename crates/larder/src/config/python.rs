@@ -15,6 +15,8 @@ pub enum Interface {
     Wsgi,
     /// Many requests in one event loop (ASGI 3).
     Asgi,
+    /// Hooks of a site: they are called for requests and serve none.
+    Hooks,
 }
 
 impl Interface {
@@ -23,6 +25,7 @@ impl Interface {
         match self {
             Interface::Wsgi => "wsgi",
             Interface::Asgi => "asgi",
+            Interface::Hooks => "hooks",
         }
     }
 }
@@ -44,6 +47,12 @@ impl Application {
         let (module, object) = rest.split_once(':').map_or((rest, None), |(module, object)| (module, Some(object)));
         let is_named = object.is_none_or(|object| is_dotted(object.strip_suffix("()").unwrap_or(object)));
         (is_dotted(module) && is_named).then(|| Application { interface, name: text.to_owned() })
+    }
+
+    /// The hooks in these files.
+    pub fn hooks(files: &[String]) -> Application {
+        let interface = Interface::Hooks;
+        Application { interface, name: format!("{}:{}", interface.as_str(), files.join(",")) }
     }
 
     /// Whether the origin of this name is an application, and no socket.
@@ -84,6 +93,28 @@ impl ReloadAt {
     }
 }
 
+/// What becomes of a request whose hook fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is denied: a rule that can't be asked is not taken to permit.
+    Deny,
+    /// It goes on as if there were no hook.
+    Pass,
+}
+
+impl OnFailure {
+    /// The words of the configuration.
+    pub const ALL: [OnFailure; 2] = [OnFailure::Deny, OnFailure::Pass];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnFailure::Deny => "deny",
+            OnFailure::Pass => "pass",
+        }
+    }
+}
+
 /// The surroundings of an application: one `[[python]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Python {
@@ -101,6 +132,10 @@ pub struct Python {
     pub threads: usize,
     /// From the end of a request to the head of its answer; then 504, and the process that hangs is ended.
     pub request_time: Duration,
+    /// The time that the hooks of one call may run.
+    pub hook_time: Duration,
+    /// What becomes of a request whose hook fails.
+    pub on_failure: OnFailure,
     /// Bytes of data that a process may have.
     pub memory_bytes_max: Option<u64>,
     /// When the processes begin anew.
@@ -121,6 +156,8 @@ impl Default for Python {
             standby: 0,
             threads: 1,
             request_time: Duration::from_secs(30),
+            hook_time: Duration::from_millis(50),
+            on_failure: OnFailure::Deny,
             memory_bytes_max: None,
             reload: ReloadAt::Reload,
             debug: false,
@@ -188,6 +225,21 @@ pub static PYTHON: &[Setting<Python>] = &[
     OfPython::new("python.request_time", Field::Time(|p| &mut p.request_time))
         .between(10, DAY)
         .about("From the end of a request to the head of its answer. After that the client gets a 504, the stacks of the process go into the log, and the process is ended and replaced; so is a process that goes on with a request for that long after its client has left."),
+    OfPython::new("python.hook_time", Field::Time(|p| &mut p.hook_time))
+        .between(1, 60_000)
+        .about("The time that the hooks of one call may run. After that the call has failed, and the process is ended and replaced."),
+    OfPython::new(
+        "python.on_failure",
+        Field::Text {
+            form: "deny or pass",
+            read: |p| p.on_failure.as_str().to_owned(),
+            write: |p, text| {
+                let choice = word(&OnFailure::ALL, OnFailure::as_str, text);
+                choice.map(|choice| p.on_failure = choice).is_some()
+            },
+        },
+    )
+    .about("Whether a request whose hook fails is denied, or goes on as if there were no hook."),
     OfPython::new("python.memory", Field::SizeOrNone(|p| &mut p.memory_bytes_max))
         .between(16 * MB, PB)
         .about("Data that a process may have (`RLIMIT_DATA`); beyond, the application gets a `MemoryError`."),

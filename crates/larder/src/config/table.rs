@@ -608,7 +608,20 @@ pub static SITE: &[Setting<Site>] = &[
         },
     )
     .default_words("the only `[[python]]`, or its defaults")
-    .about("The `[[python]]` that runs the application which `origin` names."),
+    .about("The `[[python]]` that runs the application which `origin` names, and the hooks."),
+    OfSite::new(
+        "site.hooks",
+        Field::Texts {
+            form: "files",
+            read: |s| s.hooks.clone(),
+            clear: |s| s.hooks.clear(),
+            push: |s, text| {
+                s.hooks.push(text.to_owned());
+                text.ends_with(".py") && !text.contains([',', '#', '\n'])
+            },
+        },
+    )
+    .about("Files in Python with hooks, which may change requests, keys and lifetimes (docs/python.md). They are imported in this order from the folder of the `[[python]]`."),
 ];
 
 /// The form of lists of query parameters.

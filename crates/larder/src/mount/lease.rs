@@ -90,6 +90,22 @@ impl MountState {
         }
     }
 
+    /// Waits until there is a process that serves, at most for this time.
+    pub async fn ready(&self, within: Duration) -> Result<(), MountTrouble> {
+        let deadline = Instant::now() + within;
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.processes().is_empty() {
+                return Ok(());
+            }
+            if let Some(why) = self.trouble() {
+                return Err(MountTrouble::Failed(why));
+            }
+            timeout_at(deadline, changed).await.map_err(|_| MountTrouble::Starting)?;
+        }
+    }
+
     fn try_lease(self: &Arc<Self>) -> Result<Option<ProcessLease>, MountTrouble> {
         let serving = self.serving.lock();
         let free = serving.processes.iter().filter(|process| process.has_room());

@@ -2,9 +2,11 @@
 //! room for one more request. Processes are started, watched and ended by the nursery (`script`), which tells the
 //! [`Mounts`] about them; a worker leases one for each request.
 
+mod hooks;
 mod lease;
 mod stream;
 
+pub use hooks::{Asked, Declared, Hook, Hooks};
 pub use lease::{MountTrouble, ProcessLease};
 pub use stream::{MountStream, connect_socket};
 
@@ -13,6 +15,7 @@ use larder_wire::Host;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -94,6 +97,12 @@ pub struct MountState {
     /// Counts of events since the start.
     pub counts: MountCounts,
     report: Mutex<MountReport>,
+}
+
+impl fmt::Debug for MountState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mount().application.name)
+    }
 }
 
 #[derive(Default)]
@@ -189,6 +198,11 @@ impl MountState {
         self.serving.lock().processes.clone()
     }
 
+    /// The hooks of the processes that serve; `None` while there is none.
+    pub fn hooks(&self) -> Option<Arc<Hooks>> {
+        self.serving.lock().processes.first()?.hooks.clone()
+    }
+
     /// Why it can't be loaded, where it can't.
     pub fn trouble(&self) -> Option<String> {
         self.serving.lock().failed.clone()
@@ -210,6 +224,8 @@ pub struct Process {
     pub socket: PathBuf,
     /// Requests that it may have at once.
     pub requests_max: usize,
+    /// The hooks that it runs, where it serves no requests.
+    pub hooks: Option<Arc<Hooks>>,
     under_way: AtomicUsize,
     is_hung: AtomicBool,
     nursery: mpsc::Sender<Hung>,
@@ -230,6 +246,7 @@ impl Process {
             pid,
             socket,
             requests_max,
+            hooks: None,
             under_way: AtomicUsize::new(0),
             is_hung: AtomicBool::new(false),
             nursery,

@@ -6,8 +6,8 @@ use super::files::ScriptFolder;
 use super::process::{self, Event, Happened, Started};
 use crate::clock;
 use crate::config::Mount;
-use crate::config::python::ReloadAt;
-use crate::mount::{Hung, MountState, Process};
+use crate::config::python::{Interface, ReloadAt};
+use crate::mount::{Declared, Hooks, Hung, MountState, Process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +57,8 @@ pub(super) struct Group {
     files: BTreeMap<PathBuf, Option<SystemTime>>,
     /// The generation that these files are those of.
     files_of: u64,
+    /// The hooks of the newest generation that was ready, with their declarations.
+    hooks: Option<(u64, Vec<Declared>, Arc<Hooks>)>,
     is_stopping: bool,
 }
 
@@ -94,6 +96,7 @@ impl Group {
             start_at: None,
             files: BTreeMap::new(),
             files_of: 0,
+            hooks: None,
             is_stopping: false,
         };
         group.state.note(|report| report.generation = 1);
@@ -269,11 +272,19 @@ impl Group {
         let requests_max = process::requests_max(&self.mount);
         let hung = self.means.hung.clone();
         let generation = self.generation;
+        let hooks = match self.hooks_of(&ready) {
+            Ok(hooks) => hooks,
+            Err(what) => {
+                let failure = LoadFailure { traceback: what, hint: String::new() };
+                return self.failed_to_load(number, &failure);
+            }
+        };
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
         if !matches!(member.phase, Phase::Loading) {
             return;
         }
-        let process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        process.hooks = hooks;
         member.phase = Phase::Ready(Arc::new(process));
         let began = member.began_at;
         if self.files_of != generation {
@@ -290,6 +301,24 @@ impl Group {
         self.publish();
     }
 
+    /// The hooks that a process declares: one value for all processes of a generation.
+    fn hooks_of(&mut self, ready: &Ready) -> Result<Option<Arc<Hooks>>, String> {
+        if self.mount.application.interface != Interface::Hooks {
+            return Ok(None);
+        }
+        match &self.hooks {
+            Some((generation, declared, hooks)) if *generation == self.generation => match *declared == ready.hooks {
+                true => Ok(Some(Arc::clone(hooks))),
+                false => Err("a file has changed while the processes began".to_owned()),
+            },
+            _ => {
+                let hooks = Arc::new(Hooks::of(&ready.hooks)?);
+                self.hooks = Some((self.generation, ready.hooks.clone(), Arc::clone(&hooks)));
+                Ok(Some(hooks))
+            }
+        }
+    }
+
     /// The processes that can serve now: those of this generation, and those of the one before as long as they are needed.
     fn publish(&mut self) {
         let (generation, wanted) = (self.generation, self.mount.python.processes);
@@ -299,7 +328,9 @@ impl Group {
         };
         let own = self.members.iter().filter(|member| member.generation == generation);
         let mut serving: Vec<Arc<Process>> = own.filter_map(ready).collect();
-        if serving.len() >= wanted {
+        // Hooks have places in the list of their generation: there is one list at a time.
+        let is_enough = serving.len() >= wanted || (!serving.is_empty() && self.hooks.is_some());
+        if is_enough {
             let until = Instant::now() + self.mount.python.request_time;
             let older = self.members.iter_mut().filter(|member| member.generation != generation);
             older.for_each(|member| member.drain(until));

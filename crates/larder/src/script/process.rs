@@ -271,7 +271,7 @@ pub(super) fn requests_max(mount: &Mount) -> usize {
     const ASGI_REQUESTS_MAX: usize = 1_024;
     match mount.application.interface {
         Interface::Wsgi => mount.python.threads,
-        Interface::Asgi => ASGI_REQUESTS_MAX,
+        Interface::Asgi | Interface::Hooks => ASGI_REQUESTS_MAX,
     }
 }
 
