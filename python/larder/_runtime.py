@@ -44,8 +44,9 @@ class Settings(NamedTuple):
     """What `LARDER_SCRIPT` says."""
 
     interface: str
-    """`wsgi` or `asgi`."""
+    """`wsgi`, `asgi` or `hooks`."""
     module: str
+    """Of hooks: the names of their files, with commas between them."""
     attribute: str
     factory: bool
     """Whether the attribute is called to get the application."""
@@ -59,9 +60,11 @@ class Settings(NamedTuple):
 def parse_settings(text: str) -> Settings:
     raw: Dict[str, Any] = json.loads(text)
     interface, colon, rest = str(raw["app"]).partition(":")
-    if not colon or interface not in ("wsgi", "asgi") or not rest:
-        raise LoadFailed(f"{raw['app']!r} is not of the form 'wsgi:module:attribute' or 'asgi:module:attribute'")
-    module, _, attribute = rest.partition(":")
+    if not colon or interface not in ("wsgi", "asgi", "hooks") or not rest:
+        raise LoadFailed(
+            f"{raw['app']!r} is not of the form 'wsgi:module:attribute', 'asgi:module:attribute' or 'hooks:file.py,other.py'"
+        )
+    module, _, attribute = (rest, "", "") if interface == "hooks" else rest.partition(":")
     factory = attribute.endswith("()")
     if factory:
         attribute = attribute[:-2]
@@ -426,6 +429,10 @@ def main() -> None:
             from . import _asgi
 
             _asgi.serve(lambda: load_application(settings), listener, control, settings)
+        elif settings.interface == "hooks":
+            from . import _hooks
+
+            _hooks.serve(listener, control, settings)
         else:
             _serve_wsgi(load_application(settings), listener, control, settings)
     except LoadFailed as error:
