@@ -105,7 +105,7 @@ class Calls:
     def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
         plan = []
         for index in indexes:
-            if type(index) is not int or not 0 <= index < len(self._hooks) or self._hooks[index].stage != stage:
+            if type(index) is not int or not 0 <= index < len(self._hooks) or self._hooks[index].called_at != stage:
                 raise BrokenFrame(f"there is no hook {index!r} of the stage {stage!r}")
             hook = self._hooks[index]
             plan.append((index, hook.function, hook.file))
@@ -118,7 +118,7 @@ class Calls:
 
     def _decided(self, request: Request, index: int, value: Any) -> str:
         try:
-            decision = _decisions.take(request._stage, value)
+            decision = _decisions.take(self._hooks[index].stage, value)
         except (TypeError, ValueError) as error:
             raise WrongReturn(error) from None
         hook = self._hooks[index]

@@ -47,6 +47,11 @@ class Hook:
         self.field_names: List[str] = filters["field"]
         self.remember_ms: Optional[int] = filters["remember"]
 
+    @property
+    def called_at(self) -> str:
+        """The stage at which Larder calls it: a page is a request hook for one path."""
+        return "request" if self.stage == "page" else self.stage
+
     def describe(self) -> Dict[str, Any]:
         """Describe the hook as the ready message does."""
         return {

@@ -21,6 +21,8 @@ pub(super) enum NoReply {
     Ended,
     /// They had not begun: another process may be asked.
     NotBegun,
+    /// There is no process at the socket any more: another one may be asked.
+    Refused,
 }
 
 type Answer = Result<ReplyBody, NoReply>;
@@ -88,7 +90,7 @@ impl Line {
     }
 
     async fn run(&self, call_time: Duration) -> NoReply {
-        let Ok(mut stream) = connect_socket(&self.process.socket).await else { return NoReply::NotBegun };
+        let Ok(mut stream) = connect_socket(&self.process.socket).await else { return NoReply::Refused };
         let (mut reader, mut writer) = stream.split();
         // Side by side: a process that writes a long reply may not read meanwhile.
         tokio::select! {
@@ -155,8 +157,10 @@ impl Line {
         let mut first = true;
         for (_, pending) in std::mem::take(&mut *self.pending.borrow_mut()) {
             let is_culprit = std::mem::take(&mut first);
-            if is_culprit && end == NoReply::Late {
-                pending.lease.hangs();
+            match end {
+                NoReply::Late if is_culprit => pending.lease.hangs(),
+                NoReply::Late => {}
+                _ => pending.lease.is_gone(),
             }
             let _ = pending.answer.send(Err(if is_culprit { end } else { NoReply::NotBegun }));
         }

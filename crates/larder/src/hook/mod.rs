@@ -140,14 +140,17 @@ impl HookLines {
             if !lease.process().hooks.as_ref().is_some_and(|own| Arc::ptr_eq(own, hooks)) {
                 return None;
             }
+            let process = lease.process().number;
             let line = self.line_to(&lease, call_time);
             let Some(receiver) = line.call(facts, lease) else { return Some(Err(CallTrouble::TooLarge)) };
             let trouble = match timeout(deadline.saturating_duration_since(Instant::now()), receiver).await {
                 Err(_) => CallTrouble::Busy,
                 Ok(Ok(Ok(ReplyBody::GoOn(json) | ReplyBody::Decision(json)))) => return Some(Ok(json)),
                 Ok(Ok(Ok(ReplyBody::Failed(json)))) => CallTrouble::Failed(decision::of_failure(&json)),
-                Ok(Ok(Err(NoReply::NotBegun)) | Err(_)) => continue,
+                Ok(Ok(Err(NoReply::NotBegun | NoReply::Refused)) | Err(_)) => continue,
                 Ok(Ok(Err(NoReply::Late))) => CallTrouble::Late,
+                // A process whose place another generation has taken closes its connections when it has answered.
+                Ok(Ok(Err(NoReply::Ended))) if !mount.processes().iter().any(|one| one.number == process) => continue,
                 Ok(Ok(Err(NoReply::Ended))) => CallTrouble::Ended,
             };
             mount.counts.errors.fetch_add(1, Ordering::Relaxed);

@@ -34,6 +34,11 @@ impl ProcessLease {
         self.mount.request_time()
     }
 
+    /// The process has ended, or closed its connections: it gets no further request.
+    pub fn is_gone(&self) {
+        self.process.is_hung.store(true, Ordering::Relaxed);
+    }
+
     /// The request goes on although its time is over: the process is to be ended.
     pub fn hangs(&self) {
         self.process.hangs();

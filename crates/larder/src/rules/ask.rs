@@ -85,7 +85,7 @@ impl Ask {
             key.extend_from_slice(origin.key_start());
         }
         if let Some(by_hook) = &self.by_hook {
-            by_hook.effects.begin_key(key);
+            key.extend_from_slice(by_hook.key());
         }
         if let Some(credential) = self.credential() {
             credential.begin_key(key);

@@ -20,6 +20,8 @@ use std::time::Duration;
 pub struct ByHook {
     /// The decision.
     pub effects: Rc<RequestEffects>,
+    /// The parts that it adds to the key.
+    key: Box<[u8]>,
     /// The hook that decided or changed last, for people.
     pub place: String,
 }
@@ -135,7 +137,13 @@ pub(super) fn judge(facts_read: &Facts<'_>, (number, site): (usize, &Site)) -> R
             return Ok(failed(&mount, &CallTrouble::Failed(ScriptFailure { hook: None, what })));
         }
     }
-    Ok(Hooked::Changed(Box::new(ByHook { effects, place }), url))
+    // Without a server nothing is stored, and without a secret nothing can be.
+    let hash = |value: &[u8]| scene.credentials.and_then(|secret| secret.hash(value));
+    let Some(key) = effects.key(hash) else {
+        let what = "a field that a hook sets has no hash for its key: the store's secret can't be read".to_owned();
+        return Ok(failed(&mount, &CallTrouble::Failed(ScriptFailure { hook: None, what })));
+    };
+    Ok(Hooked::Changed(Box::new(ByHook { effects, key: key.into(), place }), url))
 }
 
 /// A request whose hook failed.
@@ -162,6 +170,11 @@ fn page(answer: &ScriptAnswer, place: &str) -> Page {
 }
 
 impl ByHook {
+    /// The parts that they add to the key.
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// What the hooks did, in a sentence.
     pub fn words(&self) -> String {
         format!("hook {}: {}", self.place, self.effects.words().join(", "))

@@ -9,12 +9,19 @@ use std::path::{Path, PathBuf};
 /// The package `larder`.
 const RUNTIME: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../../../../python/larder/__init__.py")),
+    ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
+    ("_calls.py", include_str!("../../../../python/larder/_calls.py")),
+    ("_checks.py", include_str!("../../../../python/larder/_checks.py")),
+    ("_decisions.py", include_str!("../../../../python/larder/_decisions.py")),
+    ("_definitions.py", include_str!("../../../../python/larder/_definitions.py")),
+    ("_hooks.py", include_str!("../../../../python/larder/_hooks.py")),
+    ("_http.py", include_str!("../../../../python/larder/_http.py")),
+    ("_messages.py", include_str!("../../../../python/larder/_messages.py")),
     ("_poll.py", include_str!("../../../../python/larder/_poll.py")),
     ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),
-    ("_http.py", include_str!("../../../../python/larder/_http.py")),
-    ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
-    ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
+    ("_views.py", include_str!("../../../../python/larder/_views.py")),
     ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
+    ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
 ];
 
 /// The longest path of a folder in which sockets have names that the system takes (108 bytes with the last one 0).

@@ -6,6 +6,7 @@ mod check;
 mod credentials;
 mod explain;
 mod git;
+mod hooks;
 mod identities;
 mod logs;
 mod metrics;
