@@ -4,6 +4,7 @@
 //! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
 //! wrong at once. Behind this border nothing is checked twice.
 
+pub mod application;
 pub mod container;
 pub mod descriptors;
 mod hosts;

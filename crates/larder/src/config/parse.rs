@@ -1,7 +1,7 @@
 //! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
+use super::application::Application;
 use super::places;
-use super::python::Application;
 use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;

@@ -1,75 +1,12 @@
 //! Applications in Python that this server runs itself: which interpreter, how many processes, and their limits.
 
+use super::application::Application;
 use super::setting::{Field, Setting, word};
-use super::url::socket_path;
 use super::{SourceLine, mirrors};
 use larder_wire::Host;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The interface between a server and an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interface {
-    /// One request a thread (PEP 3333).
-    Wsgi,
-    /// Many requests in one event loop (ASGI 3).
-    Asgi,
-    /// Hooks of a site: they are called for requests and serve none.
-    Hooks,
-}
-
-impl Interface {
-    /// The word before the colon in `origin`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Interface::Wsgi => "wsgi",
-            Interface::Asgi => "asgi",
-            Interface::Hooks => "hooks",
-        }
-    }
-}
-
-/// The name of an application: `wsgi:package.module:name`. A name with `()` behind it is called to make the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Application {
-    /// How it is called.
-    pub interface: Interface,
-    /// The whole name.
-    pub name: String,
-}
-
-impl Application {
-    /// Reads such a name; `None` for anything else.
-    pub fn parse(text: &str) -> Option<Application> {
-        let (word, rest) = text.split_once(':')?;
-        let interface = [Interface::Wsgi, Interface::Asgi].into_iter().find(|each| each.as_str() == word)?;
-        let (module, object) = rest.split_once(':').map_or((rest, None), |(module, object)| (module, Some(object)));
-        let is_named = object.is_none_or(|object| is_dotted(object.strip_suffix("()").unwrap_or(object)));
-        (is_dotted(module) && is_named).then(|| Application { interface, name: text.to_owned() })
-    }
-
-    /// The hooks in these files.
-    pub fn hooks(files: &[String]) -> Application {
-        let interface = Interface::Hooks;
-        Application { interface, name: format!("{}:{}", interface.as_str(), files.join(",")) }
-    }
-
-    /// Whether the origin of this name is an application, and no socket.
-    pub fn is_origin(host: &Host) -> bool {
-        host.is_local() && socket_path(host).is_none()
-    }
-}
-
-/// Names with dots between them, each a word of letters, digits and `_` that begins with no digit.
-fn is_dotted(text: &str) -> bool {
-    let is_word = |word: &str| {
-        let mut letters = word.chars();
-        letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-            && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
-    };
-    text.len() <= 200 && text.split('.').all(is_word)
-}
 
 /// When the processes of an application begin anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +30,7 @@ impl ReloadAt {
     }
 }
 
-/// What becomes of a request whose hook fails.
+/// The fate of a request whose hook fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// It is denied: a rule that can't be asked is not taken to permit.
@@ -134,7 +71,7 @@ pub struct Python {
     pub request_time: Duration,
     /// The time that the hooks of one call may run.
     pub hook_time: Duration,
-    /// What becomes of a request whose hook fails.
+    /// The fate of a request whose hook fails.
     pub on_failure: OnFailure,
     /// Bytes of data that a process may have.
     pub memory_bytes_max: Option<u64>,

@@ -4,6 +4,7 @@
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
 use super::SiteOrigin;
+use super::application::ORIGIN_FORM;
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 use super::sites::is_prefix;
@@ -465,7 +466,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
     OfListen::new(
         "listen.origin",
         Field::Text {
-            form: url::ORIGIN_FORM,
+            form: ORIGIN_FORM,
             read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
             write: |l, text| {
                 l.origin = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new);
@@ -576,7 +577,7 @@ pub static SITE: &[Setting<Site>] = &[
     OfSite::new(
         "site.origin",
         Field::Text {
-            form: url::ORIGIN_FORM,
+            form: ORIGIN_FORM,
             read: |s| url::show(&s.origin),
             write: |s, text| url::parse_origin(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
         },

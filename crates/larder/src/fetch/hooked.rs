@@ -1,6 +1,7 @@
 //! Hooks that work on the head of an origin's answer, before the caching rules see it.
 
-use super::Fetch;
+use super::ask::OriginAnswer;
+use super::{Fetch, Keepable};
 use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage};
 use crate::mount::{Asked, MountState};
 use larder_wire::{Fields, ResponseHead};
@@ -13,9 +14,9 @@ const LOOKS_MAX: usize = 3;
 /// How long an answer waits for hooks that are being loaded.
 const LOAD_WAIT: Duration = Duration::from_secs(10);
 
-/// What hooks say of an answer.
+/// The word of hooks about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hooked {
+enum Hooked {
     /// The caching rules decide.
     GoesOn,
     /// It is for this client alone.
@@ -23,9 +24,18 @@ pub(super) enum Hooked {
 }
 
 impl Fetch {
+    /// Whether the answer may be stored, after the hooks of the site have worked on its head.
+    pub(super) async fn keepable_after_hooks(&self, answer: &mut OriginAnswer) -> Keepable {
+        // Boxed, because it is rare.
+        if self.ask.hooked_by.is_some() && Box::pin(self.ask_hooks(&mut answer.head)).await == Hooked::NotStored {
+            return Keepable::NotByHook;
+        }
+        self.keepable(answer)
+    }
+
     /// Lets the hooks of the site work on the head of an answer. Where one fails, the answer goes to its client as it came, and is
     /// not stored: what the script would have said of its lifetime is not known.
-    pub(super) async fn ask_hooks(&self, head: &mut ResponseHead) -> Hooked {
+    async fn ask_hooks(&self, head: &mut ResponseHead) -> Hooked {
         let mount = self.ask.hooked_by.as_ref().and_then(|host| self.env.upstreams.mounts().find(host));
         let Some(mount) = mount else { return Hooked::GoesOn };
         match self.effects_of_hooks(&mount, head).await {

@@ -209,13 +209,7 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
-    let mut keepable = fetch.keepable(&answer);
-    if fetch.ask.hooked_by.is_some() {
-        // Boxed, because it is rare.
-        if Box::pin(fetch.ask_hooks(&mut answer.head)).await == hooked::Hooked::NotStored {
-            keepable = Keepable::NotByHook;
-        }
-    }
+    let keepable = fetch.keepable_after_hooks(&mut answer).await;
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)

@@ -1,4 +1,4 @@
-//! What hooks decide, as values that are right by construction: a process of hooks is not trusted more than an origin.
+//! The decisions of hooks, as values that are right by construction: a process of hooks is not trusted more than an origin.
 
 use crate::base64;
 use larder_wire::fields::is_token;
@@ -328,7 +328,7 @@ impl RequestEffects {
         Some(key)
     }
 
-    /// What they do, in words.
+    /// Their work, in words.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if let Some(path) = &self.path {
@@ -359,7 +359,7 @@ impl AnswerEffects {
         AnswerEffects { by: None, ..self.clone() } == AnswerEffects::default()
     }
 
-    /// What they do, in words.
+    /// Their work, in words.
     pub fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         words.extend(self.ttl.map(|ttl| format!("ttl {} s", ttl.as_secs_f64())));

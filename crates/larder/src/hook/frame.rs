@@ -151,7 +151,7 @@ fn push_latin1(out: &mut Vec<u8>, bytes: &[u8]) {
 pub struct ReplyFrame {
     /// The number of the call.
     pub number: u32,
-    /// What it says.
+    /// Its kind and payload.
     pub body: ReplyBody,
 }
 

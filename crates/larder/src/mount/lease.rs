@@ -131,7 +131,7 @@ impl MountState {
 mod tests {
     use super::super::Mounts;
     use super::*;
-    use crate::config::python::Application;
+    use crate::config::application::Application;
     use crate::config::{Mount, Python};
     use larder_wire::Host;
     use tokio::sync::mpsc;

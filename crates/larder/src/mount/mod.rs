@@ -41,7 +41,7 @@ pub struct Failure {
     pub traceback: String,
 }
 
-/// What is known of an application beside its processes, for people.
+/// The facts about an application beside its processes, for people.
 #[derive(Clone, Debug, Default)]
 pub struct MountReport {
     /// The version of the interpreter; empty before one was ready.
@@ -141,7 +141,7 @@ impl MountState {
         }
     }
 
-    /// What is known of it, for people.
+    /// The facts about it, for people.
     pub fn report(&self) -> MountReport {
         self.report.lock().clone()
     }

@@ -134,7 +134,7 @@ impl Ask {
         Some(request)
     }
 
-    /// What store rules and hooks did, in words.
+    /// The work of store rules and hooks, in words.
     pub fn words(&self) -> Vec<String> {
         let by_rule = self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default();
         by_rule.into_iter().chain(self.by_hook.as_ref().map(|by_hook| by_hook.words())).collect()

@@ -1,7 +1,7 @@
 //! The rules, in the order in which they are applied.
 
-use super::by_hook::{self, Hooked};
 use super::facts::{Facts, Scene};
+use super::hooked::{self, Hooked};
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
 use super::{Ask, Mirrored, Need, Route, mirror};
 use crate::config::{HostHeader, Site};
@@ -112,10 +112,10 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
     let (mut by_hook, site) = (None, hooked_site(facts, &allowed));
     let hooked_by = site.and_then(|(_, site)| site.hooked_by.clone());
     if let (Ok(_), None, Some(site)) = (&verdict, may_purge, site) {
-        match by_hook::judge(facts, site) {
+        match hooked::judge(facts, site) {
             Err(need) => return Verdict::Needs(need),
             Ok(Hooked::GoesOn) => {}
-            Ok(Hooked::Answered(verdict)) => return verdict,
+            Ok(Hooked::Answered(page)) => return Verdict::Answer(page),
             Ok(Hooked::Changed(changed, url)) => {
                 by_hook = Some(changed);
                 if let Some(url) = url {

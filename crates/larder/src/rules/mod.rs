@@ -7,6 +7,7 @@ mod by_rule;
 mod credential;
 mod facts;
 mod handing_out;
+mod hooked;
 mod judge;
 mod memo;
 mod mirror;

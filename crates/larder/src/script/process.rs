@@ -3,7 +3,7 @@
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::files::ScriptFolder;
 use crate::config::Mount;
-use crate::config::python::Interface;
+use crate::config::application::Interface;
 use serde_json::json;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ pub(super) struct Event {
     pub what: Happened,
 }
 
-/// What happened in a process.
+/// An event in a process.
 pub(super) enum Happened {
     /// It sent a message.
     Said(Message),

@@ -256,8 +256,8 @@ fn hooks_that_cannot_be_loaded_deny() {
     assert!(status(&answer) == "500" && answer.contains("hook-not-loaded"), "{answer}");
 }
 
-/// A hook that does one of many things, drawn by the request. Whatever it does, the answer that comes is one that an origin gave
-/// for a request that the hook had made the same of.
+/// A hook does one of many things, drawn by the request. The answer that comes is one that an origin gave for a request that the
+/// hook had made the same of.
 #[test]
 fn no_answer_of_one_key_reaches_another_whatever_hooks_do() {
     let random = r#"
