@@ -8,13 +8,13 @@ import marshal
 import struct
 import sys
 from itertools import chain
+from json.encoder import encode_basestring_ascii as quoted
 from types import CoroutineType
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from . import _decisions, _messages
 from ._definitions import Hook
 from ._messages import FetchedResponse, Request
-from ._runtime import format_error
 
 PAYLOAD_BYTES_MAX = 1 << 20
 HEADER = struct.Struct("<IIHBB")
@@ -157,12 +157,16 @@ class Calls:
             why = error.args[0]
             error = type(why)(f"{hook.file}:{hook.line}: {hook.name}: {why}")
         text = self._report(call[9], call[2], call[6], error)
+        # A lone surrogate has no encoding, and no place in JSON.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text) > _TRACEBACK_LENGTH_MAX:
             text = f"{text[: _TRACEBACK_LENGTH_MAX // 4]}\n…\n{text[-_TRACEBACK_LENGTH_MAX * 3 // 4 :]}"
-        return f'{{"hook":{index},"traceback":{_messages.quoted(text)}}}'
+        return f'{{"hook":{index},"traceback":{quoted(text)}}}'
 
     def _too_long(self, call: Tuple[Any, ...], size: int) -> Tuple[int, bytes]:
-        error = ValueError(f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields")
+        error = ValueError(
+            f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields"
+        )
         return FAILED, self._failed(call, call[1][-1], WrongReturn(error)).encode("ascii")
 
 
@@ -171,7 +175,7 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
     if not payload.startswith(_TUPLES_OF_CALLS):
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
     try:
-        call = marshal.loads(payload)
+        call: Tuple[Any, ...] = marshal.loads(payload)
     except (ValueError, EOFError, TypeError, MemoryError) as error:
         raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
     if tuple(map(type, call)) not in _CALL_SHAPES:
@@ -184,7 +188,9 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
 def _are_pairs(fields: Tuple[Any, ...]) -> bool:
     # Without a loop in Python: this runs over each field of each call.
     return not fields or (
-        set(map(type, fields)) == _TUPLE and set(map(len, fields)) == _TWO and set(map(type, chain.from_iterable(fields))) == _STR
+        set(map(type, fields)) == _TUPLE
+        and set(map(len, fields)) == _TWO
+        and set(map(type, chain.from_iterable(fields))) == _STR
     )
 
 

@@ -2,7 +2,7 @@
 
 import marshal
 import unittest
-from typing import List
+from typing import Any, Dict, List
 
 from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split
 
@@ -62,7 +62,15 @@ class Wire(HooksCase):
         self.assertEqual(self.loaded["interface"], "hooks")
         self.assertEqual(self.loaded["threads"], 1)
         self.assertEqual(self.loaded["files"], [self.path])
-        common = {"hosts": [], "paths": [], "methods": [], "statuses": [], "fields": [], "remember_ms": None, "file": self.path}
+        common: Dict[str, Any] = {
+            "hosts": [],
+            "paths": [],
+            "methods": [],
+            "statuses": [],
+            "fields": [],
+            "remember_ms": None,
+            "file": self.path,
+        }
         self.assertEqual(
             self.loaded["hooks"],
             [
@@ -80,7 +88,7 @@ class Wire(HooksCase):
         self.assertEqual(self.worker.stop(), 0)
 
     def test_replies(self) -> None:
-        shop = {"path": "/cart/1", "fields": (("cookie", "session=1"), ("x-plan", "gold"))}
+        shop: Dict[str, Any] = {"path": "/cart/1", "fields": (("cookie", "session=1"), ("x-plan", "gold"))}
         replies = self.ask(
             frame(5, call(hooks=(0, 1), **shop)),
             frame(6, call(hooks=(1,), **shop)),
