@@ -9,8 +9,9 @@ import struct
 import sys
 from itertools import chain
 from json.encoder import encode_basestring_ascii as quoted
+from time import monotonic
 from types import CoroutineType
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _decisions, _messages
 from ._definitions import Hook
@@ -32,6 +33,8 @@ _TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r")
 """How a marshal of a tuple of 13 members begins: with its size in four bytes, or in one."""
 _TUPLE, _TWO, _STR = {tuple}, {2}, {str}
 _MEMO_MAX = 1024
+_BATCH_SECONDS = 0.001
+"""After this time replies are sent though more calls are there."""
 _TRACEBACK_LENGTH_MAX = 16 * 1024
 
 
@@ -203,8 +206,11 @@ class Frames:
         self._size = 0
         self._needed = 0
 
-    def feed(self, data: bytes) -> Tuple[bytes, bool]:
-        """Run the calls that are complete. Return the frames that reply to them, and whether the connection is sound."""
+    def feed(self, data: bytes, send: Optional[Callable[[bytes], None]] = None) -> Tuple[bytes, bool]:
+        """Run the calls that are complete. Return the frames that reply to them, and whether the connection is sound.
+
+        Replies that would wait for slow hooks of later calls are given to `send` before.
+        """
         if self._pieces:
             self._pieces.append(data)
             self._size += len(data)
@@ -213,6 +219,7 @@ class Frames:
             data = b"".join(self._pieces)
             self._pieces = []
         replies: List[bytes] = []
+        begun = monotonic()
         at, end = 0, len(data)
         try:
             while end - at >= 12:
@@ -224,6 +231,10 @@ class Frames:
                     break
                 replies.append(self._reply(id, data[at + 12 : at + 12 + length]))
                 at += 12 + length
+                if monotonic() - begun > _BATCH_SECONDS and send is not None:
+                    send(b"".join(replies))
+                    replies.clear()
+                    begun = monotonic()
             else:
                 self._needed = 12
         except BrokenFrame as error:

@@ -11,7 +11,8 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Dict, List, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from . import _definitions
 from ._calls import Calls, Frames
@@ -121,10 +122,11 @@ def _import_hint(file: str, error: BaseException) -> str:
 class Connection:
     """One connection of Larder."""
 
-    __slots__ = ("frames", "is_sound", "socket", "unsent")
+    __slots__ = ("frames", "is_sound", "send", "socket", "unsent")
 
-    def __init__(self, sock: socket.socket, calls: Calls) -> None:
+    def __init__(self, sock: socket.socket, calls: Calls, send: Callable[["Connection", bytes], None]) -> None:
         self.socket = sock
+        self.send = partial(send, self)
         self.frames = Frames(calls)
         self.unsent = b""
         """Replies that the socket does not take yet. No more calls are read as long as there are some."""
@@ -201,21 +203,21 @@ class Server:
             threading.Event().wait(0.05)
             return
         sock.setblocking(False)
-        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls))
+        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls, self._send))
 
     def _serve(self, connection: Connection) -> None:
-        """Read what is there, run the calls, and send all replies at once."""
+        """Read what is there, run the calls, and send their replies, all at once where the hooks are quick."""
         try:
             if connection.unsent:
-                replies = connection.unsent
+                self._send(connection, b"")
             else:
                 data = connection.socket.recv(_RECEIVE_BYTES)
                 if not data:
                     self._close(connection)
                     return
-                replies, connection.is_sound = connection.frames.feed(data)
-            if replies:
-                self._send(connection, replies)
+                replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                if replies:
+                    self._send(connection, replies)
             if not connection.is_sound and not connection.unsent:
                 self._close(connection)
         except (BlockingIOError, InterruptedError):
@@ -224,12 +226,13 @@ class Server:
             self._close(connection)
 
     def _send(self, connection: Connection, replies: bytes) -> None:
+        was_waiting = bool(connection.unsent)
+        data = connection.unsent + replies if was_waiting else replies
         try:
-            sent = connection.socket.send(replies)
+            sent = connection.socket.send(data)
         except BlockingIOError:
             sent = 0
-        was_waiting = bool(connection.unsent)
-        connection.unsent = replies[sent:] if sent < len(replies) else b""
+        connection.unsent = data[sent:] if sent < len(data) else b""
         is_waiting = bool(connection.unsent)
         if is_waiting != was_waiting:
             events = selectors.EVENT_WRITE if is_waiting else selectors.EVENT_READ

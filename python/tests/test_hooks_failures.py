@@ -235,6 +235,11 @@ class Async(unittest.TestCase):
         async def returns(req: larder.Request) -> Any:
             return 5
 
+        async def leaves(req: larder.Request) -> None:
+            await asyncio.sleep(0)
+            raise SystemExit(5)
+
+        self.assertIn("SystemExit: 5", play("request", leaves)[0].said["traceback"])
         self.assertIn("in fails", play("request", fails)[0].said["traceback"])
         self.assertIn("not int 5", play("request", returns)[0].said["traceback"])
 

@@ -27,6 +27,7 @@ READS: List[Step] = [
     lambda req: req.path,
     lambda req: req.url.path,
     lambda req: req.client,
+    lambda req: req.name,
     lambda req: str(req.url),
     lambda req: repr(req),
     lambda req: req.query.get("a"),

@@ -196,6 +196,22 @@ class Wire(HooksCase):
             for number in range(whole):
                 self.assertEqual(receive(deaf).id, number % 4096)
 
+    def test_a_slow_hook_does_not_keep_the_replies_of_calls_before_it(self) -> None:
+        worker = self.ready("""
+            import larder, time
+            @larder.request
+            def slow(req):
+                time.sleep(0.01)
+            @larder.request
+            def hangs(req):
+                while True:
+                    pass
+        """)
+        with worker.connect() as client:
+            client.send(frame(1, call()) + frame(2, call()) + frame(3, call(hooks=(1,))))
+            self.assertEqual([receive(client), receive(client)], [Reply(1, 2, {}), Reply(2, 2, {})])
+        worker.process.kill()
+
     def test_sigterm_serves_what_was_sent(self) -> None:
         with self.worker.connect() as client:
             client.send(PLAIN)
