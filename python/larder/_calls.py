@@ -104,6 +104,9 @@ class Calls:
             return UNCHANGED, f"{{{self._reads(request)}}}" if request._reads else ""
         except BaseException as error:  # SystemExit and KeyboardInterrupt end the call alone
             return FAILED, self._failed(call, index, error)
+        finally:
+            # The views refer to the request: without this each call would leave work to the garbage collector.
+            request._headers = request._query_view = request._key = request._response = None
 
     def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
         plan = []

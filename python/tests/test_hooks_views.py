@@ -1,6 +1,7 @@
 """What hooks see of requests and responses, and what Larder is told of their changes."""
 
 import copy
+import gc
 import json
 import pickle
 import unittest
@@ -302,6 +303,18 @@ class Requests(unittest.TestCase):
                     run(lambda req, action=action, part=part: action(getattr(req, part)))
             with self.assertRaisesRegex(TypeError, "can't be copied or pickled"):
                 run(action)
+
+    def test_calls_leave_nothing_to_the_garbage_collector(self) -> None:
+        def everything(req: larder.Request, resp: larder.FetchedResponse) -> None:
+            assert req.headers.get("x-a") is None and str(req.url) and not req.query.get("a") and req.key
+            resp.tags.add("a")
+            resp.headers["x-a"] = "b"
+
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        run(everything, "fetched", status=200)
+        self.assertEqual([left for left in gc.get_objects() if type(left) in (larder.Request, larder.FetchedResponse)], [])
 
     def test_repr_reads(self) -> None:
         found = []
