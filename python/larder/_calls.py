@@ -8,13 +8,14 @@ import marshal
 import struct
 import sys
 from itertools import chain
+from json.encoder import encode_basestring_ascii as quoted
+from time import monotonic
 from types import CoroutineType
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from . import _decisions, _messages
 from ._definitions import Hook
 from ._messages import FetchedResponse, Request
-from ._runtime import format_error
 
 PAYLOAD_BYTES_MAX = 1 << 20
 HEADER = struct.Struct("<IIHBB")
@@ -32,6 +33,8 @@ _TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r")
 """How a marshal of a tuple of 13 members begins: with its size in four bytes, or in one."""
 _TUPLE, _TWO, _STR = {tuple}, {2}, {str}
 _MEMO_MAX = 1024
+_BATCH_SECONDS = 0.001
+"""After this time replies are sent though more calls are there."""
 _TRACEBACK_LENGTH_MAX = 16 * 1024
 
 
@@ -101,6 +104,9 @@ class Calls:
             return UNCHANGED, f"{{{self._reads(request)}}}" if request._reads else ""
         except BaseException as error:  # SystemExit and KeyboardInterrupt end the call alone
             return FAILED, self._failed(call, index, error)
+        finally:
+            # The views refer to the request: without this each call would leave work to the garbage collector.
+            request._headers = request._query_view = request._key = request._response = None
 
     def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
         plan = []
@@ -157,12 +163,16 @@ class Calls:
             why = error.args[0]
             error = type(why)(f"{hook.file}:{hook.line}: {hook.name}: {why}")
         text = self._report(call[9], call[2], call[6], error)
+        # A lone surrogate has no encoding, and no place in JSON.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         if len(text) > _TRACEBACK_LENGTH_MAX:
             text = f"{text[: _TRACEBACK_LENGTH_MAX // 4]}\n…\n{text[-_TRACEBACK_LENGTH_MAX * 3 // 4 :]}"
-        return f'{{"hook":{index},"traceback":{_messages.quoted(text)}}}'
+        return f'{{"hook":{index},"traceback":{quoted(text)}}}'
 
     def _too_long(self, call: Tuple[Any, ...], size: int) -> Tuple[int, bytes]:
-        error = ValueError(f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields")
+        error = ValueError(
+            f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields"
+        )
         return FAILED, self._failed(call, call[1][-1], WrongReturn(error)).encode("ascii")
 
 
@@ -171,7 +181,7 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
     if not payload.startswith(_TUPLES_OF_CALLS):
         raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
     try:
-        call = marshal.loads(payload)
+        call: Tuple[Any, ...] = marshal.loads(payload)
     except (ValueError, EOFError, TypeError, MemoryError) as error:
         raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
     if tuple(map(type, call)) not in _CALL_SHAPES:
@@ -184,7 +194,9 @@ def _parse(payload: bytes) -> Tuple[Any, ...]:
 def _are_pairs(fields: Tuple[Any, ...]) -> bool:
     # Without a loop in Python: this runs over each field of each call.
     return not fields or (
-        set(map(type, fields)) == _TUPLE and set(map(len, fields)) == _TWO and set(map(type, chain.from_iterable(fields))) == _STR
+        set(map(type, fields)) == _TUPLE
+        and set(map(len, fields)) == _TWO
+        and set(map(type, chain.from_iterable(fields))) == _STR
     )
 
 
@@ -197,8 +209,11 @@ class Frames:
         self._size = 0
         self._needed = 0
 
-    def feed(self, data: bytes) -> Tuple[bytes, bool]:
-        """Run the calls that are complete. Return the frames that reply to them, and whether the connection is sound."""
+    def feed(self, data: bytes, send: Optional[Callable[[bytes], None]] = None) -> Tuple[bytes, bool]:
+        """Run the calls that are complete. Return the frames that reply to them, and whether the connection is sound.
+
+        Replies that would wait for slow hooks of later calls are given to `send` before.
+        """
         if self._pieces:
             self._pieces.append(data)
             self._size += len(data)
@@ -207,6 +222,7 @@ class Frames:
             data = b"".join(self._pieces)
             self._pieces = []
         replies: List[bytes] = []
+        begun = monotonic()
         at, end = 0, len(data)
         try:
             while end - at >= 12:
@@ -218,6 +234,10 @@ class Frames:
                     break
                 replies.append(self._reply(id, data[at + 12 : at + 12 + length]))
                 at += 12 + length
+                if monotonic() - begun > _BATCH_SECONDS and send is not None:
+                    send(b"".join(replies))
+                    replies.clear()
+                    begun = monotonic()
             else:
                 self._needed = 12
         except BrokenFrame as error:

@@ -97,7 +97,9 @@ def milliseconds(value: Any, what: str) -> int:
     if isinstance(value, str):
         match = _DURATION.fullmatch(value.strip())
         if not match:
-            raise ValueError(f"{what} is {shortened(value)}: write seconds as a number, or a text such as '30s', '5m', '2h', '1d'")
+            raise ValueError(
+                f"{what} is {shortened(value)}: write seconds as a number, or a text such as '30s', '5m', '2h', '1d'"
+            )
         amount = float(match[1]) * _UNITS[match[2]]
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         amount = value * 1000.0 if -1e9 < value < 1e10 else float("nan")

@@ -18,8 +18,8 @@ _URL_CHARACTERS = "!#$%&'()*+,-./:;=?@[]_~"
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 
-class Decision:
-    """What ends the run of hooks: a `Response` or `larder.pass_()`."""
+class Outcome:
+    """What a hook returns to end the run of hooks: a `Response` or `larder.pass_()`."""
 
     __slots__ = ("_frame_file", "_frame_line", "_json")
 
@@ -30,7 +30,7 @@ class Decision:
         self._frame_line = frame.f_lineno
 
 
-class Pass(Decision):
+class Pass(Outcome):
     """Go to the origin and don't store the response; see `larder.pass_`."""
 
     __slots__ = ()
@@ -39,7 +39,7 @@ class Pass(Decision):
         return "larder.pass_()"
 
 
-class Response(Decision):
+class Response(Outcome):
     """A response that Larder sends in place of one of the origin.
 
         return larder.Response("come back later", status=503, headers={"retry-after": "60"})
@@ -58,7 +58,7 @@ class Response(Decision):
         self._made_at(_getframe(1))
         self._status = _checks.status(status)
         self._body, content_type = _encode_body(body)
-        self._fields = _checked_fields(headers)
+        self._fields = checked_fields(headers)
         if content_type and not any(name == "content-type" for name, _ in self._fields):
             self._fields.append(("content-type", content_type))
         fields = ",".join(f"[{quoted(name)},{quoted(value)}]" for name, value in self._fields)
@@ -116,7 +116,7 @@ def deny(text: str = "", status: int = 403) -> Response:
     return response
 
 
-def pass_() -> Decision:
+def pass_() -> Outcome:
     """Go to the origin, and don't store the response.
 
     if "authorization" in req.headers:
@@ -128,7 +128,7 @@ def pass_() -> Decision:
     return decision
 
 
-def take(stage: str, value: Any) -> Decision:
+def take(stage: str, value: Any) -> Outcome:
     """Return the decision that a returned value stands for. Raise `TypeError` for what may not be returned."""
     if isinstance(value, Pass):
         return value
@@ -169,7 +169,7 @@ def _encode_body(body: Any) -> Tuple[bytes, Optional[str]]:
     return data, f"text/{'html' if _HTML.match(beginning) else 'plain'}; charset=utf-8"
 
 
-def _checked_fields(headers: FieldsArgument) -> List[Tuple[str, str]]:
+def checked_fields(headers: FieldsArgument) -> List[Tuple[str, str]]:
     if headers is None:
         return []
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers)

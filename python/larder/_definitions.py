@@ -4,12 +4,12 @@ import difflib
 import inspect
 import re
 import sys
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
 
 from . import _checks
 from ._checks import Duration
-from ._messages import FetchedResponse, Request
 
 HookFunction = TypeVar("HookFunction", bound=Callable[..., Any])
 Texts = Union[str, Sequence[str], None]
@@ -20,13 +20,18 @@ _SEGMENT = re.compile(r"(\*|\{hex\}|\{digit\})")
 _WILDCARDS = {"*": "[^/]*", "{digit}": "[0-9]", "{hex}": "[0-9A-Fa-f]{40,128}(?![0-9A-Fa-f])"}
 _PATH_LENGTH_MAX = 2048
 _FILTERS = ("host", "path", "method", "status", "field", "remember")
+NOT_YET = ("found", "respond", "miss")
+
+
+def not_yet(name: str) -> str:
+    return f"larder.{name} does not exist yet: there are larder.request, larder.page and larder.fetched"
 
 
 class Hook:
     """A function that Larder calls at a stage, for the requests that its filters let through."""
 
     __slots__ = (
-        "field_names", "file", "function", "hosts", "is_async", "line", "methods", "module", "name", "paths", "remember_ms",
+        "field_names", "file", "function", "hosts", "line", "methods", "module", "name", "paths", "remember_ms",
         "stage", "statuses",
     )  # fmt: skip
 
@@ -39,7 +44,6 @@ class Hook:
         self.module: str = getattr(inner, "__module__", "")
         self.file: str = code.co_filename if code else filters["place"][0]
         self.line: int = code.co_firstlineno if code else filters["place"][1]
-        self.is_async = inspect.iscoroutinefunction(inner)
         self.hosts: List[str] = filters["host"]
         self.paths: List[str] = filters["path"]
         self.methods: List[str] = filters["method"]
@@ -82,6 +86,19 @@ registered: List[Hook] = []
 """The hooks in the order of their definition."""
 
 
+@contextmanager
+def collected() -> Iterator[List[Hook]]:
+    """Collect the hooks that are defined in the block, apart from those that were defined before."""
+    before = registered[:]
+    registered.clear()
+    hooks: List[Hook] = []
+    try:
+        yield hooks
+    finally:
+        hooks += registered
+        registered[:] = before
+
+
 def hooks_of(function: Any) -> List[Hook]:
     """Return the hooks that a function was made by decorators."""
     return [hook for hook in registered if hook.function is function]
@@ -121,6 +138,7 @@ def request(hook: Any = None, /, **filters: Any) -> Any:
     return _decorator("request", hook, filters, sys._getframe(1))
 
 
+@overload
 def page(
     path: Union[str, Sequence[str]],
     /,
@@ -129,8 +147,17 @@ def page(
     method: Texts = None,
     field: Texts = None,
     remember: Optional[Duration] = None,
-    **unknown: Any,
-) -> Callable[[HookFunction], HookFunction]:
+) -> Callable[[HookFunction], HookFunction]: ...
+@overload
+def page(
+    *,
+    path: Union[str, Sequence[str]],
+    host: Texts = None,
+    method: Texts = None,
+    field: Texts = None,
+    remember: Optional[Duration] = None,
+) -> Callable[[HookFunction], HookFunction]: ...
+def page(path: Any = None, /, **filters: Any) -> Any:
     """Define a hook that makes the response of a path itself, without an origin.
 
         @larder.page("/hello")
@@ -142,11 +169,11 @@ def page(
     None leaves the request to the origin. The filters are those of `larder.request`.
     """
     frame = sys._getframe(1)
-    if callable(path):
+    if path is None:
+        path = filters.get("path")
+    if path is None or callable(path):
         _refuse(TypeError, frame, "@larder.page needs a path: write @larder.page('/hello')")
-    filters = {"path": path, "host": host, "method": method, "field": field, "remember": remember, **unknown}
-    decorator: Callable[[HookFunction], HookFunction] = _decorator("page", None, filters, frame)
-    return decorator
+    return _decorator("page", None, {**filters, "path": path}, frame)
 
 
 @overload
@@ -285,7 +312,9 @@ def _path_pattern(text: str) -> str:
     for segment in text[1:].split("/"):
         rest = _SEGMENT.sub("", segment)
         if segment != "**" and ("**" in segment or "{" in rest or "}" in rest):
-            raise ValueError(f"{text!r} is no pattern of a path: '*' is any text in one segment, a segment '**' is any number of segments")
+            raise ValueError(
+                f"{text!r} is no pattern of a path: '*' is any text in one segment, a segment '**' is any number of segments"
+            )
     return text
 
 

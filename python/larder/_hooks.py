@@ -11,7 +11,8 @@ import signal
 import socket
 import sys
 import threading
-from typing import Any, Dict, List, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from . import _definitions
 from ._calls import Calls, Frames
@@ -19,10 +20,11 @@ from ._definitions import Hook
 from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
 
 HOOKS_MAX = 256
-_RECEIVE_BYTES = 256 * 1024
+# They have to be in one line of the control channel, beside the facts of the process.
+_DESCRIPTIONS_BYTES_MAX = LINE_BYTES_MAX - 2048
+_RECEIVE_BYTES = 64 * 1024
 # Replies that nobody takes delay the end of the process for so long at most.
 _UNSENT_SECONDS = 1.0
-_NOT_YET = ("found", "respond", "miss")
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
@@ -32,21 +34,20 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def load_files(names: str, folder: str) -> Tuple[List[Hook], List[str]]:
+def load_files(names: Sequence[str], folder: str) -> Tuple[List[Hook], List[str]]:
     """Import the files of hooks, and return the hooks and the paths. Raise `LoadFailed`, with the cause."""
-    paths = [os.path.abspath(os.path.join(folder, name.strip())) for name in names.split(",") if name.strip()]
+    paths = [os.path.abspath(os.path.join(folder, name.strip())) for name in names]
     for path in paths:
         if paths.count(path) > 1:
             raise LoadFailed(f"{path} is named twice: its hooks would run twice")
-    _definitions.registered.clear()
-    for number, path in enumerate(paths):
-        load_file(path, f"_larder_hooks_{number}_{_stem(path)}")
-    hooks = list(_definitions.registered)
+    with _definitions.collected() as hooks:
+        for number, path in enumerate(paths):
+            _load_file(path, f"_larder_hooks_{number}_{_stem(path)}")
     _check_hooks(hooks, paths)
     return hooks, paths
 
 
-def load_file(path: str, module_name: str) -> None:
+def _load_file(path: str, module_name: str) -> None:
     """Import a file of hooks, so that they are registered."""
     file = os.path.basename(path)
     if not os.path.isfile(path):
@@ -87,9 +88,12 @@ def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:
                 f"{hook.file} was loaded twice, also by an import as a module: put what several files of hooks need into"
                 f" a file without hooks"
             )
-    size = len(json.dumps([hook.describe() for hook in hooks]))
-    if size > LINE_BYTES_MAX * 3 // 4:
-        raise LoadFailed(f"the filters of {len(hooks)} hooks are of {size} bytes, which is too much: use patterns in place of long lists")
+    size = len(json.dumps([*paths, *(hook.describe() for hook in hooks)]))
+    if size > _DESCRIPTIONS_BYTES_MAX:
+        raise LoadFailed(
+            f"names, files and filters of {len(hooks)} hooks take {size} bytes, and at most {_DESCRIPTIONS_BYTES_MAX} can be:"
+            f" use patterns in place of long lists, or let one hook look at several paths"
+        )
 
 
 def _missing_file_hint(path: str) -> str:
@@ -103,9 +107,9 @@ def _missing_file_hint(path: str) -> str:
 
 def _import_hint(file: str, error: BaseException) -> str:
     if isinstance(error, ImportError) and error.name == "larder":
-        for name in _NOT_YET:
+        for name in _definitions.NOT_YET:
             if f"name '{name}'" in str(error):
-                return f"importing {file} failed: {not_yet(name)}"
+                return f"importing {file} failed: {_definitions.not_yet(name)}"
     if isinstance(error, ModuleNotFoundError):
         return (
             f"{file} imports {error.name!r}, which is neither in its folder nor among the packages of {sys.executable}"
@@ -115,17 +119,14 @@ def _import_hint(file: str, error: BaseException) -> str:
     return f"importing {file} failed: see the last lines of the traceback"
 
 
-def not_yet(name: str) -> str:
-    return f"larder.{name} does not exist yet: there are larder.request, larder.page and larder.fetched"
-
-
 class Connection:
     """One connection of Larder."""
 
-    __slots__ = ("frames", "is_sound", "socket", "unsent")
+    __slots__ = ("frames", "is_sound", "send", "socket", "unsent")
 
-    def __init__(self, sock: socket.socket, calls: Calls) -> None:
+    def __init__(self, sock: socket.socket, calls: Calls, send: Callable[["Connection", bytes], None]) -> None:
         self.socket = sock
+        self.send = partial(send, self)
         self.frames = Frames(calls)
         self.unsent = b""
         """Replies that the socket does not take yet. No more calls are read as long as there are some."""
@@ -202,35 +203,36 @@ class Server:
             threading.Event().wait(0.05)
             return
         sock.setblocking(False)
-        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls))
+        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls, self._send))
 
     def _serve(self, connection: Connection) -> None:
-        """Read what is there, run the calls, and send all replies at once."""
+        """Read what is there, run the calls, and send their replies, all at once where the hooks are quick."""
         try:
             if connection.unsent:
-                replies = connection.unsent
+                self._send(connection, b"")
             else:
                 data = connection.socket.recv(_RECEIVE_BYTES)
                 if not data:
                     self._close(connection)
                     return
-                replies, connection.is_sound = connection.frames.feed(data)
-            if replies:
-                self._send(connection, replies)
+                replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                if replies:
+                    self._send(connection, replies)
             if not connection.is_sound and not connection.unsent:
                 self._close(connection)
         except (BlockingIOError, InterruptedError):
             pass
-        except OSError:
+        except (OSError, MemoryError):
             self._close(connection)
 
     def _send(self, connection: Connection, replies: bytes) -> None:
+        was_waiting = bool(connection.unsent)
+        data = connection.unsent + replies if was_waiting else replies
         try:
-            sent = connection.socket.send(replies)
+            sent = connection.socket.send(data)
         except BlockingIOError:
             sent = 0
-        was_waiting = bool(connection.unsent)
-        connection.unsent = replies[sent:] if sent < len(replies) else b""
+        connection.unsent = data[sent:] if sent < len(data) else b""
         is_waiting = bool(connection.unsent)
         if is_waiting != was_waiting:
             events = selectors.EVENT_WRITE if is_waiting else selectors.EVENT_READ
@@ -243,7 +245,7 @@ class Server:
 
 def serve(listener: socket.socket, control: Control, settings: Settings) -> None:
     """Load the hooks, tell Larder of them, and serve until SIGTERM."""
-    hooks, paths = load_files(settings.module, settings.folder)
+    hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder)
     server = Server(Calls(hooks, control.report_error), listener)
     control.send("ready", _ready_message(settings, hooks, paths))
     server.run()
@@ -252,9 +254,10 @@ def serve(listener: socket.socket, control: Control, settings: Settings) -> None
 def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str]) -> Dict[str, Any]:
     message = ready_message(settings)
     message["hooks"] = [hook.describe() for hook in hooks]
-    others = [path for path in message["files"] if path not in paths]
-    message["files"] = [*paths, *others][:FILES_MAX]
-    # The whole line has a limit. The hooks have to be in it; of the files as many as there is room for.
-    while len(encode_line("ready", {**message, "files": []})) + len(json.dumps(message["files"])) > LINE_BYTES_MAX:
-        message["files"] = message["files"][: len(message["files"]) * 3 // 4]
+    others = [path for path in message["files"] if path not in paths][: FILES_MAX - len(paths)]
+    # The whole line has a limit. The hooks have to be in it; of the files that they import as many as there is room for.
+    room = LINE_BYTES_MAX - len(encode_line("ready", {**message, "files": paths}))
+    while others and len(json.dumps(others)) > room:
+        others = others[: len(others) * 3 // 4]
+    message["files"] = paths + others
     return message

@@ -7,12 +7,12 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import _checks
 from ._checks import Duration
-from ._views import REQUEST_NOTES, RESPONSE_NOTES, Headers, Query, parse_cookies
+from ._views import REQUEST_NOTES, RESPONSE_NOTES, Headers, NotCopied, Query, parse_cookies
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class Key:
+class Key(NotCopied):
     """What is added to the cache key: responses to requests with other texts are stored apart."""
 
     __slots__ = ("_request", "_texts")
@@ -30,7 +30,7 @@ class Key:
         self._texts.append(_checks.text(text, "a part of the key"))
 
 
-class Url:
+class Url(NotCopied):
     """The URL of a request. `str()` of it is the whole URL."""
 
     __slots__ = ("_request",)
@@ -74,7 +74,7 @@ class Url:
         return f"Url({str(self)!r})"
 
 
-class Request:
+class Request(NotCopied):
     """A request on its way through Larder.
 
     What a hook reads is noted, so that Larder can keep the decision for requests with the same values (`remember`).
@@ -221,11 +221,13 @@ class Request:
 
     def _mark_request(self, frame: FrameType) -> None:
         if self._stage == "fetched":
-            raise AttributeError("a fetched hook can't change the request, which was sent before: do that in a @larder.request hook")
+            raise AttributeError(
+                "a fetched hook can't change the request, which was sent before: do that in a @larder.request hook"
+            )
         self._mark(frame)
 
 
-class Tags:
+class Tags(NotCopied):
     """The tags of a response, by which it can be purged together with others."""
 
     __slots__ = ("_mark", "_tags")
@@ -241,7 +243,7 @@ class Tags:
             self._tags[_checks.tag(tag)] = None
 
 
-class FetchedResponse:
+class FetchedResponse(NotCopied):
     """The head of a response as it came from the origin, before Larder decides whether and how long to store it."""
 
     __slots__ = ("_grace", "_headers", "_request", "_tags", "_ttl")

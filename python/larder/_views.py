@@ -4,7 +4,7 @@ import re
 from functools import lru_cache
 from sys import _getframe
 from types import FrameType
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NoReturn, Optional, Tuple, TypeVar, Union, overload
 from urllib.parse import quote_plus, unquote_to_bytes
 
 from . import _checks
@@ -46,7 +46,16 @@ def _joined(name: str, values: List[str]) -> str:
     return ("; " if name == "cookie" else ", ").join(values)
 
 
-class Headers:
+class NotCopied:
+    """What is read from a copy would not be noted, so that there are no copies."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{type(self).__name__} can't be copied or pickled: take the values that you need")
+
+
+class Headers(NotCopied):
     """The fields of a request or response. Names are compared without regard to case.
 
         plan = req.headers.get("x-plan", "free")
@@ -74,7 +83,11 @@ class Headers:
             index = {name: _joined(name, found) for name, found in values.items()}
         self._index = index
 
-    def get(self, name: str, default: Default = None) -> Union[str, Default]:  # type: ignore[assignment]
+    @overload
+    def get(self, name: str) -> Optional[str]: ...
+    @overload
+    def get(self, name: str, default: Default) -> Union[str, Default]: ...
+    def get(self, name: str, default: Any = None) -> Any:
         """Return the value of a field, or `default` where the message has none."""
         lower, note = self._notes[name]
         changed = self._changed
@@ -98,8 +111,8 @@ class Headers:
             raise KeyError(name)
         return value
 
-    def __contains__(self, name: object) -> bool:
-        return self.get(name) is not None  # type: ignore[arg-type]
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
 
     def set(self, name: str, value: str) -> None:
         """Give a field this value in place of all that it has."""
@@ -168,7 +181,7 @@ class Headers:
         self._changed[lower] = values
 
 
-class Query:
+class Query(NotCopied):
     """The parameters of the URL. Those that are not touched keep their order and their bytes.
 
         page = req.query.get("page", "1")
@@ -189,7 +202,11 @@ class Query:
         self._replaced = False
         """Whether all parameters were removed without regard to what they were."""
 
-    def get(self, name: str, default: Default = None) -> Union[str, Default]:  # type: ignore[assignment]
+    @overload
+    def get(self, name: str) -> Optional[str]: ...
+    @overload
+    def get(self, name: str, default: Default) -> Union[str, Default]: ...
+    def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of a parameter, or `default` where there is none. One without `=` has the value ""."""
         _wants_str(name)
         for part in self._raw():
@@ -209,8 +226,8 @@ class Query:
             raise KeyError(name)
         return value
 
-    def __contains__(self, name: object) -> bool:
-        return self.get(name) is not None  # type: ignore[arg-type]
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
 
     def set(self, name: str, value: str) -> None:
         """Give a parameter this value: in its first place, without its other places; at the end where it is new."""
@@ -291,7 +308,7 @@ class Query:
 
     def _text(self) -> Optional[str]:
         if self._parts is not None:
-            return "&".join(self._parts) if self._parts else None
+            return "&".join(self._parts) if any(self._parts) else None
         self._read()
         return self._original
 
@@ -356,7 +373,7 @@ def _encoded(name: str, value: str) -> str:
     return f"{quote_plus(name)}={quote_plus(value)}"
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=128)
 def parse_cookies(text: str) -> Mapping[str, str]:
     """Parse a cookie field. Of cookies with the same name the first one counts: browsers send the closest path first."""
     cookies: Dict[str, str] = {}

@@ -15,10 +15,9 @@ from larder_double import ROOT, Client, Worker
 sys.path.insert(0, ROOT)
 
 HEADER = struct.Struct("<IIHBB")
-Pairs = Tuple[Tuple[str, str], ...]
 
 
-def call(stage: str = "request", hooks: Tuple[int, ...] = (0,), **facts: Any) -> Tuple[Any, ...]:
+def call(stage: str = "request", hooks: Tuple[Any, ...] = (0,), **facts: Any) -> Tuple[Any, ...]:
     """The facts of a call, in the order of the protocol."""
     known: Dict[str, Any] = {
         "method": "GET", "scheme": "http", "host": "shop.example", "port": 80, "path": "/", "query": None,

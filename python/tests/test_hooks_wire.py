@@ -2,7 +2,7 @@
 
 import marshal
 import unittest
-from typing import List
+from typing import Any, Dict, List
 
 from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split
 
@@ -62,7 +62,15 @@ class Wire(HooksCase):
         self.assertEqual(self.loaded["interface"], "hooks")
         self.assertEqual(self.loaded["threads"], 1)
         self.assertEqual(self.loaded["files"], [self.path])
-        common = {"hosts": [], "paths": [], "methods": [], "statuses": [], "fields": [], "remember_ms": None, "file": self.path}
+        common: Dict[str, Any] = {
+            "hosts": [],
+            "paths": [],
+            "methods": [],
+            "statuses": [],
+            "fields": [],
+            "remember_ms": None,
+            "file": self.path,
+        }
         self.assertEqual(
             self.loaded["hooks"],
             [
@@ -80,7 +88,7 @@ class Wire(HooksCase):
         self.assertEqual(self.worker.stop(), 0)
 
     def test_replies(self) -> None:
-        shop = {"path": "/cart/1", "fields": (("cookie", "session=1"), ("x-plan", "gold"))}
+        shop: Dict[str, Any] = {"path": "/cart/1", "fields": (("cookie", "session=1"), ("x-plan", "gold"))}
         replies = self.ask(
             frame(5, call(hooks=(0, 1), **shop)),
             frame(6, call(hooks=(1,), **shop)),
@@ -187,6 +195,22 @@ class Wire(HooksCase):
             whole = sent // len(data) * 4096 + len(split_calls(data[: sent % len(data)]))
             for number in range(whole):
                 self.assertEqual(receive(deaf).id, number % 4096)
+
+    def test_a_slow_hook_does_not_keep_the_replies_of_calls_before_it(self) -> None:
+        worker = self.ready("""
+            import larder, time
+            @larder.request
+            def slow(req):
+                time.sleep(0.01)
+            @larder.request
+            def hangs(req):
+                while True:
+                    pass
+        """)
+        with worker.connect() as client:
+            client.send(frame(1, call()) + frame(2, call()) + frame(3, call(hooks=(1,))))
+            self.assertEqual([receive(client), receive(client)], [Reply(1, 2, {}), Reply(2, 2, {})])
+        worker.process.kill()
 
     def test_sigterm_serves_what_was_sent(self) -> None:
         with self.worker.connect() as client:
