@@ -150,7 +150,8 @@ def encode_line(kind: str, message: Dict[str, Any]) -> bytes:
     budget = LINE_BYTES_MAX
     while True:
         cut = {key: _cut(value, budget) for key, value in message.items()}
-        data = json.dumps({kind: cut}).encode("ascii") + b"\n"
+        # Half of a surrogate pair, as in names of files, is no text to readers of JSON.
+        data = json.dumps({kind: cut}, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         if len(data) <= LINE_BYTES_MAX:
             return data
         # Characters that JSON escapes take up to twelve bytes.

@@ -2,7 +2,7 @@
 
 use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
-use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage};
+use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage, change_fields};
 use crate::mount::{Asked, MountState};
 use larder_wire::{Fields, ResponseHead};
 use std::sync::Arc;
@@ -108,12 +108,7 @@ impl Fetch {
 /// origin says. It counts for no answer that the origin keeps to one client: a script that wants that has to take off what the
 /// origin said.
 fn apply(effects: &AnswerEffects, head: &mut ResponseHead, is_authorized: bool) {
-    for name in &effects.remove {
-        head.fields.remove(name);
-    }
-    for (name, value) in &effects.set {
-        head.fields.set(name, value);
-    }
+    change_fields(&mut head.fields, &effects.set, &effects.remove);
     for tag in &effects.tags {
         head.fields.push("Surrogate-Key", tag);
     }
@@ -200,11 +195,11 @@ mod tests {
     fn fields_and_tags_are_changed() {
         let effects = AnswerEffects {
             tags: vec!["api".into(), "news".into()],
-            set: vec![("x-a".into(), b"1".to_vec())],
+            set: vec![("x-a".into(), b"1".to_vec()), ("x-a".into(), b"2".to_vec())],
             remove: vec!["server".into()],
             ..AnswerEffects::default()
         };
         let head = applied(&effects, &[("Server", "s"), ("X-A", "0"), ("Surrogate-Key", "own")], false);
-        assert_eq!(head, "Surrogate-Key: own; x-a: 1; Surrogate-Key: api; Surrogate-Key: news");
+        assert_eq!(head, "Surrogate-Key: own; x-a: 1; x-a: 2; Surrogate-Key: api; Surrogate-Key: news");
     }
 }

@@ -8,7 +8,7 @@ pub mod frame;
 mod line;
 mod memo;
 
-pub use decision::{AnswerEffects, RequestEffects, ScriptAnswer, ScriptFailure};
+pub use decision::{AnswerEffects, RequestEffects, ScriptAnswer, ScriptFailure, change_fields};
 pub use frame::{CallFacts, Stage};
 
 use crate::mount::{Hooks, MountState, MountTrouble};

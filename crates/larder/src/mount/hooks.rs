@@ -80,7 +80,7 @@ impl Hook {
             && (self.methods.is_empty() || self.methods.iter().any(|method| method == asked.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(asked.host)))
             && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(asked.path)))
-            && self.fields.iter().all(|field| asked.fields.contains(field))
+            && (self.fields.is_empty() || self.fields.iter().any(|field| asked.fields.contains(field)))
             && (self.statuses.is_empty() || asked.status.is_some_and(|status| self.statuses.contains(&status)))
     }
 }

@@ -22,6 +22,7 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_views.py", include_str!("../../../../python/larder/_views.py")),
     ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
     ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
+    ("testing.py", include_str!("../../../../python/larder/testing.py")),
 ];
 
 /// The longest path of a folder in which sockets have names that the system takes (108 bytes with the last one 0).
