@@ -111,7 +111,7 @@ class Calls:
     def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
         plan = []
         for index in indexes:
-            if type(index) is not int or not 0 <= index < len(self._hooks) or self._hooks[index].called_at != stage:
+            if type(index) is not int or not 0 <= index < len(self._hooks) or not self._hooks[index].is_of(stage):
                 raise BrokenFrame(f"there is no hook {index!r} of the stage {stage!r}")
             hook = self._hooks[index]
             plan.append((index, hook.function, hook.file))

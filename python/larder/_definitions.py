@@ -51,10 +51,9 @@ class Hook:
         self.field_names: List[str] = filters["field"]
         self.remember_ms: Optional[int] = filters["remember"]
 
-    @property
-    def called_at(self) -> str:
-        """The stage at which Larder calls it: a page is a request hook for one path."""
-        return "request" if self.stage == "page" else self.stage
+    def is_of(self, stage: str) -> bool:
+        """Whether a call at this stage may name it: a page is a request hook for one path, too."""
+        return self.stage == stage or (self.stage == "page" and stage == "request")
 
     def describe(self) -> Dict[str, Any]:
         """Describe the hook as the ready message does."""
