@@ -6,7 +6,7 @@ use super::files::ScriptFolder;
 use super::process::{self, Event, Happened, Started};
 use crate::config::Mount;
 use crate::config::python::ReloadAt;
-use crate::mount::{Hung, MountState, Process};
+use crate::mount::{FailedLoad, Hung, MountState, Process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -263,6 +263,7 @@ impl Group {
         let requests_max = process::requests_max(&self.mount);
         let hung = self.means.hung.clone();
         let generation = self.generation;
+        let is_first = !self.is_serving(generation);
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
         if !matches!(member.phase, Phase::Loading) {
             return;
@@ -270,10 +271,7 @@ impl Group {
         let process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
         member.phase = Phase::Ready(Arc::new(process));
         self.files = ready.files.into_iter().map(|path| (path.clone(), process::changed_at(&path))).collect();
-        self.state.note(|report| {
-            report.python = ready.python;
-            report.load_failure = None;
-        });
+        self.state.loaded(ready.python, is_first);
         self.publish();
     }
 
@@ -309,10 +307,10 @@ impl Group {
 
     /// The application can't be loaded by this generation: the one before it goes on, or requests fail until a later try.
     fn cannot_load(&mut self, failure: &LoadFailure) {
-        self.state.counts.load_failures.fetch_add(1, Ordering::Relaxed);
         let (name, generation) = (&self.mount.application.name, self.generation);
         tracing::error!("{name} can't be loaded: {}\n{}", failure.in_one_line(), failure.traceback.trim_end());
-        self.state.note(|report| report.load_failure = Some(failure.traceback.clone()));
+        let LoadFailure { traceback, hint } = failure.clone();
+        self.state.load_failed(FailedLoad { traceback, hint, ..FailedLoad::default() });
         let older = self.members.iter().filter(|member| member.generation < generation);
         let serving = older.filter(|member| matches!(member.phase, Phase::Ready(_))).map(|member| member.generation);
         match serving.max() {

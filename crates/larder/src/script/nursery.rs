@@ -55,6 +55,11 @@ impl Nursery {
         Nursery { mounts, store, thread: Mutex::new(None) }
     }
 
+    /// The applications, and the processes that serve them.
+    pub fn mounts(&self) -> &Mounts {
+        &self.mounts
+    }
+
     /// Has exactly these applications from now on. Fails where the thread or its folder can't be had; then nothing changes.
     pub fn have(&self, mounts: &[Arc<Mount>]) -> io::Result<()> {
         let mut thread = self.thread.lock();
