@@ -9,7 +9,7 @@ mod past;
 mod text;
 
 pub use ahead::{Asking, ahead, rehearse};
-pub use decision::{Decision, OfVariant, RuleKind, Settled};
+pub use decision::{Decision, OfVariant, OriginKind, RuleKind, Settled};
 pub use past::{Places, past, summary};
 
 use serde::{Deserialize, Serialize};
