@@ -11,6 +11,7 @@ mod text;
 pub use ahead::{Asking, ahead, rehearse};
 pub use decision::{Decision, OfVariant, OriginKind, RuleKind, Settled};
 pub use past::{Places, past, summary};
+pub(crate) use text::Harmless;
 
 use serde::{Deserialize, Serialize};
 

@@ -346,7 +346,7 @@ pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> Stri
 
 /// Text for a terminal: control characters (C0, C1, marks of direction) are escaped, because the fields of requests
 /// that it shows may come from anybody.
-struct Harmless<'a>(&'a str);
+pub(crate) struct Harmless<'a>(pub &'a str);
 
 impl fmt::Display for Harmless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
