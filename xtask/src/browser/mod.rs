@@ -224,7 +224,7 @@ impl Walk {
         self.see("the origin", &format!("document.getElementById('upstreams').textContent.includes('{origin}')"))?;
         self.go("settings")?;
         self.see("all settings", "document.querySelectorAll('#settings tbody tr').length > 30")?;
-        self.browser.evaluate("{ const form = document.getElementById('narrow'); form.word.value = 'memory'; form.changed.checked = true; form.dispatchEvent(new Event('input')) }")?;
+        self.browser.evaluate("{ const form = document.getElementById('narrow'); form.word.value = 'disk'; form.changed.checked = true; form.dispatchEvent(new Event('input')) }")?;
         self.see("one of them, with its place", "document.querySelectorAll('#settings tbody tr').length === 1 && document.getElementById('settings').textContent.includes('larder.toml')")?;
         let shown = self.browser.evaluate("document.body.textContent")?;
         if shown.as_str().unwrap_or_default().contains(TOKEN) { Err("the token is shown".into()) } else { Ok(()) }
