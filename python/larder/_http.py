@@ -6,7 +6,8 @@ them well-formed, so anything else is a fault of somebody and closes the connect
 """
 
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from http import HTTPStatus
+from typing import Any, Dict, List, NamedTuple, Tuple
 from urllib.parse import unquote_to_bytes
 
 HEAD_BYTES_MAX = 256 * 1024
@@ -292,7 +293,9 @@ class ChunkedBody:
 
 _status_lines: Dict[str, str] = {}
 _field_prefixes: Dict[str, str] = {}
+_raw_prefixes: Dict[bytes, bytes] = {}
 _CONTENT_LENGTH_PREFIX = "\r\nContent-Length: "
+_RAW_CONTENT_LENGTH_PREFIX = b"\r\nContent-Length: "
 _DROP = ""
 
 
@@ -329,28 +332,34 @@ def raw_response_head(status: int, headers: Any) -> Tuple[bytes, int]:
     Hop-by-hop fields are dropped instead of refused: ASGI ("Response Start") lets the server override
     Transfer-Encoding, and frameworks send Connection.
     """
-    text, length = response_head(_numeric_status(status), ())  # type: ignore[arg-type]
-    lines = [text]
+    lines, length = raw_fields(headers)
+    return _numeric_status(status) + b"".join(lines), length
+
+
+def raw_fields(headers: Any) -> Tuple[List[bytes], int]:
+    """Render fields, each with the line end that comes before it, and return the Content-Length or -1."""
+    lines: List[bytes] = []
+    length = -1
     for name, value in headers:
-        try:
-            name = bytes(name).decode("latin-1")
-            value = bytes(value).decode("latin-1")
-        except TypeError:
-            raise InvalidResponse(f"the field {name!r} is not made of bytes") from None
-        prefix = _field_prefixes.get(name)
+        prefix = _raw_prefixes.get(name) if type(name) is bytes else None
         if prefix is None:
-            prefix = _field_prefix(name)
-            if prefix is _DROP:
-                continue
-        if prefix is _CONTENT_LENGTH_PREFIX:
-            length = _declared_length(value, length)
-        lines.append(prefix)
-        lines.append(value)
-    text = "".join(lines)
-    count = len(lines) >> 1
-    if text.count("\n") != count or text.count("\r") != count or "\0" in text:
+            if not isinstance(name, (bytes, bytearray, memoryview)):
+                raise InvalidResponse(f"the field name {name!r} is {type(name).__name__}, not bytes")
+            prefix = _raw_prefix(bytes(name))
+        if not prefix:
+            continue
+        if type(value) is not bytes:
+            if not isinstance(value, (bytes, bytearray, memoryview)):
+                raise InvalidResponse(f"the value of the field {name!r} is {type(value).__name__}, not bytes")
+            value = bytes(value)
+        if prefix is _RAW_CONTENT_LENGTH_PREFIX:
+            length = _declared_length(value.decode("latin-1"), length)
+        lines.append(prefix + value)
+    # One look at the whole: each field brought exactly one line end.
+    text = b"".join(lines)
+    if text.count(b"\n") != len(lines) or text.count(b"\r") != len(lines) or b"\0" in text:
         raise _blame([(bytes(name).decode("latin-1"), bytes(value).decode("latin-1")) for name, value in headers])
-    return text.encode("latin-1"), length
+    return lines, length
 
 
 def encode_head(text: str, headers: List[Tuple[str, str]]) -> bytes:
@@ -394,22 +403,18 @@ def _status_line(status: str) -> str:
     return line
 
 
-def _numeric_status(status: int) -> str:
+def _numeric_status(status: int) -> bytes:
     try:
-        return _NUMERIC[status]
-    except KeyError:
+        return _NUMERIC_STATUS_LINES[status]
+    except (KeyError, TypeError):
         if not isinstance(status, int) or not 200 <= status <= 999:
             raise InvalidResponse(f"the status {status!r} is not a number from 200 to 999") from None
-        return f"{int(status)} "
+        return b"HTTP/1.1 %d " % status
 
 
-def _reasons() -> Dict[int, str]:
-    from http import HTTPStatus
-
-    return {int(status): f"{int(status)} {status.phrase}" for status in HTTPStatus if status >= 200}
-
-
-_NUMERIC = _reasons()
+_NUMERIC_STATUS_LINES: Dict[int, bytes] = {
+    int(status): f"HTTP/1.1 {int(status)} {status.phrase}".encode("ascii") for status in HTTPStatus if status >= 200
+}
 
 
 def _field_prefix(name: str) -> str:
@@ -425,6 +430,14 @@ def _field_prefix(name: str) -> str:
     if len(_field_prefixes) < _MEMO_ENTRIES_MAX:
         _field_prefixes[name] = prefix
     return prefix
+
+
+def _raw_prefix(name: bytes) -> bytes:
+    prefix = _field_prefix(name.decode("latin-1"))
+    raw = _RAW_CONTENT_LENGTH_PREFIX if prefix is _CONTENT_LENGTH_PREFIX else prefix.encode("latin-1")
+    if len(_raw_prefixes) < _MEMO_ENTRIES_MAX:
+        _raw_prefixes[name] = raw
+    return raw
 
 
 def _declared_length(value: str, earlier: int) -> int:
@@ -444,11 +457,3 @@ def _blame(headers: Any) -> InvalidResponse:
         except UnicodeEncodeError:
             return InvalidResponse(f"the value of the field {name!r} is not latin-1 (PEP 3333, Unicode Issues)")
     return InvalidResponse("the fields hold CR, LF or NUL")
-
-
-def header_value(fields: Tuple[Tuple[str, str], ...], name: str) -> Optional[str]:
-    """Return the value of the first field of this lower-case name."""
-    for field, value in fields:
-        if field == name:
-            return value
-    return None

@@ -7,10 +7,10 @@ as 2, and the settings as JSON in `LARDER_SCRIPT`.
 import difflib
 import faulthandler
 import importlib
+import inspect
 import json
 import os
 import platform
-import select
 import signal
 import socket
 import stat
@@ -18,7 +18,9 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+
+from . import _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
@@ -42,8 +44,9 @@ class Settings(NamedTuple):
     """What `LARDER_SCRIPT` says."""
 
     interface: str
-    """`wsgi` or `asgi`."""
+    """`wsgi`, `asgi` or `hooks`."""
     module: str
+    """Of hooks: the names of their files, with commas between them."""
     attribute: str
     factory: bool
     """Whether the attribute is called to get the application."""
@@ -57,9 +60,11 @@ class Settings(NamedTuple):
 def parse_settings(text: str) -> Settings:
     raw: Dict[str, Any] = json.loads(text)
     interface, colon, rest = str(raw["app"]).partition(":")
-    if not colon or interface not in ("wsgi", "asgi") or not rest:
-        raise LoadFailed(f"{raw['app']!r} is not of the form 'wsgi:module:attribute' or 'asgi:module:attribute'")
-    module, _, attribute = rest.partition(":")
+    if not colon or interface not in ("wsgi", "asgi", "hooks") or not rest:
+        raise LoadFailed(
+            f"{raw['app']!r} is not of the form 'wsgi:module:attribute', 'asgi:module:attribute' or 'hooks:file.py,other.py'"
+        )
+    module, _, attribute = (rest, "", "") if interface == "hooks" else rest.partition(":")
     factory = attribute.endswith("()")
     if factory:
         attribute = attribute[:-2]
@@ -80,7 +85,7 @@ class Control:
     """The pipe of reports: one JSON object a line."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._lock = threading.Lock()
         self._torn = False
         """Whether the last line was written in part, so that the next one has to begin a new line."""
@@ -100,12 +105,12 @@ class Control:
             try:
                 while data:
                     try:
-                        data = data[os.write(self._fd, data) :]
+                        data = data[os.write(self.fd, data) :]
                     except BlockingIOError:
                         wait = deadline - time.monotonic()
                         if wait <= 0:
                             break
-                        select.select([], [self._fd], [], wait)
+                        _poll.wait_writable(self.fd, wait)
             except (OSError, ValueError):
                 pass
             if data and len(data) < total:
@@ -113,6 +118,10 @@ class Control:
             elif not data:
                 self._torn = False
         return not data
+
+    def forget_in_child(self) -> None:
+        # Another thread may have held the lock at the moment of the fork.
+        self._lock = threading.Lock()
 
     def report_error(self, request: str, method: str, target: str, error: BaseException) -> str:
         """Tell Larder of an exception of a request, and return its traceback."""
@@ -224,6 +233,35 @@ def arrange_signals() -> None:
         faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
 
 
+def guard_forks(control: Control, own_descriptors: Callable[[], Iterable[int]]) -> None:
+    """Let a child that the application forks keep nothing of the runtime.
+
+    It would drain this process by its own SIGTERM (multiprocessing sends that), take events out of the poll
+    object, and keep connections open whose end Larder waits for. Each descriptor is replaced by /dev/null
+    instead of being closed: the objects that hold the number close it another time.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    held: Dict[int, Any] = {}
+
+    def hold_sigterm() -> None:
+        # Until the child is blind, since the handler that it inherited would write to our pipe.
+        held[threading.get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def release_sigterm() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.pop(threading.get_ident(), ()))
+
+    def blind() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        control.forget_in_child()
+        for fd in (*own_descriptors(), control.fd):
+            os.dup2(null, fd, inheritable=False)
+        release_sigterm()
+
+    os.register_at_fork(before=hold_sigterm, after_in_parent=release_sigterm, after_in_child=blind)
+
+
 def arrange_path(folder: str) -> None:
     """Put the folder of the application first and that of the runtime last.
 
@@ -259,7 +297,31 @@ def load_application(settings: Settings) -> Callable[..., Any]:
         label += "()"
     if not callable(found):
         raise LoadFailed(f"{label} is {_kind(found)}, which can't be called: name the application object")
-    return found
+    application: Callable[..., Any] = found
+    _check_interface(settings, label, application)
+    return application
+
+
+def _check_interface(settings: Settings, label: str, application: Callable[..., Any]) -> None:
+    """Tell an application of the other interface before each of its requests fails."""
+    if settings.interface == "wsgi":
+        called = application if inspect.isfunction(application) else getattr(application, "__call__", None)
+        if inspect.iscoroutinefunction(called):
+            raise LoadFailed(f"{label} is an ASGI application: write 'asgi:' in place of 'wsgi:'")
+        return
+    try:
+        signature = inspect.signature(application)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind({}, None, None)
+    except TypeError:
+        hint = f"{label} does not take scope, receive and send as an ASGI 3 application does"
+        try:
+            signature.bind({}, None)
+        except TypeError:
+            raise LoadFailed(hint) from None
+        raise LoadFailed(f"{hint}; for a WSGI application write 'wsgi:' in place of 'asgi:'") from None
 
 
 def _missing_module_hint(settings: Settings, error: ModuleNotFoundError) -> str:
@@ -365,13 +427,16 @@ def main() -> None:
     arrange_signals()
     arrange_path(settings.folder)
     try:
-        application = load_application(settings)
         if settings.interface == "asgi":
             from . import _asgi
 
-            _asgi.serve(application, listener, control, settings)
+            _asgi.serve(lambda: load_application(settings), listener, control, settings)
+        elif settings.interface == "hooks":
+            from . import _hooks
+
+            _hooks.serve(listener, control, settings)
         else:
-            _serve_wsgi(application, listener, control, settings)
+            _serve_wsgi(load_application(settings), listener, control, settings)
     except LoadFailed as error:
         fail(control, error)
 
@@ -387,5 +452,5 @@ def _serve_wsgi(application: Callable[..., Any], listener: socket.socket, contro
         body_bytes_max=settings.body_bytes_max,
         debug=settings.debug,
     )
-    control.send("ready", ready_message(settings))
-    server.run()
+    guard_forks(control, server.descriptors)
+    server.run(lambda: control.send("ready", ready_message(settings)))

@@ -7,7 +7,6 @@ has nothing else to do while it serves; only the first read of a request doesn't
 
 import io
 import os
-import select
 import signal
 import socket
 import stat
@@ -15,7 +14,7 @@ import sys
 import threading
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple, Union
 
-from . import _http
+from . import _http, _poll
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
 
 Environ = Dict[str, Any]
@@ -156,7 +155,7 @@ class Input:
             return None
         left = _http.DISCARD_BYTES_MAX
         while not self._body.done:
-            readable, _, _ = select.select([self._connection.fd], [], [], _DISCARD_SECONDS) if left > 0 else ([], [], [])
+            readable = left > 0 and _poll.wait_readable(self._connection.fd, _DISCARD_SECONDS)
             data = self._connection.receive(_BODY_BYTES, _DONTWAIT) if readable else b""
             if not data:
                 return None
@@ -246,6 +245,9 @@ class Exchange:
                 exc_info = None
         elif self._head is not None:
             raise AssertionError("start_response() was called before, and without exc_info (PEP 3333)")
+        if isinstance(status, str) and status.startswith("204"):
+            # RFC 9110, 8.6.
+            headers = [field for field in headers if field[0].lower() != "content-length"]
         self._head, self._left = _http.response_head(status, headers)
         self._headers = headers
         self._bodyless = self._is_head or not _http.has_body(status)
@@ -268,7 +270,7 @@ class Exchange:
         """Send a response whose body is `data` alone."""
         if self._head is None:
             raise AssertionError("the application did not call start_response()")
-        if type(data) is not bytes:
+        if not isinstance(data, bytes):
             raise TypeError(f"the application gave {type(data).__name__} where PEP 3333 wants bytes")
         self._send_first(data, len(data))
 
@@ -305,6 +307,10 @@ class Exchange:
             self._left -= count
         self._check_end()
         return True
+
+    def needs_no_more(self) -> bool:
+        """Say whether the head was all of the response: the body of an answer to HEAD may have no end."""
+        return self.sent and self._bodyless
 
     def client_left(self) -> bool:
         """Say whether the client closed its side, which after a whole request means that it left."""
@@ -410,9 +416,9 @@ class Server:
         self._blocks = _http.Memo()
         self._lines = _http.Memo()
         self._no_input = NoInput()
-        self._poll: Any = _new_poll()
+        self._poll: Any = _poll.new_poll()
         shared = threads > 1
-        self._mask = select.EPOLLIN | select.EPOLLRDHUP | (select.EPOLLONESHOT if shared else 0)
+        self._mask = _poll.READABLE | _poll.PEER_CLOSED | (_poll.ONESHOT if shared else 0)
         self._shared = shared
         # A signal is noticed by two ways: the C handler writes to `_signals` at once, whatever Python does;
         # the Python handler, which may have to wait for the main thread, also holds where the application
@@ -420,15 +426,16 @@ class Server:
         self._signals = _pipe()
         self._drain = _pipe()
 
-    def run(self) -> None:
-        """Serve until SIGTERM, and finish what is under way."""
+    def run(self, ready: Callable[[], Any]) -> None:
+        """Call `ready`, serve until SIGTERM, and finish what is under way."""
         self._listener.setblocking(False)
         poll = self._poll
-        poll.register(self._listener.fileno(), select.EPOLLIN | select.EPOLLEXCLUSIVE)
-        poll.register(self._signals[0], select.EPOLLIN)
-        poll.register(self._drain[0], select.EPOLLIN)
+        poll.register(self._listener.fileno(), _poll.READABLE | _poll.EXCLUSIVE)
+        poll.register(self._signals[0], _poll.READABLE)
+        poll.register(self._drain[0], _poll.READABLE)
         signal.signal(signal.SIGTERM, lambda *_: self.begin_drain())
         signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
+        ready()
         others = [threading.Thread(target=self._serve, name=f"larder-{n}", daemon=True) for n in range(1, self._threads)]
         for thread in others:
             thread.start()
@@ -440,6 +447,10 @@ class Server:
         self._listener.close()
         # A second SIGTERM would end the interpreter in the middle of its exit handlers.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def descriptors(self) -> List[int]:
+        """Return the descriptors that a forked child must not use."""
+        return [self._poll.fileno(), self._listener.fileno(), *self._signals, *self._drain, *self._connections]
 
     def begin_drain(self) -> None:
         if not self._draining:
@@ -458,7 +469,7 @@ class Server:
             for fd, event in poll(-1, batch):
                 connection = connections.get(fd)
                 if connection is not None:
-                    self._read_ready(connection, event)
+                    self._read_guarded(connection, event)
                 elif fd == listener:
                     self._accept()
                 elif fd == signals:
@@ -477,7 +488,7 @@ class Server:
             for fd, event in ready:
                 connection = self._connections.get(fd)
                 if connection is not None:
-                    self._read_ready(connection, event)
+                    self._read_guarded(connection, event)
 
     def _read_signals(self) -> None:
         try:
@@ -511,6 +522,14 @@ class Server:
                 pass
             connection.socket.close()
 
+    def _read_guarded(self, connection: Connection, event: int) -> None:
+        """Keep the thread alive whatever happens, above all a MemoryError outside of the application."""
+        try:
+            self._read_ready(connection, event)
+        except Exception as error:
+            self._close(connection)
+            self._report("", "", "", error)
+
     def _read_ready(self, connection: Connection, event: int) -> None:
         """Read from a connection and serve the request if its head is complete."""
         try:
@@ -519,10 +538,10 @@ class Server:
             data = None
         except OSError:
             data = b""
-        if data is not None:
-            if not data:
-                self._close(connection)
-                return
+        if data == b"":
+            self._close(connection)
+            return
+        while data:
             partial = connection.partial
             if partial:
                 # Only where the end may be: the beginning was searched before.
@@ -536,39 +555,41 @@ class Server:
                 end = data.find(b"\r\n\r\n")
                 if end < 0:
                     partial += data
+            if end > _http.HEAD_BYTES_MAX or len(partial) > _http.HEAD_BYTES_MAX:
+                self._close(connection)
+                return
             if end < 0:
-                if len(partial) > _http.HEAD_BYTES_MAX:
-                    self._close(connection)
-                    return
-            else:
-                if end > _http.HEAD_BYTES_MAX or not self._serve_request(connection, data, end, event):
-                    self._close(connection)
-                    return
+                break
+            data = self._serve_request(connection, data, end, event)
+            if data is None:
+                self._close(connection)
+                return
         if self._shared:
             self._poll.modify(connection.fd, self._mask)
 
-    def _serve_request(self, connection: Connection, data: bytes, end: int, event: int) -> bool:
-        """Serve one request. Return whether the connection can take another one."""
+    def _serve_request(self, connection: Connection, data: bytes, end: int, event: int) -> Optional[bytes]:
+        """Serve one request. Return what came behind it, or nothing if the connection has to be closed."""
         line, block, name = _http.split_head(data, end)
         try:
             parsed = self._blocks.get(block) or self._parse_block(block)
             target = self._lines.get(line) or self._parse_line(line)
         except MalformedRequest as error:
             print(f"larder: malformed request: {error}", file=sys.stderr)
-            return False
+            return None
         fields, base = parsed
         environ = {**base, **target}
         if name:
             environ["larder.request"] = name
-        is_head = environ["REQUEST_METHOD"] == "HEAD"
+        method = target["REQUEST_METHOD"]
+        is_head = method == "HEAD"
         length = fields.body_length
         received = data[end + 4 :] if len(data) > end + 4 else b""
         if not length:
             if received:
-                return False
-            if event & select.EPOLLRDHUP and (is_head or environ["REQUEST_METHOD"] == "GET"):
+                return None
+            if event & _poll.PEER_CLOSED and (is_head or method == "GET"):
                 # The client left before its turn. Nobody would see the response, and nothing is lost.
-                return False
+                return None
             exchange = Exchange(connection, is_head, fields.close or self._draining, None)
             body = None
         else:
@@ -578,9 +599,10 @@ class Server:
                     raise BodyTooLong
                 body = Input(connection, length, fields.expects_continue, received, limit)
             except BodyTooLong:
-                return self._refuse(connection, "413 Content Too Large", "the request body is too long")
+                self._refuse(connection, "413 Content Too Large", "the request body is too long")
+                return None
             except MalformedRequest:
-                return False
+                return None
             environ["wsgi.input"] = body
             exchange = Exchange(connection, is_head, fields.close or self._draining, body)
         try:
@@ -590,15 +612,18 @@ class Server:
             else:
                 self._send_result(exchange, result)
         except ClientGone:
-            return False
+            return None
         except BaseException as error:  # noqa: B902 - SystemExit and KeyboardInterrupt end the request alone
-            return self._fail(connection, exchange, environ, error)
+            text = self._report(name or fields.request_name, method, target["RAW_URI"], error)
+            if not exchange.sent:
+                self._send_failure(connection, error, text)
+            return None
         if body is None:
-            return exchange.usable
+            return b"" if exchange.usable else None
         try:
-            return exchange.usable and body.discard() == b""
+            return body.discard() if exchange.usable else None
         except (OSError, MalformedRequest):
-            return False
+            return None
 
     def _send_result(self, exchange: Exchange, result: Iterable[bytes]) -> None:
         """Send what the application returned, and close it, whatever happens (PEP 3333, "Server/Gateway Side")."""
@@ -612,27 +637,26 @@ class Server:
                 if exchange.sent and exchange.client_left():
                     raise ClientGone("the client left")
                 exchange.write(data)
+                if exchange.needs_no_more():
+                    break
             exchange.finish()
         finally:
             close = getattr(result, "close", None)
             if close is not None:
                 close()
 
-    def _fail(self, connection: Connection, exchange: Exchange, environ: Environ, error: BaseException) -> bool:
-        text = self._report(environ.get("larder.request", ""), environ["REQUEST_METHOD"], environ["RAW_URI"], error)
-        if exchange.sent:
-            return False
+    def _send_failure(self, connection: Connection, error: BaseException, text: str) -> None:
         if isinstance(error, BodyTooLong):
-            return self._refuse(connection, "413 Content Too Large", "the request body is too long")
-        return self._refuse(connection, "500 Internal Server Error", text if self._debug else "the application failed")
+            self._refuse(connection, "413 Content Too Large", "the request body is too long")
+        else:
+            self._refuse(connection, "500 Internal Server Error", text if self._debug else "the application failed")
 
-    def _refuse(self, connection: Connection, status: str, text: str) -> bool:
+    def _refuse(self, connection: Connection, status: str, text: str) -> None:
         """Answer with a page of the runtime. The connection ends there: its body may be unread."""
         try:
             connection.send(_http.plain_page(status, text + "\n", close=True))
         except OSError:
             pass
-        return False
 
     def _parse_line(self, line: bytes) -> Environ:
         parsed = _http.parse_request_line(line)
@@ -689,7 +713,3 @@ def _pipe() -> Tuple[int, int]:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     return read, write
-
-
-def _new_poll() -> Any:
-    return select.epoll()

@@ -130,6 +130,11 @@ class Bodies(WorkerCase):
         with self.worker.connect() as client:
             self.assertEqual(client.ask("/ignore_body", method="POST", body=b"x" * 60000).body, b"ignored")
             self.assertEqual(client.ask("/empty").status, 200)
+            client.send(request("/ignore_body", "Content-Length: 5", method="POST"))
+            self.assertEqual(client.response().body, b"ignored")
+            # The rest of the body and the next request come in one piece.
+            client.send(b"12345" + request("/empty"))
+            self.assertEqual(client.response().status, 200)
         with self.worker.connect() as client:
             client.send(request("/ignore_body", "Content-Length: 70000", method="POST"))
             response = client.response()
@@ -202,7 +207,9 @@ class Responses(WorkerCase):
                     self.assertEqual((response.status, response.field("Content-Length")), (200, length))
                     self.assertIsNone(response.field("Transfer-Encoding"))
             self.assertEqual(client.ask("/file", method="HEAD").status, 200)
+            self.assertEqual(client.ask("/endless", method="HEAD").status, 200)
             self.assertEqual(client.ask("/ignore_body").body, b"ignored")
+        self.assertEqual(self.closings(), "endless")
 
     def test_statuses_without_body(self) -> None:
         with self.worker.connect() as client:
@@ -212,6 +219,9 @@ class Responses(WorkerCase):
             self.assertEqual(client.ask("/status?299%20").body, b"body")
             self.assertEqual(client.ask("/status?404%20Not%20Found").status, 404)
         self.assertEqual(self.closings(), "status,status,status,status")
+
+    def test_no_length_with_204(self) -> None:
+        self.assertEqual(self.worker.ask("/no_content").head, "HTTP/1.1 204 No Content\r\nX-A: 1")
 
     def test_invalid_statuses(self) -> None:
         for status in ("200", "20%20OK", "100%20Continue", "2000%20OK", "OK%20200", ""):
@@ -328,6 +338,24 @@ class Responses(WorkerCase):
         self.assertTrue(text.startswith("Traceback") and text.endswith("é\n"))
 
 
+class Children(WorkerCase):
+    APP = "wsgi:wsgi_cases:application"
+
+    def test_forked_children_have_no_part_in_the_service(self) -> None:
+        began = time.monotonic()
+        with self.worker.connect() as client:
+            # The end of the connection is seen although a child lives on.
+            response = client.ask("/fork")
+            self.assertEqual((response.body, response.complete), (b"-15", False))
+        self.assertIn("2 bytes shorter", self.worker.error()["traceback"])
+        self.assertEqual(self.worker.ask("/empty").status, 200)
+        self.assertLess(time.monotonic() - began, 1.5)
+
+
+class ChildrenOfThreads(Children):
+    SETTINGS = {"threads": 2}
+
+
 class Debug(WorkerCase):
     APP = "wsgi:wsgi_cases:application"
     SETTINGS = {"debug": True}
@@ -378,9 +406,17 @@ class Threads(WorkerCase):
         self.assertIs(json.loads(self.worker.ask("/environ").body)["wsgi.multithread"], True)
 
 
+class ThreadsWithoutEpoll(Threads):
+    APP = "wsgi:without_epoll:application"
+
+
+class BodiesWithoutEpoll(Bodies):
+    APP = "wsgi:without_epoll:application"
+
+
 class Drain(unittest.TestCase):
-    def drain(self, threads: int) -> None:
-        worker = Worker("wsgi:wsgi_cases:application", threads=threads).ready()
+    def drain(self, threads: int, app: str = "wsgi:wsgi_cases:application") -> None:
+        worker = Worker(app, threads=threads).ready()
         idle = worker.connect()
         self.assertEqual(idle.ask("/empty").status, 200)
         with worker.connect() as client:
@@ -399,6 +435,7 @@ class Drain(unittest.TestCase):
 
     def test_threads(self) -> None:
         self.drain(3)
+        self.drain(3, "wsgi:without_epoll:application")
 
 
 class Hostile(WorkerCase):

@@ -33,6 +33,7 @@ pub mod h1;
 pub mod handed_out;
 pub mod handshake;
 mod hashing;
+pub mod hook;
 mod in_memory;
 mod lines;
 pub mod listen;

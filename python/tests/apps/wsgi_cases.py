@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -96,6 +97,12 @@ def large_pieces(environ, start_response):
 def status(environ, start_response):
     start_response(environ["QUERY_STRING"].replace("%20", " "), TEXT)
     return Body("status", [b"body"])
+
+
+@route
+def no_content(environ, start_response):
+    start_response("204 No Content", [("X-A", "1"), ("Content-length", "0")])
+    return []
 
 
 @route
@@ -354,6 +361,20 @@ def prints(environ, start_response):
 @route
 def long_error(environ, start_response):
     raise ValueError("é" * 200000)
+
+
+@route
+def fork(environ, start_response):
+    """A child of multiprocessing, which is ended by SIGTERM; and one that outlives the request."""
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    process.start()
+    process.terminate()
+    process.join()
+    if not os.fork():
+        time.sleep(2)
+        os._exit(0)
+    start_response("200 OK", [("Content-Length", "5")])
+    return [str(process.exitcode).encode()]
 
 
 @route

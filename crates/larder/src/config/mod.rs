@@ -4,6 +4,7 @@
 //! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
 //! wrong at once. Behind this border nothing is checked twice.
 
+pub mod application;
 pub mod container;
 pub mod descriptors;
 mod hosts;
@@ -421,6 +422,10 @@ pub struct Site {
     pub host_header: HostHeader,
     /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
     pub python: String,
+    /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.
+    pub hooks: Vec<String>,
+    /// The name of the processes that run these hooks; `None` where there are none.
+    pub hooked_by: Option<Host>,
     /// Where it stands.
     pub place: SourceLine,
 }

@@ -1,7 +1,7 @@
 //! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
+use super::application::Application;
 use super::places;
-use super::python::Application;
 use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
@@ -466,45 +466,52 @@ impl Parser {
         }
     }
 
-    /// Finds the processes that run the applications which origins name.
+    /// Finds the processes that run the applications which origins name, and hooks.
     fn mounts(&mut self) {
         let mut sites = self.loaded.config.sites.to_vec();
         let mut mounts = Vec::new();
         for site in &mut sites {
-            if let Some(origin) = self.mount(&site.origin, &site.python, Some(&site.place), &mut mounts) {
-                site.origin = origin;
+            let place = site.place.to_string();
+            if let Some(application) = Application::parse(&url::show(&site.origin)) {
+                if let Some(url) = self.mount(application, &site.python, ("site", &place), &mut mounts) {
+                    site.origin = Arc::new(SiteOrigin::new(url));
+                }
+            } else if !site.python.is_empty() && site.hooks.is_empty() {
+                let message = format!("{place}: `python` is for an origin that is an application, and for hooks");
+                self.conflict("site", &message, Some("write origin = \"wsgi:package.module:application\""));
+            }
+            if !site.hooks.is_empty() {
+                let hooks = Application::hooks(&site.hooks);
+                let url = self.mount(hooks, &site.python, ("site", &place), &mut mounts);
+                site.hooked_by = url.map(|url| url.host);
             }
             if site.origin.host.is_local() && site.host_header == HostHeader::Origin {
-                let message = format!("{}: host = \"origin\" needs an origin that has a name", site.place);
+                let message = format!("{place}: host = \"origin\" needs an origin that has a name");
                 let hint = "a socket and an application get the `Host` that the client asked for";
                 self.conflict("site", &message, Some(hint));
             }
         }
         let mut listens = std::mem::take(&mut self.loaded.config.listens);
         for listen in &mut listens {
-            let found = listen.origin.clone().and_then(|origin| self.mount(&origin, "", None, &mut mounts));
-            listen.origin = found.or_else(|| listen.origin.take());
+            let application = listen.origin.as_ref().and_then(|origin| Application::parse(&url::show(origin)));
+            let url = application.and_then(|it| self.mount(it, "", ("listen", "listen"), &mut mounts));
+            if let Some(url) = url {
+                listen.origin = Some(Arc::new(SiteOrigin::new(url)));
+            }
         }
         let config = &mut self.loaded.config;
         (config.listens, config.mounts) = (listens, mounts);
         config.sites = Sites::new(sites);
     }
 
-    /// The origin under the name that the application has in its surroundings; `None` where it is no application.
+    /// The origin whose name an application has in its surroundings; `None` where these can't be found.
     fn mount(
         &mut self,
-        origin: &SiteOrigin,
+        application: Application,
         python: &str,
-        site: Option<&SourceLine>,
+        (table, place): (&str, &str),
         mounts: &mut Vec<Arc<Mount>>,
-    ) -> Option<Arc<SiteOrigin>> {
-        let Some(application) = Application::parse(&url::show(origin)) else {
-            if let Some(place) = site.filter(|_| !python.is_empty()) {
-                let message = format!("{place}: `python` is for an origin that is an application");
-                self.conflict("site", &message, Some("write origin = \"wsgi:package.module:application\""));
-            }
-            return None;
-        };
+    ) -> Option<Url> {
         let pythons = &self.loaded.config.pythons;
         let (surroundings, label) = match (pythons.iter().find(|each| each.name == python), pythons.as_slice()) {
             (Some(found), _) => (Arc::clone(found), format!("#{}", found.name)),
@@ -512,13 +519,12 @@ impl Parser {
             (None, []) if python.is_empty() => (Arc::new(Python::default()), String::new()),
             _ => {
                 let names: Vec<&str> = pythons.iter().map(|each| each.name.as_str()).collect();
-                let place = site.map_or_else(|| "listen".to_owned(), SourceLine::to_string);
                 let message = match python {
                     "" => format!("{place}: several [[python]] could run {}", application.name),
                     name => format!("{place}: there is no [[python]] {name}"),
                 };
                 let hint = format!("write `python = \"NAME\"` in the site; there are: {}", names.join(", "));
-                self.conflict(if site.is_some() { "site" } else { "listen" }, &message, Some(&hint));
+                self.conflict(table, &message, Some(&hint));
                 return None;
             }
         };
@@ -526,7 +532,7 @@ impl Parser {
         if !mounts.iter().any(|mount| mount.host == url.host) {
             mounts.push(Arc::new(Mount { host: url.host.clone(), application, python: surroundings }));
         }
-        Some(Arc::new(SiteOrigin::new(url)))
+        Some(url)
     }
 
     /// Sets the values that follow from others, and reports those that do not go together.
@@ -611,6 +617,8 @@ pub(super) fn any_site() -> Site {
         origin,
         host_header: HostHeader::Client,
         python: String::new(),
+        hooks: Vec::new(),
+        hooked_by: None,
         place: SourceLine::default(),
     }
 }

@@ -1,66 +1,12 @@
 //! Applications in Python that this server runs itself: which interpreter, how many processes, and their limits.
 
+use super::application::Application;
 use super::setting::{Field, Setting, word};
-use super::url::socket_path;
 use super::{SourceLine, mirrors};
 use larder_wire::Host;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The interface between a server and an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interface {
-    /// One request a thread (PEP 3333).
-    Wsgi,
-    /// Many requests in one event loop (ASGI 3).
-    Asgi,
-}
-
-impl Interface {
-    /// The word before the colon in `origin`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Interface::Wsgi => "wsgi",
-            Interface::Asgi => "asgi",
-        }
-    }
-}
-
-/// The name of an application: `wsgi:package.module:name`. A name with `()` behind it is called to make the application.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Application {
-    /// How it is called.
-    pub interface: Interface,
-    /// The whole name.
-    pub name: String,
-}
-
-impl Application {
-    /// Reads such a name; `None` for anything else.
-    pub fn parse(text: &str) -> Option<Application> {
-        let (word, rest) = text.split_once(':')?;
-        let interface = [Interface::Wsgi, Interface::Asgi].into_iter().find(|each| each.as_str() == word)?;
-        let (module, object) = rest.split_once(':').map_or((rest, None), |(module, object)| (module, Some(object)));
-        let is_named = object.is_none_or(|object| is_dotted(object.strip_suffix("()").unwrap_or(object)));
-        (is_dotted(module) && is_named).then(|| Application { interface, name: text.to_owned() })
-    }
-
-    /// Whether the origin of this name is an application, and no socket.
-    pub fn is_origin(host: &Host) -> bool {
-        host.is_local() && socket_path(host).is_none()
-    }
-}
-
-/// Names with dots between them, each a word of letters, digits and `_` that begins with no digit.
-fn is_dotted(text: &str) -> bool {
-    let is_word = |word: &str| {
-        let mut letters = word.chars();
-        letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-            && letters.all(|letter| letter.is_alphanumeric() || letter == '_')
-    };
-    text.len() <= 200 && text.split('.').all(is_word)
-}
 
 /// When the processes of an application begin anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +30,28 @@ impl ReloadAt {
     }
 }
 
+/// The fate of a request whose hook fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It is denied: a rule that can't be asked is not taken to permit.
+    Deny,
+    /// It goes on as if there were no hook.
+    Pass,
+}
+
+impl OnFailure {
+    /// The words of the configuration.
+    pub const ALL: [OnFailure; 2] = [OnFailure::Deny, OnFailure::Pass];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnFailure::Deny => "deny",
+            OnFailure::Pass => "pass",
+        }
+    }
+}
+
 /// The surroundings of an application: one `[[python]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Python {
@@ -101,6 +69,10 @@ pub struct Python {
     pub threads: usize,
     /// From the end of a request to the head of its answer; then 504, and the process that hangs is ended.
     pub request_time: Duration,
+    /// The time that the hooks of one call may run.
+    pub hook_time: Duration,
+    /// The fate of a request whose hook fails.
+    pub on_failure: OnFailure,
     /// Bytes of data that a process may have.
     pub memory_bytes_max: Option<u64>,
     /// When the processes begin anew.
@@ -121,6 +93,8 @@ impl Default for Python {
             standby: 0,
             threads: 1,
             request_time: Duration::from_secs(30),
+            hook_time: Duration::from_millis(50),
+            on_failure: OnFailure::Deny,
             memory_bytes_max: None,
             reload: ReloadAt::Reload,
             debug: false,
@@ -188,6 +162,21 @@ pub static PYTHON: &[Setting<Python>] = &[
     OfPython::new("python.request_time", Field::Time(|p| &mut p.request_time))
         .between(10, DAY)
         .about("From the end of a request to the head of its answer. After that the client gets a 504, the stacks of the process go into the log, and the process is ended and replaced; so is a process that goes on with a request for that long after its client has left."),
+    OfPython::new("python.hook_time", Field::Time(|p| &mut p.hook_time))
+        .between(1, 60_000)
+        .about("The time that the hooks of one call may run. After that the call has failed, and the process is ended and replaced."),
+    OfPython::new(
+        "python.on_failure",
+        Field::Text {
+            form: "deny or pass",
+            read: |p| p.on_failure.as_str().to_owned(),
+            write: |p, text| {
+                let choice = word(&OnFailure::ALL, OnFailure::as_str, text);
+                choice.map(|choice| p.on_failure = choice).is_some()
+            },
+        },
+    )
+    .about("Whether a request whose hook fails is denied, or goes on as if there were no hook."),
     OfPython::new("python.memory", Field::SizeOrNone(|p| &mut p.memory_bytes_max))
         .between(16 * MB, PB)
         .about("Data that a process may have (`RLIMIT_DATA`); beyond, the application gets a `MemoryError`."),

@@ -162,6 +162,8 @@ mod tests {
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
             python: String::new(),
+            hooks: Vec::new(),
+            hooked_by: None,
             place: SourceLine::default(),
         }
     }

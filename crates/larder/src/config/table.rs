@@ -4,6 +4,7 @@
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
 use super::SiteOrigin;
+use super::application::ORIGIN_FORM;
 pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 use super::sites::is_prefix;
@@ -465,7 +466,7 @@ pub static LISTEN: &[Setting<Listen>] = &[
     OfListen::new(
         "listen.origin",
         Field::Text {
-            form: url::ORIGIN_FORM,
+            form: ORIGIN_FORM,
             read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
             write: |l, text| {
                 l.origin = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new);
@@ -576,7 +577,7 @@ pub static SITE: &[Setting<Site>] = &[
     OfSite::new(
         "site.origin",
         Field::Text {
-            form: url::ORIGIN_FORM,
+            form: ORIGIN_FORM,
             read: |s| url::show(&s.origin),
             write: |s, text| url::parse_origin(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
         },
@@ -608,7 +609,20 @@ pub static SITE: &[Setting<Site>] = &[
         },
     )
     .default_words("the only `[[python]]`, or its defaults")
-    .about("The `[[python]]` that runs the application which `origin` names."),
+    .about("The `[[python]]` that runs the application which `origin` names, and the hooks."),
+    OfSite::new(
+        "site.hooks",
+        Field::Texts {
+            form: "files",
+            read: |s| s.hooks.clone(),
+            clear: |s| s.hooks.clear(),
+            push: |s, text| {
+                s.hooks.push(text.to_owned());
+                text.ends_with(".py") && !text.contains([',', '#', '\n'])
+            },
+        },
+    )
+    .about("Files in Python with hooks, which may change requests, keys and lifetimes (docs/python.md). They are imported in this order from the folder of the `[[python]]`."),
 ];
 
 /// The form of lists of query parameters.

@@ -1,6 +1,6 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
-use super::python::Application;
+use super::application::{Application, SOCKET};
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
@@ -45,9 +45,6 @@ impl fmt::Display for SiteOrigin {
     }
 }
 
-/// What may stand where an origin is named, for people.
-pub const ORIGIN_FORM: &str = "URL, http+unix:/SOCKET, wsgi:MODULE:NAME or asgi:MODULE:NAME";
-
 /// The origin of a site: a URL as [`parse`] reads it, `http+unix:/run/app.sock` for a server behind a Unix socket, or an
 /// application in Python that this server runs (`wsgi:package.module:name`, `asgi:…`).
 pub fn parse_origin(text: &str) -> Option<Url> {
@@ -59,9 +56,6 @@ pub fn parse_origin(text: &str) -> Option<Url> {
         None => parse(text),
     }
 }
-
-/// The beginning of the name of an origin behind a Unix socket.
-const SOCKET: &str = "unix:";
 
 /// The path of the Unix socket that an origin is behind.
 pub fn socket_path(host: &Host) -> Option<&Path> {

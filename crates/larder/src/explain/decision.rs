@@ -1,6 +1,6 @@
 //! The decisions, as values with a word each; `text` has their sentences.
 
-use crate::config::python::Application;
+use crate::config::application::Application;
 use crate::record::Peer;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
 use larder_wire::Host;

@@ -1,6 +1,6 @@
 //! The fields of a request as any origin gets them, whatever way the request takes (RFC 9110 section 7.6).
 
-use crate::config::python::Application;
+use crate::config::application::Application;
 use crate::env::Env;
 use crate::record::Notes;
 use crate::rules::{Ask, Route};

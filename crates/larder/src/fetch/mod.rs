@@ -34,6 +34,7 @@ mod ask;
 mod attached;
 mod checked;
 mod forward;
+mod hooked;
 mod parallel;
 mod part;
 mod portal;
@@ -147,6 +148,8 @@ enum Keepable {
     Yes,
     /// No: it comes from an address that other clients may not reach.
     No,
+    /// No: a hook says so, or failed.
+    NotByHook,
 }
 
 /// Begins a fetch for a client that waits for its answer.
@@ -206,7 +209,7 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
-    let keepable = fetch.keepable(&answer);
+    let keepable = fetch.keepable_after_hooks(&mut answer).await;
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
@@ -486,6 +489,12 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
             common.cache.invalidate(&key);
+            if ask.by_hook.is_some() {
+                let mut key = Vec::new();
+                let unhooked = Ask { by_hook: None, ..ask.clone() };
+                unhooked.key_for(&changed, &common.cache, &mut key);
+                common.cache.invalidate(&key);
+            }
         }
         if ask.by_rule.is_some() {
             let mut key = Vec::new();
@@ -623,6 +632,7 @@ fn publish(
     policy::dated(&mut head, times.received);
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
+        _ if keepable == Keepable::NotByHook => Storable::No(NotStored::Hook),
         _ if fetch.is_page_instead(&head) => Storable::No(NotStored::Portal),
         // An error is about this signature, and others would get it for theirs.
         _ if fetch.ask.key_is_without_signature() && !matches!(head.status, 200 | 206) => {

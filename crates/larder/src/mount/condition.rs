@@ -50,7 +50,7 @@ impl MountState {
 mod tests {
     use super::super::{FailedLoad, Mounts, Process};
     use super::*;
-    use crate::config::python::Application;
+    use crate::config::application::Application;
     use crate::config::{Mount, Python};
     use larder_wire::Host;
     use std::sync::Arc;

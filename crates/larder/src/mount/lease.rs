@@ -34,6 +34,11 @@ impl ProcessLease {
         self.mount.request_time()
     }
 
+    /// The process has ended, or closed its connections: it gets no further request.
+    pub fn is_gone(&self) {
+        self.process.is_hung.store(true, Ordering::Relaxed);
+    }
+
     /// The request goes on although its time is over: the process is to be ended.
     pub fn hangs(&self) {
         self.process.hangs();
@@ -90,6 +95,22 @@ impl MountState {
         }
     }
 
+    /// Waits until there is a process that serves, at most for this time.
+    pub async fn ready(&self, within: Duration) -> Result<(), MountTrouble> {
+        let deadline = Instant::now() + within;
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.processes().is_empty() {
+                return Ok(());
+            }
+            if let Some(why) = self.trouble() {
+                return Err(MountTrouble::Failed(why));
+            }
+            timeout_at(deadline, changed).await.map_err(|_| MountTrouble::Starting)?;
+        }
+    }
+
     fn try_lease(self: &Arc<Self>) -> Result<Option<ProcessLease>, MountTrouble> {
         let serving = self.serving.lock();
         let free = serving.processes.iter().filter(|process| process.has_room());
@@ -110,7 +131,7 @@ impl MountState {
 mod tests {
     use super::super::Mounts;
     use super::*;
-    use crate::config::python::Application;
+    use crate::config::application::Application;
     use crate::config::{Mount, Python};
     use larder_wire::Host;
     use tokio::sync::mpsc;

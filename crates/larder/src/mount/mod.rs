@@ -3,10 +3,12 @@
 //! [`Mounts`] about them; a worker leases one for each request.
 
 mod condition;
+mod hooks;
 mod lease;
 mod stream;
 
 pub use condition::Condition;
+pub use hooks::{Asked, Declared, Hook, Hooks};
 pub use lease::{MountTrouble, ProcessLease};
 pub use stream::{MountStream, connect_socket};
 
@@ -16,6 +18,7 @@ use larder_wire::Host;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -64,7 +67,7 @@ pub struct FailedLoad {
     pub at: Duration,
 }
 
-/// What is known of an application beside its processes, for people.
+/// The facts about an application beside its processes, for people.
 #[derive(Clone, Debug, Default)]
 pub struct MountReport {
     /// The version of the interpreter; empty before one was ready.
@@ -124,6 +127,12 @@ pub struct MountState {
     report: Mutex<MountReport>,
 }
 
+impl fmt::Debug for MountState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mount().application.name)
+    }
+}
+
 #[derive(Default)]
 struct Serving {
     processes: Vec<Arc<Process>>,
@@ -160,7 +169,7 @@ impl MountState {
         }
     }
 
-    /// What is known of it, for people.
+    /// The facts about it, for people.
     pub fn report(&self) -> MountReport {
         self.report.lock().clone()
     }
@@ -241,6 +250,11 @@ impl MountState {
         self.serving.lock().processes.clone()
     }
 
+    /// The hooks of the processes that serve; `None` while there is none.
+    pub fn hooks(&self) -> Option<Arc<Hooks>> {
+        self.serving.lock().processes.first()?.hooks.clone()
+    }
+
     /// Why it can't be loaded, where it can't.
     pub fn trouble(&self) -> Option<String> {
         self.serving.lock().failed.clone()
@@ -274,12 +288,14 @@ pub struct Process {
     pub requests_max: usize,
     /// When it was ready.
     pub ready_at: Duration,
+    /// The hooks that it runs, where it serves no requests.
+    pub hooks: Option<Arc<Hooks>>,
     under_way: AtomicUsize,
     is_hung: AtomicBool,
     nursery: mpsc::Sender<Hung>,
 }
 
-/// A process hangs: the nursery ends it.
+/// A process hangs, or has closed its socket: the nursery ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hung {
     /// The number of the process.
@@ -295,6 +311,7 @@ impl Process {
             socket,
             requests_max,
             ready_at: clock::wall(),
+            hooks: None,
             under_way: AtomicUsize::new(0),
             is_hung: AtomicBool::new(false),
             nursery,

@@ -51,7 +51,12 @@ impl MountStream {
     /// Connects to the process of a lease.
     pub async fn connect(lease: ProcessLease) -> io::Result<MountStream> {
         let process = Arc::clone(lease.process());
-        let stream = connect_socket(&process.socket).await?;
+        let stream = connect_socket(&process.socket).await.inspect_err(|error| {
+            // A process that has closed its socket serves nobody any more.
+            if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) {
+                lease.hangs();
+            }
+        })?;
         let sent_at = Instant::now();
         Ok(MountStream { stream: Some(stream), process, lease: Some(lease), sent_at, is_answered: false })
     }

@@ -358,6 +358,8 @@ pub struct Notes {
     pub portal: Cell<bool>,
     /// The store rule that said something of the answer's lifetime.
     pub store_rule: RefCell<Option<Box<str>>>,
+    /// The work of hooks on the answer, in words.
+    pub by_hook: RefCell<Option<Box<str>>>,
 }
 
 /// How several range requests brought one download.
@@ -478,6 +480,7 @@ impl Default for Notes {
             parallel: Cell::new(None),
             sampled: OnceCell::new(),
             portal: Cell::new(false),
+            by_hook: RefCell::default(),
             store_rule: RefCell::new(None),
         }
     }

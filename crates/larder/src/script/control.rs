@@ -1,6 +1,6 @@
 //! The messages of a process on its control channel: a line of JSON each (`python/larder/_runtime.py` writes them).
 
-use crate::mount::Failure;
+use crate::mount::{Declared, Failure};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -27,6 +27,9 @@ pub(super) struct Ready {
     /// Source files of the application.
     #[serde(default)]
     pub files: Vec<PathBuf>,
+    /// The hooks, where it is a process of hooks.
+    #[serde(default)]
+    pub hooks: Vec<Declared>,
 }
 
 /// Why an application could not be loaded.

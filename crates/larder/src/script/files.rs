@@ -9,11 +9,19 @@ use std::path::{Path, PathBuf};
 /// The package `larder`.
 const RUNTIME: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../../../../python/larder/__init__.py")),
-    ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),
-    ("_http.py", include_str!("../../../../python/larder/_http.py")),
-    ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
     ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
+    ("_calls.py", include_str!("../../../../python/larder/_calls.py")),
+    ("_checks.py", include_str!("../../../../python/larder/_checks.py")),
+    ("_decisions.py", include_str!("../../../../python/larder/_decisions.py")),
+    ("_definitions.py", include_str!("../../../../python/larder/_definitions.py")),
+    ("_hooks.py", include_str!("../../../../python/larder/_hooks.py")),
+    ("_http.py", include_str!("../../../../python/larder/_http.py")),
+    ("_messages.py", include_str!("../../../../python/larder/_messages.py")),
+    ("_poll.py", include_str!("../../../../python/larder/_poll.py")),
+    ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),
+    ("_views.py", include_str!("../../../../python/larder/_views.py")),
     ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
+    ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
 ];
 
 /// The longest path of a folder in which sockets have names that the system takes (108 bytes with the last one 0).
@@ -57,5 +65,35 @@ impl ScriptFolder {
     /// The socket of the process with this number.
     pub fn socket(&self, number: u64) -> PathBuf {
         self.path.join(format!("{number}.sock"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_package_is_in_the_program() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/larder");
+        let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let is_module = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
+        let mut there: Vec<_> = files.filter(is_module).map(|path| path.file_name().unwrap().to_owned()).collect();
+        there.sort();
+        let mut here: Vec<_> = RUNTIME.iter().map(|(name, _)| std::ffi::OsString::from(name)).collect();
+        here.sort();
+        assert_eq!(there, here);
+    }
+
+    #[test]
+    fn a_folder_for_sockets_has_a_short_path() {
+        let store = tempfile::tempdir().unwrap();
+        fs::create_dir_all(store.path().join("python")).unwrap();
+        fs::write(store.path().join("python/7.sock"), "").unwrap();
+        let folder = ScriptFolder::below(store.path()).unwrap();
+        assert!(!folder.socket(7).exists(), "sockets of an earlier server are removed");
+        assert!(folder.library().join("larder/_runtime.py").exists());
+        let deep = store.path().join("x".repeat(90));
+        let folder = ScriptFolder::below(&deep).unwrap();
+        assert!(folder.socket(1_000_000).as_os_str().len() < 108 && !folder.socket(1).starts_with(&deep));
     }
 }

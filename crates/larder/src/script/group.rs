@@ -4,12 +4,14 @@
 use super::control::{LoadFailure, Message, Ready};
 use super::files::ScriptFolder;
 use super::process::{self, Event, Happened, Started};
+use crate::clock;
 use crate::config::Mount;
+use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
-use crate::mount::{FailedLoad, Hung, MountState, Process};
+use crate::mount::{Declared, FailedLoad, Hooks, Hung, MountState, Process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +56,10 @@ pub(super) struct Group {
     start_at: Option<Instant>,
     /// The files of the generation that serves, and when each was changed.
     files: BTreeMap<PathBuf, Option<SystemTime>>,
+    /// The generation that these files are those of.
+    files_of: u64,
+    /// The hooks of the newest generation that was ready, with their declarations.
+    hooks: Option<(u64, Vec<Declared>, Arc<Hooks>)>,
     is_stopping: bool,
 }
 
@@ -63,6 +69,7 @@ struct Member {
     socket: PathBuf,
     generation: u64,
     began: Instant,
+    began_at: SystemTime,
     phase: Phase,
 }
 
@@ -89,6 +96,8 @@ impl Group {
             quick_ends: 0,
             start_at: None,
             files: BTreeMap::new(),
+            files_of: 0,
+            hooks: None,
             is_stopping: false,
         };
         group.state.note(|report| report.generation = 1);
@@ -133,7 +142,8 @@ impl Group {
         let (pid, name) = (member.pid, &self.mount.application.name);
         let limit = self.mount.python.request_time;
         tracing::error!(
-            "{name}[{pid}]: a request is not answered after {} s (`request_time`); the process is ended, its stacks follow",
+            "{name}[{pid}]: a request is not answered after {} s (`request_time`), or its socket is closed; the process is \
+             ended, its stacks follow",
             limit.as_secs_f64()
         );
         self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
@@ -213,7 +223,7 @@ impl Group {
         let generation = self.generation;
         self.state.note(|report| report.generation = generation);
         (self.quick_ends, self.start_at) = (0, None);
-        // Files are looked at again when the new generation is ready; until then a change of them begins no third one.
+        // Until the new generation is ready, only a further change begins a third one.
         for (path, at) in &mut self.files {
             *at = process::changed_at(path);
         }
@@ -255,8 +265,8 @@ impl Group {
     fn started(&mut self, started: Started) {
         let Started { number, pid, socket } = started;
         self.state.counts.started.fetch_add(1, Ordering::Relaxed);
-        let (generation, began) = (self.generation, Instant::now());
-        self.members.push(Member { number, pid, socket, generation, began, phase: Phase::Loading });
+        let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
+        self.members.push(Member { number, pid, socket, generation, began, began_at, phase: Phase::Loading });
     }
 
     fn ready(&mut self, number: u64, ready: Ready) {
@@ -264,15 +274,48 @@ impl Group {
         let hung = self.means.hung.clone();
         let generation = self.generation;
         let is_first = !self.is_serving(generation);
+        let hooks = match self.hooks_of(&ready) {
+            Ok(hooks) => hooks,
+            Err(what) => {
+                let failure = LoadFailure { traceback: what, hint: String::new() };
+                return self.failed_to_load(number, &failure);
+            }
+        };
         let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
         if !matches!(member.phase, Phase::Loading) {
             return;
         }
-        let process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        process.hooks = hooks;
         member.phase = Phase::Ready(Arc::new(process));
-        self.files = ready.files.into_iter().map(|path| (path.clone(), process::changed_at(&path))).collect();
+        let began = member.began_at;
+        if self.files_of != generation {
+            (self.files_of, self.files) = (generation, BTreeMap::new());
+        }
+        for path in ready.files {
+            // Of several processes the first one to be ready counts: the others may have read a later version of the file.
+            self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
+        }
         self.state.loaded(ready.python, is_first);
         self.publish();
+    }
+
+    /// The hooks that a process declares: one value for all processes of a generation.
+    fn hooks_of(&mut self, ready: &Ready) -> Result<Option<Arc<Hooks>>, String> {
+        if self.mount.application.interface != Interface::Hooks {
+            return Ok(None);
+        }
+        match &self.hooks {
+            Some((generation, declared, hooks)) if *generation == self.generation => match *declared == ready.hooks {
+                true => Ok(Some(Arc::clone(hooks))),
+                false => Err("a file has changed while the processes began".to_owned()),
+            },
+            _ => {
+                let hooks = Arc::new(Hooks::of(&ready.hooks)?);
+                self.hooks = Some((self.generation, ready.hooks.clone(), Arc::clone(&hooks)));
+                Ok(Some(hooks))
+            }
+        }
     }
 
     /// The processes that can serve now: those of this generation, and those of the one before as long as they are needed.
@@ -284,7 +327,9 @@ impl Group {
         };
         let own = self.members.iter().filter(|member| member.generation == generation);
         let mut serving: Vec<Arc<Process>> = own.filter_map(ready).collect();
-        if serving.len() >= wanted {
+        // Hooks have places in the list of their generation: there is one list at a time.
+        let is_enough = serving.len() >= wanted || (!serving.is_empty() && self.hooks.is_some());
+        if is_enough {
             let until = Instant::now() + self.mount.python.request_time;
             let older = self.members.iter_mut().filter(|member| member.generation != generation);
             older.for_each(|member| member.drain(until));
@@ -308,7 +353,12 @@ impl Group {
     /// The application can't be loaded by this generation: the one before it goes on, or requests fail until a later try.
     fn cannot_load(&mut self, failure: &LoadFailure) {
         let (name, generation) = (&self.mount.application.name, self.generation);
-        tracing::error!("{name} can't be loaded: {}\n{}", failure.in_one_line(), failure.traceback.trim_end());
+        match failure.traceback.trim_end() {
+            trace if trace.contains('\n') => {
+                tracing::error!("{name} can't be loaded: {}\n{trace}", failure.in_one_line())
+            }
+            _ => tracing::error!("{name} can't be loaded: {}", failure.in_one_line()),
+        }
         let LoadFailure { traceback, hint } = failure.clone();
         self.state.load_failed(FailedLoad { traceback, hint, ..FailedLoad::default() });
         let older = self.members.iter().filter(|member| member.generation < generation);
@@ -381,6 +431,17 @@ impl Member {
             kill(self.pid);
         }
     }
+}
+
+/// The time by the wall, as files have it.
+fn wall_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + clock::wall()
+}
+
+/// When a file was changed that a process has read since it began; `None`, which no later look equals, where that was after the
+/// process began: it may have read the version before.
+fn as_imported(path: &Path, began: SystemTime) -> Option<SystemTime> {
+    process::changed_at(path).filter(|at| *at < began || *at > wall_time())
 }
 
 /// The system's number of a process that has not been waited for yet.

@@ -55,8 +55,8 @@ impl Nursery {
         Nursery { mounts, store, thread: Mutex::new(None) }
     }
 
-    /// The applications, and the processes that serve them.
-    pub fn mounts(&self) -> &Mounts {
+    /// The applications, as workers see them.
+    pub fn mounts(&self) -> &Arc<Mounts> {
         &self.mounts
     }
 
@@ -121,7 +121,6 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
     let mut stop_at = None;
     loop {
         tokio::select! {
-            biased;
             Some(Hung { number }) = hanging.recv() => {
                 groups.all().filter(|group| group.has(number)).for_each(|group| group.end_hung(number));
             }

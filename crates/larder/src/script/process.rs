@@ -3,19 +3,24 @@
 use super::control::{self, LINE_BYTES_MAX, Message};
 use super::files::ScriptFolder;
 use crate::config::Mount;
-use crate::config::python::Interface;
+use crate::config::application::Interface;
 use serde_json::json;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Lines of the log of one process that are passed on at once; of further ones only their number.
 const LOG_LINES_MAX: u32 = 500;
+
+/// Messages of one process a second that are taken at full speed.
+const MESSAGES_MAX: u32 = 100;
 
 /// The longest line of its log, in bytes.
 const LOG_LINE_BYTES_MAX: usize = 4_096;
@@ -26,7 +31,7 @@ pub(super) struct Event {
     pub what: Happened,
 }
 
-/// What happened in a process.
+/// An event in a process.
 pub(super) enum Happened {
     /// It sent a message.
     Said(Message),
@@ -54,6 +59,36 @@ pub fn interpreter(mount: &Mount) -> PathBuf {
         None => of_environment().unwrap_or_else(|| "python3".into()),
     }
 }
+
+/// Why the processes of an application can't be started, as far as that is known without the application.
+pub fn trouble(mount: &Mount) -> Option<String> {
+    let (folder, program) = (&mount.python.folder, interpreter(mount));
+    if !folder.is_dir() {
+        return Some(format!(
+            "there is no folder {}: set `folder` to where {} is",
+            folder.display(),
+            mount.application.name
+        ));
+    }
+    let asks = ["-I", "-c", "import sys; print('%d %d' % sys.version_info[:2])"];
+    let said = std::process::Command::new(&program).args(asks).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let version = match said {
+        Err(error) => return Some(format!("cannot start {}: {error}; set `interpreter`", program.display())),
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+    };
+    let parts: Vec<u32> = version.split_whitespace().filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [3, minor] if minor >= PYTHON_MINOR_MIN => None,
+        [major, minor] => Some(format!(
+            "{} is Python {major}.{minor}, and 3.{PYTHON_MINOR_MIN} or newer is needed; set `interpreter`",
+            program.display()
+        )),
+        _ => Some(format!("{} does not tell its version as a Python does; set `interpreter`", program.display())),
+    }
+}
+
+/// The oldest Python 3 that the runtime works with.
+const PYTHON_MINOR_MIN: u32 = 9;
 
 /// Starts a process of an application. Its events come on `events`, the last one is its end.
 pub(super) fn start(
@@ -113,8 +148,16 @@ async fn watch(
     let listen = async {
         let Some(said) = said else { return };
         let mut lines = BufReader::new(said);
+        let mut rate = Rate::default();
         while let Ok(Some(line)) = next_line(&mut lines, LINE_BYTES_MAX).await {
-            if let Some(message) = control::parse(&line) {
+            // A process that talks without an end is not to keep the nursery from the others.
+            if rate.is_exceeded(MESSAGES_MAX) && rate.count.is_multiple_of(MESSAGES_MAX) {
+                sleep(Duration::from_millis(20)).await;
+            }
+            let message = control::parse(&line);
+            if let Some(message) =
+                message.filter(|said| rate.count <= MESSAGES_MAX || !matches!(said, Message::Error(_)))
+            {
                 let _ = events.send(Event { number, what: Happened::Said(message) }).await;
             }
         }
@@ -131,7 +174,7 @@ async fn watch(
     };
     if !is_heard {
         // Messages from before its end that are still in the pipe.
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(50), listen).await;
+        let _ = timeout(Duration::from_millis(50), listen).await;
     }
     if let Some(group) = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw) {
         // The number can't be another group's yet: a group keeps its number for as long as one of it lives, and where none does
@@ -168,19 +211,46 @@ async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) 
 /// Passes what a process writes on to the log of the program, a bounded number of lines a second.
 async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
     let mut lines = BufReader::new(log);
-    let (mut second, mut passed, mut left_out) = (tokio::time::Instant::now(), 0, 0_u64);
+    let (mut rate, mut left_out) = (Rate::default(), 0_u64);
     while let Ok(Some(line)) = next_line(&mut lines, LOG_LINE_BYTES_MAX).await {
-        if second.elapsed().as_secs() >= 1 {
-            if left_out > 0 {
-                tracing::warn!("{label}: {left_out} more lines were written within a second and are left out");
+        if rate.is_exceeded(LOG_LINES_MAX) {
+            left_out += 1;
+            // Reading on at full speed would take a core from the requests.
+            if left_out.is_multiple_of(LOG_LINES_MAX.into()) {
+                sleep(Duration::from_millis(50)).await;
             }
-            (second, passed, left_out) = (tokio::time::Instant::now(), 0, 0);
+            continue;
         }
-        match passed < LOG_LINES_MAX {
-            true => tracing::info!("{label}: {}", printable(&line)),
-            false => left_out += 1,
+        if left_out > 0 {
+            tracing::warn!(
+                "{label}: {left_out} more lines are left out: it wrote more than {LOG_LINES_MAX} in a second"
+            );
+            left_out = 0;
         }
-        passed += 1;
+        tracing::info!("{label}: {}", printable(&line));
+    }
+}
+
+/// Things within the present second.
+struct Rate {
+    second: Instant,
+    count: u32,
+}
+
+impl Default for Rate {
+    fn default() -> Rate {
+        Rate { second: Instant::now(), count: 0 }
+    }
+}
+
+impl Rate {
+    /// Counts one more; whether it is one more than may be in a second.
+    fn is_exceeded(&mut self, max: u32) -> bool {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            *self = Rate::default();
+        }
+        self.count = self.count.saturating_add(1);
+        self.count > max
     }
 }
 
@@ -201,7 +271,7 @@ pub(super) fn requests_max(mount: &Mount) -> usize {
     const ASGI_REQUESTS_MAX: usize = 1_024;
     match mount.application.interface {
         Interface::Wsgi => mount.python.threads,
-        Interface::Asgi => ASGI_REQUESTS_MAX,
+        Interface::Asgi | Interface::Hooks => ASGI_REQUESTS_MAX,
     }
 }
 

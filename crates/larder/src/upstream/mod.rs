@@ -340,6 +340,11 @@ impl Upstreams {
         }
     }
 
+    /// The applications that this server runs.
+    pub fn mounts(&self) -> &Mounts {
+        &self.shared.settings.mounts
+    }
+
     /// The state of the way to the origin of a URL. Once in a while a request may try although it was out of reach.
     pub fn outage(&self, url: &Url) -> Outage {
         self.shared.settings.memory.outages.look(&Origin::of(url), Instant::now())
