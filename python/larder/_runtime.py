@@ -180,7 +180,9 @@ def format_error(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_THE_APPLICATION):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    if frames is None and not isinstance(error, SyntaxError):
+        frames = error.__traceback__
+    return "".join(traceback.format_exception(type(error), error, frames))
 
 
 def take_descriptors() -> Tuple[socket.socket, Control]:

@@ -126,6 +126,13 @@ class Loading(unittest.TestCase):
         self.assertIn("importing leaving failed", self.hint_of("leaving", "exit(5)", "wsgi:leaving"))
         self.assertIn("raised KeyError", self.hint_of("factory", "def create(): {}[1]", "wsgi:factory:create()"))
 
+    def test_syntax_error(self) -> None:
+        self.write(app="def application(:\n")
+        self.hint("wsgi:app")
+        self.assertTrue(self.traceback.startswith("  File "), self.traceback)
+        self.assertIn("def application(:", self.traceback)
+        self.assertNotIn("importlib", self.traceback)
+
     def test_failing_import_with_threads(self) -> None:
         self.hint_of("threaded", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n1/0", "wsgi:threaded")
 

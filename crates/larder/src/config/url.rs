@@ -99,14 +99,19 @@ pub fn parse(text: &str) -> Option<Url> {
     Some(Url { scheme, host: Host::parse(host)?, port, path: path.into() })
 }
 
+/// How the configuration names an origin of this machine that is no host: a socket or an application.
+pub fn show_local(host: &Host) -> Option<String> {
+    let name = Some(host.as_str()).filter(|_| host.is_local())?;
+    Some(match name.strip_prefix(SOCKET) {
+        Some(_) => format!("http+{name}"),
+        None => name.split('#').next().unwrap_or(name).to_owned(),
+    })
+}
+
 /// The shortest spelling that [`parse_origin`] reads back.
 pub fn show(url: &Url) -> String {
-    if url.host.is_local() {
-        let name = url.host.as_str();
-        return match name.strip_prefix(SOCKET) {
-            Some(_) => format!("http+{name}"),
-            None => name.split('#').next().unwrap_or(name).to_owned(),
-        };
+    if let Some(name) = show_local(&url.host) {
+        return name;
     }
     let text = url.to_string();
     text.strip_suffix('/').map(str::to_owned).filter(|_| &*url.path == "/").unwrap_or(text)

@@ -1,7 +1,7 @@
 //! The explanation of a request that might come, against the store as it is now. It changes nothing, except that a
 //! response on disk may be loaded into memory.
 
-use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
+use super::decision::{Decision, OfVariant, OriginKind, RuleKind, Settled, made_of};
 use super::past::{Places, lifetime_by};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
@@ -388,6 +388,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         about: cause.about().to_owned(),
         kind: kind.to_owned(),
         origin: Some(ask.origin().to_string()),
+        origin_kind: OriginKind::of(&ask.origin().host),
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
         attempts: 0,

@@ -187,6 +187,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         about: cause.about().to_owned(),
         kind: fetch.kind.get().to_owned(),
         origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
+        origin_kind: fetch.peer.get().map(|(peer, _)| peer.into()).unwrap_or_default(),
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
         attempts: fetch.attempts.get(),

@@ -2,14 +2,17 @@
 //! room for one more request. Processes are started, watched and ended by the nursery (`script`), which tells the
 //! [`Mounts`] about them; a worker leases one for each request.
 
+mod condition;
 mod hooks;
 mod lease;
 mod stream;
 
+pub use condition::Condition;
 pub use hooks::{Asked, Declared, Hook, Hooks};
 pub use lease::{MountTrouble, ProcessLease};
 pub use stream::{MountStream, connect_socket};
 
+use crate::clock;
 use crate::config::Mount;
 use larder_wire::Host;
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +28,15 @@ use tokio::sync::{Notify, mpsc};
 /// Failures of requests that are remembered of one application.
 const FAILURES_MAX: usize = 16;
 
+/// The most of a traceback that is remembered; the log has all of it.
+const TRACEBACK_BYTES_MAX: usize = 16 << 10;
+
+/// The most that is remembered of a target, as of the URL of a record.
+const TARGET_BYTES_MAX: usize = 2 << 10;
+
+/// The most that is remembered of a name, a method or a version.
+const WORD_BYTES_MAX: usize = 64;
+
 /// A request that raised an exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Failure {
@@ -39,6 +51,20 @@ pub struct Failure {
     pub target: String,
     /// The traceback.
     pub traceback: String,
+    /// When it became known.
+    #[serde(skip)]
+    pub at: Duration,
+}
+
+/// A version of an application that could not be loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailedLoad {
+    /// The traceback.
+    pub traceback: String,
+    /// The probable remedy; empty where none is known.
+    pub hint: String,
+    /// When it became known.
+    pub at: Duration,
 }
 
 /// The facts about an application beside its processes, for people.
@@ -48,8 +74,10 @@ pub struct MountReport {
     pub python: String,
     /// How often all processes were begun anew.
     pub generation: u64,
-    /// Why the application, or its newest version, could not be loaded: a traceback.
-    pub load_failure: Option<String>,
+    /// When the version that serves was loaded.
+    pub loaded_at: Option<Duration>,
+    /// Why the application, or its newest version, could not be loaded.
+    pub load_failure: Option<FailedLoad>,
     /// The last requests that raised an exception, the newest last.
     pub failures: VecDeque<Failure>,
 }
@@ -152,13 +180,37 @@ impl MountState {
     }
 
     /// Notes a request that raised an exception.
-    pub fn failed(&self, failure: Failure) {
+    pub fn failed(&self, mut failure: Failure) {
         self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        failure.at = clock::wall();
+        cut(&mut failure.request, WORD_BYTES_MAX);
+        cut(&mut failure.method, WORD_BYTES_MAX);
+        cut(&mut failure.target, TARGET_BYTES_MAX);
+        cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
         let failures = &mut self.report.lock().failures;
         if failures.len() == FAILURES_MAX {
             failures.pop_front();
         }
         failures.push_back(failure);
+    }
+
+    /// Notes a version that could not be loaded.
+    pub fn load_failed(&self, mut failure: FailedLoad) {
+        self.counts.load_failures.fetch_add(1, Ordering::Relaxed);
+        failure.at = clock::wall();
+        cut(&mut failure.hint, TARGET_BYTES_MAX);
+        cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
+        self.report.lock().load_failure = Some(failure);
+    }
+
+    /// Notes that a process has loaded the application.
+    pub fn loaded(&self, mut python: String, is_first_of_its_version: bool) {
+        cut(&mut python, WORD_BYTES_MAX);
+        let mut report = self.report.lock();
+        (report.python, report.load_failure) = (python, None);
+        if is_first_of_its_version {
+            report.loaded_at = Some(clock::wall());
+        }
     }
 
     /// Its settings.
@@ -214,6 +266,16 @@ impl MountState {
     }
 }
 
+/// Cuts a text that is too long: what stays is its beginning and its end, which says most in a traceback.
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() <= bytes_max {
+        return;
+    }
+    let head = text.floor_char_boundary(bytes_max / 4);
+    let tail = text.ceil_char_boundary(text.len() - (bytes_max - bytes_max / 4));
+    *text = format!("{}\n… ({} bytes left out) …\n{}", &text[..head], tail - head, &text[tail..]);
+}
+
 /// A process that has imported its application.
 pub struct Process {
     /// Its number since the start of the server.
@@ -224,6 +286,8 @@ pub struct Process {
     pub socket: PathBuf,
     /// Requests that it may have at once.
     pub requests_max: usize,
+    /// When it was ready.
+    pub ready_at: Duration,
     /// The hooks that it runs, where it serves no requests.
     pub hooks: Option<Arc<Hooks>>,
     under_way: AtomicUsize,
@@ -246,6 +310,7 @@ impl Process {
             pid,
             socket,
             requests_max,
+            ready_at: clock::wall(),
             hooks: None,
             under_way: AtomicUsize::new(0),
             is_hung: AtomicBool::new(false),
@@ -271,5 +336,20 @@ impl Process {
                 self.is_hung.store(false, Ordering::Relaxed);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_keep_their_beginning_and_their_end() {
+        let mut short = "é".repeat(8);
+        cut(&mut short, 16);
+        assert_eq!(short, "éééééééé");
+        let mut long = "Traceback:\n".to_owned() + &"é".repeat(100) + "\nValueError: x";
+        cut(&mut long, 40);
+        assert_eq!(long, "Traceback:\n… (185 bytes left out) …\néééééééé\nValueError: x");
     }
 }

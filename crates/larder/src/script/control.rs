@@ -33,7 +33,7 @@ pub(super) struct Ready {
 }
 
 /// Why an application could not be loaded.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct LoadFailure {
     /// The traceback.
     pub traceback: String,

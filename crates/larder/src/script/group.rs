@@ -8,7 +8,7 @@ use crate::clock;
 use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
-use crate::mount::{Declared, Hooks, Hung, MountState, Process};
+use crate::mount::{Declared, FailedLoad, Hooks, Hung, MountState, Process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -273,6 +273,7 @@ impl Group {
         let requests_max = process::requests_max(&self.mount);
         let hung = self.means.hung.clone();
         let generation = self.generation;
+        let is_first = !self.is_serving(generation);
         let hooks = match self.hooks_of(&ready) {
             Ok(hooks) => hooks,
             Err(what) => {
@@ -295,10 +296,7 @@ impl Group {
             // Of several processes the first one to be ready counts: the others may have read a later version of the file.
             self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
         }
-        self.state.note(|report| {
-            report.python = ready.python;
-            report.load_failure = None;
-        });
+        self.state.loaded(ready.python, is_first);
         self.publish();
     }
 
@@ -354,7 +352,6 @@ impl Group {
 
     /// The application can't be loaded by this generation: the one before it goes on, or requests fail until a later try.
     fn cannot_load(&mut self, failure: &LoadFailure) {
-        self.state.counts.load_failures.fetch_add(1, Ordering::Relaxed);
         let (name, generation) = (&self.mount.application.name, self.generation);
         match failure.traceback.trim_end() {
             trace if trace.contains('\n') => {
@@ -362,7 +359,8 @@ impl Group {
             }
             _ => tracing::error!("{name} can't be loaded: {}", failure.in_one_line()),
         }
-        self.state.note(|report| report.load_failure = Some(failure.traceback.clone()));
+        let LoadFailure { traceback, hint } = failure.clone();
+        self.state.load_failed(FailedLoad { traceback, hint, ..FailedLoad::default() });
         let older = self.members.iter().filter(|member| member.generation < generation);
         let serving = older.filter(|member| matches!(member.phase, Phase::Ready(_))).map(|member| member.generation);
         match serving.max() {

@@ -9,4 +9,4 @@ mod nursery;
 mod process;
 
 pub use nursery::Nursery;
-pub use process::trouble;
+pub use process::{interpreter, trouble};

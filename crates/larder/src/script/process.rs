@@ -47,7 +47,7 @@ pub(super) struct Started {
 }
 
 /// The interpreter for an application.
-pub(super) fn interpreter(mount: &Mount) -> PathBuf {
+pub fn interpreter(mount: &Mount) -> PathBuf {
     let own = mount.python.folder.join(".venv/bin/python");
     let of_environment = || {
         let folder = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from)?;

@@ -36,6 +36,7 @@ pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
+use crate::config::url::show_local;
 use crate::mount::Mounts;
 use crate::reach::Reach;
 use crate::ticker::Ticker;
@@ -174,7 +175,10 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port)
+        match show_local(&self.host) {
+            Some(name) => f.write_str(&name),
+            None => write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port),
+        }
     }
 }
 

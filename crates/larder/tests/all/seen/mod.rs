@@ -21,6 +21,7 @@ mod reload;
 mod runs;
 mod said_again;
 mod schemes;
+mod scripts;
 mod squid;
 mod stand;
 mod store_rules;
