@@ -173,7 +173,7 @@ fn read_python_result(line: &str) -> Option<Tally> {
     }
     let inside = line.split_once(" (")?.1.strip_suffix(')').filter(|_| line.starts_with("FAILED ("))?;
     let count =
-        |word: &str| inside.split(", ").find_map(|part| part.strip_prefix(word)?.parse::<u64>().ok()).unwrap_or(0);
+        |word: &str| inside.split(", ").find_map(|part| part.strip_prefix(word)?.parse::<usize>().ok()).unwrap_or(0);
     Some(Tally { failed: count("failures=") + count("errors="), ..Tally::default() })
 }
 
