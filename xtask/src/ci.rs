@@ -32,6 +32,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
     book.step("licences", || licences(&root));
     book.step("build", || checked(shell::build(&root)));
     book.step("tests", || tests(&mut cargo(&root, &["test", "--workspace", "--no-fail-fast"])));
+    book.step("python", || python(&root));
     if !args.quick {
         end_to_end(&mut book);
     }
@@ -140,6 +141,42 @@ pub fn tests(command: &mut Command) -> Tally {
     tally
 }
 
+/// The tests of the runtime for scripts, which need nothing but an interpreter.
+fn python(root: &Path) -> Tally {
+    if shell::find_program("python3").is_none() {
+        println!("skipped: python3 is not installed (.ci/run installs it)");
+        return Tally::skipped();
+    }
+    let mut command = Command::new("python3");
+    command.current_dir(root).args(["-m", "unittest", "discover", "-s", "python/tests"]);
+    let mut tally = Tally::default();
+    // Python's test runner says all on standard error.
+    let run = command.output();
+    match &run {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            print!("{said}");
+            said.lines().for_each(|line| tally.add(read_python_result(line).unwrap_or_default()));
+        }
+        Err(error) => println!("python3 cannot be started: {error}"),
+    }
+    if tally.failed == 0 && !run.is_ok_and(|output| output.status.success()) {
+        tally.failed = 1;
+    }
+    tally
+}
+
+/// `Ran 221 tests in 18.3s`, and `FAILED (failures=1, errors=2, skipped=3)`: those that failed or were skipped are among the run.
+fn read_python_result(line: &str) -> Option<Tally> {
+    if let Some(rest) = line.strip_prefix("Ran ") {
+        return Some(Tally { passed: rest.split(' ').next()?.parse().ok()?, ..Tally::default() });
+    }
+    let inside = line.split_once(" (")?.1.strip_suffix(')').filter(|_| line.starts_with("FAILED ("))?;
+    let count =
+        |word: &str| inside.split(", ").find_map(|part| part.strip_prefix(word)?.parse::<usize>().ok()).unwrap_or(0);
+    Some(Tally { failed: count("failures=") + count("errors="), ..Tally::default() })
+}
+
 /// `test result: ok. 12 passed; 0 failed; …`
 fn read_result(line: &str) -> Option<Tally> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
@@ -159,5 +196,14 @@ mod tests {
         let line = "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(read_result(line), Some(Tally { passed: 12, failed: 1, skipped: 2 }));
         assert_eq!(read_result("running 3 tests"), None);
+    }
+
+    #[test]
+    fn result_lines_of_python_are_counted() {
+        assert_eq!(read_python_result("Ran 221 tests in 18.327s"), Some(Tally { passed: 221, failed: 0, skipped: 0 }));
+        let line = "FAILED (failures=18, errors=3, skipped=1)";
+        assert_eq!(read_python_result(line), Some(Tally { passed: 0, failed: 21, skipped: 0 }));
+        assert_eq!(read_python_result("OK (skipped=1)"), None);
+        assert_eq!(read_python_result("FAIL: test_x (a.B)"), None);
     }
 }

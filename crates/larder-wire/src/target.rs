@@ -76,6 +76,22 @@ impl Host {
         std::str::from_utf8(host).ok().map(Host::lower)
     }
 
+    /// The name of an origin on this machine that is no host: a socket, an application. It has a colon and no bracket, as no
+    /// host has that [`Host::parse`] gives, so that no text from a network is ever equal to it.
+    ///
+    /// # Panics
+    /// Where the name has no colon or begins with a bracket.
+    pub fn local(name: &str) -> Host {
+        let host = Host(name.into());
+        assert!(host.is_local(), "{name} could be a host");
+        host
+    }
+
+    /// Whether it is the name of an origin on this machine, made by [`Host::local`].
+    pub fn is_local(&self) -> bool {
+        !self.0.starts_with('[') && self.0.contains(':')
+    }
+
     /// The host as it stands in a URL.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -21,17 +21,34 @@ pub struct Page {
     pub closes: bool,
     /// For programs: this text in place of a page.
     pub text: Option<String>,
+    /// The answer of a script in place of a page.
+    pub script: Option<Box<ScriptPage>>,
+}
+
+/// An answer that a script gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptPage {
+    /// Its fields, which are clean.
+    pub fields: Vec<(String, Vec<u8>)>,
+    /// Its body.
+    pub body: Vec<u8>,
 }
 
 impl Page {
     /// A page without further fields.
     pub fn new(status: u16, word: &'static str, what: impl Into<String>, remedy: &'static str) -> Page {
-        Page { status, word, what: what.into(), remedy, fields: Vec::new(), closes: false, text: None }
+        Page { status, word, what: what.into(), remedy, fields: Vec::new(), closes: false, text: None, script: None }
     }
 
     /// A text for programs.
     pub fn text(word: &'static str, text: String) -> Page {
         Page { text: Some(text), ..Page::new(200, word, "", "") }
+    }
+
+    /// The answer of the script at this place.
+    pub fn of_script(status: u16, fields: Vec<(String, Vec<u8>)>, body: Vec<u8>, place: String) -> Page {
+        let script = Some(Box::new(ScriptPage { fields, body }));
+        Page { script, ..Page::new(status, "script", place, "") }
     }
 
     /// This page, after which the connection ends.
@@ -47,6 +64,10 @@ impl Page {
 
     /// The fields that a page has wherever it is sent.
     pub fn each_field(&self, mut field: impl FnMut(&str, &[u8])) {
+        if let Some(script) = &self.script {
+            // A script says itself what may be done with its answer.
+            return script.fields.iter().for_each(|(name, value)| field(name, value));
+        }
         let kind: &[u8] = match self.text {
             Some(_) => b"text/plain; charset=utf-8",
             None => b"text/html; charset=utf-8",
@@ -64,10 +85,15 @@ impl Page {
     }
 
     /// The page itself. All that came from outside is escaped.
-    pub fn body(&self) -> String {
-        if let Some(text) = &self.text {
-            return text.clone();
+    pub fn body(&self) -> Vec<u8> {
+        match (&self.script, &self.text) {
+            (Some(script), _) => script.body.clone(),
+            (None, Some(text)) => text.clone().into_bytes(),
+            (None, None) => self.html().into_bytes(),
         }
+    }
+
+    fn html(&self) -> String {
         let (reason, status) = (head::reason(self.status), Decimal::of(self.status.into()));
         let mut out = String::with_capacity(STYLE.len() + FRAME_BYTES + self.what.len() + self.remedy.len());
         out.push_str("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">");
@@ -130,7 +156,7 @@ mod tests {
     #[test]
     fn what_came_from_outside_is_escaped() {
         let page = Page::new(502, "dns-not-found", "no host <script>\"x\"</script>", "check the name");
-        assert!(page.body().contains("&lt;script&gt;&quot;x&quot;"));
-        assert!(!page.body().contains("<script"));
+        assert!(page.html().contains("&lt;script&gt;&quot;x&quot;"));
+        assert!(!page.html().contains("<script"));
     }
 }

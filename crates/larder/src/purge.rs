@@ -262,10 +262,12 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
         keys_of_url(common, url, &mut keys);
     }
     let by_key = purge_keys(common, keys).await;
-    if !StoreRules::of(&common.live.value().store_rules, Presets::None).know_credentials() {
+    let config = common.live.value();
+    let has_hooks = config.sites.iter().any(|site| site.hooked_by.is_some());
+    if !has_hooks && !StoreRules::of(&config.store_rules, Presets::None).know_credentials() {
         return by_key;
     }
-    // Nobody knows the keys of all credentials; their URLs are the same.
+    // Nobody knows the keys of all credentials, nor what hooks add to keys; their URLs are the same.
     let by_rule = purge_scopes(common, vec![scope_of(first.as_ref().unwrap_or(url))], Force::Hard).await;
     let count = by_key.count.zip(by_rule.count).map(|(one, other)| one + other);
     Purged { count, durable: by_key.durable && by_rule.durable }
@@ -289,10 +291,34 @@ fn keys_of_url(common: &Common, url: &Url, keys: &mut Vec<Vec<u8>>) {
     // Answers that were fetched with the credentials of a mirror have keys of their own.
     for mirror in config.mirrors.iter().filter(|mirror| mirror.registry && mirror.path_of(url).is_some()) {
         let (route, registry) = (Route::Forward(Asker::Elsewhere), Some(Arc::clone(mirror)));
-        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry }, keys);
+        add_keys(
+            common,
+            Ask {
+                url: url.clone(),
+                route,
+                rule: Rule::Question,
+                by_rule: None,
+                by_hook: None,
+                hooked_by: None,
+                registry,
+            },
+            keys,
+        );
     }
     for route in std::iter::once(Route::Forward(Asker::Elsewhere)).chain(origins.map(of_site)) {
-        add_keys(common, Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None }, keys);
+        add_keys(
+            common,
+            Ask {
+                url: url.clone(),
+                route,
+                rule: Rule::Question,
+                by_rule: None,
+                by_hook: None,
+                hooked_by: None,
+                registry: None,
+            },
+            keys,
+        );
     }
 }
 

@@ -50,6 +50,9 @@ impl Shared {
         if old.mirrors != wanted.mirrors {
             reloaded.changed.push("mirror".to_owned());
         }
+        if old.mounts != wanted.mounts {
+            reloaded.changed.push("python".to_owned());
+        }
         let log = new_log(&old, &wanted)?;
         let new_listeners = new_listeners(&wanted, listeners).map_err(|error| in_one_line(&error))?;
         Ok(Prepared { config: wanted, sources, log, new_listeners, reloaded })
@@ -76,6 +79,10 @@ impl Shared {
         }
         let closing = old.iter().flatten();
         self.note_own_addresses(new_listeners.iter().map(|new| &new.open).chain(closing));
+        if let Err(error) = self.nursery.have(&config.mounts) {
+            tracing::error!("the applications of [[python]] cannot be started: {error}");
+        }
+        self.nursery.reload();
         self.common.live.replace(config);
         *self.sources.lock() = sources;
         for new in new_listeners {

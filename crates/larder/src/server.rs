@@ -8,6 +8,8 @@ use crate::disk;
 use crate::env::{Common, Policies};
 use crate::listener::Listener;
 use crate::log::AccessLog;
+use crate::mount::Mounts;
+use crate::script::Nursery;
 use crate::shared::{Command, OpenListener, Parts, Reread, Shared, StartError, StoreFolder, ValueSources, listener};
 use crate::tls;
 use crate::trace::Traces;
@@ -65,11 +67,14 @@ impl Server {
         let admin_socket = config.admin.map(bind_admin).transpose()?;
         let admin = admin_socket.as_ref().and_then(|socket| socket.local_addr().ok());
         let disk = open_disk(config)?;
-        let upstream = upstream_settings(config, Arc::clone(&client_tls));
+        let mounts = Arc::new(Mounts::default());
+        let upstream =
+            upstream::Settings { mounts: Arc::clone(&mounts), ..upstream_settings(config, Arc::clone(&client_tls)) };
+        let nursery = Nursery::new(Arc::clone(&mounts), folder.path().to_owned());
         let Plan { config, sources, reread } = plan;
         let mut common = common(config, disk, log);
         common.traces = Traces::open(&common.config, &common.via_name, client_tls).map_err(StartError::Traces)?;
-        let shared = Arc::new(Shared::new(Parts { common, sources, reread, roots, folder, admin }));
+        let shared = Arc::new(Shared::new(Parts { common, sources, reread, roots, folder, admin, nursery }));
         let configured = shared.common.config.listens.iter().map(|listen| listen.address);
         let open = configured.zip(&addresses).zip(&listeners).map(|((configured, &bound), listener)| OpenListener {
             configured,
@@ -78,6 +83,7 @@ impl Server {
         });
         shared.listeners.lock().extend(open);
         shared.note_own_addresses(shared.listeners.lock().iter());
+        shared.nursery.have(&shared.common.config.mounts).map_err(StartError::Scripts)?;
         let mut server = Server { shared, addresses, threads: Vec::new() };
         server.start_workers(sockets, &listeners, &upstream)?;
         server.start_control(admin_socket)?;
@@ -136,6 +142,7 @@ impl Server {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        self.shared.nursery.stop();
         if let Some(disk) = self.shared.common.cache.disk() {
             disk.close();
         }

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 use crate::in_memory::MemoryStream;
+use crate::mount::MountStream;
 use crate::socket::Socket;
 use std::io;
 use std::pin::Pin;
@@ -15,8 +16,10 @@ pub enum Wire {
     Tcp(TcpStream),
     /// Clear text to a client.
     Client(Socket),
-    /// The control socket of the same machine.
+    /// The control socket of the same machine, or an origin behind a socket.
     Unix(UnixStream),
+    /// An application that this server runs.
+    Mount(Box<MountStream>),
     /// TLS, we are the server; boxed because its buffers are large and most streams are clear.
     TlsServer(Box<tokio_rustls::server::TlsStream<Rewound>>),
     /// TLS, we are the client.
@@ -90,6 +93,7 @@ macro_rules! each {
             Wire::Tcp($stream) => $call,
             Wire::Client($stream) => $call,
             Wire::Unix($stream) => $call,
+            Wire::Mount($stream) => $call,
             Wire::TlsServer($stream) => $call,
             Wire::TlsClient($stream) => $call,
             #[cfg(test)]

@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 const WINDOWS: [(u32, u32, &str); 4] =
     [(1440, 1000, "light"), (1440, 1000, "dark"), (390, 844, "light"), (390, 844, "dark")];
 
-const VIEWS: [&str; 5] = ["now", "requests", "store", "upstreams", "settings"];
+const VIEWS: [&str; 6] = ["now", "requests", "store", "upstreams", "applications", "settings"];
 
 /// Walks and prints what it finds.
 pub fn run(args: &Args) -> Result<(), Trouble> {
@@ -76,6 +76,7 @@ const STEPS: &[(&str, Step)] = &[
     ("search finds what is stored, and shows its head", Walk::search),
     ("a purge is asked about, and done", Walk::purge),
     ("upstreams and settings are listed and narrowed", Walk::tables),
+    ("an application shows its exceptions as text, and a selection stays", Walk::applications),
     ("light and dark by a switch, remembered", Walk::colours),
     ("a lost connection is said, and found again", Walk::lost),
     ("no view is wider than a phone", Walk::narrow),
@@ -223,10 +224,51 @@ impl Walk {
         self.see("the origin", &format!("document.getElementById('upstreams').textContent.includes('{origin}')"))?;
         self.go("settings")?;
         self.see("all settings", "document.querySelectorAll('#settings tbody tr').length > 30")?;
-        self.browser.evaluate("{ const form = document.getElementById('narrow'); form.word.value = 'memory'; form.changed.checked = true; form.dispatchEvent(new Event('input')) }")?;
+        self.browser.evaluate("{ const form = document.getElementById('narrow'); form.word.value = 'disk'; form.changed.checked = true; form.dispatchEvent(new Event('input')) }")?;
         self.see("one of them, with its place", "document.querySelectorAll('#settings tbody tr').length === 1 && document.getElementById('settings').textContent.includes('larder.toml')")?;
         let shown = self.browser.evaluate("document.body.textContent")?;
         if shown.as_str().unwrap_or_default().contains(TOKEN) { Err("the token is shown".into()) } else { Ok(()) }
+    }
+
+    fn applications(&mut self) -> Result<(), Trouble> {
+        if !self.place.has_application() {
+            println!("skipped: python3 is not installed");
+            return Ok(());
+        }
+        for _ in 0..2 {
+            self.place.ask_application("/raise")?;
+        }
+        self.go("applications")?;
+        self.see("the link", "!document.getElementById('to-applications').hidden")?;
+        self.see("two exceptions", "document.querySelectorAll('#applications .failures details').length === 2")?;
+        let summary = "document.querySelector('#applications .failures summary').textContent";
+        self.see("the exception's own line", &format!("{summary}.includes('ValueError: <script>')"))?;
+        self.browser.evaluate("document.querySelector('#applications .failures summary').click()")?;
+        let traceback = "document.querySelector('#applications .failures details[open] pre').textContent";
+        self.see(
+            "the traceback",
+            &format!("{traceback}.includes('<img src=x>') && {traceback}.includes('\\\\u{{1b}}[2J')"),
+        )?;
+        self.see("no markup", "!document.querySelector('#applications img, #applications script')")?;
+        self.browser
+            .evaluate("getSelection().selectAllChildren(document.querySelector('#applications .failures pre'))")?;
+        let requests = "document.querySelector('#applications .strip dd').textContent";
+        let before = self.browser.evaluate(requests)?;
+        self.place.ask_application("/raise")?;
+        self.see(
+            "a later exception",
+            &format!(
+                "{requests} !== {before} && document.querySelectorAll('#applications .failures details').length === 3"
+            ),
+        )?;
+        self.see("the selection stays", "getSelection().toString().includes('ValueError')")?;
+        self.see(
+            "and what was unfolded",
+            "document.querySelectorAll('#applications .failures details[open]').length === 1",
+        )?;
+        self.browser.evaluate("document.querySelector('#applications .failures details[open] button').click()")?;
+        self.see("the request's explanation", "document.getElementById('drawer').open && document.getElementById('drawer-body').textContent.includes('The application was asked')")?;
+        self.browser.press("Escape", 27)
     }
 
     fn colours(&mut self) -> Result<(), Trouble> {

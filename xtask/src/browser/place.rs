@@ -22,6 +22,7 @@ pub struct Place {
     origin: u16,
     proxy: u16,
     admin: u16,
+    has_application: bool,
     stop: Arc<AtomicBool>,
 }
 
@@ -50,14 +51,16 @@ impl Place {
         let origin = listener.local_addr().map_err(|error| error.to_string())?.port();
         std::thread::spawn(move || serve(&listener));
         let (proxy, admin) = (lab::free_port()?, lab::free_port()?);
+        let has_application = shell::find_program("python3").is_some();
+        let application = if has_application { application(&lab)? } else { String::new() };
         let text = format!(
             "memory = \"16MB\"\ndisk = \"100MB\"\nstore = {:?}\nadmin = \"127.0.0.1:{admin}\"\nadmin_token = \"{TOKEN}\"\n\
-             [[listen]]\naddress = \"127.0.0.1:{proxy}\"\n",
+             [[listen]]\naddress = \"127.0.0.1:{proxy}\"\nforward = true\n{application}",
             lab.path().join("store").display().to_string()
         );
         let config = lab.write("larder.toml", text)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut place = Place { lab, root: root.to_owned(), config, origin, proxy, admin, stop };
+        let mut place = Place { lab, root: root.to_owned(), config, origin, proxy, admin, has_application, stop };
         place.start()?;
         let (stop, proxy) = (Arc::clone(&place.stop), place.proxy);
         std::thread::spawn(move || visit(&stop, proxy, origin));
@@ -97,6 +100,18 @@ impl Place {
         connection.ask(request(self.origin, path, "").as_bytes(), false).map(|_| ())
     }
 
+    /// Whether there is an application in Python.
+    pub fn has_application(&self) -> bool {
+        self.has_application
+    }
+
+    /// One request to the application.
+    pub fn ask_application(&self, path: &str) -> Result<(), Trouble> {
+        let mut connection = Connection::open(self.proxy)?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: app.example\r\n\r\n");
+        connection.ask(request.as_bytes(), false).map(|_| ())
+    }
+
     /// The text of axe-core from npm, kept beside what is built; `None` when it cannot be had.
     pub fn axe(&self) -> Result<Option<String>, Trouble> {
         let folder = shell::target_folder(&self.root).join("axe-core");
@@ -117,6 +132,18 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Writes an application whose exceptions are markup and commands to a terminal; gives its part of the configuration.
+fn application(lab: &Lab) -> Result<String, Trouble> {
+    let module = "def application(environ, start_response):\n    if environ['PATH_INFO'] == '/raise':\n        \
+                  raise ValueError('<script>alert(1)</script><img src=x>' + chr(27) + '[2J' + 'x' * 60000)\n    \
+                  start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'hello']\n";
+    lab.write("application/app.py", module)?;
+    let folder = lab.path().join("application").display().to_string();
+    Ok(format!(
+        "[[python]]\nname = \"app\"\nfolder = {folder:?}\n[[site]]\nhosts = [\"app.example\"]\norigin = \"wsgi:app:application\"\n"
+    ))
 }
 
 fn request(origin: u16, path: &str, fields: &str) -> String {

@@ -56,6 +56,8 @@ pub enum NotStored {
     Address,
     /// It is a page in the place of a file, as a captive portal sends it.
     Portal,
+    /// A hook of the operator's says so, or failed.
+    Hook,
 }
 
 impl NotStored {
@@ -77,6 +79,7 @@ impl NotStored {
         NotStored::TooLong,
         NotStored::Address,
         NotStored::Portal,
+        NotStored::Hook,
     ];
 
     /// The word that logs and pages show.
@@ -98,6 +101,7 @@ impl NotStored {
             NotStored::TooLong => "too-long",
             NotStored::Address => "address",
             NotStored::Portal => "portal",
+            NotStored::Hook => "hook",
         }
     }
 }

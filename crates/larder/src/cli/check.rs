@@ -6,6 +6,7 @@ use crate::config::{Loaded, LogTo, Report, ValueSource};
 use crate::diagnostics;
 use crate::explain::{self, Asking};
 use crate::rehearse::{self, Side};
+use crate::script;
 use crate::tls::server::Certificates;
 use clap::Args;
 use std::fs::File;
@@ -96,6 +97,11 @@ fn troubles(loaded: &Loaded) -> Vec<String> {
     for listen in config.listens.iter().filter(|listen| !listen.tls.is_empty()) {
         if let Err(error) = Certificates::load(&listen.tls) {
             troubles.push(format!("listen {} ({}): {}", listen.address, listen.place, super::explain(&error)));
+        }
+    }
+    for mount in &config.mounts {
+        if let Some(trouble) = script::trouble(mount) {
+            troubles.push(format!("python {} ({}): {trouble}", mount.python.name, mount.python.place));
         }
     }
     if let Some(LogTo::File(path)) = config.log.as_ref().map(|log| &log.to) {

@@ -12,6 +12,7 @@ mod prefetch;
 mod purge;
 mod reload;
 mod running;
+mod scripts;
 mod serve;
 mod stats;
 mod store;
@@ -67,6 +68,7 @@ pub fn main() -> ExitCode {
         Some(Command::Purge(flags)) => purge::purge(&flags),
         Some(Command::Store(command)) => store::store(&command),
         Some(Command::Top(flags)) => top::top(&flags),
+        Some(Command::Scripts(flags)) => scripts::scripts(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -90,7 +92,7 @@ To begin with:
   larder --listen ADDR:PORT --origin URL        a caching reverse proxy of one site",
     after_help = "\
 Exit status: 0 all went well; 1 trouble (also: `larder doctor` found something bad, `larder check --request` would be
-refused); 2 a wrong command line or configuration, nothing was changed. `larder run` ends with that of its command, 126
+refused, `larder scripts` shows an application that can't be loaded); 2 a wrong command line or configuration, nothing was changed. `larder run` ends with that of its command, 126
 when it could not be run, 127 when it was not found. LARDER_LOG=debug says more on standard error.",
     args_conflicts_with_subcommands = true
 )]
@@ -130,6 +132,8 @@ enum Command {
     Store(store::StoreCommand),
     /// Watch the running Larder: requests, what is hot, what misses and why
     Top(top::TopFlags),
+    /// Show the applications in Python that the running Larder has: state, processes, errors, tracebacks
+    Scripts(scripts::ScriptsFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change

@@ -4,8 +4,8 @@ use super::mirrors::any_mirror;
 use super::parse::{Loaded, ValueSource, any_site};
 use super::setting::Setting;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, SETTINGS, SITE, STORE_RULE};
-use super::{CertificateFiles, Config, Listen, Mirror, Site, StoreRule};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, STORE_RULE};
+use super::{CertificateFiles, Config, Listen, Mirror, Python, Site, StoreRule};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,6 +47,7 @@ pub fn markdown() -> String {
     section(&mut out, "`tls` of a `[[listen]]`, any number", LISTEN_TLS, &files, |_| true);
     section(&mut out, "`[[site]]`, any number", SITE, &any_site(), |_| true);
     section(&mut out, "`[[mirror]]`, any number", MIRROR, &any_mirror(), |_| true);
+    section(&mut out, "`[[python]]`, any number", PYTHON, &Python::default(), |_| true);
     out.push_str(ABOUT_STORE_RULES);
     section(&mut out, "`[[store_rule]]`, any number", STORE_RULE, &StoreRule::default(), |_| true);
     let mut sections: Vec<&str> = Vec::new();
@@ -79,6 +80,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
         names.chain(LISTEN_TLS.iter().map(|setting| setting.name)).chain(SITE.iter().map(|setting| setting.name));
     let names =
         names.chain(STORE_RULE.iter().map(|setting| setting.name)).chain(MIRROR.iter().map(|setting| setting.name));
+    let names = names.chain(PYTHON.iter().map(|setting| setting.name));
     let whole = closest(name, names.clone());
     whole.or_else(|| names.clone().find(|each| closest(name, each.rsplit('.').take(1)).is_some()))
 }
@@ -105,6 +107,8 @@ pub fn explain(name: &str, loaded: &Loaded) -> Option<String> {
     let rule = StoreRule::default();
     STORE_RULE.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &rule));
     MIRROR.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &any_mirror()));
+    let python = Python::default();
+    PYTHON.iter().filter(|setting| asked(setting.name)).for_each(|setting| entry(&mut out, setting, &python));
     (!out.is_empty()).then_some(out)
 }
 
@@ -155,6 +159,10 @@ pub fn in_force(config: &Config, sources: &BTreeMap<&'static str, ValueSource>) 
         let name = |setting: &Setting<Mirror>| format!("mirror.{number}.{}", setting.key());
         all.extend(MIRROR.iter().map(|each| one(each, name(each), &**mirror, place(sources.get("mirror")))));
     }
+    for (number, python) in config.pythons.iter().enumerate() {
+        let name = |setting: &Setting<Python>| format!("python.{number}.{}", setting.key());
+        all.extend(PYTHON.iter().map(|each| one(each, name(each), &**python, python.place.to_string())));
+    }
     all
 }
 
@@ -194,7 +202,7 @@ pub fn dump(loaded: &Loaded) -> String {
     let source = place(loaded.sources.get("site"));
     for site in loaded.config.sites.iter() {
         let _ = writeln!(out, "\n[[site]] # {source}");
-        entries(&mut out, SITE, site, |_| true);
+        entries(&mut out, SITE, site, |setting| setting != "site.python" || !site.python.is_empty());
     }
     let like = StoreRule::default();
     for rule in &loaded.config.store_rules {
@@ -207,6 +215,10 @@ pub fn dump(loaded: &Loaded) -> String {
     for mirror in &loaded.config.mirrors {
         let _ = writeln!(out, "\n[[mirror]] # {source}");
         entries(&mut out, MIRROR, &**mirror, |setting| setting != "mirror.credentials");
+    }
+    for python in &loaded.config.pythons {
+        let _ = writeln!(out, "\n[[python]] # {}", python.place);
+        entries(&mut out, PYTHON, &**python, |setting| setting != "python.interpreter" || python.interpreter.is_some());
     }
     out
 }

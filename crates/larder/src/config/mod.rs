@@ -4,6 +4,7 @@
 //! setting once (the parser, `larder config` and `docs/settings.md` come from it), [`Report`] shows all that is
 //! wrong at once. Behind this border nothing is checked twice.
 
+pub mod application;
 pub mod container;
 pub mod descriptors;
 mod hosts;
@@ -15,6 +16,7 @@ mod parse;
 mod path_pattern;
 pub mod places;
 mod presets;
+pub mod python;
 mod report;
 mod secret;
 pub mod setting;
@@ -33,6 +35,7 @@ pub use networks::Networks;
 pub use parse::{Flag, Loaded, ValueSource};
 pub use path_pattern::PathPattern;
 pub use presets::PRESETS;
+pub use python::{Mount, Python};
 pub use report::{Problem, Report};
 pub use secret::Secret;
 pub use sites::{Ambiguous, Sites};
@@ -80,6 +83,10 @@ pub struct Config {
     pub store_rules: Vec<StoreRule>,
     /// Upstreams that have a short name on listeners that are a mirror.
     pub mirrors: Vec<Arc<Mirror>>,
+    /// The surroundings of applications in Python.
+    pub pythons: Vec<Arc<Python>>,
+    /// The applications in Python that sites and listeners have as their origins.
+    pub mounts: Vec<Arc<Mount>>,
     /// How much is accepted of anything.
     pub limits: Limits,
     /// How long is waited for anything.
@@ -210,6 +217,8 @@ impl Default for Config {
             presets: Vec::new(),
             store_rules: Vec::new(),
             mirrors: Vec::new(),
+            pythons: Vec::new(),
+            mounts: Vec::new(),
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             access: Access::default(),
@@ -411,6 +420,12 @@ pub struct Site {
     pub origin: Arc<SiteOrigin>,
     /// Which `Host` the origin sees.
     pub host_header: HostHeader,
+    /// The `[[python]]` whose processes run the application that is its origin; empty: the only one, or the defaults.
+    pub python: String,
+    /// Files with hooks, in the order in which they run; below the folder of the `[[python]]`.
+    pub hooks: Vec<String>,
+    /// The name of the processes that run these hooks; `None` where there are none.
+    pub hooked_by: Option<Host>,
     /// Where it stands.
     pub place: SourceLine,
 }

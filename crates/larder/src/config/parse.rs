@@ -1,15 +1,16 @@
 //! The parser from a TOML file and flags to a [`Config`], which collects all errors.
 
+use super::application::Application;
 use super::places;
 use super::report::{Problem, Report, Source};
 use super::setting::{Refusal, Setting, kind};
 use super::sites;
 use super::spelling::closest;
-use super::table::{LISTEN, LISTEN_TLS, MIRROR, SETTINGS, SITE, STORE_RULE};
+use super::table::{LISTEN, LISTEN_TLS, MIRROR, PYTHON, SETTINGS, SITE, STORE_RULE};
 use super::url::SiteOrigin;
 use super::{
-    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Site, Sites, SourceLine, StoreRule,
-    mirrors, url,
+    CertificateFiles, Config, HostHeader, Listen, Mirror, MirrorSetting, Mirroring, Mount, Python, Site, Sites,
+    SourceLine, StoreRule, mirrors, url,
 };
 use crate::lines;
 use larder_wire::{Host, Scheme, Url};
@@ -140,6 +141,7 @@ impl Parser {
                 ("site", _) => self.sites(value),
                 ("store_rule", _) => self.store_rules(value),
                 ("mirror", _) => self.mirrors(value),
+                ("python", _) => self.pythons(value),
                 (section, DeValue::Table(inner)) if is_section(section) => self.section(section, inner),
                 (section, other) if is_section(section) => {
                     let message = format!("{section} is a table, not {}", kind(other));
@@ -309,6 +311,19 @@ impl Parser {
         }
     }
 
+    fn pythons(&mut self, value: &Spanned<DeValue<'_>>) {
+        self.said_in_file("python", value);
+        for (span, table) in self.tables("python", value) {
+            let mut python = Python::default();
+            let missing = self.entry("python", PYTHON, &span, table, &mut python, &[]);
+            python.place = self.place(&span);
+            if self.loaded.config.pythons.iter().any(|other| other.name == python.name) && !missing {
+                self.problem(span, format!("there is a [[python]] {} already", python.name), None);
+            }
+            self.loaded.config.pythons.push(Arc::new(python));
+        }
+    }
+
     fn mirrors(&mut self, value: &Spanned<DeValue<'_>>) {
         self.said_in_file("mirror", value);
         for (span, table) in self.tables("mirror", value) {
@@ -432,11 +447,12 @@ impl Parser {
                 }
             },
             Flag::Origin(text) => {
-                let hint = "write it as http://10.0.0.5:9000, without user, query or fragment";
-                let Some(origin) = url::parse(text).map(SiteOrigin::new).map(Arc::new) else {
+                let hint =
+                    "write it as http://10.0.0.5:9000, http+unix:/run/app.sock or wsgi:package.module:application";
+                let Some(origin) = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new) else {
                     return self.flag_problem(
                         "origin",
-                        format!("\"{text}\" is not an http or https URL"),
+                        format!("\"{text}\" is not an http or https URL, a socket or an application"),
                         Some(hint.to_owned()),
                     );
                 };
@@ -450,8 +466,78 @@ impl Parser {
         }
     }
 
+    /// Finds the processes that run the applications which origins name, and hooks.
+    fn mounts(&mut self) {
+        let mut sites = self.loaded.config.sites.to_vec();
+        let mut mounts = Vec::new();
+        for site in &mut sites {
+            let place = site.place.to_string();
+            if let Some(application) = Application::parse(&url::show(&site.origin)) {
+                if let Some(url) = self.mount(application, &site.python, ("site", &place), &mut mounts) {
+                    site.origin = Arc::new(SiteOrigin::new(url));
+                }
+            } else if !site.python.is_empty() && site.hooks.is_empty() {
+                let message = format!("{place}: `python` is for an origin that is an application, and for hooks");
+                self.conflict("site", &message, Some("write origin = \"wsgi:package.module:application\""));
+            }
+            if !site.hooks.is_empty() {
+                let hooks = Application::hooks(&site.hooks);
+                let url = self.mount(hooks, &site.python, ("site", &place), &mut mounts);
+                site.hooked_by = url.map(|url| url.host);
+            }
+            if site.origin.host.is_local() && site.host_header == HostHeader::Origin {
+                let message = format!("{place}: host = \"origin\" needs an origin that has a name");
+                let hint = "a socket and an application get the `Host` that the client asked for";
+                self.conflict("site", &message, Some(hint));
+            }
+        }
+        let mut listens = std::mem::take(&mut self.loaded.config.listens);
+        for listen in &mut listens {
+            let application = listen.origin.as_ref().and_then(|origin| Application::parse(&url::show(origin)));
+            let url = application.and_then(|it| self.mount(it, "", ("listen", "listen"), &mut mounts));
+            if let Some(url) = url {
+                listen.origin = Some(Arc::new(SiteOrigin::new(url)));
+            }
+        }
+        let config = &mut self.loaded.config;
+        (config.listens, config.mounts) = (listens, mounts);
+        config.sites = Sites::new(sites);
+    }
+
+    /// The origin whose name an application has in its surroundings; `None` where these can't be found.
+    fn mount(
+        &mut self,
+        application: Application,
+        python: &str,
+        (table, place): (&str, &str),
+        mounts: &mut Vec<Arc<Mount>>,
+    ) -> Option<Url> {
+        let pythons = &self.loaded.config.pythons;
+        let (surroundings, label) = match (pythons.iter().find(|each| each.name == python), pythons.as_slice()) {
+            (Some(found), _) => (Arc::clone(found), format!("#{}", found.name)),
+            (None, [only]) if python.is_empty() => (Arc::clone(only), format!("#{}", only.name)),
+            (None, []) if python.is_empty() => (Arc::new(Python::default()), String::new()),
+            _ => {
+                let names: Vec<&str> = pythons.iter().map(|each| each.name.as_str()).collect();
+                let message = match python {
+                    "" => format!("{place}: several [[python]] could run {}", application.name),
+                    name => format!("{place}: there is no [[python]] {name}"),
+                };
+                let hint = format!("write `python = \"NAME\"` in the site; there are: {}", names.join(", "));
+                self.conflict(table, &message, Some(&hint));
+                return None;
+            }
+        };
+        let url = url::local(&format!("{}{label}", application.name));
+        if !mounts.iter().any(|mount| mount.host == url.host) {
+            mounts.push(Arc::new(Mount { host: url.host.clone(), application, python: surroundings }));
+        }
+        Some(url)
+    }
+
     /// Sets the values that follow from others, and reports those that do not go together.
     fn finish(&mut self) {
+        self.mounts();
         let config = &mut self.loaded.config;
         if !self.loaded.sources.contains_key("memory_object_bytes_max") {
             config.memory_object_bytes_max = Config::memory_object_bytes_max_for(config.memory_bytes);
@@ -530,12 +616,15 @@ pub(super) fn any_site() -> Site {
         prefix: "/".to_owned(),
         origin,
         host_header: HostHeader::Client,
+        python: String::new(),
+        hooks: Vec::new(),
+        hooked_by: None,
         place: SourceLine::default(),
     }
 }
 
 /// The arrays of tables.
-const TABLES: [&str; 3] = ["listen", "site", "store_rule"];
+const TABLES: [&str; 5] = ["listen", "site", "store_rule", "mirror", "python"];
 
 fn is_section(name: &str) -> bool {
     SETTINGS.iter().any(|setting| setting.name.split_once('.').is_some_and(|(section, _)| section == name))
@@ -554,8 +643,9 @@ fn elsewhere(word: &str) -> Option<String> {
     let site = SITE.iter().map(|setting| setting.name);
     let store_rule = STORE_RULE.iter().map(|setting| setting.name);
     let mirror = MIRROR.iter().map(|setting| setting.name);
-    let mut names =
-        SETTINGS.iter().map(|setting| setting.name).chain(listen).chain(site).chain(store_rule).chain(mirror);
+    let python = PYTHON.iter().map(|setting| setting.name);
+    let settings = SETTINGS.iter().map(|setting| setting.name);
+    let mut names = settings.chain(listen).chain(site).chain(store_rule).chain(mirror).chain(python);
     let name = names.find(|name| name.rsplit('.').next() == Some(word))?;
     Some(format!("did you mean {name}?"))
 }

@@ -1,5 +1,6 @@
 //! One row of the settings table: how a value is read from text or TOML, checked and shown.
 
+use super::application::ORIGIN_FORM;
 use super::secret::{self, Secret};
 use super::spelling::closest;
 use super::units::{parse_duration, parse_size, show_duration, show_size};
@@ -391,6 +392,9 @@ impl<T: Clone> Setting<T> {
         match self.form() {
             "ADDR:PORT" => "an ADDR:PORT".to_owned(),
             "URL" => "an http or https URL".to_owned(),
+            ORIGIN_FORM => {
+                "an http or https URL, a socket (http+unix:/…) or an application (wsgi:…, asgi:…)".to_owned()
+            }
             "URL or none" => "an http or https URL, or none".to_owned(),
             "networks" => "a network".to_owned(),
             "ports" => "a port".to_owned(),
@@ -407,6 +411,9 @@ impl<T: Clone> Setting<T> {
             form if form.starts_with("size") => "write it as 400kB, 64MB, 10GB or 64KiB",
             form if form.starts_with("duration") => "write it as 250ms, 30s, 5m or 2h",
             form if form.starts_with("ADDR:PORT") => "write it as 127.0.0.1:3128 or [::1]:3128",
+            ORIGIN_FORM => {
+                "write it as http://10.0.0.5:9000, http+unix:/run/app.sock or wsgi:package.module:application"
+            }
             "URL" => "write it as http://10.0.0.5:9000, without user, query or fragment",
             "URL or none" => "write it as http://127.0.0.1:4318, without user, query or fragment",
             "share" => "write it as 0.01 or 1%, from 0 to 1",

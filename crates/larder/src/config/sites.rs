@@ -161,6 +161,9 @@ mod tests {
             prefix: prefix.to_owned(),
             origin: Arc::new(SiteOrigin::new(Url::parse("http://origin/").unwrap())),
             host_header: HostHeader::Client,
+            python: String::new(),
+            hooks: Vec::new(),
+            hooked_by: None,
             place: SourceLine::default(),
         }
     }

@@ -4,6 +4,8 @@
 //! that no setting exists without its documentation. The default is what [`Config::default`] has.
 
 use super::SiteOrigin;
+use super::application::ORIGIN_FORM;
+pub use super::python::PYTHON;
 use super::setting::{Field, Setting, word};
 use super::sites::is_prefix;
 use super::{
@@ -464,15 +466,15 @@ pub static LISTEN: &[Setting<Listen>] = &[
     OfListen::new(
         "listen.origin",
         Field::Text {
-            form: "URL",
+            form: ORIGIN_FORM,
             read: |l| l.origin.as_deref().map_or("none".to_owned(), |origin| url::show(origin)),
             write: |l, text| {
-                l.origin = url::parse(text).map(SiteOrigin::new).map(Arc::new);
+                l.origin = url::parse_origin(text).map(SiteOrigin::new).map(Arc::new);
                 l.origin.is_some()
             },
         },
     )
-    .about("Everything that is asked here comes from this origin: a reverse proxy of one site."),
+    .about("Everything that is asked here comes from this origin: a reverse proxy of one site. As `site.origin`, it may be a socket or an application in Python."),
     OfListen::new(
         "listen.mirror",
         Field::Text {
@@ -575,13 +577,13 @@ pub static SITE: &[Setting<Site>] = &[
     OfSite::new(
         "site.origin",
         Field::Text {
-            form: "URL",
+            form: ORIGIN_FORM,
             read: |s| url::show(&s.origin),
-            write: |s, text| url::parse(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
+            write: |s, text| url::parse_origin(text).map(|origin| s.origin = Arc::new(SiteOrigin::new(origin))).is_some(),
         },
     )
     .required()
-    .about("Where the site comes from; a path in it is put before the request's path."),
+    .about("Where the site comes from; a path in it is put before the request's path. `http+unix:/run/app.sock` is a server behind a Unix socket; `wsgi:package.module:name` and `asgi:…` are applications in Python, which Larder runs itself (docs/python.md)."),
     OfSite::new(
         "site.host",
         Field::Text {
@@ -595,6 +597,32 @@ pub static SITE: &[Setting<Site>] = &[
     )
     .default_words("`client`")
     .about("The `Host` that the origin sees: the one the client asked for, or the authority of `origin`."),
+    OfSite::new(
+        "site.python",
+        Field::Text {
+            form: "name",
+            read: |s| s.python.clone(),
+            write: |s, text| {
+                text.clone_into(&mut s.python);
+                true
+            },
+        },
+    )
+    .default_words("the only `[[python]]`, or its defaults")
+    .about("The `[[python]]` that runs the application which `origin` names, and the hooks."),
+    OfSite::new(
+        "site.hooks",
+        Field::Texts {
+            form: "files",
+            read: |s| s.hooks.clone(),
+            clear: |s| s.hooks.clear(),
+            push: |s, text| {
+                s.hooks.push(text.to_owned());
+                text.ends_with(".py") && !text.contains([',', '#', '\n'])
+            },
+        },
+    )
+    .about("Files in Python with hooks, which may change requests, keys and lifetimes (docs/python.md). They are imported in this order from the folder of the `[[python]]`."),
 ];
 
 /// The form of lists of query parameters.

@@ -1,8 +1,10 @@
 //! The URL of an origin, as a person writes it into the configuration.
 
+use super::application::{Application, SOCKET};
 use larder_wire::{Host, Scheme, Url};
 use std::fmt;
 use std::ops::Deref;
+use std::path::Path;
 
 /// The origin of a site. It stands at the beginning of the keys of all its responses, so that beginning is made once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +38,38 @@ impl Deref for SiteOrigin {
 
 impl fmt::Display for SiteOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
+        match self.url.host.is_local() {
+            true => f.write_str(&show(&self.url)),
+            false => self.url.fmt(f),
+        }
     }
+}
+
+/// The origin of a site: a URL as [`parse`] reads it, `http+unix:/run/app.sock` for a server behind a Unix socket, or an
+/// application in Python that this server runs (`wsgi:package.module:name`, `asgi:…`).
+pub fn parse_origin(text: &str) -> Option<Url> {
+    if let Some(socket) = text.strip_prefix("http+unix:") {
+        return is_socket_path(socket).then(|| local(&format!("{SOCKET}{socket}")));
+    }
+    match Application::parse(text) {
+        Some(_) => Some(local(text)),
+        None => parse(text),
+    }
+}
+
+/// The path of the Unix socket that an origin is behind.
+pub fn socket_path(host: &Host) -> Option<&Path> {
+    host.as_str().strip_prefix(SOCKET).filter(|_| host.is_local()).map(Path::new)
+}
+
+/// A path that the system takes for a socket: absolute, and no longer than its 108 bytes with the last one 0.
+fn is_socket_path(path: &str) -> bool {
+    path.starts_with('/') && path.len() < 108 && !path.ends_with('/') && !path.contains(['#', '\0', '\n', '\r', ' '])
+}
+
+/// The URL of an origin on this machine that is no host.
+pub(super) fn local(name: &str) -> Url {
+    Url { scheme: Scheme::Http, host: Host::local(name), port: Scheme::Http.default_port(), path: "/".into() }
 }
 
 /// `http://host[:port][/path]` or the same with https; `None` for anything else. User, query and fragment have
@@ -67,8 +99,20 @@ pub fn parse(text: &str) -> Option<Url> {
     Some(Url { scheme, host: Host::parse(host)?, port, path: path.into() })
 }
 
-/// The shortest spelling that [`parse`] reads back.
+/// How the configuration names an origin of this machine that is no host: a socket or an application.
+pub fn show_local(host: &Host) -> Option<String> {
+    let name = Some(host.as_str()).filter(|_| host.is_local())?;
+    Some(match name.strip_prefix(SOCKET) {
+        Some(_) => format!("http+{name}"),
+        None => name.split('#').next().unwrap_or(name).to_owned(),
+    })
+}
+
+/// The shortest spelling that [`parse_origin`] reads back.
 pub fn show(url: &Url) -> String {
+    if let Some(name) = show_local(&url.host) {
+        return name;
+    }
     let text = url.to_string();
     text.strip_suffix('/').map(str::to_owned).filter(|_| &*url.path == "/").unwrap_or(text)
 }
@@ -98,5 +142,46 @@ mod tests {
         ] {
             assert_eq!(parse(text).as_ref().map(show).as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn origins_on_this_machine() {
+        for text in ["http+unix:/run/app.sock", "wsgi:bbs.app:application", "asgi:app", "wsgi:site.wsgi:make_app()"] {
+            let url = parse_origin(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(show(&url), text);
+            assert_eq!(SiteOrigin::new(url.clone()).to_string(), text);
+            assert!(url.host.is_local(), "{text}");
+            // A URL may be written like the name, and never has its host or key.
+            let key = |url: &Url| {
+                let mut key = Vec::new();
+                url.key_text(&mut key);
+                key
+            };
+            assert!(
+                Url::parse(&url.to_string()).is_none_or(|like| like.host != url.host && key(&like) != key(&url)),
+                "{text}"
+            );
+        }
+        for text in [
+            "http+unix:run/app.sock",
+            "http+unix:/run/",
+            "http+unix:",
+            "http+unix:/a#b",
+            "wsgi:",
+            "wsgi:a b",
+            "asgi:.a",
+            "wsgi:a::b",
+            "wsgi:a:b:c",
+            "asgi:a:()",
+            "wsgi:a#b",
+            "wsgi:a:b()()",
+            "wsgi:1a",
+        ] {
+            assert_eq!(parse_origin(text), None, "{text}");
+        }
+        let long = format!("http+unix:/{}", "a".repeat(107));
+        assert_eq!(parse_origin(&long), None);
+        assert_eq!(socket_path(&Host::parse("unix").unwrap()), None);
+        assert_eq!(socket_path(&parse_origin("http+unix:/x").unwrap().host), Some(Path::new("/x")));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Admin;
 use super::api;
+use super::proc_files::cpu_time;
 use crate::clock;
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
 use parking_lot::Mutex;
@@ -130,14 +131,9 @@ pub(super) fn percent(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { 100.0 * part as f64 / of as f64 }
 }
 
-/// User and system time of the process; 0 where `/proc` is not there.
+/// User and system time of the process; 0 where it is not known.
 fn cpu_seconds() -> f64 {
-    /// The unit of CPU times in `/proc`, on every Linux that runs here.
-    const TICKS_PER_SECOND: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks as f64 / TICKS_PER_SECOND
+    cpu_time(None).unwrap_or_default().as_secs_f64()
 }
 
 /// The samples of the last hour.

@@ -3,10 +3,15 @@
 
 use super::Admin;
 use super::api::{self, OfOrigin};
+use super::proc_files::resident_bytes;
+use super::scripts;
 use crate::diagnostics;
+use crate::mount::{MountCounts, MountState};
 use crate::record::{BOUNDS_MICROS, OutcomeSums};
 use crate::trace::Counts;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One metric.
@@ -54,6 +59,25 @@ impl Samples {
             self.labelled("origin", &origin.origin, value(&origin));
         }
     }
+
+    fn applications<V: Display + Default + AddAssign>(&mut self, admin: &Admin, value: impl Fn(&MountState) -> V) {
+        for (name, sum) in by_application(admin, value) {
+            self.labelled("application", &name, sum);
+        }
+    }
+
+    fn application_counts(&mut self, admin: &Admin, count: fn(&MountCounts) -> &AtomicU64) {
+        self.applications(admin, |state| count(&state.counts).load(Ordering::Relaxed));
+    }
+}
+
+/// The same application in several `[[python]]` is one, which has their sum.
+fn by_application<V: Default + AddAssign>(admin: &Admin, value: impl Fn(&MountState) -> V) -> BTreeMap<String, V> {
+    let mut sums: BTreeMap<String, V> = BTreeMap::new();
+    for state in admin.nursery.mounts().all() {
+        *sums.entry(state.mount().application.name.clone()).or_default() += value(&state);
+    }
+    sums
 }
 
 fn escape(label: &str) -> String {
@@ -222,6 +246,63 @@ pub static FAMILIES: &[Family] = &[
         "Attempts to open a connection to an origin that failed.",
         |admin, samples| samples.origins(admin, |origin| origin.failed),
     ),
+    gauge("larder_script_processes", "Processes that serve an application in Python.", |admin, samples| {
+        samples.applications(admin, |state| state.processes().len());
+    }),
+    counter("larder_script_requests_total", "Requests that got a process of an application.", |admin, samples| {
+        samples.application_counts(admin, |counts| &counts.requests);
+    }),
+    gauge("larder_script_requests_waiting", "Requests that wait for a process of an application.", |admin, samples| {
+        samples.applications(admin, MountState::waiting);
+    }),
+    gauge(
+        "larder_script_requests_under_way",
+        "Requests under way in processes of an application.",
+        |admin, samples| {
+            samples.applications(admin, |state| {
+                state.processes().iter().map(|process| process.under_way()).sum::<usize>()
+            });
+        },
+    ),
+    counter("larder_script_errors_total", "Requests that raised an exception in an application.", |admin, samples| {
+        samples.application_counts(admin, |counts| &counts.errors);
+    }),
+    counter("larder_script_processes_started_total", "Processes of an application started.", |admin, samples| {
+        samples.application_counts(admin, |counts| &counts.started);
+    }),
+    counter(
+        "larder_script_processes_ended_total",
+        "Processes of an application that ended by themselves, or were ended because a request hung, by reason.",
+        |admin, samples| {
+            let family = samples.name;
+            let ended = by_application(admin, |state| state.counts.ended.load(Ordering::Relaxed));
+            let hung = by_application(admin, |state| state.counts.hung.load(Ordering::Relaxed));
+            for (reason, sums) in [("ended", ended), ("hung", hung)] {
+                for (name, many) in sums {
+                    let application = escape(&name);
+                    let labels = format!("application=\"{application}\",reason=\"{reason}\"");
+                    let _ = writeln!(samples.out, "{family}{{{labels}}} {many}");
+                }
+            }
+        },
+    ),
+    counter(
+        "larder_script_load_failures_total",
+        "Versions of an application that could not be loaded.",
+        |admin, samples| samples.application_counts(admin, |counts| &counts.load_failures),
+    ),
+    gauge(
+        "larder_script_memory_bytes",
+        "Resident memory of the processes that serve an application.",
+        |admin, samples| {
+            samples.applications(admin, scripts::memory_bytes);
+        },
+    ),
+    counter(
+        "larder_script_cpu_seconds_total",
+        "User and system time of the processes that serve an application, and of those that have ended, as last looked at.",
+        |admin, samples| samples.applications(admin, |state| admin.script_cpu.of(state).as_secs_f64()),
+    ),
     counter(
         "larder_log_lines_dropped_total",
         "Lines of the access log that were lost: too slow a sink, a full disk, nobody who reads.",
@@ -268,8 +349,8 @@ pub static FAMILIES: &[Family] = &[
         samples.labelled("result", "refused", admin.reloads.refused.load(Ordering::Relaxed));
     }),
     gauge("process_resident_memory_bytes", "Memory of the process.", |_, samples| {
-        if let Some(kibibytes) = resident_kibibytes() {
-            samples.one(kibibytes * 1024);
+        if let Some(bytes) = resident_bytes(None) {
+            samples.one(bytes);
         }
     }),
     gauge("process_open_fds", "Open descriptors of the process.", |_, samples| {
@@ -283,12 +364,6 @@ pub static FAMILIES: &[Family] = &[
         }
     }),
 ];
-
-fn resident_kibibytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix(" kB")?.parse().ok()
-}
 
 /// All metrics as they are now.
 pub(super) fn text(admin: &Admin) -> String {

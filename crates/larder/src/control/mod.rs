@@ -11,14 +11,17 @@ mod history;
 mod hot;
 mod metrics;
 mod page;
+mod proc_files;
 mod pulse;
 mod requests;
+mod scripts;
 mod squid;
 
 pub use history::History;
 pub use hot::{Hot, Row};
 pub use metrics::{FAMILIES, Family, markdown as metrics_reference};
 pub use pulse::{Now, Pulse, Second, Window};
+pub use scripts::{OfApplication, OfCounts, OfFailure, OfLoad, OfProcess, Scripts};
 pub use squid::page as squid_page;
 
 use crate::caught;
@@ -60,6 +63,8 @@ pub struct Admin {
     history: History,
     /// The last minutes, second by second.
     pulse: Pulse,
+    /// CPU times of applications.
+    script_cpu: scripts::CpuSums,
     /// Permits of clients that listen to events.
     listening: Arc<Semaphore>,
 }
@@ -68,7 +73,8 @@ impl Admin {
     /// Of this server.
     pub fn new(shared: Arc<Shared>) -> Admin {
         let listening = Arc::new(Semaphore::new(LISTENING_MAX));
-        Admin { shared, history: History::default(), pulse: Pulse::default(), listening }
+        let (history, pulse, script_cpu) = Default::default();
+        Admin { shared, history, pulse, script_cpu, listening }
     }
 }
 
@@ -115,10 +121,12 @@ async fn serve(
     let (by_tcp, by_socket) = (Doorway::new(), Doorway::new());
     let mut noting = tokio::time::interval(history::EVERY);
     let mut beating = tokio::time::interval(pulse::EVERY);
+    let mut timing = tokio::time::interval(scripts::EVERY);
     loop {
         tokio::select! {
             _ = noting.tick() => caught::call(&admin.control_restarts, || admin.history.note(admin)),
             _ = beating.tick() => caught::call(&admin.control_restarts, || admin.pulse.beat(admin)),
+            _ = timing.tick() => caught::call(&admin.control_restarts, || admin.script_cpu.note(admin.nursery.mounts())),
             command = commands.recv() => match command {
                 Some(Command::Open(..) | Command::Look(_)) => {}
                 Some(Command::Drain) | None => return,
@@ -504,6 +512,7 @@ pub static ROUTES: &[Route] = &[
         None => Reply::text(404, "there is no disk store: `disk` is 0"),
     }),
     Route::reads("/config", |admin, _| Reply::json(200, &api::settings(admin))),
+    Route::from_disk("/scripts", scripts::list),
     Route::waits("/requests", Answering::Requests),
     Route::waits("/requests/*", Answering::Request),
     Route::waits("/explain", Answering::Explain),

@@ -9,6 +9,7 @@ use crate::clock::Carried;
 use crate::config::{Config, TextsLogged};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
+use crate::hook::HookLines;
 use crate::listener::Listener;
 use crate::live::{self, Held, Live};
 use crate::log::{AccessLog, Lines};
@@ -176,6 +177,8 @@ pub struct Env {
     pub pieces: RefCell<Vec<Bytes>>,
     settings: live::Copy<Config>,
     own_addresses: live::Copy<OwnAddresses>,
+    /// Connections to processes of hooks, and decisions that are remembered.
+    pub hooks: HookLines,
 }
 
 impl Env {
@@ -192,6 +195,7 @@ impl Env {
             tally,
             pieces: RefCell::default(),
             settings: live::Copy::default(),
+            hooks: HookLines::default(),
             own_addresses: live::Copy::default(),
             common,
         })

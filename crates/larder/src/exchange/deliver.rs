@@ -599,7 +599,13 @@ pub fn deliver_page<S: ClientStream>(stream: &mut S, request: &RequestHead, page
 pub fn send_page<S: ClientStream>(stream: &mut S, page: &Page, is_head: bool, now: Stamp, name: Option<Id>) -> u64 {
     let text = page.body();
     let length = text.len() as u64;
-    let body = if is_head { AnswerBody::None(Some(length)) } else { AnswerBody::Known(length) };
+    let body = match page.status {
+        // These have no body, whatever a script gives them (RFC 9110 section 6.4.1).
+        204 | 304 => AnswerBody::None(None),
+        _ if is_head => AnswerBody::None(Some(length)),
+        _ => AnswerBody::Known(length),
+    };
+    let is_head = is_head || matches!(page.status, 204 | 304);
     stream.begin_answer(&AnswerHead {
         status: page.status,
         fields: AnswerFields::Page(page),
@@ -608,7 +614,7 @@ pub fn send_page<S: ClientStream>(stream: &mut S, page: &Page, is_head: bool, no
         is_last: page.closes,
     });
     if !is_head {
-        stream.send_copied(text.as_bytes());
+        stream.send_copied(&text);
     }
     stream.end_answer(None);
     if is_head { 0 } else { length }

@@ -38,6 +38,10 @@ pub async fn look_up<S: ClientStream>(
     upload: &mut Option<Upload>,
     record: &mut Record,
 ) -> AnswerSource {
+    if ask.passes() {
+        why::note_rules(&ask, record);
+        return Box::pin(without_store(stream, request, (ask, body, None), upload, record)).await;
+    }
     let shorter = ask.as_looked_up(request).map(Rc::new);
     let request = shorter.as_ref().unwrap_or(request);
     let Some((asked, joins)) = wants(request, body) else {

@@ -91,7 +91,8 @@ impl Exchange {
         let work = async |stream: &mut S, record: &mut Record| {
             #[cfg(test)]
             broken::may_break("leave", &request);
-            let verdict = rules::judge_and_wait(stream.env(), stream.peer(), &request, Some(verdict)).await;
+            let verdict =
+                rules::judge_and_wait(stream.env(), stream.peer(), (&request, record.number), Some(verdict)).await;
             match request.method {
                 Method::Connect => leave::connect(stream, &request, verdict, &body, record).await,
                 _ if !matches!(verdict, Verdict::Allow(_)) => {
@@ -127,11 +128,13 @@ async fn answer<S: ClientStream>(
         Ok(RequestBody::Known(length)) if is_too_long(stream.env(), length) => {
             AnswerSource::Page(rules::fault_page(FaultKind::BodyTooLong, "the body is longer than permitted"))
         }
-        Ok(body) => match rules::judge_and_wait(stream.env(), stream.peer(), request, verdict).await {
+        Ok(body) => match rules::judge_and_wait(stream.env(), stream.peer(), (request, record.number), verdict).await {
             Verdict::Allow(ask) => {
                 if key.is_none() {
                     note(stream.env(), &ask, record);
                 }
+                let changed = ask.changed_by_hook(request).map(Rc::new);
+                let request = changed.as_ref().unwrap_or(request);
                 lesson = Lesson::of(stream, request, &ask);
                 let noted = is_noted(stream, &ask).then(|| ask.clone());
                 let answer = lookup::look_up(stream, request, ask, key, body, &mut upload, record).await;

@@ -10,9 +10,12 @@ use larder_wire::date::Stamp;
 use std::rc::Rc;
 
 /// Notes what store rules made of the request.
-pub(super) fn note_rules(ask: &Ask, record: &mut Record) {
-    if let (Some(by_rule), Some(detail)) = (&ask.by_rule, record.detail()) {
-        detail.by_rule = by_rule.words();
+pub fn note_rules(ask: &Ask, record: &mut Record) {
+    if ask.by_rule.is_none() && ask.by_hook.is_none() {
+        return;
+    }
+    if let Some(detail) = record.detail() {
+        detail.by_rule = ask.words();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The explanation of a request that might come, against the store as it is now. It changes nothing, except that a
 //! response on disk may be loaded into memory.
 
-use super::decision::{Decision, OfVariant, RuleKind, Settled, made_of};
+use super::decision::{Decision, OfVariant, OriginKind, RuleKind, Settled, made_of};
 use super::past::{Places, lifetime_by};
 use super::text::verdict;
 use super::{Explanation, Step, Summary, Tense};
@@ -96,10 +96,12 @@ pub async fn ahead(
         client: asking.client,
         scheme: if listen.tls.is_empty() { Scheme::Http } else { Scheme::Https },
         via_name,
-        found: FoundFacts::default(),
+        found: &FoundFacts::default(),
         for_run: asking.of_run,
         handed_out,
         credentials,
+        mounts: None,
+        hook_lines: None,
     };
     let ends = if opened { at_tunnel(&scene, &tunnel, listen, &mut steps)? } else { None };
     let settled = match ends {
@@ -260,6 +262,13 @@ async fn store(ask: &Ask, request: &RequestHead, cache: &Arc<Cache>, steps: &mut
     ask.key(cache, &mut key);
     let text = String::from_utf8_lossy(&key).into_owned();
     steps.push(Decision::Key { made: made_of(&text, &ask.url.to_string()), key: text });
+    if let Some(hooks) = &ask.hooked_by {
+        let name = hooks.as_str().split('#').next().unwrap_or_default();
+        let text = format!(
+            "{name} may change this: hooks are asked for real requests alone, and `explain` of one shows what they did"
+        );
+        steps.push(Decision::StoreRule { text });
+    }
     let by_rule = ask.by_rule.iter().flat_map(|by_rule| by_rule.words());
     steps.extend(by_rule.map(|text| Decision::StoreRule { text }));
     let body = match RequestBody::of(request) {
@@ -379,6 +388,7 @@ fn to_origin(ask: &Ask, cause: Cause, kind: &str, revalidates: Revalidates, step
         about: cause.about().to_owned(),
         kind: kind.to_owned(),
         origin: Some(ask.origin().to_string()),
+        origin_kind: OriginKind::of(&ask.origin().host),
         asks: Some(format!("{} of {}", ask.target(), ask.host())),
         reused: None,
         attempts: 0,

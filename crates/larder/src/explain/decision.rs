@@ -1,6 +1,9 @@
 //! The decisions, as values with a word each; `text` has their sentences.
 
+use crate::config::application::Application;
+use crate::record::Peer;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace};
+use larder_wire::Host;
 use larder_wire::date::Stamp;
 use larder_wire::directives::MaxStale;
 use serde::{Deserialize, Serialize};
@@ -82,6 +85,9 @@ pub enum Decision {
         kind: String,
         /// Where to.
         origin: Option<String>,
+        /// The kind of origin.
+        #[serde(default)]
+        origin_kind: OriginKind,
         /// The target and the `Host` that it sees, of a request that might come.
         asks: Option<String>,
         /// On a connection that had served before.
@@ -118,6 +124,40 @@ pub enum Decision {
     },
     /// The outcome.
     Answer(Settled),
+}
+
+/// A kind of origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OriginKind {
+    /// A host of the network.
+    #[default]
+    Network,
+    /// A server behind a Unix socket.
+    Socket,
+    /// An application that this server runs.
+    Application,
+}
+
+impl OriginKind {
+    /// The kind of the origin of this name.
+    pub fn of(host: &Host) -> OriginKind {
+        match host {
+            host if Application::is_origin(host) => OriginKind::Application,
+            host if host.is_local() => OriginKind::Socket,
+            _ => OriginKind::Network,
+        }
+    }
+}
+
+impl From<Peer> for OriginKind {
+    fn from(peer: Peer) -> OriginKind {
+        match peer {
+            Peer::Address(_) => OriginKind::Network,
+            Peer::Socket => OriginKind::Socket,
+            Peer::Process(_) => OriginKind::Application,
+        }
+    }
 }
 
 /// The outcome of a request.

@@ -9,8 +9,9 @@ mod past;
 mod text;
 
 pub use ahead::{Asking, ahead, rehearse};
-pub use decision::{Decision, OfVariant, RuleKind, Settled};
+pub use decision::{Decision, OfVariant, OriginKind, RuleKind, Settled};
 pub use past::{Places, past, summary};
+pub(crate) use text::Harmless;
 
 use serde::{Deserialize, Serialize};
 

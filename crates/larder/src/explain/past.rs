@@ -137,6 +137,7 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
             let trouble = detail.trouble.as_deref().filter(|_| fetches.peek().is_none());
             decisions.push(upstream(*cause, trouble, fetch));
             decisions.extend(fetch.keeping.borrow().clone().map(kept));
+            decisions.extend(fetch.by_hook.borrow().as_deref().map(by_hook));
             decisions.extend(fetch.store_rule.borrow().as_deref().map(lifetime_by));
         }
     }
@@ -150,6 +151,10 @@ pub fn past(record: &Record, names: &Names, places: &Places) -> Explanation {
     }));
     let says = verdict(&request.outcome, trail.cause.filter(|_| request.cause.is_some()), Tense::Past);
     Explanation { request, tense: Tense::Past, says, steps: decisions.into_iter().map(Step::from).collect() }
+}
+
+fn by_hook(words: &str) -> Decision {
+    Decision::StoreRule { text: words.to_owned() }
 }
 
 /// The key. A hit of `h1::quick` has no detail, so its key is made of the URL again.
@@ -182,6 +187,7 @@ fn upstream(cause: Cause, trouble: Option<&str>, fetch: &Notes) -> Decision {
         about: cause.about().to_owned(),
         kind: fetch.kind.get().to_owned(),
         origin: fetch.peer.get().map(|(peer, _)| peer.to_string()),
+        origin_kind: fetch.peer.get().map(|(peer, _)| peer.into()).unwrap_or_default(),
         asks: None,
         reused: fetch.peer.get().map(|(_, reuse)| reuse == Reuse::Again),
         attempts: fetch.attempts.get(),

@@ -1,6 +1,6 @@
 //! Decisions in sentences.
 
-use super::decision::{Decision, Numbers, OfAsked, OfVariant, ParallelRanges, Settled};
+use super::decision::{Decision, Numbers, OfAsked, OfVariant, OriginKind, ParallelRanges, Settled};
 use super::{Explanation, Tense};
 use crate::record::Cause;
 use larder_wire::date::{Stamp, format_date};
@@ -150,22 +150,7 @@ fn absent(fate: Option<&str>, since: Option<u64>, before: Option<&str>, f: &mut 
 }
 
 fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Decision::Upstream {
-        cause,
-        about,
-        kind,
-        origin,
-        asks,
-        reused,
-        attempts,
-        conditional,
-        status,
-        connected_micros,
-        answered_micros,
-        trouble,
-        digest,
-        parallel,
-    } = decision
+    let Decision::Upstream { cause, about, kind, attempts, conditional, trouble, digest, parallel, .. } = decision
     else {
         return Ok(());
     };
@@ -178,24 +163,7 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "hole" => f.write_str(" Only what is missing was asked for.")?,
         _ => {}
     }
-    if let Some(origin) = origin {
-        let how = match reused {
-            Some(true) => ", a connection that was open",
-            Some(false) => ", a new connection",
-            None => "",
-        };
-        write!(f, " At {origin}{how}")?;
-        if let Some(asks) = asks {
-            write!(f, ", for {asks}")?;
-        }
-        if let Some(micros) = connected_micros {
-            write!(f, " after {}", took(*micros))?;
-        }
-        if let (Some(status), Some(micros)) = (status, answered_micros) {
-            write!(f, "; it said {status} after {}", took(*micros))?;
-        }
-        f.write_char('.')?;
-    }
+    asked(decision, f)?;
     if *attempts > 1 {
         write!(f, " Tried {attempts} times.")?;
     }
@@ -206,6 +174,45 @@ fn upstream(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         parallel_ranges(parallel, f)?;
     }
     trouble.as_ref().map_or(Ok(()), |trouble| write!(f, " Trouble: {trouble}."))
+}
+
+/// Which origin was asked or would be, and how long that took.
+fn asked(decision: &Decision, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Decision::Upstream {
+        origin: Some(origin),
+        origin_kind,
+        asks,
+        reused,
+        status,
+        connected_micros,
+        answered_micros,
+        ..
+    } = decision
+    else {
+        return Ok(());
+    };
+    let connection = match reused {
+        Some(true) => "a connection that was open",
+        Some(false) => "a new connection",
+        None => "",
+    };
+    let by = |before: &str| if connection.is_empty() { String::new() } else { format!("{before}{connection}") };
+    let after = connected_micros.map_or(String::new(), |micros| format!(" after {}", took(micros)));
+    match (origin_kind, asks) {
+        (OriginKind::Network, Some(asks)) => write!(f, " At {origin}{}, for {asks}{after}", by(", ")),
+        (OriginKind::Network, None) => write!(f, " At {origin}{}{after}", by(", ")),
+        (OriginKind::Socket, Some(asks)) => write!(f, " The server behind {origin} would be asked for {asks}"),
+        (OriginKind::Application, Some(asks)) => write!(f, " The application {origin} would be asked for {asks}"),
+        (OriginKind::Socket, None) => write!(f, " The server behind {origin} was asked{after}{}", by(", over ")),
+        // The time is that until a process had room.
+        (OriginKind::Application, None) => {
+            write!(f, " The application was asked{after}, in {origin}{}", by(" over "))
+        }
+    }?;
+    if let (Some(status), Some(micros)) = (status, answered_micros) {
+        write!(f, "; it said {status} after {}", took(*micros))?;
+    }
+    f.write_char('.')
 }
 
 fn parallel_ranges(parallel: &ParallelRanges, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -339,7 +346,7 @@ pub(super) fn verdict(outcome: &str, cause: Option<Cause>, tense: Tense) -> Stri
 
 /// Text for a terminal: control characters (C0, C1, marks of direction) are escaped, because the fields of requests
 /// that it shows may come from anybody.
-struct Harmless<'a>(&'a str);
+pub(crate) struct Harmless<'a>(pub &'a str);
 
 impl fmt::Display for Harmless<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -370,6 +377,69 @@ impl fmt::Display for Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An origin that was asked, or would be.
+    fn upstream(kind: OriginKind, origin: &str, asks: Option<&str>) -> String {
+        let is_past = asks.is_none();
+        let decision = Decision::Upstream {
+            cause: "uri-miss".to_owned(),
+            about: "Nothing was stored.".to_owned(),
+            kind: "whole".to_owned(),
+            origin: Some(origin.to_owned()),
+            origin_kind: kind,
+            asks: asks.map(str::to_owned),
+            reused: is_past.then_some(kind != OriginKind::Socket),
+            attempts: u8::from(is_past),
+            conditional: false,
+            status: is_past.then_some(200),
+            connected_micros: is_past.then_some(35),
+            answered_micros: is_past.then_some(1_254),
+            trouble: None,
+            digest: None,
+            parallel: None,
+        };
+        decision.to_string().replace("asked because uri-miss: Nothing was stored. ", "")
+    }
+
+    #[test]
+    fn origins_of_all_kinds() {
+        let ahead = Some("/a of b.example");
+        for (kind, origin, asks, expected) in [
+            (
+                OriginKind::Network,
+                "10.0.0.5:9000",
+                None,
+                "At 10.0.0.5:9000, a connection that was open after 35 µs; it said 200 after 1.3 ms.",
+            ),
+            (OriginKind::Network, "http://10.0.0.5:9000", ahead, "At http://10.0.0.5:9000, for /a of b.example."),
+            (
+                OriginKind::Application,
+                "process 4711",
+                None,
+                "The application was asked after 35 µs, in process 4711 over a connection that was open; it said 200 after 1.3 ms.",
+            ),
+            (
+                OriginKind::Application,
+                "wsgi:app:application",
+                ahead,
+                "The application wsgi:app:application would be asked for /a of b.example.",
+            ),
+            (
+                OriginKind::Socket,
+                "its socket",
+                None,
+                "The server behind its socket was asked after 35 µs, over a new connection; it said 200 after 1.3 ms.",
+            ),
+            (
+                OriginKind::Socket,
+                "http+unix:/run/app.sock",
+                ahead,
+                "The server behind http+unix:/run/app.sock would be asked for /a of b.example.",
+            ),
+        ] {
+            assert_eq!(upstream(kind, origin, asks), expected);
+        }
+    }
 
     #[test]
     fn nothing_steers_a_terminal() {

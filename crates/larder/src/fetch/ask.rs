@@ -3,11 +3,11 @@
 use super::Fetch;
 use crate::client::Client;
 use crate::clock;
+use crate::record::Peer;
 use crate::upstream::{BodySource, Call, CallEvent, OriginResponse, OutgoingBody, UpstreamFault};
 use larder_cache::entry::Contact;
 use larder_cache::policy::Times;
 use larder_wire::{Fields, Host, ResponseHead, Url, hop};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// A final head, and the body that follows.
@@ -15,8 +15,8 @@ pub(super) struct OriginAnswer {
     pub(super) head: ResponseHead,
     pub(super) times: Times,
     pub(super) body: BodySource,
-    /// The address of the origin.
-    pub(super) peer: SocketAddr,
+    /// The far end of the connection to the origin.
+    pub(super) peer: Peer,
     /// The host that led to this address, where a redirect was followed to it.
     pub(super) followed_to: Option<Host>,
 }

@@ -1,10 +1,14 @@
 //! The fields of a request as any origin gets them, whatever way the request takes (RFC 9110 section 7.6).
 
+use crate::config::application::Application;
 use crate::env::Env;
 use crate::record::Notes;
 use crate::rules::{Ask, Route};
 use larder_wire::{Fields, Method, RequestHead, encode, hop};
 use std::net::SocketAddr;
+
+/// The name of the request, for an application that this server runs.
+const REQUEST_NAME: &str = "Larder-Request";
 
 /// Room for the fields that most requests get in addition: `Via`, and the forwarding fields of a site.
 const ADDED_BYTES: usize = 192;
@@ -31,6 +35,13 @@ pub fn forwarded(env: &Env, request: &RequestHead, ask: &Ask, peer: SocketAddr, 
         encode::address(&mut address, peer.ip().to_canonical());
         fields.push("X-Forwarded-For", address);
         fields.push("X-Forwarded-Proto", ask.url.scheme.as_str());
+        if Application::is_origin(&ask.connects_to().host) {
+            // For tracebacks; a client's word for it counts nothing.
+            fields.remove(REQUEST_NAME);
+            if let Some(number) = notes.request.get() {
+                fields.push(REQUEST_NAME, env.common.names.name(number).to_string());
+            }
+        }
     }
     fields.push("Via", env.common.via(request.version));
     if let Some(sampled) = notes.sampled.get() {

@@ -35,6 +35,7 @@ mod ask;
 mod attached;
 mod checked;
 mod forward;
+mod hooked;
 mod parallel;
 mod part;
 mod portal;
@@ -148,6 +149,8 @@ enum Keepable {
     Yes,
     /// No: it comes from an address that other clients may not reach.
     No,
+    /// No: a hook says so, or failed.
+    NotByHook,
 }
 
 /// Begins a fetch for a client that waits for its answer.
@@ -207,7 +210,7 @@ async fn run(mut fetch: Box<Fetch>) {
             None => return,
         }
     }
-    let keepable = fetch.keepable(&answer);
+    let keepable = fetch.keepable_after_hooks(&mut answer).await;
     let OriginAnswer { head, times, body, .. } = answer;
     if fetch.kind.is_for_whole()
         && is_trouble(head.status)
@@ -312,7 +315,9 @@ impl Fetch {
     fn keepable(&self, answer: &OriginAnswer) -> Keepable {
         let host = answer.followed_to.as_ref().unwrap_or(&self.ask.url.host);
         match self.ask.route {
-            Route::Forward(_) if !reach::may_keep(host, answer.peer.ip()) => Keepable::No,
+            Route::Forward(_) if !answer.peer.address().is_some_and(|peer| reach::may_keep(host, peer.ip())) => {
+                Keepable::No
+            }
             _ => Keepable::Yes,
         }
     }
@@ -488,6 +493,12 @@ pub fn invalidate_changed(common: &Common, method: &Method, ask: &Ask, response:
             let mut key = Vec::new();
             ask.key_for(&changed, &common.cache, &mut key);
             common.cache.invalidate(&key);
+            if ask.by_hook.is_some() {
+                let mut key = Vec::new();
+                let unhooked = Ask { by_hook: None, ..ask.clone() };
+                unhooked.key_for(&changed, &common.cache, &mut key);
+                common.cache.invalidate(&key);
+            }
         }
         if ask.by_rule.is_some() {
             let mut key = Vec::new();
@@ -625,6 +636,7 @@ fn publish(
     policy::dated(&mut head, times.received);
     let storable = match fetch.kind {
         _ if keepable == Keepable::No => Storable::No(NotStored::Address),
+        _ if keepable == Keepable::NotByHook => Storable::No(NotStored::Hook),
         _ if fetch.is_page_instead(&head) => Storable::No(NotStored::Portal),
         // An error is about this signature, and others would get it for theirs.
         _ if fetch.ask.key_is_without_signature() && !matches!(head.status, 200 | 206) => {

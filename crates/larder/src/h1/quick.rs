@@ -95,6 +95,9 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
         Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };
+    if ask.passes() || ask.changed_by_hook(request).is_some() {
+        return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
+    }
     if ask.is_index() {
         // It is read beside its delivery, for the digests that it names.
         return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
@@ -105,8 +108,10 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
     key.clear();
     ask.key_of_written(&record.url, &env.common.cache, &mut key);
     let asked = ask.weigh(Asked::of(request));
-    if let (Some(by_rule), Some(detail)) = (&ask.by_rule, record.detail()) {
-        (detail.by_rule, detail.key) = (by_rule.words(), Some(Key::from_text(key.clone())));
+    if (ask.by_rule.is_some() || ask.by_hook.is_some())
+        && let Some(detail) = record.detail()
+    {
+        (detail.by_rule, detail.key) = (ask.words(), Some(Key::from_text(key.clone())));
     }
     match answer_if_fresh(connection, request, asked, &key, record) {
         Ok(next) => {

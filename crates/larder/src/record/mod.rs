@@ -15,7 +15,7 @@ pub use number::{Id, Names, Number};
 pub use ring::{Query, RECORD_BYTES_MAX, Ring, shortened};
 pub use run::{LaterRequest, Network, Run, RunExchange, RunMiss, RunStats, Way};
 pub use run_hosts::RunHost;
-pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Reuse, Rule, Trail, Variant};
+pub use trail::{Detail, Fetches, Keeping, Notes, Parallel, ParallelLimit, Peer, Reuse, Rule, Trail, Variant};
 
 use crate::clock::{self, Carried};
 use crate::config::TextsLogged;
@@ -323,7 +323,9 @@ impl Record {
 
     /// Notes for a fetch that begins.
     pub fn notes(&mut self) -> Rc<Notes> {
-        self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default()
+        let notes = self.detail().map(|detail| detail.fetches.notes()).unwrap_or_default();
+        notes.request.set(Some(self.number));
+        notes
     }
 
     /// Notes that a fetch begins for the request, as a part of its trace.

@@ -1,8 +1,8 @@
 //! Decisions about a request, as values. The part that each hit pays for is small; the rest is noted where an origin is
 //! asked anyway.
 
-use super::Cause;
 use super::ring::beginning;
+use super::{Cause, Number};
 use crate::clock;
 use crate::digest::DigestSource;
 use crate::prefetch::prefetch;
@@ -13,6 +13,7 @@ use larder_cache::policy::vary::VARY_NAMES_MAX;
 use larder_cache::policy::{Asked, FreshnessFacts, Grace, NotStored, Terms, Usable};
 use larder_wire::date::Stamp;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
@@ -330,7 +331,7 @@ pub struct Notes {
     /// How often a connection was asked for.
     pub attempts: Cell<u8>,
     /// The address that was asked, and whether its connection had served before.
-    pub peer: Cell<Option<(SocketAddr, Reuse)>>,
+    pub peer: Cell<Option<(Peer, Reuse)>>,
     /// Microseconds from the beginning until there was a connection.
     pub connected_micros: Cell<Option<u64>>,
     /// Microseconds from the beginning until the head of the answer was here.
@@ -341,6 +342,8 @@ pub struct Notes {
     pub conditional: Cell<bool>,
     /// Whether the answer was stored.
     pub keeping: RefCell<Option<Keeping>>,
+    /// The request that the fetch is for.
+    pub request: Cell<Option<Number>>,
     /// The kind of fetch.
     pub kind: Cell<&'static str>,
     /// The word for the origin's trouble.
@@ -355,6 +358,8 @@ pub struct Notes {
     pub portal: Cell<bool>,
     /// The store rule that said something of the answer's lifetime.
     pub store_rule: RefCell<Option<Box<str>>>,
+    /// The work of hooks on the answer, in words.
+    pub by_hook: RefCell<Option<Box<str>>>,
 }
 
 /// How several range requests brought one download.
@@ -417,6 +422,37 @@ impl ParallelLimit {
     }
 }
 
+/// The far end of a connection to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// An address of the network.
+    Address(SocketAddr),
+    /// A Unix socket of this machine.
+    Socket,
+    /// A process of this server, by the system's number.
+    Process(u32),
+}
+
+impl Peer {
+    /// The address, where it has one.
+    pub fn address(self) -> Option<SocketAddr> {
+        match self {
+            Peer::Address(address) => Some(address),
+            Peer::Socket | Peer::Process(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Address(address) => address.fmt(f),
+            Peer::Socket => f.write_str("its socket"),
+            Peer::Process(pid) => write!(f, "process {pid}"),
+        }
+    }
+}
+
 /// Whether a connection had served before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
@@ -437,12 +473,14 @@ impl Default for Notes {
             status: Cell::new(None),
             conditional: Cell::new(false),
             keeping: RefCell::new(None),
+            request: Cell::new(None),
             kind: Cell::new("share"),
             trouble: Cell::new(None),
             digest: Cell::new(None),
             parallel: Cell::new(None),
             sampled: OnceCell::new(),
             portal: Cell::new(false),
+            by_hook: RefCell::default(),
             store_rule: RefCell::new(None),
         }
     }
@@ -472,7 +510,7 @@ impl Notes {
     }
 
     /// There is a connection, since this moment.
-    pub fn connected(&self, at: Instant, peer: SocketAddr, reuse: Reuse) {
+    pub fn connected(&self, at: Instant, peer: Peer, reuse: Reuse) {
         self.connected_micros.set(Some(self.micros_at(at)));
         self.peer.set(Some((peer, reuse)));
     }

@@ -115,10 +115,12 @@ impl<'a> Side<'a> {
                 _ => Scheme::Http,
             },
             via_name: "",
-            found: FoundFacts::default(),
+            found: &FoundFacts::default(),
             for_run: false,
             handed_out: None,
             credentials: None,
+            mounts: None,
+            hook_lines: None,
         };
         let verdict = scene.judge(request);
         let mut fate = Fate { verdict: "", key: 0, origin: None, hit: false };

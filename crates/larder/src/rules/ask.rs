@@ -1,5 +1,6 @@
 //! A request that the rules allow: its URL, the route to its origin, its key in the store.
 
+use super::by_hook::ByHook;
 use super::by_rule::{ByRule, KeyByRule};
 use super::credential::Credential;
 use crate::config::{HostHeader, Mirror, SiteOrigin};
@@ -8,7 +9,7 @@ use crate::reach::Asker;
 use crate::record::Rule;
 use crate::upstream::Origin;
 use larder_cache::cache::Cache;
-use larder_wire::Url;
+use larder_wire::{Host, RequestHead, Url};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -23,6 +24,10 @@ pub struct Ask {
     pub rule: Rule,
     /// The work of store rules on it, where there is any.
     pub by_rule: Option<Box<ByRule>>,
+    /// The work of hooks on it, where there is any.
+    pub by_hook: Option<Box<ByHook>>,
+    /// The processes of the site's hooks, which are asked about its answers too.
+    pub hooked_by: Option<Host>,
     /// The container registry whose tokens and redirects Larder itself looks after.
     pub registry: Option<Arc<Mirror>>,
 }
@@ -79,6 +84,9 @@ impl Ask {
         if let Route::Site { origin, .. } = &self.route {
             key.extend_from_slice(origin.key_start());
         }
+        if let Some(by_hook) = &self.by_hook {
+            key.extend_from_slice(by_hook.key());
+        }
         if let Some(credential) = self.credential() {
             credential.begin_key(key);
         }
@@ -113,6 +121,28 @@ impl Ask {
     pub fn may_be_named(&self) -> bool {
         let index = self.by_rule.as_ref().and_then(|by_rule| by_rule.index.as_ref());
         index.is_none_or(|(format, _)| *format == IndexFormat::Apt)
+    }
+
+    /// The request as hooks have changed its fields; `None` where they have not.
+    pub fn changed_by_hook(&self, request: &RequestHead) -> Option<RequestHead> {
+        let effects = &self.by_hook.as_ref()?.effects;
+        if effects.set.is_empty() && effects.remove.is_empty() {
+            return None;
+        }
+        let mut request = request.clone();
+        effects.change(&mut request.fields);
+        Some(request)
+    }
+
+    /// The work of store rules and hooks, in words.
+    pub fn words(&self) -> Vec<String> {
+        let by_rule = self.by_rule.as_ref().map(|by_rule| by_rule.words()).unwrap_or_default();
+        by_rule.into_iter().chain(self.by_hook.as_ref().map(|by_hook| by_hook.words())).collect()
+    }
+
+    /// Whether a hook says that the answer is not to be stored.
+    pub fn passes(&self) -> bool {
+        self.by_hook.as_ref().is_some_and(|by_hook| by_hook.effects.passes)
     }
 
     /// Where to connect.
@@ -182,7 +212,16 @@ mod tests {
         let url = Url::parse("http://a.example/x?y").unwrap();
         let key = |route: Route| {
             let mut key = Vec::new();
-            Ask { url: url.clone(), route, rule: Rule::Question, by_rule: None, registry: None }.key(&cache, &mut key);
+            Ask {
+                url: url.clone(),
+                route,
+                rule: Rule::Question,
+                by_rule: None,
+                by_hook: None,
+                hooked_by: None,
+                registry: None,
+            }
+            .key(&cache, &mut key);
             String::from_utf8(key).unwrap()
         };
         let site = |origin: &str| Route::Site {
@@ -206,6 +245,8 @@ mod tests {
             route: route(origin),
             rule: Rule::Question,
             by_rule: None,
+            by_hook: None,
+            hooked_by: None,
             registry: None,
         };
         assert_eq!(ask("http://b.example:81/").target(), "/x?y");

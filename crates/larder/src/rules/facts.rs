@@ -6,7 +6,9 @@ use crate::clock;
 use crate::config::{Ambiguous, Config, Mirroring, Site, SiteOrigin, StoreRule, StoreRules};
 use crate::credential_secret::CredentialSecret;
 use crate::handed_out::HandedOut;
+use crate::hook::HookLines;
 use crate::manager;
+use crate::mount::Mounts;
 use crate::package_index::IndexFormat;
 use crate::reach::{Asker, OwnAddresses};
 use larder_wire::reading::Reading;
@@ -44,13 +46,17 @@ pub struct Scene<'a> {
     /// The name of this server in `Via`.
     pub via_name: &'a str,
     /// The facts that were found out because an earlier verdict needed them.
-    pub found: FoundFacts,
+    pub found: &'a FoundFacts,
     /// Whether the listener is that of a `larder run`.
     pub for_run: bool,
     /// The URLs that redirections have just handed out; `None` where nothing is known of them.
     pub handed_out: Option<&'a HandedOut>,
     /// The secret for keys by credential; `None` where a configuration is asked without its server.
     pub credentials: Option<&'a CredentialSecret>,
+    /// The applications that the server runs; `None` where a configuration is asked without its server.
+    pub mounts: Option<&'a Mounts>,
+    /// The decisions of hooks that the worker remembers.
+    pub hook_lines: Option<&'a HookLines>,
 }
 
 /// A fact that a verdict may depend on. Facts of the connection and of the settings' edition are not listed: a memo compares
@@ -398,6 +404,19 @@ impl<'a> Facts<'a> {
         ByRule::of(rules, url, self.request, handed_out, self.scene.credentials)
     }
 
+    /// The whole request, for hooks: whatever they look at, no memo of the verdict holds for another request. Decisions that are
+    /// remembered have a memo of their own.
+    pub(super) fn for_hooks(&self) -> Option<(Scene<'a>, &'a RequestHead, &Url)> {
+        self.note(Fact::Path);
+        Some((self.scene, self.request, self.url.as_ref()?))
+    }
+
+    /// Another URL takes the place of the request's own.
+    pub(super) fn replace_url(&mut self, url: Url) {
+        self.note(Fact::Path);
+        self.url = Some(url);
+    }
+
     /// The path of a request in origin form.
     pub(super) fn origin_form(&self) -> Option<&'a str> {
         match &self.request.target {
@@ -456,10 +475,12 @@ mod tests {
             client: IpAddr::from([127, 0, 0, 1]),
             scheme: Scheme::Http,
             via_name: "larder-test",
-            found: FoundFacts::default(),
+            found: &FoundFacts::default(),
             for_run: false,
             handed_out: None,
             credentials: None,
+            mounts: None,
+            hook_lines: None,
         };
         let mut facts = Facts::of(scene, &head);
         let verdict = judge::judge(&mut facts);

@@ -107,7 +107,15 @@ mod tests {
     fn key(rules: StoreRules<'_>, url: &str, fields: &[(&str, &str)], table: &HandedOut, now: Instant) -> String {
         let url = Url::parse(url).unwrap();
         let by_rule = ByRule::of(rules, &url, &request(fields), Some((table, now)), None);
-        let ask = Ask { url, route: Route::Forward(Asker::ThisMachine), rule: Rule::Question, by_rule, registry: None };
+        let ask = Ask {
+            url,
+            route: Route::Forward(Asker::ThisMachine),
+            rule: Rule::Question,
+            by_rule,
+            by_hook: None,
+            hooked_by: None,
+            registry: None,
+        };
         let mut key = Vec::new();
         ask.key(&Cache::new(larder_cache::cache::Settings::default()), &mut key);
         String::from_utf8(key).unwrap()
@@ -116,7 +124,15 @@ mod tests {
     /// A redirection from one URL to another, to a request with these fields.
     fn redirect(rules: StoreRules<'_>, from: &str, fields: &[(&str, &str)], to: &str, table: &HandedOut, now: Instant) {
         let route = Route::Forward(Asker::ThisMachine);
-        let ask = Ask { url: Url::parse(from).unwrap(), route, rule: Rule::Question, by_rule: None, registry: None };
+        let ask = Ask {
+            url: Url::parse(from).unwrap(),
+            route,
+            rule: Rule::Question,
+            by_rule: None,
+            by_hook: None,
+            hooked_by: None,
+            registry: None,
+        };
         let mut answer = ResponseHead::new(302);
         answer.fields.push("Location", to);
         ask.note_redirection(rules, &request(fields), &answer, table, now);
@@ -194,8 +210,15 @@ mod tests {
         let weighed = |url: &str, fields: &[(&str, &str)]| {
             let (url, request) = (Url::parse(url).unwrap(), request(fields));
             let by_rule = ByRule::of(rules, &url, &request, None, None);
-            let ask =
-                Ask { url, route: Route::Forward(Asker::ThisMachine), rule: Rule::Question, by_rule, registry: None };
+            let ask = Ask {
+                url,
+                route: Route::Forward(Asker::ThisMachine),
+                rule: Rule::Question,
+                by_rule,
+                by_hook: None,
+                hooked_by: None,
+                registry: None,
+            };
             ask.weigh(Asked::of(&request))
         };
         assert_eq!(weighed("http://a.test/simple/six/", &pip).max_age, None);

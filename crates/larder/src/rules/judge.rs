@@ -1,9 +1,10 @@
 //! The rules, in the order in which they are applied.
 
 use super::facts::{Facts, Scene};
+use super::hooked::{self, Hooked};
 use super::pages::{ambiguous, connect_port, denied, forward_off, out_of_reach};
 use super::{Ask, Mirrored, Need, Route, mirror};
-use crate::config::HostHeader;
+use crate::config::{HostHeader, Site};
 use crate::page::Page;
 use crate::reach::{self, Asker};
 use crate::record::Rule;
@@ -108,14 +109,46 @@ fn judge_allowed(facts: &mut Facts<'_>, allowed: AllowedRoute) -> Verdict {
         Some(false) => Err(Verdict::Answer(denied("purge", "This client may not purge."))),
         None => check_route(facts, &allowed).map(|()| Verdict::Allow as fn(Ask) -> Verdict),
     };
-    let by_rule = facts.by_rule(&allowed.route);
+    let (mut by_hook, site) = (None, hooked_site(facts, &allowed));
+    let hooked_by = site.and_then(|(_, site)| site.hooked_by.clone());
+    if let (Ok(_), None, Some(site)) = (&verdict, may_purge, site) {
+        match hooked::judge(facts, site) {
+            Err(need) => return Verdict::Needs(need),
+            Ok(Hooked::GoesOn) => {}
+            Ok(Hooked::Answered(page)) => return Verdict::Answer(page),
+            Ok(Hooked::Changed(changed, url)) => {
+                by_hook = Some(changed);
+                if let Some(url) = url {
+                    facts.replace_url(url);
+                }
+            }
+        }
+    }
+    let mut by_rule = facts.by_rule(&allowed.route);
+    if let (Some(by_rule), Some(by_hook)) = (&mut by_rule, &by_hook) {
+        let is_credential = |name: &str| name == "authorization";
+        let effects = &by_hook.effects;
+        if effects.set.iter().any(|(name, _)| is_credential(name)) || effects.remove.iter().any(|it| is_credential(it))
+        {
+            // The credential is the script's now, or none.
+            by_rule.credential = None;
+        }
+    }
     match (verdict, facts.take_url()) {
         (Ok(verdict), Some(url)) => {
-            verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule, registry: None })
+            verdict(Ask { url, route: allowed.route, rule: allowed.rule, by_rule, by_hook, hooked_by, registry: None })
         }
         (Ok(_), None) => Verdict::Answer(ambiguous()),
         (Err(verdict), _) => verdict,
     }
+}
+
+/// The site that a request is for, with its number, where it has hooks.
+fn hooked_site<'a>(facts: &Facts<'a>, allowed: &AllowedRoute) -> Option<(usize, &'a Site)> {
+    let Rule::Site(number) = allowed.rule else { return None };
+    let sites = &facts.config().sites;
+    let site = sites.get(usize::from(number)).filter(|site| site.hooked_by.is_some())?;
+    Some((usize::from(number), site))
 }
 
 fn check_route(facts: &Facts<'_>, allowed: &AllowedRoute) -> Result<(), Verdict> {

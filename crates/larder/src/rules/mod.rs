@@ -2,18 +2,22 @@
 //! note which of them were read, and a [`JudgeMemo`] holds for a later request only where all of these are the same.
 
 mod ask;
+mod by_hook;
 mod by_rule;
 mod credential;
 mod facts;
 mod handing_out;
+mod hooked;
 mod judge;
 mod memo;
 mod mirror;
 mod need;
 mod pages;
 
+use crate::record::Number;
 pub use crate::record::Rule;
 pub use ask::{Ask, Route};
+pub use by_hook::ByHook;
 pub use by_rule::ByRule;
 use facts::{Editions, Facts};
 pub use facts::{FactsRead, Scene};
@@ -31,7 +35,7 @@ use pages::undecided;
 
 /// Judges a request that came on this connection by the settings in force; gives the verdict with the facts that it depended on.
 pub fn judge_noting(env: &Env, peer: &PeerFacts, request: &RequestHead) -> (Verdict, FactsRead) {
-    judge_with(env, peer, request, FoundFacts::default())
+    judge_with(env, peer, request, &FoundFacts::default())
 }
 
 /// Judges a request that came on this connection by the settings in force.
@@ -39,15 +43,23 @@ pub fn judge(env: &Env, peer: &PeerFacts, request: &RequestHead) -> Verdict {
     judge_noting(env, peer, request).0
 }
 
-/// Judges a request and waits for the facts that the verdict needs; `verdict` is one that was given before. Other requests of the
-/// worker are served meanwhile. Never gives [`Verdict::Needs`].
-pub async fn judge_and_wait(env: &Env, peer: &PeerFacts, request: &RequestHead, verdict: Option<Verdict>) -> Verdict {
+/// Judges a request and waits for the facts that the verdict needs; `verdict` is one that was given before, `number` that of the
+/// request. Other requests of the worker are served meanwhile. Never gives [`Verdict::Needs`].
+pub async fn judge_and_wait(
+    env: &Env,
+    peer: &PeerFacts,
+    (request, number): (&RequestHead, Number),
+    verdict: Option<Verdict>,
+) -> Verdict {
     let mut verdict = verdict.unwrap_or_else(|| judge(env, peer, request));
+    let Verdict::Needs(_) = verdict else { return verdict };
     let mut found = FoundFacts::default();
+    let name = env.common.names.name(number).to_string();
     for _ in 0..NEEDS_MAX {
         let Verdict::Needs(need) = verdict else { return verdict };
-        need.find_out(&mut found).await;
-        verdict = judge_with(env, peer, request, found).0;
+        // Boxed, because it is rare and large.
+        Box::pin(need.find_out((env, peer), (request, &name), &mut found)).await;
+        verdict = judge_with(env, peer, request, &found).0;
     }
     match verdict {
         Verdict::Needs(_) => Verdict::Answer(undecided()),
@@ -55,7 +67,7 @@ pub async fn judge_and_wait(env: &Env, peer: &PeerFacts, request: &RequestHead, 
     }
 }
 
-fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFacts) -> (Verdict, FactsRead) {
+fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: &FoundFacts) -> (Verdict, FactsRead) {
     let (config, own) = (env.config(), env.own_addresses());
     let editions = Editions { settings: env.edition(), own_addresses: env.own_addresses_edition() };
     let listener = &peer.listener;
@@ -75,6 +87,8 @@ fn judge_with(env: &Env, peer: &PeerFacts, request: &RequestHead, found: FoundFa
         for_run: listener.run.is_some(),
         handed_out: Some(&env.common.handed_out),
         credentials: Some(&env.common.credential_secret),
+        mounts: Some(env.upstreams.mounts()),
+        hook_lines: Some(&env.hooks),
     };
     let mut facts = Facts::of(scene, request);
     let verdict = judge::judge(&mut facts);

@@ -1,16 +1,23 @@
 //! Facts that must be found out before the rules can decide: the verdict waits for them, and the worker does not.
 
-/// A fact that a rule asked for and that is not known. No rule of today asks for one; those about users, helpers and scripts will.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::by_hook::{HookAnswer, HookNeed};
+use crate::env::{Env, PeerFacts};
+use larder_wire::RequestHead;
+
+/// A fact that a rule asked for and that is not known.
+#[derive(Clone, Debug)]
 pub enum Need {
+    /// The decision of the site's hooks.
+    Hooks(Box<HookNeed>),
     /// The group of the client, for tests of the wait.
     #[cfg(test)]
     Group,
 }
 
 /// The facts that were found out for one request.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FoundFacts {
+    pub(super) hook: Option<HookAnswer>,
     #[cfg(test)]
     pub(super) group: Option<&'static str>,
 }
@@ -20,13 +27,18 @@ pub(super) const NEEDS_MAX: usize = 8;
 
 impl Need {
     /// Finds the fact out. Cancel-safe: nothing is kept of a search that is given up.
-    #[cfg_attr(not(test), expect(clippy::unused_async, reason = "no fact of today has to be waited for"))]
-    pub(super) async fn find_out(self, _found: &mut FoundFacts) {
+    pub(super) async fn find_out(
+        self,
+        (env, peer): (&Env, &PeerFacts),
+        (request, name): (&RequestHead, &str),
+        found: &mut FoundFacts,
+    ) {
         match self {
+            Need::Hooks(need) => found.hook = need.find_out(env, peer.address.ip(), (request, name)).await,
             #[cfg(test)]
             Need::Group => {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-                _found.group = Some("friends");
+                found.group = Some("friends");
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::listener::Listener;
 use crate::permit::OpenConnections;
 use crate::record::{Network, Ring, Run, RunStats, Way};
 use crate::run::control::RunStarted;
+use crate::script::Nursery;
 use crate::tls::interception::Interception;
 use crate::tls::server::Certificates;
 use crate::tls::{self, Roots, TlsError};
@@ -47,6 +48,8 @@ pub struct Shared {
     pub connections: Arc<OpenConnections>,
     /// The local CA, and the hosts whose tunnels are not intercepted.
     pub interception: Arc<Interception>,
+    /// The processes of applications in Python.
+    pub nursery: Nursery,
     /// How often the admin side's thread met a broken invariant and began anew.
     pub control_restarts: AtomicU64,
     /// Statistics of connections to origins, by worker. A worker is listed once it serves.
@@ -120,12 +123,14 @@ pub struct Parts {
     pub folder: StoreFolder,
     /// Where the admin side listens.
     pub admin: Option<SocketAddr>,
+    /// The processes of applications in Python; none was started yet.
+    pub nursery: Nursery,
 }
 
 impl Shared {
     /// A server without listeners and workers yet.
     pub fn new(parts: Parts) -> Shared {
-        let Parts { common, sources, reread, roots, folder, admin } = parts;
+        let Parts { common, sources, reread, roots, folder, admin, nursery } = parts;
         let config = &common.config;
         let authority_folder = config.authority_folder().unwrap_or_else(|| folder.path().join("ca"));
         Shared {
@@ -136,6 +141,7 @@ impl Shared {
             reread,
             admin,
             listeners: Mutex::default(),
+            nursery,
             control_restarts: AtomicU64::new(0),
             upstream: Mutex::default(),
             visitor_lists: Mutex::default(),
@@ -318,6 +324,8 @@ pub enum StartError {
     Disk(OpenFault),
     /// The connection to the collector of traces.
     Traces(io::Error),
+    /// The thread or the folder of the processes of applications.
+    Scripts(io::Error),
 }
 
 impl std::fmt::Display for StartError {
@@ -339,6 +347,7 @@ impl std::fmt::Display for StartError {
             StartError::Worker(_) => f.write_str("cannot wait for clients: raise the open file limit"),
             StartError::Thread(_) => f.write_str("cannot start a thread"),
             StartError::Disk(_) => f.write_str("the disk store does not open"),
+            StartError::Scripts(_) => f.write_str("the applications of [[python]] cannot be started"),
             StartError::Traces(_) => f.write_str("traces cannot be sent: check `otlp` in [tracing]"),
         }
     }
@@ -355,7 +364,7 @@ impl std::error::Error for StartError {
             StartError::Tls(error) => Some(error),
             StartError::Upstream(error) => Some(error),
             StartError::Disk(error) => Some(error),
-            StartError::Traces(error) => Some(error),
+            StartError::Traces(error) | StartError::Scripts(error) => Some(error),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::in_memory::{MemoryStream, StreamSettings};
 use crate::listen;
 use crate::listener::Listener;
 use crate::log::AccessLog;
+use crate::script::Nursery;
 use crate::server::upstream_settings;
 use crate::shared::{OpenListener, Parts, Shared, StoreFolder, listener};
 use crate::socket::Socket;
@@ -112,6 +113,7 @@ impl Simulated {
             sources: Default::default(),
             reread: Some(Box::new(move || load(&again))),
             roots: no_roots(),
+            nursery: Nursery::new(Arc::clone(&upstream.mounts), store_folder.path().to_owned()),
             folder: store_folder,
             admin: None,
         }));

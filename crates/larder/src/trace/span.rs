@@ -120,8 +120,13 @@ impl Span {
         told.server(url.host.as_str(), url.port);
         told.text("network.protocol.version", "1.1");
         if let Some((peer, reuse)) = notes.peer.get() {
-            told.text("network.peer.address", peer.ip().to_canonical().to_string());
-            told.number("network.peer.port", peer.port());
+            match peer.address() {
+                Some(address) => {
+                    told.text("network.peer.address", address.ip().to_canonical().to_string());
+                    told.number("network.peer.port", address.port());
+                }
+                None => told.text("network.peer.address", peer.to_string()),
+            }
             told.text("larder.fetch.connection", if reuse == Reuse::Again { "kept-alive" } else { "new" });
         }
         let times = [

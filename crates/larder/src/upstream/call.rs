@@ -2,10 +2,9 @@
 
 use crate::client::Client;
 use crate::reach::Reach;
-use crate::record::Reuse;
+use crate::record::{Peer, Reuse};
 use crate::request_body::{Piece, RequestBody};
 use larder_wire::{Fields, Method, ResponseHead, Url};
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -53,8 +52,8 @@ pub enum CallEvent {
     Connected {
         /// Since this moment.
         at: Instant,
-        /// The address of the origin.
-        peer: SocketAddr,
+        /// The far end.
+        peer: Peer,
         /// Whether the connection has served other requests.
         reuse: Reuse,
     },

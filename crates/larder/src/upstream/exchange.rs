@@ -7,11 +7,10 @@ use super::fault::{Retry, UpstreamFault};
 use super::h1;
 use super::idle::ConnectionChoice;
 use super::{HeldPermit, Origin, Upstreams};
-use crate::record::Reuse;
+use crate::record::{Peer, Reuse};
 use crate::wire::Wire;
 use bytes::BytesMut;
 use larder_wire::ResponseHead;
-use std::net::SocketAddr;
 use tokio::time::Instant;
 
 /// A response of an origin.
@@ -20,8 +19,8 @@ pub struct OriginResponse {
     pub head: ResponseHead,
     /// The body, which follows.
     pub body: BodySource,
-    /// The address of the origin.
-    pub peer: SocketAddr,
+    /// The far end of the connection.
+    pub peer: Peer,
     /// When the request that was answered began.
     pub requested: Instant,
 }
@@ -72,8 +71,11 @@ impl Upstreams {
         let connection = self.connect_for(call, choice).await?;
         let is_reused = connection.is_reused();
         let (head, connection) = h1::ask(connection, call).await?;
-        if is_reused && self.knows_outages() {
-            self.heard_from(&Origin::of(call.to), connection.peer().ip());
+        if is_reused
+            && self.knows_outages()
+            && let Some(address) = connection.peer().address()
+        {
+            self.heard_from(&Origin::of(call.to), address.ip());
         }
         Ok(response(head, connection, call))
     }

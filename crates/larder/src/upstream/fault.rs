@@ -100,6 +100,8 @@ pub enum UpstreamFaultKind {
     Busy,
     /// Somebody else answers in the origin's place: a captive portal.
     Portal,
+    /// The application that this server runs can't be loaded.
+    Application,
 }
 
 impl UpstreamFaultKind {
@@ -124,6 +126,7 @@ impl UpstreamFaultKind {
             UpstreamFaultKind::ClientGone => "client-gone",
             UpstreamFaultKind::Busy => "busy",
             UpstreamFaultKind::Portal => "portal",
+            UpstreamFaultKind::Application => "application-failed",
         }
     }
 

@@ -1,15 +1,17 @@
 //! The idle connections to one origin: which of them serve again, and when the others are closed.
 
+use crate::mount::Process;
 use crate::reach::Reach;
+use crate::record::Peer;
 use crate::wire::Wire;
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::time::Instant;
@@ -17,7 +19,7 @@ use tokio::time::Instant;
 /// A connection that no request has.
 pub(super) struct IdleConnection {
     pub wire: Wire,
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// How long the origin said it keeps an idle connection.
     pub origin_keeps: Option<Duration>,
     /// See [`Connection::acknowledge_within`](super::h1::Connection::acknowledge_within).
@@ -28,7 +30,7 @@ impl IdleConnection {
     /// Itself, if it can serve a request that may reach so far: one name may have led one client to an address where another
     /// may not go, and the origin may have closed the connection.
     pub fn for_request(mut self, reach: &Reach) -> Option<IdleConnection> {
-        (reach.permits(self.peer) && is_quiet(&mut self.wire)).then_some(self)
+        (is_within(reach, self.peer) && is_quiet(&mut self.wire)).then_some(self)
     }
 }
 
@@ -71,7 +73,23 @@ impl IdleConnections {
         loop {
             let mut parked = {
                 let mut all = self.parked.borrow_mut();
-                let at = all.iter().rposition(|parked| reach.permits(parked.connection.peer))?;
+                let at = all.iter().rposition(|parked| is_within(reach, parked.connection.peer))?;
+                all.remove(at)
+            };
+            self.total.set(self.total.get() - 1);
+            if now < parked.until && is_quiet(&mut parked.connection.wire) {
+                return Some(parked.connection);
+            }
+        }
+    }
+
+    /// Takes the one to this process that was used last and can serve.
+    pub fn take_of(&self, process: &Arc<Process>, now: Instant) -> Option<IdleConnection> {
+        let is_to = |wire: &Wire| matches!(wire, Wire::Mount(stream) if Arc::ptr_eq(stream.process(), process));
+        loop {
+            let mut parked = {
+                let mut all = self.parked.borrow_mut();
+                let at = all.iter().rposition(|parked| is_to(&parked.connection.wire))?;
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
@@ -115,25 +133,48 @@ impl IdleConnections {
     }
 }
 
+/// Whether a request that may reach so far may use a connection to this peer. Origins without an address are those of the
+/// configuration.
+fn is_within(reach: &Reach, peer: Peer) -> bool {
+    match peer.address() {
+        Some(address) => reach.permits(address),
+        None => matches!(reach, Reach::Configured),
+    }
+}
+
 /// False when the origin has closed the connection or has sent bytes that nobody asked for.
 fn is_quiet(wire: &mut Wire) -> bool {
-    let mut byte = [MaybeUninit::uninit()];
+    let context = &mut Context::from_waker(Waker::noop());
     match wire {
         // Asking the kernel, not the reactor: that one may not have heard of the end yet.
         Wire::Tcp(stream) => {
-            let mut peek = || SockRef::from(&*stream).peek(&mut byte).map(|_| ());
-            let would_block =
-                |looked: io::Result<()>| looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-            // Where the reactor believes that there is something, it is told better, which spares the next read.
-            match stream.poll_read_ready(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(_) => would_block(stream.try_io(Interest::READABLE, peek)),
-                Poll::Pending => would_block(peek()),
-            }
+            let is_seen = stream.poll_read_ready(context).is_ready();
+            has_nothing(&SockRef::from(&*stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
         }
+        Wire::Unix(stream) => {
+            let is_seen = stream.poll_read_ready(context).is_ready();
+            has_nothing(&SockRef::from(&*stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
+        }
+        Wire::Mount(stream) => stream.socket().is_some_and(|stream| {
+            let is_seen = stream.poll_read_ready(context).is_ready();
+            has_nothing(&SockRef::from(stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
+        }),
         // TLS has records of its own (session tickets) that mean nothing here: let it read them.
         wire => {
-            let mut context = Context::from_waker(Waker::noop());
-            Pin::new(wire).poll_read(&mut context, &mut ReadBuf::uninit(&mut byte)).is_pending()
+            let mut byte = [MaybeUninit::uninit()];
+            Pin::new(wire).poll_read(context, &mut ReadBuf::uninit(&mut byte)).is_pending()
         }
     }
+}
+
+/// Whether a socket is open and has nothing to read. Where the reactor believes that there is something, it is told better by
+/// `try_io`, which spares the next read.
+fn has_nothing(
+    socket: &SockRef<'_>,
+    is_seen: bool,
+    try_io: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
+) -> bool {
+    let mut peek = || socket.peek(&mut [MaybeUninit::uninit()]).map(|_| ());
+    let looked = if is_seen { try_io(&mut peek) } else { peek() };
+    looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }

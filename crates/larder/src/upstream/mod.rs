@@ -13,6 +13,7 @@ mod exchange;
 mod fault;
 mod h1;
 mod idle;
+mod local;
 mod memory;
 mod outages;
 mod permits;
@@ -35,6 +36,8 @@ pub use pool::{AskedOrigin, Unread};
 pub use ranges::{ExtraRange, RangePace, RangesFound, RangesKnown};
 
 use crate::client::Client;
+use crate::config::url::show_local;
+use crate::mount::Mounts;
 use crate::reach::Reach;
 use crate::ticker::Ticker;
 use crate::wire::Wire;
@@ -94,6 +97,8 @@ pub struct Settings {
     pub hosts_file: PathBuf,
     /// The knowledge that all workers of a server share.
     pub memory: Arc<Memory>,
+    /// The applications that this server runs.
+    pub mounts: Arc<Mounts>,
     /// Trust and versions; the protocol list (ALPN) is set here, whatever it holds.
     pub tls: Arc<rustls::ClientConfig>,
 }
@@ -119,6 +124,7 @@ impl Settings {
             resolver: ResolverChoice::default(),
             hosts_file: "/etc/hosts".into(),
             memory: Arc::default(),
+            mounts: Arc::default(),
             tls,
         }
     }
@@ -169,7 +175,10 @@ impl Origin {
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port)
+        match show_local(&self.host) {
+            Some(name) => f.write_str(&name),
+            None => write!(f, "{}://{}:{}", self.scheme.as_str(), self.host, self.port),
+        }
     }
 }
 
@@ -295,6 +304,10 @@ impl Upstreams {
                 (permit, connection, Instant::now())
             }
         };
+        if url.host.is_local() {
+            // Boxed, as all that is large and rare here.
+            return Box::pin(self.local(permit, choice, (handed_on, now), reach, on)).await;
+        }
         if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
             origin.count(|counts| counts.reused += 1);
             return Ok(Connection::again(idle, permit, Rc::clone(&self.shared), now));
@@ -325,6 +338,11 @@ impl Upstreams {
                 Err(fault)
             }
         }
+    }
+
+    /// The applications that this server runs.
+    pub fn mounts(&self) -> &Mounts {
+        &self.shared.settings.mounts
     }
 
     /// The state of the way to the origin of a URL. Once in a while a request may try although it was out of reach.

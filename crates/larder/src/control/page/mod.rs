@@ -25,6 +25,7 @@ static FILES: &[File] = &[
     File { name: "charts.js", content_type: SCRIPT, text: include_str!("charts.js") },
     File { name: "now.js", content_type: SCRIPT, text: include_str!("now.js") },
     File { name: "requests.js", content_type: SCRIPT, text: include_str!("requests.js") },
+    File { name: "applications.js", content_type: SCRIPT, text: include_str!("applications.js") },
     File { name: "store.js", content_type: SCRIPT, text: include_str!("store.js") },
     File { name: "settings.js", content_type: SCRIPT, text: include_str!("settings.js") },
 ];
@@ -46,15 +47,38 @@ pub(super) fn is_at(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::Condition;
     use crate::record::{CLASSES, Cause};
 
     /// The policy of the page forbids both; a browser would only say so to its console.
     #[test]
     fn nothing_comes_from_elsewhere_or_stands_inline() {
         for File { name, text, .. } in FILES.iter().chain([&INDEX]) {
-            for wrong in ["https://", "<style", "style=\"", "onclick=", "innerHTML", "javascript:", "eval("] {
+            for wrong in ["https://", "<style", "style=\"", "onclick=", "javascript:", "eval("] {
                 assert!(!text.contains(wrong), "{name} has {wrong}");
             }
+        }
+    }
+
+    /// Texts of strangers stand in lists and tracebacks.
+    #[test]
+    fn no_text_becomes_markup() {
+        for File { name, text, .. } in FILES {
+            for wrong in
+                ["innerHTML", "outerHTML", "insertAdjacentHTML", "setHTML", "srcdoc", "DOMParser", "document.write"]
+            {
+                assert!(!text.contains(wrong), "{name} has {wrong}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_knows_all_states_of_an_application() {
+        let words = file("/page/applications.js").unwrap().text;
+        for word in Condition::ALL.map(Condition::as_str) {
+            let is_known =
+                [format!("\n  {word}: ["), format!("\n  \"{word}\": [")].iter().any(|line| words.contains(line));
+            assert!(is_known, "applications.js does not say what {word} means");
         }
     }
 

@@ -1,6 +1,7 @@
 // Starts the page: which view is shown, light or dark, the stream of events, the dialogs that all views share.
 
 import { follow, get } from "./api.js";
+import { Applications } from "./applications.js";
 import { Now } from "./now.js";
 import { Requests } from "./requests.js";
 import { Store } from "./store.js";
@@ -83,7 +84,8 @@ byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 
 const requests = new Requests(house);
 const now = new Now(requests, house);
-const views = { now, requests, store: new Store(house), upstreams: new Upstreams(), settings: new Settings() };
+const applications = new Applications(requests);
+const views = { now, requests, store: new Store(house), upstreams: new Upstreams(), applications, settings: new Settings() };
 let shown = null;
 
 function route() {
@@ -92,8 +94,13 @@ function route() {
   drawer.close();
   for (const each of Object.keys(views)) byId(`view-${each}`).hidden = each !== chosen;
   for (const each of document.querySelectorAll(".top nav a")) {
-    if (each.hash === `#${chosen}`) each.setAttribute("aria-current", "page");
-    else each.removeAttribute("aria-current");
+    if (each.hash !== `#${chosen}`) {
+      each.removeAttribute("aria-current");
+      continue;
+    }
+    each.setAttribute("aria-current", "page");
+    // A narrow window has not all of them in sight.
+    each.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   document.title = chosen === "now" ? "Larder" : `${byId(`view-${chosen}`).dataset.title} · Larder`;
   if (shown && shown !== chosen) {
@@ -119,7 +126,9 @@ const on = {
     now.tick(value);
     say(byId("about"), `Larder ${value.version}, up for ${span(value.uptime_seconds)}`);
     if (shown === "requests") requests.tick();
-    if (!document.hidden && value.uptime_seconds % 5 === 0) views[shown]?.refresh?.().catch((error) => console.info(error.message));
+    const tell = (error) => console.info(error.message);
+    if (!document.hidden && value.uptime_seconds % 5 === 0) views[shown]?.refresh?.().catch(tell);
+    if (!document.hidden && value.uptime_seconds % (applications.known ? 5 : 30) === 0 && shown !== "applications") applications.look().catch(tell);
   },
   request: (record) => requests.arrived(record),
 };
@@ -141,5 +150,6 @@ async function begin() {
 }
 
 await begin();
+applications.look().catch((error) => console.info(error.message));
 route();
 follow("/events", on, state);

@@ -107,6 +107,10 @@ export function table(caption, columns, rows) {
     make("tbody", { role: "rowgroup" }, ...rows.map(row)));
 }
 
+/** A text of strangers: control characters and marks of direction, which could hide a part of it, are spelt out. */
+export const harmless = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+  (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+
 /** Sentences of the server: what stands between backticks is code. */
 export const prose = (text) => text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
 

@@ -9,6 +9,7 @@ use super::super::permits::Permit;
 use super::link::{Link, Sender};
 use super::receive::{Inbound, Receiver};
 use super::upload::Upload;
+use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Bytes, BytesMut};
 use larder_wire::framing::Framing;
@@ -16,7 +17,6 @@ use larder_wire::{Fields, Method, ResponseHead};
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,8 +37,13 @@ struct Lease {
 
 impl Connection {
     pub fn opened(opened: Opened, permit: Permit, shared: Rc<Shared>) -> Connection {
-        let idle =
-            IdleConnection { wire: opened.wire, peer: opened.peer, origin_keeps: None, acknowledged_within: None };
+        let peer = Peer::Address(opened.peer);
+        Connection::local(opened.wire, peer, permit, shared)
+    }
+
+    /// A new connection to an origin of this machine.
+    pub fn local(wire: Wire, peer: Peer, permit: Permit, shared: Rc<Shared>) -> Connection {
+        let idle = IdleConnection { wire, peer, origin_keeps: None, acknowledged_within: None };
         Connection::with(idle, false, permit, shared, Instant::now())
     }
 
@@ -91,8 +96,8 @@ impl Connection {
         self.0.link.leased_at
     }
 
-    /// The origin's address.
-    pub fn peer(&self) -> SocketAddr {
+    /// The far end.
+    pub fn peer(&self) -> Peer {
         self.0.link.peer
     }
 
@@ -195,7 +200,11 @@ impl Connection {
         let origin_keeps = inbound.origin_keeps();
         link.shared.spare.set(inbound.into_unread());
         let acknowledged_within = link.acknowledged_within.get();
-        let idle = IdleConnection { wire: link.wire.into_inner(), peer: link.peer, origin_keeps, acknowledged_within };
+        let mut wire = link.wire.into_inner();
+        if let Wire::Mount(stream) = &mut wire {
+            stream.rest();
+        }
+        let idle = IdleConnection { wire, peer: link.peer, origin_keeps, acknowledged_within };
         link.shared.pool.put(idle, permit);
     }
 

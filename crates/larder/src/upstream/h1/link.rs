@@ -4,12 +4,12 @@
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::super::wait_limit::WaitLimit;
 use super::super::{Settings, Shared};
+use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Buf, BufMut, BytesMut};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 /// The part that both halves share. The stream is borrowed for the time of one poll and never across an await.
 pub(super) struct Link {
     pub wire: RefCell<Wire>,
-    pub peer: SocketAddr,
+    pub peer: Peer,
     pub acknowledged_within: Cell<Option<Duration>>,
     pub shared: Rc<Shared>,
     /// For what is received, and for a request that is sent whole.
@@ -83,9 +83,18 @@ impl Link {
         self.waiting_since.set(Some(now));
     }
 
+    /// From the end of the request to the first byte of the answer: applications have times of their own.
+    pub fn first_byte_time(&self) -> Duration {
+        match &*self.wire.borrow() {
+            Wire::Mount(stream) => stream.request_time(),
+            _ => None,
+        }
+        .unwrap_or(self.settings().first_byte_timeout)
+    }
+
     /// How much is left of the time for the first byte. All of it, where nothing was waited for yet.
     pub fn first_byte_in(&self) -> Duration {
-        let time = self.settings().first_byte_timeout;
+        let time = self.first_byte_time();
         match self.waiting_since.get() {
             Some(since) => time.saturating_sub(since.elapsed()),
             None => {

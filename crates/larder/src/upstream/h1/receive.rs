@@ -1,7 +1,6 @@
 //! The incoming half of a connection: heads, then the body piece by piece. Reads only when asked to, so a slow
 //! reader slows the origin down.
 
-use super::super::Settings;
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
 use super::link::Link;
 use crate::body_pieces;
@@ -235,13 +234,13 @@ impl<'a> Receiver<'a> {
         let settings = self.link.settings();
         match self.inbound.head_since {
             Some(since) => (settings.idle_timeout.saturating_sub(since.elapsed()), false),
-            None if self.link.sending.get() => (settings.first_byte_timeout, true),
+            None if self.link.sending.get() => (self.link.first_byte_time(), true),
             None => (self.link.first_byte_in(), false),
         }
     }
 
     fn head_timeout(&self) -> UpstreamFault {
-        let Settings { first_byte_timeout, idle_timeout, .. } = self.link.settings();
+        let idle_timeout = self.link.settings().idle_timeout;
         match self.inbound.head_since {
             Some(_) => UpstreamFault::new(
                 UpstreamFaultKind::IdleTimeout,
@@ -249,7 +248,7 @@ impl<'a> Receiver<'a> {
             ),
             None => UpstreamFault::new(
                 UpstreamFaultKind::FirstByteTimeout,
-                format!("no answer began within {} s", first_byte_timeout.as_secs_f64()),
+                format!("no answer began within {} s", self.link.first_byte_time().as_secs_f64()),
             ),
         }
     }

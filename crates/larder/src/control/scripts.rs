@@ -1,0 +1,294 @@
+//! Applications in Python: how they are, and what went wrong in them.
+
+use super::proc_files::{cpu_time, resident_bytes};
+use super::{Admin, Reply, api};
+use crate::clock;
+use crate::mount::{Condition, FailedLoad, Failure, MountCounts, MountReport, MountState, Mounts, Process};
+use crate::purge::parts;
+use crate::record::{Query, shortened};
+use crate::script;
+use larder_wire::Host;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often the CPU times of processes are noted: what a process takes after that, before it ends, is not counted.
+pub(super) const EVERY: Duration = Duration::from_secs(5);
+
+/// All applications.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scripts {
+    /// In the order of their names.
+    pub applications: Vec<OfApplication>,
+}
+
+/// One application.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfApplication {
+    /// The name that sites have as their origin.
+    pub name: String,
+    /// Its `[[python]]`; empty where there is none.
+    pub python: String,
+    /// Where its modules are.
+    pub folder: String,
+    /// The interpreter that new processes get.
+    pub interpreter: String,
+    /// The version of Python; empty before a process was ready.
+    pub version: String,
+    /// How often its processes have begun anew, from 1.
+    pub generation: u64,
+    /// `loading`, `serving`, `failed` or `serving-old`.
+    pub state: String,
+    /// When the version that serves was loaded, in milliseconds since 1970.
+    pub loaded_at_millis: Option<u64>,
+    /// The processes that serve.
+    pub processes: Vec<OfProcess>,
+    /// How many are to serve.
+    pub processes_max: usize,
+    /// Requests that wait for a process.
+    pub waiting: usize,
+    /// Counts since the start.
+    pub counts: OfCounts,
+    /// Why the application, or its newest version, could not be loaded.
+    pub load_failure: Option<OfLoad>,
+    /// The last requests that raised an exception, the newest last.
+    pub failures: Vec<OfFailure>,
+}
+
+/// One process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfProcess {
+    /// The system's number.
+    pub pid: u32,
+    /// Requests under way in it.
+    pub under_way: usize,
+    /// How many it may have.
+    pub requests_max: usize,
+    /// Seconds since it was ready.
+    pub age_seconds: u64,
+    /// Its memory, where that is known.
+    pub memory_bytes: Option<u64>,
+    /// Its CPU time, where that is known.
+    pub cpu_millis: Option<u64>,
+}
+
+/// Counts of one application since the start.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct OfCounts {
+    /// Requests that got a process.
+    pub requests: u64,
+    /// Requests that raised an exception.
+    pub errors: u64,
+    /// Processes started.
+    pub started: u64,
+    /// Processes that ended by themselves.
+    pub ended: u64,
+    /// Processes that were killed because a request hung.
+    pub hung: u64,
+    /// Versions that could not be loaded.
+    pub load_failures: u64,
+}
+
+/// A version that could not be loaded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfLoad {
+    /// When, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// The probable remedy; empty where none is known.
+    pub hint: String,
+    /// The traceback.
+    pub traceback: String,
+}
+
+/// A request that raised an exception.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OfFailure {
+    /// When, in milliseconds since 1970.
+    pub at_millis: u64,
+    /// Its name.
+    pub request: String,
+    /// Its method.
+    pub method: String,
+    /// Its target, without the values of its query where `records.hide_query` says so.
+    pub target: String,
+    /// The traceback.
+    pub traceback: String,
+}
+
+/// `GET /scripts`.
+pub(super) fn list(admin: &Admin, query: &str) -> Reply {
+    let wanted = match ScriptsQuery::of_query(query) {
+        Ok(wanted) => wanted,
+        Err(error) => return Reply::json(422, &api::Refused { error }),
+    };
+    let query = if admin.common.config.records.hide_query { Query::Hidden } else { Query::Kept };
+    let all = admin.nursery.mounts().all();
+    let applications = all.iter().map(|state| application(state, query, wanted.failures_max)).collect();
+    Reply::json(200, &Scripts { applications })
+}
+
+struct ScriptsQuery {
+    failures_max: usize,
+}
+
+impl ScriptsQuery {
+    fn of_query(query: &str) -> Result<ScriptsQuery, String> {
+        let mut wanted = ScriptsQuery { failures_max: usize::MAX };
+        for (name, value) in parts(query, &[])? {
+            match name {
+                "failures" => {
+                    wanted.failures_max = value.parse().map_err(|_| "failures: a number is needed".to_owned())?;
+                }
+                other => return Err(format!("{other}: only failures is known")),
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+fn application(state: &MountState, query: Query, failures_max: usize) -> OfApplication {
+    let (mount, processes) = (state.mount(), state.processes());
+    let MountReport { python, generation, loaded_at, load_failure, failures } = state.report();
+    let surplus = failures.len().saturating_sub(failures_max);
+    OfApplication {
+        name: mount.application.name.clone(),
+        python: mount.python.name.clone(),
+        folder: mount.python.folder.display().to_string(),
+        interpreter: script::interpreter(&mount).display().to_string(),
+        version: python,
+        generation,
+        state: state.condition().as_str().to_owned(),
+        loaded_at_millis: loaded_at.map(millis),
+        processes: processes.iter().map(|process| OfProcess::from(&**process)).collect(),
+        processes_max: mount.python.processes,
+        waiting: state.waiting(),
+        counts: OfCounts::from(&state.counts),
+        load_failure: load_failure.map(OfLoad::from),
+        failures: failures.into_iter().skip(surplus).map(|failure| OfFailure::of(failure, query)).collect(),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl From<&Process> for OfProcess {
+    fn from(process: &Process) -> OfProcess {
+        OfProcess {
+            pid: process.pid,
+            under_way: process.under_way(),
+            requests_max: process.requests_max,
+            age_seconds: clock::wall().saturating_sub(process.ready_at).as_secs(),
+            memory_bytes: resident_bytes(Some(process.pid)),
+            cpu_millis: cpu_time(Some(process.pid)).map(millis),
+        }
+    }
+}
+
+impl From<&MountCounts> for OfCounts {
+    fn from(counts: &MountCounts) -> OfCounts {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        OfCounts {
+            requests: count(&counts.requests),
+            errors: count(&counts.errors),
+            started: count(&counts.started),
+            ended: count(&counts.ended),
+            hung: count(&counts.hung),
+            load_failures: count(&counts.load_failures),
+        }
+    }
+}
+
+impl From<FailedLoad> for OfLoad {
+    fn from(FailedLoad { traceback, hint, at }: FailedLoad) -> OfLoad {
+        OfLoad { at_millis: millis(at), hint, traceback }
+    }
+}
+
+impl OfFailure {
+    fn of(failure: Failure, query: Query) -> OfFailure {
+        let Failure { request, method, target, traceback, at } = failure;
+        OfFailure { at_millis: millis(at), request, method, target: shortened(&target, query), traceback }
+    }
+}
+
+impl OfApplication {
+    /// Whether the application, or its newest version, can't be loaded.
+    pub fn is_in_trouble(&self) -> bool {
+        [Condition::Failed, Condition::ServingOld].iter().any(|condition| self.state == condition.as_str())
+    }
+}
+
+/// Memory of the processes that serve an application.
+pub(super) fn memory_bytes(state: &MountState) -> u64 {
+    state.processes().iter().filter_map(|process| resident_bytes(Some(process.pid))).sum()
+}
+
+/// CPU times of applications, those of processes that have ended included: a sum of the living ones alone could fall.
+#[derive(Default)]
+pub(super) struct CpuSums(Mutex<BTreeMap<Host, CpuSum>>);
+
+#[derive(Default)]
+struct CpuSum {
+    /// Of processes that serve no more, as they were noted last.
+    ended: Duration,
+    /// Of those that serve, by their numbers.
+    serving: BTreeMap<u64, Duration>,
+}
+
+impl CpuSums {
+    /// Notes the times of all processes.
+    pub(super) fn note(&self, mounts: &Mounts) {
+        let all = mounts.all();
+        self.0.lock().retain(|host, _| all.iter().any(|state| state.mount().host == *host));
+        for state in all {
+            let _ = self.of(&state);
+        }
+    }
+
+    /// The time of an application until now.
+    pub(super) fn of(&self, state: &MountState) -> Duration {
+        let processes = state.processes();
+        let mut sums = self.0.lock();
+        let sum = sums.entry(state.mount().host.clone()).or_default();
+        sum.take(processes.iter().filter_map(|process| Some((process.number, cpu_time(Some(process.pid))?))))
+    }
+}
+
+impl CpuSum {
+    /// Takes the times of the processes that serve now, by their numbers; gives the sum.
+    fn take(&mut self, now: impl Iterator<Item = (u64, Duration)>) -> Duration {
+        let before = std::mem::replace(&mut self.serving, now.collect());
+        let gone = before.iter().filter(|(number, _)| !self.serving.contains_key(number));
+        self.ended += gone.map(|(_, time)| *time).sum::<Duration>();
+        self.ended + self.serving.values().sum::<Duration>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_process_that_has_ended_stays_in_the_sum() {
+        let mut sum = CpuSum::default();
+        let mut take = |now: &[(u64, u64)]| {
+            sum.take(now.iter().map(|(number, seconds)| (*number, Duration::from_secs(*seconds)))).as_secs()
+        };
+        assert_eq!(take(&[(1, 5), (2, 7)]), 12);
+        assert_eq!(take(&[(1, 6), (3, 1)]), 14);
+        assert_eq!(take(&[]), 14);
+        assert_eq!(take(&[(4, 2)]), 16);
+    }
+
+    #[test]
+    fn queries_of_the_list() {
+        let read = |query| ScriptsQuery::of_query(query).map(|wanted| wanted.failures_max);
+        assert_eq!((read(""), read("failures=0")), (Ok(usize::MAX), Ok(0)));
+        for wrong in ["failures=x", "failures=-1", "x=1", "failures=1&failures=2"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

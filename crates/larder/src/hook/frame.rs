@@ -1,0 +1,289 @@
+//! Frames between this server and a process of hooks, as values: bytes in, values out.
+//!
+//! A frame is a head of 12 bytes (length of the payload, number of the call, 0, kind, 0; little-endian) and a payload. A call's
+//! payload is a tuple in Python's `marshal` format of version 2, which every Python 3 reads in one step; a reply's is JSON. Calls
+//! have their own numbers, so that many can be under way on one connection.
+
+use larder_wire::{Fields, Scheme};
+use std::net::IpAddr;
+
+/// The length of a frame's head.
+pub const HEAD_BYTES: usize = 12;
+
+/// The longest payload, in both directions.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+/// When hooks are called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// After the rules, before the key is made.
+    Request,
+    /// Before the caching rules see the head of an origin's answer.
+    Fetched,
+}
+
+impl Stage {
+    /// The word of the wire, the log and the pages.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stage::Request => "request",
+            Stage::Fetched => "fetched",
+        }
+    }
+}
+
+/// The facts of a call.
+pub struct CallFacts<'a> {
+    /// When.
+    pub stage: Stage,
+    /// The hooks to run, in this order, by their places in the list of the process.
+    pub hooks: &'a [u16],
+    /// The method of the request.
+    pub method: &'a str,
+    /// The scheme of its URL.
+    pub scheme: Scheme,
+    /// The host.
+    pub host: &'a str,
+    /// The port.
+    pub port: u16,
+    /// The path with its query.
+    pub path_and_query: &'a str,
+    /// The client.
+    pub client: IpAddr,
+    /// The name of the request.
+    pub name: &'a str,
+    /// The fields of the request.
+    pub fields: &'a Fields,
+    /// The status and the fields of the answer, at the stage `fetched`.
+    pub answer: Option<(u16, &'a Fields)>,
+}
+
+/// Appends a call with this number; false, and nothing is appended, where it would be longer than a frame may be.
+pub fn push_call(out: &mut Vec<u8>, number: u32, facts: &CallFacts<'_>) -> bool {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEAD_BYTES]);
+    push_payload(out, facts);
+    let length = out.len() - start - HEAD_BYTES;
+    if length > PAYLOAD_BYTES_MAX {
+        out.truncate(start);
+        return false;
+    }
+    let head = &mut out[start..start + HEAD_BYTES];
+    head[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    head[4..8].copy_from_slice(&number.to_le_bytes());
+    head[10] = KIND_CALL;
+    true
+}
+
+const KIND_CALL: u8 = 1;
+const KIND_GO_ON: u8 = 2;
+const KIND_DECISION: u8 = 3;
+const KIND_FAILED: u8 = 4;
+
+fn push_payload(out: &mut Vec<u8>, facts: &CallFacts<'_>) {
+    let (path, query) = match facts.path_and_query.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (facts.path_and_query, None),
+    };
+    push_tuple(out, 13);
+    push_text(out, facts.stage.as_str());
+    push_tuple(out, facts.hooks.len());
+    facts.hooks.iter().for_each(|hook| push_number(out, (*hook).into()));
+    push_text(out, facts.method);
+    push_text(out, facts.scheme.as_str());
+    push_text(out, facts.host);
+    push_number(out, facts.port.into());
+    push_text(out, path);
+    match query {
+        Some(query) => push_text(out, query),
+        None => out.push(b'N'),
+    }
+    push_text(out, &facts.client.to_canonical().to_string());
+    push_text(out, facts.name);
+    push_fields(out, facts.fields);
+    match facts.answer {
+        Some((status, fields)) => {
+            push_number(out, status.into());
+            push_fields(out, fields);
+        }
+        None => {
+            push_number(out, 0);
+            push_tuple(out, 0);
+        }
+    }
+}
+
+fn push_fields(out: &mut Vec<u8>, fields: &Fields) {
+    push_tuple(out, fields.iter().count());
+    for (name, value) in fields.iter() {
+        push_tuple(out, 2);
+        push_text(out, &name.to_ascii_lowercase());
+        push_latin1(out, value);
+    }
+}
+
+fn push_tuple(out: &mut Vec<u8>, items: usize) {
+    out.push(b'(');
+    out.extend_from_slice(&(items as u32).to_le_bytes());
+}
+
+fn push_number(out: &mut Vec<u8>, number: i32) {
+    out.push(b'i');
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn push_text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'u');
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Bytes as a text in which each is one letter, as they are in Python's interfaces of servers.
+fn push_latin1(out: &mut Vec<u8>, bytes: &[u8]) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.is_ascii() => push_text(out, text),
+        _ => push_text(out, &bytes.iter().map(|&byte| char::from(byte)).collect::<String>()),
+    }
+}
+
+/// A reply as it came.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReplyFrame {
+    /// The number of the call.
+    pub number: u32,
+    /// Its kind and payload.
+    pub body: ReplyBody,
+}
+
+/// The payload of a reply, JSON that is not read yet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReplyBody {
+    /// Nothing is to be changed.
+    GoOn(Vec<u8>),
+    /// Changes, or a decision.
+    Decision(Vec<u8>),
+    /// A hook failed.
+    Failed(Vec<u8>),
+}
+
+/// Bytes that no proper process sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadFrame;
+
+/// Takes the first whole frame out of `bytes`; `None` where it is not whole yet.
+pub fn take_reply(bytes: &mut bytes::BytesMut) -> Result<Option<ReplyFrame>, BadFrame> {
+    use bytes::Buf;
+    let Some(head) = bytes.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let number = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    let (zeros, kind) = ([head[8], head[9], head[11]], head[10]);
+    let body = match kind {
+        KIND_GO_ON => ReplyBody::GoOn,
+        KIND_DECISION => ReplyBody::Decision,
+        KIND_FAILED => ReplyBody::Failed,
+        _ => return Err(BadFrame),
+    };
+    if length > PAYLOAD_BYTES_MAX || zeros != [0; 3] {
+        return Err(BadFrame);
+    }
+    if bytes.len() < HEAD_BYTES + length {
+        return Ok(None);
+    }
+    bytes.advance(HEAD_BYTES);
+    Ok(Some(ReplyFrame { number, body: body(bytes.split_to(length).to_vec()) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::BytesMut;
+    use proptest::prelude::*;
+
+    fn facts<'a>(fields: &'a Fields, hooks: &'a [u16]) -> CallFacts<'a> {
+        CallFacts {
+            stage: Stage::Request,
+            hooks,
+            method: "GET",
+            scheme: Scheme::Https,
+            host: "shop.example",
+            port: 443,
+            path_and_query: "/a?b=1?c",
+            client: "10.0.0.1".parse().unwrap(),
+            name: "abc",
+            fields,
+            answer: None,
+        }
+    }
+
+    #[test]
+    fn python_reads_a_call() {
+        let mut fields = Fields::new();
+        fields.push("X-Plan", "free");
+        fields.push("X-Name", &b"caf\xe9"[..]);
+        let mut out = Vec::new();
+        assert!(push_call(&mut out, 7, &facts(&fields, &[0, 3])));
+        let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
+        assert_eq!((length + HEAD_BYTES, out[4], out[10]), (out.len(), 7, 1));
+        let hex: String = out[HEAD_BYTES..].iter().map(|byte| format!("{byte:02x}")).collect();
+        let script = "import marshal, sys; print(ascii(marshal.loads(bytes.fromhex(sys.argv[1]))))";
+        let Ok(python) = std::process::Command::new("python3").args(["-I", "-c", script, &hex]).output() else {
+            return println!("skipped: no python3 on this machine");
+        };
+        let said = String::from_utf8(python.stdout).unwrap();
+        let expected = "('request', (0, 3), 'GET', 'https', 'shop.example', 443, '/a', 'b=1?c', '10.0.0.1', 'abc', \
+                        (('x-plan', 'free'), ('x-name', 'caf\\xe9')), 0, ())";
+        assert_eq!(said.trim(), expected);
+    }
+
+    #[test]
+    fn a_call_that_is_too_long_leaves_nothing_behind() {
+        let mut fields = Fields::new();
+        fields.push("X", vec![b'x'; PAYLOAD_BYTES_MAX]);
+        let mut out = b"before".to_vec();
+        assert!(!push_call(&mut out, 1, &facts(&fields, &[])));
+        assert_eq!(out, b"before");
+    }
+
+    fn frame(number: u32, kind: u8, payload: &[u8]) -> Vec<u8> {
+        let mut out = (payload.len() as u32).to_le_bytes().to_vec();
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&[0, 0, kind, 0]);
+        out.extend_from_slice(payload);
+        out
+    }
+
+    #[test]
+    fn replies_are_taken_whole_and_in_order() {
+        let whole = [frame(1, 2, b""), frame(2, 3, b"{}"), frame(3, 4, b"x")].concat();
+        for cut in 0..whole.len() {
+            let mut bytes = BytesMut::from(&whole[..cut]);
+            let mut taken = Vec::new();
+            while let Some(reply) = take_reply(&mut bytes).unwrap() {
+                taken.push(reply);
+            }
+            bytes.extend_from_slice(&whole[cut..]);
+            while let Some(reply) = take_reply(&mut bytes).unwrap() {
+                taken.push(reply);
+            }
+            let bodies =
+                [ReplyBody::GoOn(Vec::new()), ReplyBody::Decision(b"{}".to_vec()), ReplyBody::Failed(b"x".to_vec())];
+            let expected: Vec<ReplyFrame> =
+                bodies.into_iter().zip(1..).map(|(body, number)| ReplyFrame { number, body }).collect();
+            assert_eq!(taken, expected, "cut at {cut}");
+        }
+        let long = ((PAYLOAD_BYTES_MAX as u32) + 1).to_le_bytes();
+        let mut too_long = frame(1, 2, b"");
+        too_long[..4].copy_from_slice(&long);
+        for bad in [frame(1, 1, b""), frame(1, 0, b""), frame(1, 9, b""), too_long] {
+            assert_eq!(take_reply(&mut BytesMut::from(&bad[..])), Err(BadFrame));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_reading_of_replies(noise in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = BytesMut::from(&noise[..]);
+            while let Ok(Some(_)) = take_reply(&mut bytes) {}
+        }
+    }
+}

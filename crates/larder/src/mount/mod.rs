@@ -1,0 +1,355 @@
+//! Applications in Python as workers of the server see them: which processes of an application serve, and which of them has
+//! room for one more request. Processes are started, watched and ended by the nursery (`script`), which tells the
+//! [`Mounts`] about them; a worker leases one for each request.
+
+mod condition;
+mod hooks;
+mod lease;
+mod stream;
+
+pub use condition::Condition;
+pub use hooks::{Asked, Declared, Hook, Hooks};
+pub use lease::{MountTrouble, ProcessLease};
+pub use stream::{MountStream, connect_socket};
+
+use crate::clock;
+use crate::config::Mount;
+use larder_wire::Host;
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+
+/// Failures of requests that are remembered of one application.
+const FAILURES_MAX: usize = 16;
+
+/// The most of a traceback that is remembered; the log has all of it.
+const TRACEBACK_BYTES_MAX: usize = 16 << 10;
+
+/// The most that is remembered of a target, as of the URL of a record.
+const TARGET_BYTES_MAX: usize = 2 << 10;
+
+/// The most that is remembered of a name, a method or a version.
+const WORD_BYTES_MAX: usize = 64;
+
+/// A request that raised an exception.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Failure {
+    /// The name of the request.
+    #[serde(default)]
+    pub request: String,
+    /// Its method.
+    #[serde(default)]
+    pub method: String,
+    /// Its target.
+    #[serde(default)]
+    pub target: String,
+    /// The traceback.
+    pub traceback: String,
+    /// When it became known.
+    #[serde(skip)]
+    pub at: Duration,
+}
+
+/// A version of an application that could not be loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailedLoad {
+    /// The traceback.
+    pub traceback: String,
+    /// The probable remedy; empty where none is known.
+    pub hint: String,
+    /// When it became known.
+    pub at: Duration,
+}
+
+/// The facts about an application beside its processes, for people.
+#[derive(Clone, Debug, Default)]
+pub struct MountReport {
+    /// The version of the interpreter; empty before one was ready.
+    pub python: String,
+    /// How often all processes were begun anew.
+    pub generation: u64,
+    /// When the version that serves was loaded.
+    pub loaded_at: Option<Duration>,
+    /// Why the application, or its newest version, could not be loaded.
+    pub load_failure: Option<FailedLoad>,
+    /// The last requests that raised an exception, the newest last.
+    pub failures: VecDeque<Failure>,
+}
+
+/// All applications of a server, by the names that their origins have.
+#[derive(Default)]
+pub struct Mounts(RwLock<HashMap<Host, Arc<MountState>>>);
+
+impl Mounts {
+    /// The application that is the origin of this name.
+    pub fn find(&self, host: &Host) -> Option<Arc<MountState>> {
+        self.0.read().get(host).cloned()
+    }
+
+    /// All of them, in the order of their names.
+    pub fn all(&self) -> Vec<Arc<MountState>> {
+        let mut all: Vec<_> = self.0.read().iter().map(|(host, state)| (host.clone(), Arc::clone(state))).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all.into_iter().map(|(_, state)| state).collect()
+    }
+
+    /// Adds an application whose processes are being started.
+    pub fn add(&self, mount: Arc<Mount>) -> Arc<MountState> {
+        let state = Arc::new(MountState::new(mount));
+        self.0.write().insert(state.mount().host.clone(), Arc::clone(&state));
+        state
+    }
+
+    /// Forgets an application.
+    pub fn remove(&self, host: &Host) {
+        if let Some(state) = self.0.write().remove(host) {
+            state.fail("it is not configured any more".to_owned());
+        }
+    }
+}
+
+/// One application: its settings, its processes that serve, and counts.
+pub struct MountState {
+    mount: RwLock<Arc<Mount>>,
+    serving: Mutex<Serving>,
+    /// A process has room, or has come or gone.
+    changed: Notify,
+    /// Requests that wait for a process.
+    waiting: AtomicUsize,
+    /// Counts of events since the start.
+    pub counts: MountCounts,
+    report: Mutex<MountReport>,
+}
+
+impl fmt::Debug for MountState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.mount().application.name)
+    }
+}
+
+#[derive(Default)]
+struct Serving {
+    processes: Vec<Arc<Process>>,
+    /// Why there is no process, once that is known.
+    failed: Option<String>,
+}
+
+/// Counts of events of one application since the start.
+#[derive(Debug, Default)]
+pub struct MountCounts {
+    /// Requests that got a process.
+    pub requests: AtomicU64,
+    /// Requests that raised an exception.
+    pub errors: AtomicU64,
+    /// Processes started.
+    pub started: AtomicU64,
+    /// Processes that ended by themselves.
+    pub ended: AtomicU64,
+    /// Processes that were killed because a request hung.
+    pub hung: AtomicU64,
+    /// Generations that could not load the application.
+    pub load_failures: AtomicU64,
+}
+
+impl MountState {
+    fn new(mount: Arc<Mount>) -> MountState {
+        MountState {
+            mount: RwLock::new(mount),
+            serving: Mutex::default(),
+            changed: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            counts: MountCounts::default(),
+            report: Mutex::default(),
+        }
+    }
+
+    /// The facts about it, for people.
+    pub fn report(&self) -> MountReport {
+        self.report.lock().clone()
+    }
+
+    /// Notes something about it.
+    pub fn note(&self, change: impl FnOnce(&mut MountReport)) {
+        change(&mut self.report.lock());
+    }
+
+    /// Notes a request that raised an exception.
+    pub fn failed(&self, mut failure: Failure) {
+        self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        failure.at = clock::wall();
+        cut(&mut failure.request, WORD_BYTES_MAX);
+        cut(&mut failure.method, WORD_BYTES_MAX);
+        cut(&mut failure.target, TARGET_BYTES_MAX);
+        cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
+        let failures = &mut self.report.lock().failures;
+        if failures.len() == FAILURES_MAX {
+            failures.pop_front();
+        }
+        failures.push_back(failure);
+    }
+
+    /// Notes a version that could not be loaded.
+    pub fn load_failed(&self, mut failure: FailedLoad) {
+        self.counts.load_failures.fetch_add(1, Ordering::Relaxed);
+        failure.at = clock::wall();
+        cut(&mut failure.hint, TARGET_BYTES_MAX);
+        cut(&mut failure.traceback, TRACEBACK_BYTES_MAX);
+        self.report.lock().load_failure = Some(failure);
+    }
+
+    /// Notes that a process has loaded the application.
+    pub fn loaded(&self, mut python: String, is_first_of_its_version: bool) {
+        cut(&mut python, WORD_BYTES_MAX);
+        let mut report = self.report.lock();
+        (report.python, report.load_failure) = (python, None);
+        if is_first_of_its_version {
+            report.loaded_at = Some(clock::wall());
+        }
+    }
+
+    /// Its settings.
+    pub fn mount(&self) -> Arc<Mount> {
+        Arc::clone(&self.mount.read())
+    }
+
+    /// Other settings, which hold from the next request on.
+    pub fn configure(&self, mount: Arc<Mount>) {
+        *self.mount.write() = mount;
+    }
+
+    /// The time from the end of a request to the head of its answer.
+    pub fn request_time(&self) -> Duration {
+        self.mount.read().python.request_time
+    }
+
+    /// These processes serve from now on; requests under way at others go on.
+    pub fn serve_by(&self, processes: Vec<Arc<Process>>) {
+        let mut serving = self.serving.lock();
+        if !processes.is_empty() {
+            serving.failed = None;
+        }
+        serving.processes = processes;
+        drop(serving);
+        self.changed.notify_waiters();
+    }
+
+    /// No process can be had, for this reason. Requests fail at once while there is none.
+    pub fn fail(&self, why: String) {
+        self.serving.lock().failed = Some(why);
+        self.changed.notify_waiters();
+    }
+
+    /// The processes that serve.
+    pub fn processes(&self) -> Vec<Arc<Process>> {
+        self.serving.lock().processes.clone()
+    }
+
+    /// The hooks of the processes that serve; `None` while there is none.
+    pub fn hooks(&self) -> Option<Arc<Hooks>> {
+        self.serving.lock().processes.first()?.hooks.clone()
+    }
+
+    /// Why it can't be loaded, where it can't.
+    pub fn trouble(&self) -> Option<String> {
+        self.serving.lock().failed.clone()
+    }
+
+    /// Requests that wait for a process.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+/// Cuts a text that is too long: what stays is its beginning and its end, which says most in a traceback.
+fn cut(text: &mut String, bytes_max: usize) {
+    if text.len() <= bytes_max {
+        return;
+    }
+    let head = text.floor_char_boundary(bytes_max / 4);
+    let tail = text.ceil_char_boundary(text.len() - (bytes_max - bytes_max / 4));
+    *text = format!("{}\n… ({} bytes left out) …\n{}", &text[..head], tail - head, &text[tail..]);
+}
+
+/// A process that has imported its application.
+pub struct Process {
+    /// Its number since the start of the server.
+    pub number: u64,
+    /// The system's number.
+    pub pid: u32,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Requests that it may have at once.
+    pub requests_max: usize,
+    /// When it was ready.
+    pub ready_at: Duration,
+    /// The hooks that it runs, where it serves no requests.
+    pub hooks: Option<Arc<Hooks>>,
+    under_way: AtomicUsize,
+    is_hung: AtomicBool,
+    nursery: mpsc::Sender<Hung>,
+}
+
+/// A process hangs, or has closed its socket: the nursery ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hung {
+    /// The number of the process.
+    pub number: u64,
+}
+
+impl Process {
+    /// A process that is ready. `nursery` is told when it hangs.
+    pub fn new(number: u64, pid: u32, socket: PathBuf, requests_max: usize, nursery: mpsc::Sender<Hung>) -> Process {
+        Process {
+            number,
+            pid,
+            socket,
+            requests_max,
+            ready_at: clock::wall(),
+            hooks: None,
+            under_way: AtomicUsize::new(0),
+            is_hung: AtomicBool::new(false),
+            nursery,
+        }
+    }
+
+    /// Requests under way in it.
+    pub fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_hung.load(Ordering::Relaxed) && self.under_way() < self.requests_max
+    }
+
+    /// A request goes on in it although its time is over.
+    fn hangs(&self) {
+        if !self.is_hung.swap(true, Ordering::Relaxed) {
+            // A full queue means that the nursery ends others just now; this one takes no request meanwhile, and the next request
+            // that finds its time over tells again.
+            if self.nursery.try_send(Hung { number: self.number }).is_err() {
+                self.is_hung.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_keep_their_beginning_and_their_end() {
+        let mut short = "é".repeat(8);
+        cut(&mut short, 16);
+        assert_eq!(short, "éééééééé");
+        let mut long = "Traceback:\n".to_owned() + &"é".repeat(100) + "\nValueError: x";
+        cut(&mut long, 40);
+        assert_eq!(long, "Traceback:\n… (185 bytes left out) …\néééééééé\nValueError: x");
+    }
+}

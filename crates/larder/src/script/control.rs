@@ -1,0 +1,82 @@
+//! The messages of a process on its control channel: a line of JSON each (`python/larder/_runtime.py` writes them).
+
+use crate::mount::{Declared, Failure};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The longest line that is read. The runtime cuts longer texts.
+pub(super) const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// A message of a process.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Message {
+    /// The application was imported.
+    Ready(Ready),
+    /// It could not be.
+    Failed(LoadFailure),
+    /// A request raised an exception.
+    Error(Failure),
+}
+
+/// The facts of a process that is ready.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Ready {
+    /// The version of Python.
+    pub python: String,
+    /// Source files of the application.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
+    /// The hooks, where it is a process of hooks.
+    #[serde(default)]
+    pub hooks: Vec<Declared>,
+}
+
+/// Why an application could not be loaded.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct LoadFailure {
+    /// The traceback.
+    pub traceback: String,
+    /// The probable remedy.
+    #[serde(default)]
+    pub hint: String,
+}
+
+impl LoadFailure {
+    /// One line: the last one of the traceback, and the hint.
+    pub fn in_one_line(&self) -> String {
+        let last = self.traceback.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no traceback");
+        match self.hint.trim() {
+            "" => last.trim().to_owned(),
+            hint => format!("{} ({hint})", last.trim()),
+        }
+    }
+}
+
+/// Reads a line; `None` for one that is no message.
+pub(super) fn parse(line: &[u8]) -> Option<Message> {
+    serde_json::from_slice(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages() {
+        let ready = br#"{"ready": {"pid": 7, "python": "3.11.7", "files": ["/srv/app.py"], "new": 1}}"#;
+        assert!(
+            matches!(parse(ready), Some(Message::Ready(ready)) if ready.python == "3.11.7" && ready.files.len() == 1)
+        );
+        let failed = br#"{"failed": {"traceback": "Traceback:\n  File\nModuleNotFoundError: No module named 'x'\n\n", "hint": "install x"}}"#;
+        let Some(Message::Failed(failed)) = parse(failed) else { panic!("no failure") };
+        assert_eq!(failed.in_one_line(), "ModuleNotFoundError: No module named 'x' (install x)");
+        let error = br#"{"error": {"request": "abc", "method": "GET", "target": "/", "traceback": "T"}}"#;
+        assert!(matches!(parse(error), Some(Message::Error(failure)) if failure.request == "abc"));
+        for no_message in [&b""[..], b"{}", b"{\"ready\": 1}", b"[]", b"\xff", b"{\"error\": {}}", b"{\"other\": {}}"] {
+            assert!(parse(no_message).is_none(), "{no_message:?}");
+        }
+        let empty = LoadFailure { traceback: String::new(), hint: String::new() };
+        assert_eq!(empty.in_one_line(), "no traceback");
+    }
+}

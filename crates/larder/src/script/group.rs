@@ -1,0 +1,463 @@
+//! The processes of one application, in generations: a new one begins where settings or files have changed, and takes the place of
+//! the old one when it is ready. One that can't load the application leaves the old one in its place.
+
+use super::control::{LoadFailure, Message, Ready};
+use super::files::ScriptFolder;
+use super::process::{self, Event, Happened, Started};
+use crate::clock;
+use crate::config::Mount;
+use crate::config::application::Interface;
+use crate::config::python::ReloadAt;
+use crate::mount::{Declared, FailedLoad, Hooks, Hung, MountState, Process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+/// Time for an application to be imported.
+const LOAD_WITHIN: Duration = Duration::from_secs(120);
+
+/// Time for a process that hangs to write its stacks into the log.
+const STACKS_WITHIN: Duration = Duration::from_millis(20);
+
+/// A process that ended sooner than this is not replaced at once a second time.
+const QUICK_END: Duration = Duration::from_secs(5);
+
+/// The first pause before such a process is replaced; it doubles each time.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The means that groups share.
+pub(super) struct Means {
+    pub folder: ScriptFolder,
+    pub events: mpsc::Sender<Event>,
+    pub hung: mpsc::Sender<Hung>,
+    /// The numbers of processes that were given out.
+    pub numbers: std::cell::Cell<u64>,
+}
+
+/// The processes of one application.
+pub(super) struct Group {
+    means: Rc<Means>,
+    pub mount: Arc<Mount>,
+    pub state: Arc<MountState>,
+    generation: u64,
+    members: Vec<Member>,
+    /// How many processes ended quickly, one after the other.
+    quick_ends: u32,
+    /// When the next one may start.
+    start_at: Option<Instant>,
+    /// The files of the generation that serves, and when each was changed.
+    files: BTreeMap<PathBuf, Option<SystemTime>>,
+    /// The generation that these files are those of.
+    files_of: u64,
+    /// The hooks of the newest generation that was ready, with their declarations.
+    hooks: Option<(u64, Vec<Declared>, Arc<Hooks>)>,
+    is_stopping: bool,
+}
+
+struct Member {
+    number: u64,
+    pid: u32,
+    socket: PathBuf,
+    generation: u64,
+    began: Instant,
+    began_at: SystemTime,
+    phase: Phase,
+}
+
+enum Phase {
+    /// It imports the application.
+    Loading,
+    /// It can serve.
+    Ready(Arc<Process>),
+    /// It ends the requests that it has, until then.
+    Draining(Instant),
+    /// It was killed.
+    Killed,
+}
+
+impl Group {
+    /// Starts the processes of an application.
+    pub fn start(means: Rc<Means>, mount: Arc<Mount>, state: Arc<MountState>) -> Group {
+        let mut group = Group {
+            means,
+            mount,
+            state,
+            generation: 1,
+            members: Vec::new(),
+            quick_ends: 0,
+            start_at: None,
+            files: BTreeMap::new(),
+            files_of: 0,
+            hooks: None,
+            is_stopping: false,
+        };
+        group.state.note(|report| report.generation = 1);
+        group.fill();
+        group
+    }
+
+    /// Whether this process is one of the application's.
+    pub fn has(&self, number: u64) -> bool {
+        self.members.iter().any(|member| member.number == number)
+    }
+
+    /// Whether all of its processes have ended.
+    pub fn is_over(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Takes an event of one of its processes.
+    pub fn take(&mut self, event: Event) {
+        match event.what {
+            Happened::Said(Message::Ready(ready)) => self.ready(event.number, ready),
+            Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, &failure),
+            Happened::Said(Message::Error(failure)) => {
+                let request = [&failure.method, &failure.target, &failure.request].map(String::as_str).join(" ");
+                tracing::error!("{}: {request}\n{}", self.mount.application.name, failure.traceback.trim_end());
+                self.state.failed(failure);
+            }
+            Happened::Ended(ended) => {
+                let status = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                self.ended(event.number, &status);
+            }
+        }
+    }
+
+    /// One of its processes hangs: it writes its stacks into the log and is killed. Others take its place.
+    pub fn end_hung(&mut self, number: u64) {
+        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
+        if matches!(member.phase, Phase::Killed) {
+            return;
+        }
+        member.phase = Phase::Killed;
+        let (pid, name) = (member.pid, &self.mount.application.name);
+        let limit = self.mount.python.request_time;
+        tracing::error!(
+            "{name}[{pid}]: a request is not answered after {} s (`request_time`), or its socket is closed; the process is \
+             ended, its stacks follow",
+            limit.as_secs_f64()
+        );
+        self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
+        signal(pid, Signal::USR2);
+        tokio::task::spawn_local(async move {
+            sleep(STACKS_WITHIN).await;
+            kill(pid);
+        });
+        self.publish();
+        self.fill();
+    }
+
+    /// Puts other settings in force.
+    pub fn configure(&mut self, mount: Arc<Mount>) {
+        if *self.mount == *mount {
+            return;
+        }
+        self.mount = Arc::clone(&mount);
+        self.state.configure(mount);
+        self.begin_anew();
+    }
+
+    /// Begins a new generation if a file has changed, or if the application could not be loaded.
+    pub fn reload(&mut self) {
+        if self.state.report().load_failure.is_some() || self.has_changed() {
+            self.begin_anew();
+        }
+    }
+
+    /// Lets all processes end the requests that they have.
+    pub fn stop(&mut self) {
+        self.is_stopping = true;
+        self.state.serve_by(Vec::new());
+        let until = Instant::now() + self.mount.python.request_time;
+        self.members.iter_mut().for_each(|member| member.drain(until));
+    }
+
+    /// Kills all processes.
+    pub fn kill(&mut self) {
+        self.is_stopping = true;
+        self.members.iter_mut().for_each(Member::kill);
+    }
+
+    /// Does what is due at this time.
+    pub fn tick(&mut self) {
+        let now = Instant::now();
+        let mut slow = None;
+        for member in &mut self.members {
+            match member.phase {
+                Phase::Draining(until) if now >= until => member.kill(),
+                Phase::Loading if now >= member.began + LOAD_WITHIN => slow = Some(member.number),
+                _ => {}
+            }
+        }
+        if let Some(number) = slow {
+            let hint = format!("the application was not imported within {} s", LOAD_WITHIN.as_secs());
+            self.failed_to_load(number, &LoadFailure { traceback: hint, hint: String::new() });
+        }
+        if self.mount.python.reload == ReloadAt::Change && !self.is_stopping && self.has_changed() {
+            tracing::info!("{}: a file has changed, the processes begin anew", self.mount.application.name);
+            self.begin_anew();
+        }
+        self.fill();
+    }
+
+    fn has_changed(&self) -> bool {
+        self.files.iter().any(|(path, before)| process::changed_at(path) != *before)
+    }
+
+    fn begin_anew(&mut self) {
+        let older = self.generation;
+        // Of a generation that has not begun to serve nothing is needed any more.
+        if !self.is_serving(older) {
+            self.of(older).for_each(Member::kill);
+        }
+        self.generation = self.state.report().generation + 1;
+        let generation = self.generation;
+        self.state.note(|report| report.generation = generation);
+        (self.quick_ends, self.start_at) = (0, None);
+        // Until the new generation is ready, only a further change begins a third one.
+        for (path, at) in &mut self.files {
+            *at = process::changed_at(path);
+        }
+        self.fill();
+    }
+
+    fn of(&mut self, generation: u64) -> impl Iterator<Item = &mut Member> {
+        self.members.iter_mut().filter(move |member| member.generation == generation)
+    }
+
+    fn is_serving(&self, generation: u64) -> bool {
+        self.members.iter().any(|member| member.generation == generation && matches!(member.phase, Phase::Ready(_)))
+    }
+
+    /// Starts processes until there are as many as are configured.
+    fn fill(&mut self) {
+        if self.is_stopping || self.start_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.start_at = None;
+        let wanted = self.mount.python.processes + self.mount.python.standby;
+        let generation = self.generation;
+        let here = self.of(generation).filter(|member| member.is_of_use()).count();
+        for _ in here..wanted {
+            let number = self.means.numbers.get() + 1;
+            self.means.numbers.set(number);
+            match process::start(&self.mount, number, &self.means.folder, self.means.events.clone()) {
+                Ok(started) => self.started(started),
+                Err(error) => {
+                    let program = process::interpreter(&self.mount);
+                    let why = format!("{} in {}: {error}", program.display(), self.mount.python.folder.display());
+                    let hint = "set `interpreter` and `folder` of its [[python]]".to_owned();
+                    return self.cannot_load(&LoadFailure { traceback: format!("cannot start {why}"), hint });
+                }
+            }
+        }
+    }
+
+    fn started(&mut self, started: Started) {
+        let Started { number, pid, socket } = started;
+        self.state.counts.started.fetch_add(1, Ordering::Relaxed);
+        let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
+        self.members.push(Member { number, pid, socket, generation, began, began_at, phase: Phase::Loading });
+    }
+
+    fn ready(&mut self, number: u64, ready: Ready) {
+        let requests_max = process::requests_max(&self.mount);
+        let hung = self.means.hung.clone();
+        let generation = self.generation;
+        let is_first = !self.is_serving(generation);
+        let hooks = match self.hooks_of(&ready) {
+            Ok(hooks) => hooks,
+            Err(what) => {
+                let failure = LoadFailure { traceback: what, hint: String::new() };
+                return self.failed_to_load(number, &failure);
+            }
+        };
+        let Some(member) = self.of(generation).find(|member| member.number == number) else { return };
+        if !matches!(member.phase, Phase::Loading) {
+            return;
+        }
+        let mut process = Process::new(number, member.pid, member.socket.clone(), requests_max, hung);
+        process.hooks = hooks;
+        member.phase = Phase::Ready(Arc::new(process));
+        let began = member.began_at;
+        if self.files_of != generation {
+            (self.files_of, self.files) = (generation, BTreeMap::new());
+        }
+        for path in ready.files {
+            // Of several processes the first one to be ready counts: the others may have read a later version of the file.
+            self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
+        }
+        self.state.loaded(ready.python, is_first);
+        self.publish();
+    }
+
+    /// The hooks that a process declares: one value for all processes of a generation.
+    fn hooks_of(&mut self, ready: &Ready) -> Result<Option<Arc<Hooks>>, String> {
+        if self.mount.application.interface != Interface::Hooks {
+            return Ok(None);
+        }
+        match &self.hooks {
+            Some((generation, declared, hooks)) if *generation == self.generation => match *declared == ready.hooks {
+                true => Ok(Some(Arc::clone(hooks))),
+                false => Err("a file has changed while the processes began".to_owned()),
+            },
+            _ => {
+                let hooks = Arc::new(Hooks::of(&ready.hooks)?);
+                self.hooks = Some((self.generation, ready.hooks.clone(), Arc::clone(&hooks)));
+                Ok(Some(hooks))
+            }
+        }
+    }
+
+    /// The processes that can serve now: those of this generation, and those of the one before as long as they are needed.
+    fn publish(&mut self) {
+        let (generation, wanted) = (self.generation, self.mount.python.processes);
+        let ready = |member: &Member| match &member.phase {
+            Phase::Ready(process) => Some(Arc::clone(process)),
+            _ => None,
+        };
+        let own = self.members.iter().filter(|member| member.generation == generation);
+        let mut serving: Vec<Arc<Process>> = own.filter_map(ready).collect();
+        // Hooks have places in the list of their generation: there is one list at a time.
+        let is_enough = serving.len() >= wanted || (!serving.is_empty() && self.hooks.is_some());
+        if is_enough {
+            let until = Instant::now() + self.mount.python.request_time;
+            let older = self.members.iter_mut().filter(|member| member.generation != generation);
+            older.for_each(|member| member.drain(until));
+        } else {
+            let older = self.members.iter().filter(|member| member.generation != generation);
+            serving.extend(older.filter_map(ready));
+        }
+        serving.truncate(wanted);
+        self.state.serve_by(serving);
+    }
+
+    fn failed_to_load(&mut self, number: u64, failure: &LoadFailure) {
+        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
+        let (generation, was_loading) = (member.generation, matches!(member.phase, Phase::Loading));
+        member.kill();
+        if was_loading && generation == self.generation {
+            self.cannot_load(failure);
+        }
+    }
+
+    /// The application can't be loaded by this generation: the one before it goes on, or requests fail until a later try.
+    fn cannot_load(&mut self, failure: &LoadFailure) {
+        let (name, generation) = (&self.mount.application.name, self.generation);
+        match failure.traceback.trim_end() {
+            trace if trace.contains('\n') => {
+                tracing::error!("{name} can't be loaded: {}\n{trace}", failure.in_one_line())
+            }
+            _ => tracing::error!("{name} can't be loaded: {}", failure.in_one_line()),
+        }
+        let LoadFailure { traceback, hint } = failure.clone();
+        self.state.load_failed(FailedLoad { traceback, hint, ..FailedLoad::default() });
+        let older = self.members.iter().filter(|member| member.generation < generation);
+        let serving = older.filter(|member| matches!(member.phase, Phase::Ready(_))).map(|member| member.generation);
+        match serving.max() {
+            Some(older) if !self.is_serving(generation) => {
+                tracing::error!("{name}: the version before goes on");
+                self.of(generation).for_each(Member::kill);
+                self.generation = older;
+                self.publish();
+                self.fill();
+            }
+            _ => {
+                if !self.is_serving(generation) {
+                    self.of(generation).for_each(Member::kill);
+                    self.state.fail(failure.in_one_line());
+                }
+                self.pause();
+            }
+        }
+    }
+
+    fn pause(&mut self) {
+        let pause = PAUSE * 2_u32.pow(self.quick_ends.min(10));
+        self.quick_ends += 1;
+        self.start_at = Some(Instant::now() + pause.min(PAUSE_MAX));
+    }
+
+    fn ended(&mut self, number: u64, status: &str) {
+        let Some(at) = self.members.iter().position(|member| member.number == number) else { return };
+        let member = self.members.swap_remove(at);
+        let name = &self.mount.application.name;
+        match member.phase {
+            Phase::Loading if member.generation == self.generation => {
+                let traceback = format!("the process ended before it was ready ({status}); its log has the reason");
+                self.cannot_load(&LoadFailure { traceback, hint: String::new() });
+            }
+            Phase::Ready(_) => {
+                self.state.counts.ended.fetch_add(1, Ordering::Relaxed);
+                tracing::error!("{name}[{}]: the process ended ({status}), another one takes its place", member.pid);
+                match member.began.elapsed() < QUICK_END {
+                    true if self.quick_ends > 0 => self.pause(),
+                    true => self.quick_ends = 1,
+                    false => self.quick_ends = 0,
+                }
+                self.publish();
+            }
+            _ => {}
+        }
+        self.fill();
+    }
+}
+
+impl Member {
+    /// Whether it serves or will serve.
+    fn is_of_use(&self) -> bool {
+        matches!(self.phase, Phase::Loading | Phase::Ready(_))
+    }
+
+    fn drain(&mut self, until: Instant) {
+        if self.is_of_use() {
+            self.phase = Phase::Draining(until);
+            signal(self.pid, Signal::TERM);
+        }
+    }
+
+    fn kill(&mut self) {
+        if !matches!(self.phase, Phase::Killed) {
+            self.phase = Phase::Killed;
+            kill(self.pid);
+        }
+    }
+}
+
+/// The time by the wall, as files have it.
+fn wall_time() -> SystemTime {
+    SystemTime::UNIX_EPOCH + clock::wall()
+}
+
+/// When a file was changed that a process has read since it began; `None`, which no later look equals, where that was after the
+/// process began: it may have read the version before.
+fn as_imported(path: &Path, began: SystemTime) -> Option<SystemTime> {
+    process::changed_at(path).filter(|at| *at < began || *at > wall_time())
+}
+
+/// The system's number of a process that has not been waited for yet.
+fn pid_of(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = pid_of(pid) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Kills a process with all that it started, unless they have left its group.
+fn kill(pid: u32) {
+    if let Some(pid) = pid_of(pid) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}

@@ -1,0 +1,12 @@
+//! The nursery of scripts: starts the processes of applications in Python, watches them, replaces those that end, ends those that
+//! hang, and takes up changed files. Runs on a thread of its own; workers know only the [`Mounts`](crate::mount::Mounts) that it
+//! keeps up to date. No request passes through here.
+
+mod control;
+mod files;
+mod group;
+mod nursery;
+mod process;
+
+pub use nursery::Nursery;
+pub use process::{interpreter, trouble};

@@ -1,0 +1,296 @@
+//! One process: how it is started, and what it says until it ends.
+
+use super::control::{self, LINE_BYTES_MAX, Message};
+use super::files::ScriptFolder;
+use crate::config::Mount;
+use crate::config::application::Interface;
+use serde_json::json;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Lines of the log of one process that are passed on at once; of further ones only their number.
+const LOG_LINES_MAX: u32 = 500;
+
+/// Messages of one process a second that are taken at full speed.
+const MESSAGES_MAX: u32 = 100;
+
+/// The longest line of its log, in bytes.
+const LOG_LINE_BYTES_MAX: usize = 4_096;
+
+/// An event of the process with this number.
+pub(super) struct Event {
+    pub number: u64,
+    pub what: Happened,
+}
+
+/// An event in a process.
+pub(super) enum Happened {
+    /// It sent a message.
+    Said(Message),
+    /// It ended; the children that it left have been ended too.
+    Ended(Result<ExitStatus, io::Error>),
+}
+
+/// A process that was started.
+pub(super) struct Started {
+    pub number: u64,
+    pub pid: u32,
+    pub socket: PathBuf,
+}
+
+/// The interpreter for an application.
+pub fn interpreter(mount: &Mount) -> PathBuf {
+    let own = mount.python.folder.join(".venv/bin/python");
+    let of_environment = || {
+        let folder = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from)?;
+        Some(folder.join("bin/python")).filter(|path| path.exists())
+    };
+    match &mount.python.interpreter {
+        Some(interpreter) => interpreter.clone(),
+        None if own.exists() => std::path::absolute(&own).unwrap_or(own),
+        None => of_environment().unwrap_or_else(|| "python3".into()),
+    }
+}
+
+/// Why the processes of an application can't be started, as far as that is known without the application.
+pub fn trouble(mount: &Mount) -> Option<String> {
+    let (folder, program) = (&mount.python.folder, interpreter(mount));
+    if !folder.is_dir() {
+        return Some(format!(
+            "there is no folder {}: set `folder` to where {} is",
+            folder.display(),
+            mount.application.name
+        ));
+    }
+    let asks = ["-I", "-c", "import sys; print('%d %d' % sys.version_info[:2])"];
+    let said = std::process::Command::new(&program).args(asks).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let version = match said {
+        Err(error) => return Some(format!("cannot start {}: {error}; set `interpreter`", program.display())),
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+    };
+    let parts: Vec<u32> = version.split_whitespace().filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [3, minor] if minor >= PYTHON_MINOR_MIN => None,
+        [major, minor] => Some(format!(
+            "{} is Python {major}.{minor}, and 3.{PYTHON_MINOR_MIN} or newer is needed; set `interpreter`",
+            program.display()
+        )),
+        _ => Some(format!("{} does not tell its version as a Python does; set `interpreter`", program.display())),
+    }
+}
+
+/// The oldest Python 3 that the runtime works with.
+const PYTHON_MINOR_MIN: u32 = 9;
+
+/// Starts a process of an application. Its events come on `events`, the last one is its end.
+pub(super) fn start(
+    mount: &Mount,
+    number: u64,
+    folder: &ScriptFolder,
+    events: mpsc::Sender<Event>,
+) -> io::Result<Started> {
+    let socket = folder.socket(number);
+    let _ = std::fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket)?;
+    let python = &mount.python;
+    let order = json!({
+        "app": mount.application.name,
+        "folder": std::path::absolute(&python.folder)?,
+        "threads": python.threads,
+        "memory_bytes": python.memory_bytes_max,
+        "body_bytes_max": null,
+        "debug": python.debug,
+    });
+    let library = folder.library();
+    let mut child = Command::new(interpreter(mount))
+        .args(["-c", "import os, sys; sys.path.insert(0, os.environ.pop('LARDER_LIBRARY')); from larder._runtime import main; main()"])
+        .current_dir(&python.folder)
+        .env("LARDER_SCRIPT", order.to_string())
+        .env("LARDER_LIBRARY", library)
+        // The socket that it accepts connections on, its control channel, and its log.
+        .stdin(OwnedFd::from(listener))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .inspect_err(|_| {
+            let _ = std::fs::remove_file(&socket);
+        })?;
+    let pid = child.id().unwrap_or_default();
+    let log = child.stderr.take();
+    let said = child.stdout.take();
+    let label = format!("{}[{pid}]", mount.application.name);
+    if let Some(log) = log {
+        tokio::task::spawn_local(pass_log_on(log, label));
+    }
+    tokio::task::spawn_local(watch(child, said, number, socket.clone(), events));
+    Ok(Started { number, pid, socket })
+}
+
+/// Tells the events of a process until it has ended.
+async fn watch(
+    mut child: Child,
+    said: Option<impl AsyncRead + Unpin>,
+    number: u64,
+    socket: PathBuf,
+    events: mpsc::Sender<Event>,
+) {
+    let pid = child.id();
+    let listen = async {
+        let Some(said) = said else { return };
+        let mut lines = BufReader::new(said);
+        let mut rate = Rate::default();
+        while let Ok(Some(line)) = next_line(&mut lines, LINE_BYTES_MAX).await {
+            // A process that talks without an end is not to keep the nursery from the others.
+            if rate.is_exceeded(MESSAGES_MAX) && rate.count.is_multiple_of(MESSAGES_MAX) {
+                sleep(Duration::from_millis(20)).await;
+            }
+            let message = control::parse(&line);
+            if let Some(message) =
+                message.filter(|said| rate.count <= MESSAGES_MAX || !matches!(said, Message::Error(_)))
+            {
+                let _ = events.send(Event { number, what: Happened::Said(message) }).await;
+            }
+        }
+    };
+    let mut listen = std::pin::pin!(listen);
+    let mut is_heard = false;
+    // A child of the process may keep the channel open, so the end of the process is waited for beside it.
+    let ended = loop {
+        tokio::select! {
+            biased;
+            () = &mut listen, if !is_heard => is_heard = true,
+            ended = child.wait() => break ended,
+        }
+    };
+    if !is_heard {
+        // Messages from before its end that are still in the pipe.
+        let _ = timeout(Duration::from_millis(50), listen).await;
+    }
+    if let Some(group) = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw) {
+        // The number can't be another group's yet: a group keeps its number for as long as one of it lives, and where none does
+        // nobody is left to be hit but a group that began within the same microseconds.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = std::fs::remove_file(&socket);
+    let _ = events.send(Event { number, what: Happened::Ended(ended) }).await;
+}
+
+/// A line without its end; a longer one is cut, and the rest of it is passed over. `None` at the end.
+async fn next_line(from: &mut (impl AsyncBufReadExt + Unpin), bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut line = Vec::new();
+    if (&mut *from).take(bytes_max as u64).read_until(b'\n', &mut line).await? == 0 {
+        return Ok(None);
+    }
+    if line.last() == Some(&b'\n') {
+        line.pop();
+        return Ok(Some(line));
+    }
+    loop {
+        let rest = from.fill_buf().await?;
+        let (used, is_over) = match memchr::memchr(b'\n', rest) {
+            Some(at) => (at + 1, true),
+            None => (rest.len(), rest.is_empty()),
+        };
+        from.consume(used);
+        if is_over {
+            return Ok(Some(line));
+        }
+    }
+}
+
+/// Passes what a process writes on to the log of the program, a bounded number of lines a second.
+async fn pass_log_on(log: impl AsyncRead + Unpin, label: String) {
+    let mut lines = BufReader::new(log);
+    let (mut rate, mut left_out) = (Rate::default(), 0_u64);
+    while let Ok(Some(line)) = next_line(&mut lines, LOG_LINE_BYTES_MAX).await {
+        if rate.is_exceeded(LOG_LINES_MAX) {
+            left_out += 1;
+            // Reading on at full speed would take a core from the requests.
+            if left_out.is_multiple_of(LOG_LINES_MAX.into()) {
+                sleep(Duration::from_millis(50)).await;
+            }
+            continue;
+        }
+        if left_out > 0 {
+            tracing::warn!(
+                "{label}: {left_out} more lines are left out: it wrote more than {LOG_LINES_MAX} in a second"
+            );
+            left_out = 0;
+        }
+        tracing::info!("{label}: {}", printable(&line));
+    }
+}
+
+/// Things within the present second.
+struct Rate {
+    second: Instant,
+    count: u32,
+}
+
+impl Default for Rate {
+    fn default() -> Rate {
+        Rate { second: Instant::now(), count: 0 }
+    }
+}
+
+impl Rate {
+    /// Counts one more; whether it is one more than may be in a second.
+    fn is_exceeded(&mut self, max: u32) -> bool {
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            *self = Rate::default();
+        }
+        self.count = self.count.saturating_add(1);
+        self.count > max
+    }
+}
+
+/// A line as text; control characters could be commands to a terminal.
+fn printable(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    text.chars().map(|letter| if letter.is_control() && letter != '\t' { '·' } else { letter }).collect()
+}
+
+/// When a file was changed last.
+pub(super) fn changed_at(path: &Path) -> Option<std::time::SystemTime> {
+    std::fs::metadata(path).and_then(|facts| facts.modified()).ok()
+}
+
+/// Requests that one process may have at once.
+pub(super) fn requests_max(mount: &Mount) -> usize {
+    /// More would wait in the loop of the process anyway.
+    const ASGI_REQUESTS_MAX: usize = 1_024;
+    match mount.application.interface {
+        Interface::Wsgi => mount.python.threads,
+        Interface::Asgi | Interface::Hooks => ASGI_REQUESTS_MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn long_lines_are_cut_and_do_not_swallow_the_next() {
+        let mut from = BufReader::with_capacity(4, &b"short\n0123456789abcdef\nnext\nlast"[..]);
+        let mut lines = Vec::new();
+        while let Some(line) = next_line(&mut from, 10).await.unwrap() {
+            lines.push(String::from_utf8(line).unwrap());
+        }
+        assert_eq!(lines, ["short", "0123456789", "next", "last"]);
+    }
+
+    #[test]
+    fn a_log_has_no_commands_for_a_terminal() {
+        assert_eq!(printable(b"a\x1b[31mb\tc\xff\r"), "a·[31mb\tc\u{fffd}·");
+    }
+}

@@ -1,0 +1,135 @@
+//! The way to origins of this machine: a server behind a Unix socket, and the processes of an application.
+
+use super::call::CallEvent;
+use super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::h1::Connection;
+use super::idle::{ConnectionChoice, IdleConnection};
+use super::permits::Permit;
+use super::{Shared, Upstreams};
+use crate::config::url::socket_path;
+use crate::mount::{MountState, MountStream, MountTrouble, connect_socket};
+use crate::reach::Reach;
+use crate::record::Peer;
+use crate::wire::Wire;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+impl Upstreams {
+    /// A connection to an origin of this machine, for a request that has its permit.
+    pub(super) async fn local(
+        &self,
+        permit: Permit,
+        choice: ConnectionChoice,
+        (handed_on, now): (Option<IdleConnection>, Instant),
+        reach: &Reach,
+        on: &dyn Fn(CallEvent),
+    ) -> Result<Connection, UpstreamFault> {
+        let origin = Rc::clone(permit.origin());
+        let host = &origin.origin().host;
+        if !matches!(reach, Reach::Configured) {
+            // No URL has such a host, so nobody asks for it but a site of the configuration.
+            return Err(UpstreamFault::out_of_reach());
+        }
+        let shared = &self.shared;
+        if let Some(path) = socket_path(host) {
+            if let Some(idle) = origin.idle_for(choice, reach, handed_on, now) {
+                origin.count(|counts| counts.reused += 1);
+                return Ok(Connection::again(idle, permit, Rc::clone(shared), now));
+            }
+            origin.make_room();
+            on(CallEvent::Connecting);
+            let wire = shared.open_socket(path, connect_socket(path)).await.map(Wire::Unix);
+            return Ok(Connection::local(counted(wire, &permit)?, Peer::Socket, permit, Rc::clone(shared)));
+        }
+        if let Some(idle) = handed_on {
+            // It may be one to another process than the one that has room.
+            origin.idle.park(idle);
+        }
+        let Some(mount) = shared.settings.mounts.find(host) else {
+            let detail = format!("{host} is not configured any more");
+            return Err(UpstreamFault::new(UpstreamFaultKind::Application, detail));
+        };
+        let lease = mount.lease(shared.settings.connect_timeout).await;
+        let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
+        let peer = Peer::Process(lease.process().pid);
+        let idle = match choice {
+            ConnectionChoice::IdleAllowed => origin.idle.take_of(lease.process(), Instant::now()),
+            ConnectionChoice::NewOnly => None,
+        };
+        if let Some(mut idle) = idle {
+            if let Wire::Mount(stream) = &mut idle.wire {
+                stream.begin(lease);
+            }
+            origin.count(|counts| counts.reused += 1);
+            return Ok(Connection::again(idle, permit, Rc::clone(shared), Instant::now()));
+        }
+        origin.make_room();
+        on(CallEvent::Connecting);
+        let path = lease.process().socket.clone();
+        let wire = shared.open_socket(&path, MountStream::connect(lease)).await;
+        let wire = counted(wire.map(|stream| Wire::Mount(Box::new(stream))), &permit)?;
+        Ok(Connection::local(wire, peer, permit, Rc::clone(shared)))
+    }
+}
+
+fn counted(wire: Result<Wire, UpstreamFault>, permit: &Permit) -> Result<Wire, UpstreamFault> {
+    permit.origin().count(|counts| match &wire {
+        Ok(_) => counts.opened += 1,
+        Err(_) => counts.failed += 1,
+    });
+    wire
+}
+
+impl Shared {
+    /// Opens a connection to a socket within `connect_timeout`.
+    async fn open_socket<T>(
+        &self,
+        path: &Path,
+        connect: impl Future<Output = io::Result<T>>,
+    ) -> Result<T, UpstreamFault> {
+        let limit = self.settings.connect_timeout;
+        match timeout(limit, connect).await {
+            Ok(opened) => opened.map_err(|error| of_socket(path, &error)),
+            Err(_) => {
+                let detail = format!("{} accepted no connection within {} s", path.display(), limit.as_secs_f64());
+                Err(UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail))
+            }
+        }
+    }
+}
+
+/// A socket could not be connected to.
+fn of_socket(path: &Path, error: &io::Error) -> UpstreamFault {
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::NotFound => (UpstreamFaultKind::Refused, "; is the server running, and is this its socket?"),
+        io::ErrorKind::ConnectionRefused => (UpstreamFaultKind::Refused, "; no server listens on it"),
+        io::ErrorKind::PermissionDenied => {
+            (UpstreamFaultKind::Unreachable, "; this user needs the right to write to the socket")
+        }
+        _ => (UpstreamFaultKind::Unreachable, ""),
+    };
+    UpstreamFault::new(kind, format!("{}: {error}{hint}", path.display()))
+}
+
+/// No process of an application could take a request.
+fn of_application(mount: &Arc<MountState>, trouble: MountTrouble, waited: Duration) -> UpstreamFault {
+    let name = &mount.mount().application.name;
+    let seconds = waited.as_secs_f64();
+    match trouble {
+        MountTrouble::Failed(why) => {
+            UpstreamFault::new(UpstreamFaultKind::Application, format!("{name} can't be loaded: {why}"))
+        }
+        MountTrouble::Starting => {
+            let detail = format!("no process of {name} was ready within {seconds} s");
+            UpstreamFault::new(UpstreamFaultKind::ConnectTimeout, detail)
+        }
+        MountTrouble::Busy => {
+            let detail = format!("all processes of {name} were busy for {seconds} s");
+            UpstreamFault::new(UpstreamFaultKind::Busy, detail)
+        }
+    }
+}

@@ -1,0 +1,249 @@
+"""Calls of hooks: frames from Larder, and the frames that reply to them. No socket here.
+
+A frame has a header of 12 bytes, little-endian: u32 length of the payload, u32 id, u16 zero, u8 kind, u8 zero.
+The payload of a call is a `marshal` of a tuple, that of a reply is JSON.
+"""
+
+import marshal
+import struct
+import sys
+from itertools import chain
+from json.encoder import encode_basestring_ascii as quoted
+from time import monotonic
+from types import CoroutineType
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from . import _decisions, _messages
+from ._definitions import Hook
+from ._messages import FetchedResponse, Request
+
+PAYLOAD_BYTES_MAX = 1 << 20
+HEADER = struct.Struct("<IIHBB")
+CALL = 1
+UNCHANGED = 2
+CHANGED = 3
+FAILED = 4
+
+Report = Callable[[str, str, str, BaseException], str]
+"""Tell Larder of an exception: request name, method, target. Returns the traceback."""
+
+_CALL_TYPES = (str, tuple, str, str, str, int, str, str, str, str, tuple, int, tuple)
+_CALL_SHAPES = frozenset([_CALL_TYPES, (*_CALL_TYPES[:7], type(None), *_CALL_TYPES[8:])])
+_TUPLES_OF_CALLS = (b"(\r\0\0\0", b")\r")
+"""How a marshal of a tuple of 13 members begins: with its size in four bytes, or in one."""
+_TUPLE, _TWO, _STR = {tuple}, {2}, {str}
+_MEMO_MAX = 1024
+_BATCH_SECONDS = 0.001
+"""After this time replies are sent though more calls are there."""
+_TRACEBACK_LENGTH_MAX = 16 * 1024
+
+
+class BrokenFrame(Exception):
+    """Larder sent what is no call. The connection can't be used any more."""
+
+
+class WrongReturn(Exception):
+    """A hook returned something that stands for no decision. Its argument is the exception that says why."""
+
+
+class Calls:
+    """Runs the hooks of calls."""
+
+    def __init__(self, hooks: Sequence[Hook], report: Report) -> None:
+        self._hooks = hooks
+        self._report = report
+        self._plans: Dict[Tuple[str, Tuple[int, ...]], List[Tuple[int, Callable[..., Any], str]]] = {}
+        """The hooks of a stage by their indexes: index, function, file."""
+        self._read_lists: Dict[Tuple[str, ...], str] = {}
+        self._loop: Any = None
+
+    def reply(self, id: int, payload: bytes) -> bytes:
+        """Run the hooks of a call, and return the frame that replies to it."""
+        call = _parse(payload)
+        kind, text = self._run(call)
+        data = text.encode("ascii")
+        if len(data) > PAYLOAD_BYTES_MAX:
+            kind, data = self._too_long(call, len(data))
+        return HEADER.pack(len(data), id, 0, kind, 0) + data
+
+    def close(self) -> None:
+        """End what `async` hooks left behind."""
+        if self._loop is not None:
+            import asyncio
+
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.run_until_complete(asyncio.sleep(0))
+            self._loop.close()
+
+    def _run(self, call: Tuple[Any, ...]) -> Tuple[int, str]:
+        stage = call[0]
+        try:
+            plan = self._plans[call[:2]]
+        except (KeyError, TypeError):
+            plan = self._plan(stage, call[1])
+        request = Request(call)
+        response = None
+        if stage == "fetched":
+            response = request._response = FetchedResponse(request)
+        index = -1
+        try:
+            for index, function, file in plan:
+                request._running = index
+                request._file = file
+                value = function(request) if response is None else function(request, response)
+                if value is not None:
+                    if isinstance(value, CoroutineType):
+                        value = self._finish(value)
+                        if value is None:
+                            continue
+                    return CHANGED, self._decided(request, index, value)
+            changes = _messages.changes_of(request)
+            if changes:
+                return CHANGED, self._changed(request, changes)
+            return UNCHANGED, f"{{{self._reads(request)}}}" if request._reads else ""
+        except BaseException as error:  # SystemExit and KeyboardInterrupt end the call alone
+            return FAILED, self._failed(call, index, error)
+        finally:
+            # The views refer to the request: without this each call would leave work to the garbage collector.
+            request._headers = request._query_view = request._key = request._response = None
+
+    def _plan(self, stage: str, indexes: Tuple[int, ...]) -> List[Tuple[int, Callable[..., Any], str]]:
+        plan = []
+        for index in indexes:
+            if type(index) is not int or not 0 <= index < len(self._hooks) or not self._hooks[index].is_of(stage):
+                raise BrokenFrame(f"there is no hook {index!r} of the stage {stage!r}")
+            hook = self._hooks[index]
+            plan.append((index, hook.function, hook.file))
+        if not plan:
+            raise BrokenFrame("a call without hooks")
+        if len(self._plans) >= _MEMO_MAX:
+            self._plans.clear()
+        self._plans[stage, indexes] = plan
+        return plan
+
+    def _decided(self, request: Request, index: int, value: Any) -> str:
+        try:
+            decision = _decisions.take(self._hooks[index].stage, value)
+        except (TypeError, ValueError) as error:
+            raise WrongReturn(error) from None
+        hook = self._hooks[index]
+        request._decided_by = index
+        request._line = decision._frame_line if decision._frame_file == hook.file else hook.line
+        return self._changed(request, [*_messages.changes_of(request), decision._json])
+
+    def _changed(self, request: Request, members: List[str]) -> str:
+        index = request._decided_by
+        line = request._line or self._hooks[index].line
+        reads = f"{self._reads(request)}," if request._reads else ""
+        return f'{{"hook":{index},"line":{line},{reads}{",".join(members)}}}'
+
+    def _reads(self, request: Request) -> str:
+        """Return the member that tells what was read."""
+        reads = tuple(request._reads)
+        found = self._read_lists.get(reads)
+        if found is None:
+            if len(self._read_lists) >= _MEMO_MAX:
+                self._read_lists.clear()
+            found = self._read_lists[reads] = f'"read":{_messages._list(reads)}'
+        return found
+
+    def _finish(self, coroutine: Any) -> Any:
+        """Run an `async` hook to its end."""
+        if self._loop is None:
+            import asyncio
+
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(coroutine)
+
+    def _failed(self, call: Tuple[Any, ...], index: int, error: BaseException) -> str:
+        hook = self._hooks[index]
+        if isinstance(error, WrongReturn):
+            # The hook has left the stack, so that the traceback does not name it.
+            why = error.args[0]
+            error = type(why)(f"{hook.file}:{hook.line}: {hook.name}: {why}")
+        text = self._report(call[9], call[2], call[6], error)
+        # A lone surrogate has no encoding, and no place in JSON.
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+        if len(text) > _TRACEBACK_LENGTH_MAX:
+            text = f"{text[: _TRACEBACK_LENGTH_MAX // 4]}\n…\n{text[-_TRACEBACK_LENGTH_MAX * 3 // 4 :]}"
+        return f'{{"hook":{index},"traceback":{quoted(text)}}}'
+
+    def _too_long(self, call: Tuple[Any, ...], size: int) -> Tuple[int, bytes]:
+        error = ValueError(
+            f"the decision is of {size} bytes, and at most {PAYLOAD_BYTES_MAX} can be sent: shorten body or fields"
+        )
+        return FAILED, self._failed(call, call[1][-1], WrongReturn(error)).encode("ascii")
+
+
+def _parse(payload: bytes) -> Tuple[Any, ...]:
+    # Else marshal would take memory for as many members as four arbitrary bytes say.
+    if not payload.startswith(_TUPLES_OF_CALLS):
+        raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
+    try:
+        call: Tuple[Any, ...] = marshal.loads(payload)
+    except (ValueError, EOFError, TypeError, MemoryError) as error:
+        raise BrokenFrame(f"the payload of a call is no marshal: {error}") from None
+    if tuple(map(type, call)) not in _CALL_SHAPES:
+        raise BrokenFrame("the payload of a call is no tuple of stage, hooks and facts")
+    if not (_are_pairs(call[10]) and _are_pairs(call[12])):
+        raise BrokenFrame("the fields of a call are no pairs of texts")
+    return call
+
+
+def _are_pairs(fields: Tuple[Any, ...]) -> bool:
+    # Without a loop in Python: this runs over each field of each call.
+    return not fields or (
+        set(map(type, fields)) == _TUPLE
+        and set(map(len, fields)) == _TWO
+        and set(map(type, chain.from_iterable(fields))) == _STR
+    )
+
+
+class Frames:
+    """The bytes of one connection, cut into frames."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._reply = calls.reply
+        self._pieces: List[bytes] = []
+        self._size = 0
+        self._needed = 0
+
+    def feed(self, data: bytes, send: Optional[Callable[[bytes], None]] = None) -> Tuple[bytes, bool]:
+        """Run the calls that are complete. Return the frames that reply to them, and whether the connection is sound.
+
+        Replies that would wait for slow hooks of later calls are given to `send` before.
+        """
+        if self._pieces:
+            self._pieces.append(data)
+            self._size += len(data)
+            if self._size < self._needed:
+                return b"", True
+            data = b"".join(self._pieces)
+            self._pieces = []
+        replies: List[bytes] = []
+        begun = monotonic()
+        at, end = 0, len(data)
+        try:
+            while end - at >= 12:
+                length, id, zero, kind, zero2 = HEADER.unpack_from(data, at)
+                if length > PAYLOAD_BYTES_MAX or kind != CALL or zero or zero2:
+                    raise BrokenFrame(f"a frame of kind {kind} and {length} bytes")
+                if end - at < 12 + length:
+                    self._needed = 12 + length
+                    break
+                replies.append(self._reply(id, data[at + 12 : at + 12 + length]))
+                at += 12 + length
+                if monotonic() - begun > _BATCH_SECONDS and send is not None:
+                    send(b"".join(replies))
+                    replies.clear()
+                    begun = monotonic()
+            else:
+                self._needed = 12
+        except BrokenFrame as error:
+            print(f"larder: a connection is closed: {error}", file=sys.stderr, flush=True)
+            return b"".join(replies), False
+        if at < end:
+            self._pieces = [data[at:] if at else data]
+            self._size = end - at
+        return b"".join(replies), True

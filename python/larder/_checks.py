@@ -1,0 +1,110 @@
+"""Checks of what hooks say, before it goes to Larder: each error names what was expected and what to write instead."""
+
+import re
+from typing import Any, Union
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_VALUE = re.compile(r"[\r\n\0]")
+_PATH = re.compile(r"/[!-~]*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION_MS_MAX = 36_525 * 86_400_000
+"""A hundred years."""
+
+Duration = Union[int, float, str]
+"""Seconds as a number, or a text such as `"30s"`, `"5m"`, `"2h"`, `"1d"`."""
+
+
+def kind_of(value: Any) -> str:
+    """Name the type of a value in a sentence."""
+    return "None" if value is None else f"{type(value).__name__} {shortened(value)}"
+
+
+def shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def field_name(name: Any) -> str:
+    """Return the name of a field in lower case."""
+    if not isinstance(name, str):
+        raise TypeError(f"a field name has to be a str, not {kind_of(name)}")
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"{shortened(name)} is no field name: letters, digits and any of !#$%&'*+-.^_`|~ make one")
+    return name.lower()
+
+
+def field_value(name: str, value: Any) -> str:
+    if type(value) is not str and not isinstance(value, str):
+        raise TypeError(f"the value of the field {name!r} has to be a str, not {kind_of(value)}: write str(...)")
+    if _NOT_IN_VALUE.search(value):
+        raise ValueError(f"the value of the field {name!r} has a CR, LF or NUL, which no field can carry: {shortened(value)}")
+    if not value.isascii():
+        try:
+            value.encode("latin-1")
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"the value of the field {name!r} has characters outside latin-1: {shortened(value)};"
+                f" encode them, for example by urllib.parse.quote(...)"
+            ) from None
+    return value
+
+
+def text(value: Any, what: str) -> str:
+    """Return a text that has an encoding in UTF-8."""
+    if type(value) is not str and not isinstance(value, str):
+        raise TypeError(f"{what} has to be a str, not {kind_of(value)}")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError(f"{what} has characters that UTF-8 can't encode: {shortened(value)}") from None
+    return value
+
+
+def path(value: Any) -> str:
+    """Return the path of a URL as it goes over the wire."""
+    if not isinstance(value, str):
+        raise TypeError(f"a path has to be a str, not {kind_of(value)}")
+    if "?" in value or "#" in value:
+        raise ValueError(f"the path {shortened(value)} has a '?' or '#': write %3F or %23; parameters are in req.query")
+    if not _PATH.fullmatch(value):
+        raise ValueError(
+            f"{shortened(value)} is no path: it has to begin with '/' and be of visible ASCII characters;"
+            f" urllib.parse.quote(...) encodes the others"
+        )
+    return value
+
+
+def tag(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a tag has to be a str, not {kind_of(value)}")
+    if not value or not value.isascii() or not value.isprintable() or " " in value or "," in value:
+        raise ValueError(f"{shortened(value)} is no tag: visible ASCII characters without spaces and commas make one")
+    return value
+
+
+def status(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a status has to be an int, not {kind_of(value)}")
+    if not 200 <= value <= 599:
+        raise ValueError(f"the status {int(value)} is not from 200 to 599")
+    return int(value)
+
+
+def milliseconds(value: Any, what: str) -> int:
+    """Return a duration in milliseconds."""
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            raise ValueError(
+                f"{what} is {shortened(value)}: write seconds as a number, or a text such as '30s', '5m', '2h', '1d'"
+            )
+        amount = float(match[1]) * _UNITS[match[2]]
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        amount = value * 1000.0 if -1e9 < value < 1e10 else float("nan")
+    else:
+        raise TypeError(f"{what} has to be seconds as a number, or a text such as '30s', not {kind_of(value)}")
+    if not 0 <= amount <= _DURATION_MS_MAX:
+        raise ValueError(f"{what} is {shortened(value)}: it has to be from 0 to 100 years")
+    return round(amount)

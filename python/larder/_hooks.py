@@ -1,0 +1,263 @@
+"""Hooks: loading of their files, and the connections on which Larder calls them."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import platform
+import re
+import selectors
+import signal
+import socket
+import sys
+import threading
+from functools import partial
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+from . import _definitions
+from ._calls import Calls, Frames
+from ._definitions import Hook
+from ._runtime import FILES_MAX, LINE_BYTES_MAX, Control, LoadFailed, Settings, encode_line, ready_message
+
+HOOKS_MAX = 256
+# They have to be in one line of the control channel, beside the facts of the process.
+_DESCRIPTIONS_BYTES_MAX = LINE_BYTES_MAX - 2048
+_RECEIVE_BYTES = 64 * 1024
+# Replies that nobody takes delay the end of the process for so long at most.
+_UNSENT_SECONDS = 1.0
+
+
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles a file each time: bytecode of a file that was changed twice in a second may be that of before."""
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def load_files(names: Sequence[str], folder: str) -> Tuple[List[Hook], List[str]]:
+    """Import the files of hooks, and return the hooks and the paths. Raise `LoadFailed`, with the cause."""
+    paths = [os.path.abspath(os.path.join(folder, name.strip())) for name in names]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise LoadFailed(f"{path} is named twice: its hooks would run twice")
+    with _definitions.collected() as hooks:
+        for number, path in enumerate(paths):
+            _load_file(path, f"_larder_hooks_{number}_{_stem(path)}")
+    _check_hooks(hooks, paths)
+    return hooks, paths
+
+
+def _load_file(path: str, module_name: str) -> None:
+    """Import a file of hooks, so that they are registered."""
+    file = os.path.basename(path)
+    if not os.path.isfile(path):
+        raise LoadFailed(_missing_file_hint(path))
+    loader = _SourceLoader(module_name, path)
+    spec = importlib.util.spec_from_loader(module_name, loader, origin=path)
+    assert spec is not None
+    spec.has_location = True
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[module_name]
+        raise LoadFailed(_import_hint(file, error)) from error
+
+
+def _stem(path: str) -> str:
+    return re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
+
+
+def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:
+    if not hooks:
+        raise LoadFailed(
+            f"{' and '.join(map(os.path.basename, paths)) or 'no file'} defines no hook:"
+            f" put @larder.request, @larder.page('/...') or @larder.fetched before a function"
+        )
+    if len(hooks) > HOOKS_MAX:
+        raise LoadFailed(
+            f"there are {len(hooks)} hooks, and at most {HOOKS_MAX} can be: the last one is {hooks[-1].name} in"
+            f" {hooks[-1].file}, line {hooks[-1].line}; let one hook look at several paths"
+        )
+    seen: Dict[Tuple[str, int, str], str] = {}
+    for hook in hooks:
+        module = seen.setdefault((hook.file, hook.line, hook.name), hook.module)
+        if module != hook.module and hook.file in paths:
+            raise LoadFailed(
+                f"{hook.file} was loaded twice, also by an import as a module: put what several files of hooks need into"
+                f" a file without hooks"
+            )
+    size = len(json.dumps([*paths, *(hook.describe() for hook in hooks)]))
+    if size > _DESCRIPTIONS_BYTES_MAX:
+        raise LoadFailed(
+            f"names, files and filters of {len(hooks)} hooks take {size} bytes, and at most {_DESCRIPTIONS_BYTES_MAX} can be:"
+            f" use patterns in place of long lists, or let one hook look at several paths"
+        )
+
+
+def _missing_file_hint(path: str) -> str:
+    folder = os.path.dirname(path)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".py"))
+    except OSError as error:
+        return f"there is no file {path}: its folder can't be read ({error.strerror})"
+    return f"there is no file {path}; the folder has {', '.join(names[:20]) or 'no Python files'}"
+
+
+def _import_hint(file: str, error: BaseException) -> str:
+    if isinstance(error, ImportError) and error.name == "larder":
+        for name in _definitions.NOT_YET:
+            if f"name '{name}'" in str(error):
+                return f"importing {file} failed: {_definitions.not_yet(name)}"
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"{file} imports {error.name!r}, which is neither in its folder nor among the packages of {sys.executable}"
+            f" (Python {platform.python_version()}): if it is installed in a virtual environment, name that one's"
+            f" interpreter (its bin/python)"
+        )
+    return f"importing {file} failed: see the last lines of the traceback"
+
+
+class Connection:
+    """One connection of Larder."""
+
+    __slots__ = ("frames", "is_sound", "send", "socket", "unsent")
+
+    def __init__(self, sock: socket.socket, calls: Calls, send: Callable[["Connection", bytes], None]) -> None:
+        self.socket = sock
+        self.send = partial(send, self)
+        self.frames = Frames(calls)
+        self.unsent = b""
+        """Replies that the socket does not take yet. No more calls are read as long as there are some."""
+        self.is_sound = True
+        """Whether the connection goes on after these replies."""
+
+
+class Server:
+    """Serves the connections of Larder, one call after the other."""
+
+    def __init__(self, calls: Calls, listener: socket.socket) -> None:
+        self._calls = calls
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._draining = False
+        self._signals = os.pipe()
+        for fd in self._signals:
+            os.set_blocking(fd, False)
+        # Before Larder knows that the process is ready, and may end it.
+        signal.signal(signal.SIGTERM, lambda *_: self._begin_drain())
+        signal.set_wakeup_fd(self._signals[1], warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, and reply to what was sent before."""
+        selector = self._selector
+        self._listener.setblocking(False)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        selector.register(self._signals[0], selectors.EVENT_READ, self._read_signals)
+        select = selector.select
+        while not self._draining:
+            for key, _ in select():
+                if type(key.data) is Connection:
+                    self._serve(key.data)
+                else:
+                    key.data()
+        while self._serve_rest():
+            pass
+        self._listener.close()
+        self._calls.close()
+        # A second SIGTERM would end the interpreter in the middle of its exit handlers.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def _begin_drain(self) -> None:
+        self._draining = True
+        # Makes the selector return, also where the hooks set a wakeup descriptor of their own.
+        try:
+            os.write(self._signals[1], b"\0")
+        except BlockingIOError:
+            pass
+
+    def _read_signals(self) -> None:
+        try:
+            os.read(self._signals[0], 64)
+        except BlockingIOError:
+            pass
+
+    def _serve_rest(self) -> bool:
+        """Serve what was already sent before the drain began."""
+        is_waiting = any(type(key.data) is Connection and key.data.unsent for key in self._selector.get_map().values())
+        events = self._selector.select(_UNSENT_SECONDS if is_waiting else 0)
+        ready = [key.data for key, _ in events if type(key.data) is Connection]
+        for connection in ready:
+            self._serve(connection)
+        return bool(ready)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            # Out of descriptors, most likely: the connection waits in the backlog until others are closed.
+            print(f"larder: can't accept a connection: {error}", file=sys.stderr)
+            threading.Event().wait(0.05)
+            return
+        sock.setblocking(False)
+        self._selector.register(sock, selectors.EVENT_READ, Connection(sock, self._calls, self._send))
+
+    def _serve(self, connection: Connection) -> None:
+        """Read what is there, run the calls, and send their replies, all at once where the hooks are quick."""
+        try:
+            if connection.unsent:
+                self._send(connection, b"")
+            else:
+                data = connection.socket.recv(_RECEIVE_BYTES)
+                if not data:
+                    self._close(connection)
+                    return
+                replies, connection.is_sound = connection.frames.feed(data, connection.send)
+                if replies:
+                    self._send(connection, replies)
+            if not connection.is_sound and not connection.unsent:
+                self._close(connection)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, MemoryError):
+            self._close(connection)
+
+    def _send(self, connection: Connection, replies: bytes) -> None:
+        was_waiting = bool(connection.unsent)
+        data = connection.unsent + replies if was_waiting else replies
+        try:
+            sent = connection.socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        connection.unsent = data[sent:] if sent < len(data) else b""
+        is_waiting = bool(connection.unsent)
+        if is_waiting != was_waiting:
+            events = selectors.EVENT_WRITE if is_waiting else selectors.EVENT_READ
+            self._selector.modify(connection.socket, events, connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+
+def serve(listener: socket.socket, control: Control, settings: Settings) -> None:
+    """Load the hooks, tell Larder of them, and serve until SIGTERM."""
+    hooks, paths = load_files([name for name in settings.module.split(",") if name], settings.folder)
+    server = Server(Calls(hooks, control.report_error), listener)
+    control.send("ready", _ready_message(settings, hooks, paths))
+    server.run()
+
+
+def _ready_message(settings: Settings, hooks: List[Hook], paths: List[str]) -> Dict[str, Any]:
+    message = ready_message(settings)
+    message["hooks"] = [hook.describe() for hook in hooks]
+    others = [path for path in message["files"] if path not in paths][: FILES_MAX - len(paths)]
+    # The whole line has a limit. The hooks have to be in it; of the files that they import as many as there is room for.
+    room = LINE_BYTES_MAX - len(encode_line("ready", {**message, "files": paths}))
+    while others and len(json.dumps(others)) > room:
+        others = others[: len(others) * 3 // 4]
+    message["files"] = paths + others
+    return message

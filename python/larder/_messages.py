@@ -1,0 +1,342 @@
+"""The objects that hooks get: `Request` and `FetchedResponse`."""
+
+from json.encoder import encode_basestring_ascii as quoted
+from sys import _getframe
+from types import FrameType, MappingProxyType
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from . import _checks
+from ._checks import Duration
+from ._views import REQUEST_NOTES, RESPONSE_NOTES, Headers, NotCopied, Query, parse_cookies
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Key(NotCopied):
+    """What is added to the cache key: responses to requests with other texts are stored apart."""
+
+    __slots__ = ("_request", "_texts")
+
+    def __init__(self, request: "Request") -> None:
+        self._request = request
+        self._texts: List[str] = []
+
+    def add(self, text: str) -> None:
+        """Add a text to the cache key.
+
+        req.key.add(req.headers.get("x-plan", "free"))
+        """
+        self._request._mark_request(_getframe(1))
+        self._texts.append(_checks.text(text, "a part of the key"))
+
+
+class Url(NotCopied):
+    """The URL of a request. `str()` of it is the whole URL."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: "Request") -> None:
+        self._request = request
+
+    @property
+    def scheme(self) -> str:
+        return self._request.scheme
+
+    @property
+    def host(self) -> str:
+        return self._request.host
+
+    @property
+    def port(self) -> int:
+        return self._request.port
+
+    @property
+    def path(self) -> str:
+        return self._request.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._request._mark_request(_getframe(1))
+        self._request._new_path = _checks.path(path)
+
+    @property
+    def query(self) -> Query:
+        return self._request.query
+
+    def __str__(self) -> str:
+        request = self._request
+        scheme, host, port = request.scheme, request.host, request.port
+        authority = host if port == _DEFAULT_PORTS.get(scheme) else f"{host}:{port}"
+        query = request.query._text()
+        return f"{scheme}://{authority}{request.path}" + ("" if query is None else f"?{query}")
+
+    def __repr__(self) -> str:
+        return f"Url({str(self)!r})"
+
+
+class Request(NotCopied):
+    """A request on its way through Larder.
+
+    What a hook reads is noted, so that Larder can keep the decision for requests with the same values (`remember`).
+    Hooks of the stages `request` and `page` may change it; a `fetched` hook sees it as it was sent.
+    """
+
+    __slots__ = (
+        "_client", "_cookies", "_decided_by", "_fields", "_file", "_headers", "_host", "_key", "_line", "_method", "_name",
+        "_new_path", "_new_route", "_path", "_port", "_query", "_query_view", "_reads", "_response", "_response_fields",
+        "_running", "_scheme", "_stage", "_status",
+    )  # fmt: skip
+
+    _stage: str
+    _status: int
+    _response_fields: Tuple[Tuple[str, str], ...]
+
+    def __init__(self, call: Tuple[Any, ...]) -> None:
+        (
+            self._stage, _, self._method, self._scheme, self._host, self._port, self._path, self._query, self._client,
+            self._name, self._fields, self._status, self._response_fields,
+        ) = call  # fmt: skip
+        self._reads: Dict[str, None] = {}
+        """The facts that were read, in the order of first sight."""
+        self._running = -1
+        """The index of the hook that runs."""
+        self._file = ""
+        """The source file of the hook that runs."""
+        self._decided_by = -1
+        """The index of the hook that changed something last."""
+        self._line = 0
+        self._headers: Optional[Headers] = None
+        self._query_view: Optional[Query] = None
+        self._key: Optional[Key] = None
+        self._new_path: Optional[str] = None
+        self._new_route: Optional[str] = None
+        self._response: Optional["FetchedResponse"] = None
+
+    @property
+    def method(self) -> str:
+        self._reads["method"] = None
+        return self._method  # type: ignore[no-any-return]
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        self._reads["scheme"] = None
+        return self._scheme  # type: ignore[no-any-return]
+
+    @property
+    def host(self) -> str:
+        """The host of the URL in lower case, without the port; an IPv6 address has brackets."""
+        self._reads["host"] = None
+        return self._host  # type: ignore[no-any-return]
+
+    @property
+    def port(self) -> int:
+        self._reads["port"] = None
+        return self._port  # type: ignore[no-any-return]
+
+    @property
+    def path(self) -> str:
+        """The path of the URL as it was received, percent-encoded and without the query. May be set."""
+        if self._new_path is not None:
+            return self._new_path
+        self._reads["path"] = None
+        return self._path  # type: ignore[no-any-return]
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._mark_request(_getframe(1))
+        self._new_path = _checks.path(path)
+
+    @property
+    def query(self) -> Query:
+        """The parameters of the URL."""
+        view = self._query_view
+        if view is None:
+            view = self._query_view = Query(self._query, self._read_query, self._mark_request)
+        return view
+
+    @property
+    def url(self) -> Url:
+        """The URL: `str(req.url)`, `req.url.query`."""
+        return Url(self)
+
+    @property
+    def client(self) -> str:
+        """The address of the client."""
+        self._reads["client"] = None
+        return self._client  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        """The name of the request in Larder's log. Each request has another one, so that nothing is remembered after it was read."""
+        self._reads["name"] = None
+        return self._name  # type: ignore[no-any-return]
+
+    @property
+    def headers(self) -> Headers:
+        """The fields of the request."""
+        view = self._headers
+        if view is None:
+            view = self._headers = Headers(self._fields, REQUEST_NOTES, self._reads, self._mark_request)
+        return view
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        """The cookies of the request, by their names. To change them set the field `cookie`."""
+        return MappingProxyType(parse_cookies(self.headers.get("cookie", "")))
+
+    @property
+    def key(self) -> Key:
+        """The cache key, to which texts may be added."""
+        key = self._key
+        if key is None:
+            key = self._key = Key(self)
+        return key
+
+    @property
+    def route(self) -> Optional[str]:
+        """The name of the origin that a hook chose, else None. May be set."""
+        return self._new_route
+
+    @route.setter
+    def route(self, name: str) -> None:
+        self._mark_request(_getframe(1))
+        if not _checks.text(name, "a route"):
+            raise ValueError("a route is the name of an origin, and may not be empty")
+        self._new_route = name
+
+    def __repr__(self) -> str:
+        return f"<larder.Request {self.method} {self.url}>"
+
+    def _read_query(self) -> None:
+        self._reads["query"] = None
+
+    def _mark(self, frame: Optional[FrameType]) -> None:
+        """Note which line of which hook changes something."""
+        file = self._file
+        while frame is not None and frame.f_code.co_filename != file:
+            frame = frame.f_back
+        self._line = frame.f_lineno if frame is not None else 0
+        self._decided_by = self._running
+
+    def _mark_request(self, frame: FrameType) -> None:
+        if self._stage == "fetched":
+            raise AttributeError(
+                "a fetched hook can't change the request, which was sent before: do that in a @larder.request hook"
+            )
+        self._mark(frame)
+
+
+class Tags(NotCopied):
+    """The tags of a response, by which it can be purged together with others."""
+
+    __slots__ = ("_mark", "_tags")
+
+    def __init__(self, request: Request) -> None:
+        self._mark = request._mark
+        self._tags: Dict[str, None] = {}
+
+    def add(self, *tags: str) -> None:
+        """Add tags: `resp.tags.add("api", "user-5")`."""
+        self._mark(_getframe(1))
+        for tag in tags:
+            self._tags[_checks.tag(tag)] = None
+
+
+class FetchedResponse(NotCopied):
+    """The head of a response as it came from the origin, before Larder decides whether and how long to store it."""
+
+    __slots__ = ("_grace", "_headers", "_request", "_tags", "_ttl")
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._headers: Optional[Headers] = None
+        self._ttl: Optional[int] = None
+        self._grace: Optional[int] = None
+        self._tags: Optional[Tags] = None
+
+    @property
+    def status(self) -> int:
+        self._request._reads["status"] = None
+        return self._request._status
+
+    @property
+    def headers(self) -> Headers:
+        """The fields of the response."""
+        view = self._headers
+        if view is None:
+            request = self._request
+            view = self._headers = Headers(request._response_fields, RESPONSE_NOTES, request._reads, request._mark)
+        return view
+
+    @property
+    def ttl(self) -> Optional[float]:
+        """How long the response is fresh, in seconds, as far as a hook said so. May be set: `resp.ttl = "5m"`."""
+        return None if self._ttl is None else self._ttl / 1000
+
+    @ttl.setter
+    def ttl(self, ttl: Duration) -> None:
+        self._request._mark(_getframe(1))
+        self._ttl = _checks.milliseconds(ttl, "ttl")
+
+    @property
+    def grace(self) -> Optional[float]:
+        """How long the response may be used after its ttl while a new one is fetched, in seconds. May be set."""
+        return None if self._grace is None else self._grace / 1000
+
+    @grace.setter
+    def grace(self, grace: Duration) -> None:
+        self._request._mark(_getframe(1))
+        self._grace = _checks.milliseconds(grace, "grace")
+
+    @property
+    def tags(self) -> Tags:
+        """The tags that are added to those of the origin."""
+        tags = self._tags
+        if tags is None:
+            tags = self._tags = Tags(self._request)
+        return tags
+
+    def __repr__(self) -> str:
+        return f"<larder.FetchedResponse {self.status}>"
+
+
+def changes_of(request: Request) -> List[str]:
+    """Return the members of the reply that tell of changes, as JSON."""
+    parts: List[str] = []
+    if request._new_path is not None:
+        parts.append(f'"path":{quoted(request._new_path)}')
+    query = request._query_view
+    if query is not None and query._changed():
+        text = query._text()
+        parts.append('"query":null' if text is None else f'"query":{quoted(text)}')
+    if request._key is not None and request._key._texts:
+        parts.append(f'"key":{_list(request._key._texts)}')
+    if request._new_route is not None:
+        parts.append(f'"route":{quoted(request._new_route)}')
+    if request._headers is not None and request._headers._changed:
+        _changes_of_fields(parts, request._headers._changed, "set", "remove")
+    response = request._response
+    if response is not None:
+        if response._ttl is not None:
+            parts.append(f'"ttl_ms":{response._ttl}')
+        if response._grace is not None:
+            parts.append(f'"grace_ms":{response._grace}')
+        if response._tags is not None and response._tags._tags:
+            parts.append(f'"tags":{_list(response._tags._tags)}')
+        if response._headers is not None and response._headers._changed:
+            _changes_of_fields(parts, response._headers._changed, "response_set", "response_remove")
+    return parts
+
+
+def _list(texts: Any) -> str:
+    return f"[{','.join(map(quoted, texts))}]"
+
+
+def _changes_of_fields(parts: List[str], changed: Dict[str, List[str]], set_member: str, remove_member: str) -> None:
+    pairs = [f"[{quoted(name)},{quoted(value)}]" for name, values in changed.items() for value in values]
+    removed = [name for name, values in changed.items() if not values]
+    if pairs:
+        parts.append(f'"{set_member}":[{",".join(pairs)}]')
+    if removed:
+        parts.append(f'"{remove_member}":{_list(removed)}')

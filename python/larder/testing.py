@@ -1,0 +1,199 @@
+"""Hooks without a network and without Larder, for tests.
+
+    import larder.testing
+
+    def test_cart():
+        decision = larder.testing.call("policy.py", "GET http://shop.example/cart/1?utm_source=x")
+        assert decision.response.status == 303
+        decision = larder.testing.call("policy.py", "GET http://shop.example/cart/1", headers={"cookie": "session=1"})
+        assert decision.response is None and decision.key == ["free"]
+
+The calls take the way that those of Larder take, filters included; Larder itself has no part in them, so that its checks of
+what hooks say (whether an origin of that name exists) are left out.
+"""
+
+import json
+import marshal
+import os
+import re
+import sys
+from base64 import b64decode
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+from . import _calls, _checks, _decisions, _definitions, _hooks
+from ._decisions import FieldsArgument, Response
+from ._definitions import Hook
+from ._runtime import LoadFailed, format_error
+
+__all__ = ["Decision", "HookFailed", "call"]
+
+Hooks = Union[str, "os.PathLike[str]", Callable[..., Any], Sequence[Callable[..., Any]]]
+
+_REQUEST = re.compile(
+    r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+) )?(?:(https?)://([^/?#:\[\]@]+|\[[^\]]*\])(?::([0-9]{1,5}))?)?(/[!-~]*)?"
+)
+
+
+class HookFailed(Exception):
+    """A hook raised an exception, or said what can't be taken. The cause is that exception."""
+
+
+class Decision:
+    """What the hooks of a call decided."""
+
+    def __init__(self, ran: List[Hook], target: "_Target", said: Dict[str, Any]) -> None:
+        self.ran: List[str] = [hook.name for hook in ran]
+        """The names of the hooks whose filters let the request through, in their order."""
+        self.changes: Dict[str, Any] = {name: said[name] for name in said if name not in ("hook", "line", "read")}
+        """What Larder is told, in the form of its protocol; nothing where the hooks changed nothing."""
+        self.hook: Optional[str] = said.get("hook")
+        """The name of the hook that decided, or that changed something last."""
+        self.line: Optional[int] = said.get("line")
+        self.read: List[str] = said.get("read", [])
+        """What the hooks looked at: `remember` keeps the decision for requests in which these are the same."""
+        self.path: str = said.get("path", target.path)
+        """The path after the hooks."""
+        self.query: Optional[str] = said.get("query", target.query)
+        """The query after the hooks, without `?`; None where there is none."""
+        self.key: List[str] = said.get("key", [])
+        self.route: Optional[str] = said.get("route")
+        self.passed: bool = said.get("pass", False)
+        self.response: Optional[Response] = _response(said["respond"]) if "respond" in said else None
+        self.set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("set", [])]
+        """The request fields that are set."""
+        self.removed: List[str] = said.get("remove", [])
+        """The request fields that are removed."""
+        self.ttl: Optional[float] = said["ttl_ms"] / 1000 if "ttl_ms" in said else None
+        """In seconds."""
+        self.grace: Optional[float] = said["grace_ms"] / 1000 if "grace_ms" in said else None
+        """In seconds."""
+        self.tags: List[str] = said.get("tags", [])
+        self.response_set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("response_set", [])]
+        self.response_removed: List[str] = said.get("response_remove", [])
+
+    def __repr__(self) -> str:
+        return f"<larder.testing.Decision of {', '.join(self.ran) or 'no hook'}: {json.dumps(self.changes)}>"
+
+
+def call(
+    hooks: Hooks,
+    request: str = "GET http://example.org/",
+    *,
+    headers: FieldsArgument = None,
+    client: str = "192.0.2.1",
+    name: str = "test",
+    status: Optional[int] = None,
+    response_headers: FieldsArgument = None,
+    stage: Optional[str] = None,
+) -> Decision:
+    """Play hooks for a request, and return what they decide. Raise `HookFailed` where one fails.
+
+        larder.testing.call(cart, "GET http://shop.example/cart/1?a=1", headers={"x-plan": "gold"})
+        larder.testing.call("policy.py", "/api/users", status=200, response_headers={"content-type": "text/html"})
+
+    `hooks` is a function with one of Larder's decorators, a list of such functions, or the path of a file, which is loaded
+    anew for each call. `request` is a method, which may be left out, and a URL or path. The field `host` is added.
+
+    `stage` is `request`, `page` or `fetched`: without it that of the function, and for a file `fetched` where `status` is
+    given, else `request`.
+    """
+    known = _load(os.fspath(hooks)) if isinstance(hooks, (str, os.PathLike)) else _hooks_of(hooks)
+    if stage is None:
+        stages = {hook.stage for hook in known}
+        stage = stages.pop() if len(stages) == 1 else "request" if status is None else "fetched"
+    if stage not in ("request", "page", "fetched"):
+        raise ValueError(f"{_checks.shortened(stage)} is no stage: there are request, page and fetched")
+    if stage != "fetched" and (status is not None or response_headers):
+        raise ValueError(f"a {stage} hook runs before there is a response: leave status and response_headers out")
+    target = _Target(request)
+    fields = _decisions.checked_fields(headers)
+    if not any(field == "host" for field, _ in fields):
+        fields.insert(0, ("host", target.authority))
+    code = _checks.status(200 if status is None else status) if stage == "fetched" else 0
+    names = [field for field, _ in fields]
+    indexes = [
+        index
+        for index, hook in enumerate(known)
+        if hook.stage == stage and hook.matches(target.method, target.host, target.path, names, code)
+    ]
+    if not indexes:
+        return Decision([], target, {})
+    facts = (
+        target.method, target.scheme, target.host, target.port, target.path, target.query, client, name,
+        tuple(fields), code, tuple(_decisions.checked_fields(response_headers)),
+    )  # fmt: skip
+    said = _play(known, (stage, tuple(indexes), *facts))
+    if "hook" in said:
+        said["hook"] = known[said["hook"]].name
+    return Decision([known[index] for index in indexes], target, said)
+
+
+def _play(hooks: List[Hook], facts: Tuple[Any, ...]) -> Dict[str, Any]:
+    """Send the call in a frame, as Larder does."""
+    errors: List[BaseException] = []
+
+    def report(name: str, method: str, target: str, error: BaseException) -> str:
+        errors.append(error)
+        return format_error(error)
+
+    payload = marshal.dumps(facts, 2)
+    calls = _calls.Calls(hooks, report)
+    try:
+        data, _ = _calls.Frames(calls).feed(_calls.HEADER.pack(len(payload), 0, 0, _calls.CALL, 0) + payload)
+    finally:
+        calls.close()
+    if not data:
+        raise ValueError(f"Larder could not send this call: {_checks.shortened(facts)}")
+    said: Dict[str, Any] = json.loads(data[_calls.HEADER.size :] or b"{}")
+    if errors:
+        raise HookFailed(said["traceback"]) from errors[0]
+    return said
+
+
+class _Target:
+    """The parts of what is requested."""
+
+    def __init__(self, text: str) -> None:
+        match = _REQUEST.fullmatch(text)
+        if not match or "#" in text or not (match[3] or match[5]):
+            raise ValueError(
+                f"{_checks.shortened(text)} is no request: write 'GET http://shop.example/cart?a=1', or a path alone;"
+                f" characters outside ASCII are percent-encoded in a URL"
+            )
+        self.method: str = match[1] or "GET"
+        self.scheme: str = match[2] or "http"
+        self.host: str = (match[3] or "example.org").lower()
+        default = 443 if self.scheme == "https" else 80
+        self.port: int = int(match[4] or default)
+        self.authority: str = self.host if self.port == default else f"{self.host}:{self.port}"
+        path, mark, query = (match[5] or "/").partition("?")
+        self.path: str = path
+        self.query: Optional[str] = query if mark else None
+
+
+def _load(path: str) -> List[Hook]:
+    folder = os.path.dirname(os.path.abspath(path))
+    sys.path.insert(0, folder)
+    try:
+        return _hooks.load_files([os.path.basename(path)], folder)[0]
+    except LoadFailed as error:
+        raise ImportError(str(error), path=path) from error.__cause__
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _hooks_of(functions: Any) -> List[Hook]:
+    hooks: List[Hook] = []
+    for function in [functions] if callable(functions) else functions:
+        found = _definitions.hooks_of(function)
+        if not found:
+            raise TypeError(
+                f"{_checks.kind_of(function)} is no hook: put @larder.request, @larder.page('/...') or @larder.fetched before it"
+            )
+        hooks += found
+    return hooks
+
+
+def _response(said: Dict[str, Any]) -> Response:
+    return Response(b64decode(said["body"]), said["status"], [(name, value) for name, value in said["fields"]])

@@ -1,0 +1,92 @@
+"""What the tests of hooks share: frames as Larder sends them, and the replies as it reads them."""
+
+import json
+import marshal
+import os
+import struct
+import sys
+import tempfile
+import textwrap
+import unittest
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from larder_double import ROOT, Client, Worker
+
+sys.path.insert(0, ROOT)
+
+HEADER = struct.Struct("<IIHBB")
+
+
+def call(stage: str = "request", hooks: Tuple[Any, ...] = (0,), **facts: Any) -> Tuple[Any, ...]:
+    """The facts of a call, in the order of the protocol."""
+    known: Dict[str, Any] = {
+        "method": "GET", "scheme": "http", "host": "shop.example", "port": 80, "path": "/", "query": None,
+        "client": "192.0.2.1", "name": "R1", "fields": (), "status": 0, "response_fields": (),
+    }  # fmt: skip
+    assert not set(facts) - set(known), facts
+    known.update(facts)
+    return (stage, hooks, *known.values())
+
+
+def frame(id: int, payload: Any, kind: int = 1) -> bytes:
+    data = payload if isinstance(payload, bytes) else marshal.dumps(payload, 2)
+    return HEADER.pack(len(data), id, 0, kind, 0) + data
+
+
+class Reply(NamedTuple):
+    id: int
+    kind: int
+    said: Dict[str, Any]
+
+
+def split(data: bytes) -> List[Reply]:
+    """Cut bytes into replies."""
+    replies = []
+    while data:
+        length, id, zero, kind, zero2 = HEADER.unpack_from(data)
+        assert zero == zero2 == 0 and len(data) >= 12 + length, data
+        replies.append(Reply(id, kind, json.loads(data[12 : 12 + length] or b"{}")))
+        data = data[12 + length :]
+    return replies
+
+
+def receive(client: Client) -> Reply:
+    head = client.take(12)
+    assert len(head) == 12, f"the connection ended: {head!r}"
+    return split(head + client.take(HEADER.unpack(head)[0]))[0]
+
+
+class HooksCase(unittest.TestCase):
+    """Tests that write files of hooks and start workers with them."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = os.path.realpath(folder.name)
+
+    def write(self, text: str, name: str = "policy.py") -> str:
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(textwrap.dedent(text))
+        return path
+
+    def start(self, app: str = "hooks:policy.py", **settings: Any) -> Worker:
+        worker = Worker(app, self.folder, **settings)
+        self.addCleanup(worker.release)
+        return worker
+
+    def ready(self, text: Optional[str] = None) -> Worker:
+        if text is not None:
+            self.write(text)
+        return self.start().ready()
+
+    def hint(self, text: Optional[str] = None, app: str = "hooks:policy.py") -> str:
+        """Start a worker that can't load, and return its hint."""
+        if text is not None:
+            self.write(text)
+        worker = self.start(app)
+        message = worker.message()["failed"]
+        self.assertEqual(worker.process.wait(10), 3)
+        self.traceback: str = message["traceback"]
+        hint: str = message["hint"]
+        return hint

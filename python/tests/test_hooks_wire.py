@@ -1,0 +1,241 @@
+"""Hooks as Larder calls them: frames over connections of a worker."""
+
+import marshal
+import unittest
+from typing import Any, Dict, List
+
+from hooks_double import HEADER, HooksCase, Reply, call, frame, receive, split
+
+from larder._calls import PAYLOAD_BYTES_MAX
+
+POLICY = """
+import larder
+
+@larder.request
+def plan(req):
+    req.key.add(req.headers.get("x-plan", "free"))
+
+@larder.request(path="/cart/*", remember="60s")
+def cart(req):
+    if req.method == "POST":
+        return larder.pass_()
+    if "session" not in req.cookies:
+        return larder.redirect("/login", 303)
+
+@larder.fetched(status=[200, 404])
+def keep(req, resp):
+    resp.ttl, resp.grace = 30, "5m"
+    resp.tags.add("api")
+
+@larder.page("/hello")
+def hello(req):
+    return "Hello, World!"
+
+@larder.request(host=["a.example", "*.B.example"], field="X-Slow", method="get")
+def fails(req):
+    raise ValueError("caf\\xe9")
+
+@larder.request
+async def waits(req):
+    import asyncio
+    await asyncio.sleep(0)
+    req.route = await asyncio.wait_for(asyncio.sleep(0.001, "b"), 5)
+"""
+
+PLAIN = frame(1, call())
+PLAIN_REPLY = Reply(1, 3, {"hook": 0, "line": 6, "read": ["field:x-plan"], "key": ["free"]})
+
+
+class Wire(HooksCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = self.write(POLICY)
+        self.worker = self.start()
+        self.loaded = self.worker.message()["ready"]
+
+    def ask(self, *frames: bytes) -> List[Reply]:
+        with self.worker.connect() as client:
+            client.send(b"".join(frames))
+            return [receive(client) for _ in frames]
+
+    def test_ready(self) -> None:
+        self.assertEqual(self.loaded["interface"], "hooks")
+        self.assertEqual(self.loaded["threads"], 1)
+        self.assertEqual(self.loaded["files"], [self.path])
+        common: Dict[str, Any] = {
+            "hosts": [],
+            "paths": [],
+            "methods": [],
+            "statuses": [],
+            "fields": [],
+            "remember_ms": None,
+            "file": self.path,
+        }
+        self.assertEqual(
+            self.loaded["hooks"],
+            [
+                {**common, "stage": "request", "name": "plan", "line": 4},
+                {**common, "stage": "request", "name": "cart", "line": 8, "paths": ["/cart/*"], "remember_ms": 60000},
+                {**common, "stage": "fetched", "name": "keep", "line": 15, "statuses": [200, 404]},
+                {**common, "stage": "page", "name": "hello", "line": 20, "paths": ["/hello"]},
+                {
+                    **common, "stage": "request", "name": "fails", "line": 24, "hosts": ["a.example", "*.b.example"],
+                    "fields": ["x-slow"], "methods": ["GET"],
+                },
+                {**common, "stage": "request", "name": "waits", "line": 28},
+            ],
+        )  # fmt: skip
+        self.assertEqual(self.worker.stop(), 0)
+
+    def test_replies(self) -> None:
+        shop: Dict[str, Any] = {"path": "/cart/1", "fields": (("cookie", "session=1"), ("x-plan", "gold"))}
+        replies = self.ask(
+            frame(5, call(hooks=(0, 1), **shop)),
+            frame(6, call(hooks=(1,), **shop)),
+            frame(7, call(hooks=(0, 1))),
+            frame(8, call(hooks=(1, 0), method="POST")),
+            frame(9, call("fetched", (2,), status=200)),
+            frame(0xFFFFFFFF, call("page", (3,))),
+            frame(11, call(hooks=(5,))),
+        )
+        self.assertEqual(
+            replies,
+            [
+                Reply(5, 3, {"hook": 0, "line": 6, "read": ["field:x-plan", "method", "field:cookie"], "key": ["gold"]}),
+                Reply(6, 2, {"read": ["method", "field:cookie"]}),
+                Reply(7, 3, {
+                    "hook": 1, "line": 13, "read": ["field:x-plan", "method", "field:cookie"], "key": ["free"],
+                    "respond": {"status": 303, "reason": "", "fields": [["location", "/login"]], "body": ""},
+                }),
+                Reply(8, 3, {"hook": 1, "line": 11, "read": ["method"], "pass": True}),
+                Reply(9, 3, {"hook": 2, "line": 18, "ttl_ms": 30000, "grace_ms": 300000, "tags": ["api"]}),
+                Reply(0xFFFFFFFF, 3, {"hook": 3, "line": 20, "respond": {
+                    "status": 200, "reason": "", "fields": [["content-type", "text/plain; charset=utf-8"]],
+                    "body": "SGVsbG8sIFdvcmxkIQ==",
+                }}),
+                Reply(11, 3, {"hook": 5, "line": 32, "route": "b"}),
+            ],
+        )  # fmt: skip
+
+    def test_a_failure_is_reported_and_the_next_calls_go_on(self) -> None:
+        failed, plain = self.ask(frame(1, call(hooks=(4, 0), path="/x", query="secret=1", name="R7")), PLAIN)
+        self.assertEqual((failed.id, failed.kind, failed.said["hook"], plain), (1, 4, 4, PLAIN_REPLY))
+        self.assertIn(f'File "{self.path}", line 26, in fails', failed.said["traceback"])
+        error = self.worker.error()
+        self.assertEqual(error, {"request": "R7", "method": "GET", "target": "/x", "traceback": failed.said["traceback"]})
+
+    def test_split_at_every_byte(self) -> None:
+        data = frame(1, call(fields=(("x-a", "b"),))) + PLAIN
+        with self.worker.connect() as client:
+            for cut in range(len(data) + 1):
+                client.send(data[:cut])
+                client.send(data[cut:])
+                self.assertEqual([receive(client), receive(client)], [PLAIN_REPLY] * 2)
+            for at in range(len(data)):
+                client.send(data[at : at + 1])
+            self.assertEqual([receive(client), receive(client)], [PLAIN_REPLY] * 2)
+
+    def test_long_frames(self) -> None:
+        fields = tuple((f"x-{number}", "v" * 10_000) for number in range(100))
+        with self.worker.connect() as client:
+            for _ in range(3):
+                client.send(frame(1, call(fields=fields)) + PLAIN)
+                self.assertEqual([receive(client), receive(client)], [PLAIN_REPLY] * 2)
+
+    def test_broken_frames_end_their_connection_alone(self) -> None:
+        good = call()
+        broken = [
+            HEADER.pack(PAYLOAD_BYTES_MAX + 1, 1, 0, 1, 0),
+            frame(1, good, kind=2),
+            HEADER.pack(5, 1, 1, 1, 0) + b"hello",
+            HEADER.pack(5, 1, 0, 1, 1) + b"hello",
+            *(
+                frame(1, payload)
+                for payload in (
+                    b"", b"hello", b"(\xff\xff\xff\x7f", b"(" * 5000, marshal.dumps(good, 2)[:-5], [*good], good[:-1], (*good, 1),
+                    call(hooks=(9,)), call(hooks=(-1,)), call(hooks=()), call(hooks=(True,)), call(hooks=([],)), call(hooks=("a",)),
+                    call("page"), call("nonsense"), call(port="80"), call(query=5), call(fields=(("a",),)), call(fields=("ab",)),
+                    call(fields=(("a", 1),)), call(fields=(1,)), call(response_fields=((b"a", "b"),)),
+                )
+            ),
+        ]  # fmt: skip
+        with self.worker.connect() as other:
+            for data in broken:
+                with self.subTest(data[:60]), self.worker.connect() as client:
+                    client.send(PLAIN + data + PLAIN)
+                    self.assertEqual(split(client.rest()), [PLAIN_REPLY])
+                other.send(PLAIN)
+                self.assertEqual(receive(other), PLAIN_REPLY)
+        self.assertIn("a connection is closed: a frame of kind 2", self.worker.logged())
+
+    def test_connections_share_the_worker(self) -> None:
+        clients = [self.worker.connect() for _ in range(8)]
+        for number, client in enumerate(clients):
+            client.send(PLAIN[:20] + PLAIN[20:] * (number % 2))
+        for client in clients[::2]:
+            client.send(PLAIN[20:])
+        for client in clients:
+            with client:
+                self.assertEqual(receive(client), PLAIN_REPLY)
+
+    def test_who_does_not_read_does_not_stop_others(self) -> None:
+        with self.worker.connect() as deaf, self.worker.connect() as other:
+            deaf.socket.setblocking(False)
+            data = b"".join(frame(id, call()) for id in range(4096))
+            sent = 0
+            try:
+                while True:
+                    sent += deaf.socket.send(data[sent % len(data) :])
+            except BlockingIOError:
+                pass
+            other.send(PLAIN)
+            self.assertEqual(receive(other), PLAIN_REPLY)
+            # When it reads again it misses nothing.
+            deaf.socket.settimeout(10)
+            whole = sent // len(data) * 4096 + len(split_calls(data[: sent % len(data)]))
+            for number in range(whole):
+                self.assertEqual(receive(deaf).id, number % 4096)
+
+    def test_a_slow_hook_does_not_keep_the_replies_of_calls_before_it(self) -> None:
+        worker = self.ready("""
+            import larder, time
+            @larder.request
+            def slow(req):
+                time.sleep(0.01)
+            @larder.request
+            def hangs(req):
+                while True:
+                    pass
+        """)
+        with worker.connect() as client:
+            client.send(frame(1, call()) + frame(2, call()) + frame(3, call(hooks=(1,))))
+            self.assertEqual([receive(client), receive(client)], [Reply(1, 2, {}), Reply(2, 2, {})])
+        worker.process.kill()
+
+    def test_sigterm_serves_what_was_sent(self) -> None:
+        with self.worker.connect() as client:
+            client.send(PLAIN)
+            receive(client)
+            client.send(PLAIN * 100)
+            self.worker.process.terminate()
+            self.assertEqual([receive(client) for _ in range(100)], [PLAIN_REPLY] * 100)
+            self.assertEqual(client.rest(), b"")
+            self.assertEqual(self.worker.process.wait(10), 0)
+
+    def test_sigterm_while_nothing_happens(self) -> None:
+        with self.worker.connect():
+            self.assertEqual(self.worker.stop(), 0)
+
+
+def split_calls(data: bytes) -> List[int]:
+    """The ids of the calls that are complete."""
+    ids = []
+    while len(data) >= 12 and len(data) >= 12 + HEADER.unpack_from(data)[0]:
+        length, id, *_ = HEADER.unpack_from(data)
+        ids.append(id)
+        data = data[12 + length :]
+    return ids
+
+
+if __name__ == "__main__":
+    unittest.main()
