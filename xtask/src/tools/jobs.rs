@@ -1,4 +1,4 @@
-//! README's snippet for CI, played: jobs on machines that share nothing but an archive of Larder's folder. What an archive may hold is
+//! README's snippet for CI, played: jobs on machines that share nothing but an archive of Larder's folder. Other archives are
 //! played too: the folder of a job that was killed, one that was packed while a job was at work, and those of damage and of another version.
 
 use super::saved::Saved;
@@ -156,7 +156,7 @@ impl<'a> Jobs<'a> {
         format!("{} -- sh -e download.sh", self.snippet.command)
     }
 
-    /// Plays the job to its end. Whatever it began with, it has to bring the right files and a summary that can be read.
+    /// Plays the job to its end. It has to bring the right files and a summary that can be read, with any store that it began with.
     fn job(&self, machine: &Machine) -> Result<Job, Trouble> {
         let ran = shell::bounded(&mut self.command(machine, &self.downloads()), JOB_SECONDS_MAX)?;
         finished(&ran)?;
@@ -205,7 +205,7 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// A job under way, in a process group of its own. What is left of it is killed when this is dropped.
+/// A job under way, in a process group of its own, which is killed when this is dropped.
 struct Running(Child);
 
 impl Running {

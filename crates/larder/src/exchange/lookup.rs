@@ -47,7 +47,11 @@ pub async fn look_up<S: ClientStream>(
     let Some((asked, joins)) = wants(request, body) else {
         return Box::pin(with_body(stream, request, ask, body, upload, record)).await;
     };
-    let wanted = match head_alone::key(stream, request, &ask) {
+    let for_head_alone = match request.method {
+        Method::Head => Box::pin(head_alone::key(stream, request, &ask)).await,
+        _ => None,
+    };
+    let wanted = match for_head_alone {
         Some(key) => Wanted { asked, joins: Joins::Yes, key: Some(key), body, posted: None },
         None => Wanted { asked, joins, key, body, posted: None },
     };

@@ -1,5 +1,5 @@
-//! A byte that was changed on disk: never served, whichever way the digest of the file is named. What is compared on the way in holds from then
-//! on by checksums; where they do not hold, the origin is asked, and what it sends is compared again.
+//! A byte that was changed on disk: never served, whichever way the digest of the file is named. A body that was compared on the way in holds from
+//! then on by checksums; where they do not hold, the origin is asked, and what it sends is compared again.
 
 use super::stand;
 use aws_lc_rs::digest::{Algorithm, SHA256, SHA512, digest};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-/// What the origin sends.
+/// The bytes that the origin sends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Sends {
