@@ -114,7 +114,7 @@ def call(
     indexes = [
         index
         for index, hook in enumerate(known)
-        if hook.stage == stage and hook.matches(target.method, target.host, target.path, names, code)
+        if hook.is_of(stage) and hook.matches(target.method, target.host, target.path, names, code)
     ]
     if not indexes:
         return Decision([], target, {})

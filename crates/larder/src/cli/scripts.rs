@@ -6,9 +6,11 @@ use crate::control::{OfApplication, OfFailure, OfLoad, OfProcess, Scripts};
 use crate::diagnostics;
 use crate::explain::Harmless;
 use crate::run::summary::{size, span};
+use crate::script;
 use clap::Args;
 use larder_wire::date::{Stamp, format_date};
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Tracebacks of each application, where none is named.
@@ -31,9 +33,24 @@ pub(super) struct ScriptsFlags {
     /// The values, as JSON
     #[arg(long)]
     json: bool,
+    /// Write the package `larder` into this folder, for editors and for tests of hooks; asks no server
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["name", "json"])]
+    library: Option<PathBuf>,
 }
 
 pub(super) fn scripts(flags: &ScriptsFlags) -> u8 {
+    if let Some(folder) = &flags.library {
+        return match script::write_library(folder) {
+            Ok(()) => super::print(format!(
+                "PYTHONPATH={} has the package larder now\n",
+                Harmless(&folder.display().to_string())
+            )),
+            Err(error) => {
+                diagnostics::say(format_args!("error: cannot write to {}: {error}", folder.display()));
+                TROUBLE
+            }
+        };
+    }
     let running = match Running::of(&flags.flags) {
         Ok(running) => running,
         Err(status) => return status,

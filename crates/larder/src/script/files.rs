@@ -22,6 +22,8 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_views.py", include_str!("../../../../python/larder/_views.py")),
     ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
     ("_wsgi.py", include_str!("../../../../python/larder/_wsgi.py")),
+    // Its types are for checkers and editors (PEP 561).
+    ("py.typed", include_str!("../../../../python/larder/py.typed")),
     ("testing.py", include_str!("../../../../python/larder/testing.py")),
 ];
 
@@ -35,6 +37,12 @@ pub(super) struct ScriptFolder {
     _temporary: Option<Temporary>,
 }
 
+/// Writes the package `larder` into a folder, readable by its owner alone: for processes, and for authors' tests and editors.
+pub fn write_library(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder.join("larder"))?;
+    RUNTIME.iter().try_for_each(|(name, text)| fs::write(folder.join("larder").join(name), text))
+}
+
 impl ScriptFolder {
     /// Writes the runtime below the server's folder, readable by its owner alone.
     pub fn below(store: &Path) -> io::Result<ScriptFolder> {
@@ -45,10 +53,7 @@ impl ScriptFolder {
                 (temporary.path().join("python"), Some(temporary))
             }
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(path.join("lib/larder"))?;
-        for (name, text) in RUNTIME {
-            fs::write(path.join("lib/larder").join(name), text)?;
-        }
+        write_library(&path.join("lib"))?;
         // Sockets of a server that was killed.
         for entry in fs::read_dir(&path)?.flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "sock") {
@@ -77,7 +82,8 @@ mod tests {
     fn the_whole_package_is_in_the_program() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/larder");
         let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let is_module = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
+        let is_module =
+            |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py" || extension == "typed");
         let mut there: Vec<_> = files.filter(is_module).map(|path| path.file_name().unwrap().to_owned()).collect();
         there.sort();
         let mut here: Vec<_> = RUNTIME.iter().map(|(name, _)| std::ffi::OsString::from(name)).collect();

@@ -8,5 +8,6 @@ mod group;
 mod nursery;
 mod process;
 
+pub use files::write_library;
 pub use nursery::Nursery;
 pub use process::{interpreter, trouble};
