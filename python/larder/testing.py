@@ -95,7 +95,7 @@ def call(
     anew for each call. `request` is a method, which may be left out, and a URL or path. The field `host` is added.
 
     `stage` is `request`, `page` or `fetched`: without it that of the function, and for a file `fetched` where `status` is
-    given, else `request`.
+    given, else `request`, of which pages are a part.
     """
     known = _load(os.fspath(hooks)) if isinstance(hooks, (str, os.PathLike)) else _hooks_of(hooks)
     if stage is None:

@@ -154,7 +154,7 @@ class Files(HooksCase):
     def test_stages(self) -> None:
         before = list(sys.path)
         self.assertEqual(larder.testing.call(self.path, "/cart").key, ["gold"])
-        self.assertEqual(self.ran("/cart"), ["cart", "every"])
+        self.assertEqual(self.ran("/cart"), ["cart", "page", "every"])
         self.assertEqual(self.ran("/"), ["every"])
         self.assertEqual(self.ran("/", status=200), ["keep"])
         self.assertEqual(self.ran("/", status=404), [])
