@@ -443,7 +443,7 @@ impl Play {
             }
             let notes = sorted.remove(&place).unwrap_or_default();
             let sent = link.send(&ToAgent::Notes { from: from as u16, until_us, notes });
-            if let Err(error) = sent {
+            if let Err(error) = sent.or_else(told_by_writer) {
                 self.died(place, &error.to_string());
             }
         }
@@ -479,7 +479,7 @@ impl Play {
             }
             let sent = sent.and_then(|()| link.send(&ToAgent::Steer(steer.clone())));
             let sent = sent.and_then(|()| if tells_through { link.send(&ToAgent::Through) } else { Ok(()) });
-            if let Err(error) = sent {
+            if let Err(error) = sent.or_else(told_by_writer) {
                 self.died(place, &error.to_string());
             }
         }
@@ -571,6 +571,14 @@ impl Play {
     }
 }
 
+/// How long the last words of an agent may take that closes its connection.
+const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+
+/// A connection that is broken was or will be told by the thread that writes to it, after the last words of the agent.
+fn told_by_writer(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
 /// Two threads for each agent: one waits for its messages until it is done, the other writes to it.
 fn listen(links: &mut [Link]) -> Receiver<Heard> {
     let (sender, receiver) = mpsc::sync_channel(HEARD_MAX);
@@ -593,7 +601,11 @@ fn listen(links: &mut [Link]) -> Receiver<Heard> {
         let broken = move |error: io::Error| {
             let reason = match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => "it does not read what it is told".to_owned(),
-                _ => error.to_string(),
+                _ => {
+                    // An agent that ends says why and closes; a write may fail before its last words are heard.
+                    std::thread::sleep(LAST_WORDS_MAX);
+                    error.to_string()
+                }
             };
             let _ = to.send(Heard { agent, at: Instant::now(), message: Err(io::Error::new(error.kind(), reason)) });
         };
