@@ -4,6 +4,7 @@ use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
 use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage, change_fields};
 use crate::mount::{Asked, MountState};
+use larder_wire::reading::Reading;
 use larder_wire::{Fields, ResponseHead};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,10 @@ impl Fetch {
     ) -> Result<Option<(AnswerEffects, String)>, CallTrouble> {
         let (request, url) = (&self.request, &self.ask.url);
         let path = url.path.split('?').next().unwrap_or_default();
+        let read = match Reading::of(path) {
+            Reading::Path(read) => Some(String::from_utf8_lossy(&read).into_owned()),
+            Reading::Climbs | Reading::Unreadable => None,
+        };
         let name = self.notes.request.get().map(|number| self.env.common.names.name(number).to_string());
         for _ in 0..LOOKS_MAX {
             let Some(hooks) = mount.hooks() else {
@@ -76,7 +81,13 @@ impl Fetch {
                 continue;
             };
             let (method, status) = (request.method.as_str(), Some(head.status));
-            let called = hooks.called_for(&Asked { method, host: &url.host, path, fields: &request.fields, status });
+            let called = hooks.called_for(&Asked {
+                method,
+                host: &url.host,
+                paths: [Some(path), read.as_deref()],
+                fields: &request.fields,
+                status,
+            });
             if called.is_empty() {
                 return Ok(None);
             }

@@ -153,7 +153,10 @@ impl HookLines {
                 Ok(Ok(Err(NoReply::Ended))) if !mount.processes().iter().any(|one| one.number == process) => continue,
                 Ok(Ok(Err(NoReply::Ended))) => CallTrouble::Ended,
             };
-            mount.counts.errors.fetch_add(1, Ordering::Relaxed);
+            if !matches!(trouble, CallTrouble::Failed(_)) {
+                // An exception is reported by the process, and counted by that.
+                mount.counts.errors.fetch_add(1, Ordering::Relaxed);
+            }
             return Some(Err(trouble));
         }
         Some(Err(CallTrouble::Ended))

@@ -79,7 +79,8 @@ impl Hook {
         self.is_of_answers == asked.status.is_some()
             && (self.methods.is_empty() || self.methods.iter().any(|method| method == asked.method))
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| host.matches(asked.host)))
-            && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(asked.path)))
+            && (self.paths.is_empty()
+                || self.paths.iter().any(|path| asked.paths.iter().flatten().any(|asked| path.matches(asked))))
             && (self.fields.is_empty() || self.fields.iter().any(|field| asked.fields.contains(field)))
             && (self.statuses.is_empty() || asked.status.is_some_and(|status| self.statuses.contains(&status)))
     }
@@ -91,8 +92,9 @@ pub struct Asked<'a> {
     pub method: &'a str,
     /// The host.
     pub host: &'a Host,
-    /// The path without the query.
-    pub path: &'a str,
+    /// The path without the query: as it was received, and as an origin may read it. A filter takes what it finds in either, so
+    /// that no spelling of a path goes past a hook.
+    pub paths: [Option<&'a str>; 2],
     /// The fields of the request.
     pub fields: &'a Fields,
     /// The status of the answer, for hooks of answers.

@@ -3,6 +3,7 @@
 use super::by_hook::{ByHook, HookNeed, facts};
 use super::facts::Facts;
 use super::need::Need;
+use super::pages::ambiguous;
 use crate::config::Site;
 use crate::config::python::OnFailure;
 use crate::hook::{CallTrouble, ScriptAnswer, ScriptFailure};
@@ -34,8 +35,17 @@ pub(super) fn judge(facts_read: &Facts<'_>, (number, site): (usize, &Site)) -> R
         (None, None) => return Err(need(None)),
         (None, Some(hooks)) => {
             let path = url.path.split('?').next().unwrap_or_default();
+            let Reading::Path(read) = Reading::of(path) else {
+                // A hook would see one path, and the origin maybe another one.
+                return match hooks.has(false) {
+                    true => Ok(Hooked::Answered(ambiguous())),
+                    false => Ok(Hooked::GoesOn),
+                };
+            };
+            let read = String::from_utf8_lossy(&read);
             let (method, fields) = (request.method.as_str(), &request.fields);
-            let called = hooks.called_for(&Asked { method, host: &url.host, path, fields, status: None });
+            let paths = [Some(path), Some(&*read)];
+            let called = hooks.called_for(&Asked { method, host: &url.host, paths, fields, status: None });
             if called.is_empty() {
                 return Ok(Hooked::GoesOn);
             }

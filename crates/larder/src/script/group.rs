@@ -140,10 +140,12 @@ impl Group {
         }
         member.phase = Phase::Killed;
         let (pid, name) = (member.pid, &self.mount.application.name);
-        let limit = self.mount.python.request_time;
+        let (limit, setting) = match self.mount.application.interface {
+            Interface::Hooks => (self.mount.python.hook_time, "hook_time"),
+            Interface::Wsgi | Interface::Asgi => (self.mount.python.request_time, "request_time"),
+        };
         tracing::error!(
-            "{name}[{pid}]: a request is not answered after {} s (`request_time`), or its socket is closed; the process is \
-             ended, its stacks follow",
+            "{name}[{pid}]: no answer after {} s (`{setting}`), or its socket is closed; the process is ended, its stacks follow",
             limit.as_secs_f64()
         );
         self.state.counts.hung.fetch_add(1, Ordering::Relaxed);

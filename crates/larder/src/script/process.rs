@@ -70,6 +70,15 @@ pub fn trouble(mount: &Mount) -> Option<String> {
             mount.application.name
         ));
     }
+    if mount.application.interface == Interface::Hooks {
+        let (_, files) = mount.application.name.split_once(':').unwrap_or_default();
+        if let Some(file) = files.split(',').find(|file| !folder.join(file).is_file()) {
+            return Some(format!(
+                "there is no file {}: `hooks` names files below `folder`",
+                folder.join(file).display()
+            ));
+        }
+    }
     let asks = ["-I", "-c", "import sys; print('%d %d' % sys.version_info[:2])"];
     let said = std::process::Command::new(&program).args(asks).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let version = match said {

@@ -121,6 +121,8 @@ fn of_application(mount: &Arc<MountState>, trouble: MountTrouble, waited: Durati
     let seconds = waited.as_secs_f64();
     match trouble {
         MountTrouble::Failed(why) => {
+            // The text of an exception may have secrets in it, and clients see this.
+            let why = if mount.mount().python.debug { why } else { "`larder scripts` and the log say why".to_owned() };
             UpstreamFault::new(UpstreamFaultKind::Application, format!("{name} can't be loaded: {why}"))
         }
         MountTrouble::Starting => {

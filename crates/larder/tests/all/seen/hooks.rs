@@ -41,6 +41,10 @@ def hello(req):
 def private(req):
     return larder.pass_()
 
+@larder.request(path="/admin/**")
+def admin(req):
+    return larder.deny("not for you")
+
 @larder.request(path="/raise")
 def fails(req):
     raise KeyError("the secret of the day")
@@ -191,6 +195,20 @@ fn a_hook_answers_and_passes() {
     assert_eq!(body(&play.ask("/hello", "")), "Hello, World!");
     for _ in 0..3 {
         assert!(!play.is_hit("/private/x", ""));
+    }
+}
+
+#[test]
+fn no_spelling_of_a_path_goes_past_a_hook() {
+    let play = play("");
+    for path in ["/admin/x", "/%61dmin/x", "/admin%2fx", "//admin/x", "/admin//x", "/%61%64min/%78"] {
+        assert_eq!(status(&play.ask(path, "")), "403", "{path}");
+    }
+    for path in ["/x/../admin/x", "/x/%2e%2e/admin/x", "/./../admin/x"] {
+        assert_eq!(status(&play.ask(path, "")), "400", "{path}: readers disagree about it");
+    }
+    for path in ["/administrator/x", "/y/admin/x", "/adm%69nx/x"] {
+        assert_eq!(status(&play.ask(path, "")), "200", "{path}");
     }
 }
 

@@ -196,7 +196,9 @@ fn an_application_that_cannot_be_loaded_says_why_and_is_tried_again() {
     let proxy = steered.server.addresses()[0];
     let failed = get(proxy, "/");
     assert_eq!(status(&failed), "502", "{failed}");
-    assert!(failed.contains("application-failed") && failed.contains("no_such_module"), "{failed}");
+    assert!(failed.contains("application-failed") && !failed.contains("no_such_module"), "{failed}");
+    let trouble = steered.server.shared().nursery.mounts().all()[0].trouble().unwrap_or_default();
+    assert!(trouble.contains("no_such_module"), "{trouble}");
     fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
     steered.server.shared().reload().unwrap();
     wait_for("the mended application serves", || status(&get(proxy, "/")) == "200");
@@ -209,7 +211,8 @@ fn without_an_interpreter_the_server_starts_and_says_what_is_missing() {
     let python = "interpreter = \"/nowhere/bin/python\"\n";
     let steered = Steered::start(folder.path(), &settings(folder.path(), python));
     let failed = get(steered.server.addresses()[0], "/");
-    assert!(status(&failed) == "502" && failed.contains("/nowhere/bin/python"), "{failed}");
+    let trouble = steered.server.shared().nursery.mounts().all()[0].trouble().unwrap_or_default();
+    assert!(status(&failed) == "502" && trouble.contains("/nowhere/bin/python"), "{failed}{trouble}");
 }
 
 #[test]
