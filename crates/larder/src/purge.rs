@@ -223,7 +223,11 @@ pub async fn of_request(common: &Common, request: &RequestHead, ask: &Ask) -> Pa
         true => {
             let mut keys = Vec::new();
             add_keys(common, ask.clone(), &mut keys);
-            ("url", purge_keys(common, keys).await)
+            let by_key = purge_keys(common, keys).await;
+            match ask.hooked_by {
+                Some(_) => ("url", and_by_url(common, by_key, &ask.url).await),
+                None => ("url", by_key),
+            }
         }
     };
     let count = count.map_or("some".to_owned(), |count| count.to_string());
@@ -267,8 +271,13 @@ async fn purge_url(common: &Common, url: &Url) -> Purged {
     if !has_hooks && !StoreRules::of(&config.store_rules, Presets::None).know_credentials() {
         return by_key;
     }
-    // Nobody knows the keys of all credentials, nor what hooks add to keys; their URLs are the same.
-    let by_rule = purge_scopes(common, vec![scope_of(first.as_ref().unwrap_or(url))], Force::Hard).await;
+    and_by_url(common, by_key, first.as_ref().unwrap_or(url)).await
+}
+
+/// Also purges what has this URL in a key that nobody can make here: those of all credentials, and those with parts that hooks
+/// add.
+async fn and_by_url(common: &Common, by_key: Purged, url: &Url) -> Purged {
+    let by_rule = purge_scopes(common, vec![scope_of(url)], Force::Hard).await;
     let count = by_key.count.zip(by_rule.count).map(|(one, other)| one + other);
     Purged { count, durable: by_key.durable && by_rule.durable }
 }

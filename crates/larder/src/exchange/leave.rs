@@ -135,6 +135,8 @@ async fn ask_upgrade(
     notes: &Notes,
 ) -> Result<Upgraded, UpstreamFault> {
     let offer = hop::upgrade(&request.fields).unwrap_or_default();
+    let changed = ask.changed_by_hook(request);
+    let request = changed.as_ref().unwrap_or(request);
     let mut call = Call {
         to: ask.connects_to(),
         method: &request.method,

@@ -53,28 +53,38 @@ impl Upstreams {
             let detail = format!("{host} is not configured any more");
             return Err(UpstreamFault::new(UpstreamFaultKind::Application, detail));
         };
-        let lease = mount.lease(shared.settings.connect_timeout).await;
-        let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
-        let peer = Peer::Process(lease.process().pid);
-        let idle = match choice {
-            ConnectionChoice::IdleAllowed => origin.idle.take_of(lease.process(), Instant::now()),
-            ConnectionChoice::NewOnly => None,
-        };
-        if let Some(mut idle) = idle {
-            if let Wire::Mount(stream) = &mut idle.wire {
-                stream.begin(lease);
+        for tries_left in (0..PROCESSES_TRIED_MAX).rev() {
+            let lease = mount.lease(shared.settings.connect_timeout).await;
+            let lease = lease.map_err(|trouble| of_application(&mount, trouble, shared.settings.connect_timeout))?;
+            let peer = Peer::Process(lease.process().pid);
+            let idle = match choice {
+                ConnectionChoice::IdleAllowed => origin.idle.take_of(lease.process(), Instant::now()),
+                ConnectionChoice::NewOnly => None,
+            };
+            if let Some(mut idle) = idle {
+                if let Wire::Mount(stream) = &mut idle.wire {
+                    stream.begin(lease);
+                }
+                origin.count(|counts| counts.reused += 1);
+                return Ok(Connection::again(idle, permit, Rc::clone(shared), Instant::now()));
             }
-            origin.count(|counts| counts.reused += 1);
-            return Ok(Connection::again(idle, permit, Rc::clone(shared), Instant::now()));
+            origin.make_room();
+            on(CallEvent::Connecting);
+            let path = lease.process().socket.clone();
+            let wire = shared.open_socket(&path, MountStream::connect(lease)).await;
+            match counted(wire.map(|stream| Wire::Mount(Box::new(stream))), &permit) {
+                Ok(wire) => return Ok(Connection::local(wire, peer, permit, Rc::clone(shared))),
+                // It has just ended, and nothing of the request was sent to it: another one has room, or will have.
+                Err(fault) if fault.kind == UpstreamFaultKind::Refused && tries_left > 0 => {}
+                Err(fault) => return Err(fault),
+            }
         }
-        origin.make_room();
-        on(CallEvent::Connecting);
-        let path = lease.process().socket.clone();
-        let wire = shared.open_socket(&path, MountStream::connect(lease)).await;
-        let wire = counted(wire.map(|stream| Wire::Mount(Box::new(stream))), &permit)?;
-        Ok(Connection::local(wire, peer, permit, Rc::clone(shared)))
+        Err(of_application(&mount, MountTrouble::Busy, shared.settings.connect_timeout))
     }
 }
+
+/// Processes that one request tries to reach, where they end before it has reached them.
+const PROCESSES_TRIED_MAX: u32 = 4;
 
 fn counted(wire: Result<Wire, UpstreamFault>, permit: &Permit) -> Result<Wire, UpstreamFault> {
     permit.origin().count(|counts| match &wire {

@@ -184,6 +184,21 @@ fn a_field_that_a_hook_makes_of_a_cookie_keeps_users_apart_and_is_hidden() {
 }
 
 #[test]
+fn a_purge_covers_all_that_hooks_make_of_a_url() {
+    let play = play("[access]\npurge = [\"127.0.0.0/8\"]\n");
+    for plan in ["gold", "free"] {
+        let fields = format!("X-Plan: {plan}\r\n");
+        play.ask("/shop/p", &fields);
+        assert!(play.is_hit("/shop/p", &fields));
+    }
+    let purged = exchange(play.proxy, "PURGE /shop/p HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n");
+    assert_eq!(status(&purged), "200", "{purged}");
+    for plan in ["gold", "free"] {
+        assert!(!play.is_hit("/shop/p", &format!("X-Plan: {plan}\r\n")), "{plan}");
+    }
+}
+
+#[test]
 fn a_hook_answers_and_passes() {
     let play = play("");
     let redirected = play.ask("/login", "");
