@@ -38,7 +38,8 @@ impl Fetch {
     /// not stored: what the script would have said of its lifetime is not known.
     async fn ask_hooks(&self, head: &mut ResponseHead) -> Hooked {
         let mount = self.ask.hooked_by.as_ref().and_then(|host| self.env.upstreams.mounts().find(host));
-        let Some(mount) = mount else { return Hooked::GoesOn };
+        // A rule that is gone, at a reload for a moment, is not taken to say nothing.
+        let Some(mount) = mount else { return Hooked::NotStored };
         match self.effects_of_hooks(&mount, head).await {
             Ok(None) => Hooked::GoesOn,
             Ok(Some((effects, place))) => {

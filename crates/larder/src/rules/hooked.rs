@@ -28,7 +28,9 @@ pub(super) fn judge(facts_read: &Facts<'_>, (number, site): (usize, &Site)) -> R
     let Some(host) = &site.hooked_by else { return Ok(Hooked::GoesOn) };
     let Some((scene, request, url)) = facts_read.for_hooks() else { return Ok(Hooked::GoesOn) };
     // Where a configuration is asked without its server, hooks are not.
-    let Some(mount) = scene.mounts.and_then(|mounts| mounts.find(host)) else { return Ok(Hooked::GoesOn) };
+    let Some(mounts) = scene.mounts else { return Ok(Hooked::GoesOn) };
+    // A rule that is gone (at a reload, for a moment) is not taken to permit.
+    let Some(mount) = mounts.find(host) else { return Ok(denied(&CallTrouble::Busy)) };
     let need = |called| Need::Hooks(Box::new(HookNeed { mount: Arc::clone(&mount), called, url: url.clone() }));
     let answer = match (&scene.found.hook, mount.hooks()) {
         (Some(answer), _) => answer.clone(),
@@ -103,6 +105,10 @@ fn failed(mount: &MountState, trouble: &CallTrouble) -> Hooked {
     if mount.mount().python.on_failure == OnFailure::Pass {
         return Hooked::GoesOn;
     }
+    denied(trouble)
+}
+
+fn denied(trouble: &CallTrouble) -> Hooked {
     let what = "A rule of this site, which is a script, failed.";
     let remedy = "Tell the administrator: `larder scripts` and the log say why.";
     Hooked::Answered(Page::new(trouble.status(), trouble.as_str(), what, remedy))
