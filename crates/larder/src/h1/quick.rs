@@ -95,7 +95,7 @@ fn judge_and_answer(connection: &mut Connection, request: &mut Request) -> Quick
         Verdict::Answer(page) => return Quick::Answered(refuse(connection, request, &page)),
         verdict => return waits(begin(connection, request), Some(verdict), None),
     };
-    if ask.passes() || ask.changed_by_hook(request).is_some() {
+    if ask.passes() || ask.has_changed_fields() {
         return waits(begin(connection, request), Some(Verdict::Allow(ask)), None);
     }
     if ask.is_index() {

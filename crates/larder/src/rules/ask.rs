@@ -125,13 +125,15 @@ impl Ask {
 
     /// The request as hooks have changed its fields; `None` where they have not.
     pub fn changed_by_hook(&self, request: &RequestHead) -> Option<RequestHead> {
-        let effects = &self.by_hook.as_ref()?.effects;
-        if effects.set.is_empty() && effects.remove.is_empty() {
-            return None;
-        }
+        let by_hook = self.by_hook.as_ref().filter(|_| self.has_changed_fields())?;
         let mut request = request.clone();
-        effects.change(&mut request.fields);
+        by_hook.effects.change(&mut request.fields);
         Some(request)
+    }
+
+    /// Whether hooks have changed fields of the request.
+    pub fn has_changed_fields(&self) -> bool {
+        self.by_hook.as_ref().is_some_and(|hook| !hook.effects.set.is_empty() || !hook.effects.remove.is_empty())
     }
 
     /// The work of store rules and hooks, in words.
