@@ -205,6 +205,14 @@ fn open_log(config: &Config) -> Result<(AccessLog, JoinHandle<()>), StartError> 
     AccessLog::open(config.log.as_ref()).map_err(|error| StartError::File(path, error))
 }
 
+/// Unused connections to origins that this server keeps. One with TLS takes about so much memory, others far less.
+fn idle_max(config: &Config) -> usize {
+    const MEMORY_BYTES: u64 = 16 << 10;
+    const AT_LEAST: u64 = 64;
+    let fits = (config.memory_bytes / MEMORY_BYTES).max(AT_LEAST);
+    config.upstream.idle_max.min(usize::try_from(fits).unwrap_or(usize::MAX))
+}
+
 /// The settings of connections to origins, of one worker.
 pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> upstream::Settings {
     let (limits, timeouts, settings) = (&config.limits, &config.timeouts, &config.upstream);
@@ -215,6 +223,7 @@ pub fn upstream_settings(config: &Config, tls: Arc<rustls::ClientConfig>) -> ups
         keep_alive: settings.idle,
         connections_per_origin_max: settings.connections_per_origin_max.div_ceil(config.workers),
         idle_per_origin_max: settings.idle_per_origin_max.div_ceil(config.workers),
+        idle_max: idle_max(config).div_ceil(config.workers),
         waiting_max: limits.waiting_per_origin_max.div_ceil(config.workers),
         client_share_percent: limits.origin_share_percent,
         unread_per_origin_max: settings.unread_fetches_per_origin_max.div_ceil(config.workers),

@@ -1,4 +1,5 @@
-//! File descriptors: each connection takes one, and a served miss a second one to the origin.
+//! File descriptors: each connection takes one, a served miss a second one to the origin, and unused connections to origins
+//! one each.
 
 use super::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -7,8 +8,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const RESERVED: u64 = 128;
 const RESERVED_PER_WORKER: u64 = 8;
 
-/// Raises the process's limit as far as it may, lowers `connections_max` to the number that fits then, and reports
-/// that.
+/// Unused connections to origins take at most this part of all descriptors.
+const IDLE_PART: u64 = 4;
+
+/// Raises the process's limit as far as it may, lowers `upstream.idle_max` and `connections_max` to the numbers that fit then,
+/// and reports that of the latter.
 pub fn fit(config: &mut Config) -> Option<String> {
     let limit = getrlimit(Resource::Nofile);
     let mut soft = limit.current.unwrap_or(u64::MAX);
@@ -18,7 +22,11 @@ pub fn fit(config: &mut Config) -> Option<String> {
     if soft < most && setrlimit(Resource::Nofile, raised).is_ok() {
         soft = most;
     }
-    let fits = connections_of(soft, config.workers);
+    if soft < wanted {
+        let idle_max = usize::try_from(soft / IDLE_PART).unwrap_or(usize::MAX);
+        config.upstream.idle_max = config.upstream.idle_max.min(idle_max);
+    }
+    let fits = connections_of(soft.saturating_sub(count(config.upstream.idle_max)), config.workers);
     if fits >= config.limits.connections_max {
         return None;
     }
@@ -30,14 +38,18 @@ pub fn fit(config: &mut Config) -> Option<String> {
 }
 
 fn descriptors(config: &Config) -> u64 {
-    let connections = u64::try_from(config.limits.connections_max).unwrap_or(u64::MAX);
-    connections.saturating_mul(2).saturating_add(reserved(config.workers))
+    let idle = count(config.upstream.idle_max).saturating_add(reserved(config.workers));
+    count(config.limits.connections_max).saturating_mul(2).saturating_add(idle)
 }
 
 /// At least one: a server that can serve nobody should fail where a person sees it, at the first connection.
 fn connections_of(descriptors: u64, workers: usize) -> usize {
     let fits = descriptors.saturating_sub(reserved(workers)) / 2;
     usize::try_from(fits).unwrap_or(usize::MAX).max(1)
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 fn reserved(workers: usize) -> u64 {
@@ -51,6 +63,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_lowered_and_said() {
         let mut config = Config { workers: 2, ..Config::default() };
+        config.upstream.idle_max = 0;
         config.limits.connections_max = 10_000_000_000_000;
         let note = fit(&mut config);
         let lowered = config.limits.connections_max < 10_000_000_000_000;
@@ -59,7 +72,9 @@ mod tests {
         assert_eq!(connections_of(64, 2), 1);
         config.limits.connections_max = 440;
         assert_eq!(descriptors(&config), 1_024);
+        config.upstream.idle_max = 100;
+        assert_eq!(descriptors(&config), 1_124);
         config.limits.connections_max = 1;
-        assert_eq!(fit(&mut config), None);
+        assert_eq!((fit(&mut config), config.upstream.idle_max), (None, 100));
     }
 }

@@ -640,6 +640,8 @@ pub struct UpstreamSettings {
     pub connections_per_origin_max: usize,
     /// Unused connections kept to one origin.
     pub idle_per_origin_max: usize,
+    /// Unused connections kept to all origins together.
+    pub idle_max: usize,
     /// Fetches from one origin that go on although their clients have left.
     pub unread_fetches_per_origin_max: usize,
     /// As `unread_fetches_per_origin_max`, over all origins together.
@@ -663,6 +665,7 @@ impl Default for UpstreamSettings {
         UpstreamSettings {
             connections_per_origin_max: 512,
             idle_per_origin_max: 64,
+            idle_max: 8192,
             unread_fetches_per_origin_max: 64,
             unread_fetches_max: 256,
             parallel_ranges: 6,

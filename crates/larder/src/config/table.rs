@@ -343,6 +343,10 @@ pub static SETTINGS: &[Setting<Config>] = &[
         .between(0, 1_000_000)
         .at_restart()
     .about("Unused connections kept open to one origin."),
+    Whole::new("upstream.idle_max", Field::Count(|c| &mut c.upstream.idle_max))
+        .between(0, 1_000_000)
+        .at_restart()
+    .about("Unused connections kept open to all origins together; the oldest make room. At most one for each 16 KiB of `memory` where that is more than 64, and a quarter of the file descriptors."),
     Whole::new("upstream.unread_fetches_per_origin_max", Field::Count(|c| &mut c.upstream.unread_fetches_per_origin_max))
         .between(0, 1_000_000)
         .at_restart()

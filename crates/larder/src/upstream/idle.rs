@@ -30,7 +30,7 @@ impl IdleConnection {
     /// Itself, if it can serve a request that may reach so far: one name may have led one client to an address where another
     /// may not go, and the origin may have closed the connection.
     pub fn for_request(mut self, reach: &Reach) -> Option<IdleConnection> {
-        (is_within(reach, self.peer) && is_quiet(&mut self.wire)).then_some(self)
+        (is_within(reach, self.peer) && is_quiet(&mut self.wire, Look::AtSocket)).then_some(self)
     }
 }
 
@@ -77,7 +77,7 @@ impl IdleConnections {
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
-            if now < parked.until && is_quiet(&mut parked.connection.wire) {
+            if now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtSocket) {
                 return Some(parked.connection);
             }
         }
@@ -93,7 +93,7 @@ impl IdleConnections {
                 all.remove(at)
             };
             self.total.set(self.total.get() - 1);
-            if now < parked.until && is_quiet(&mut parked.connection.wire) {
+            if now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtSocket) {
                 return Some(parked.connection);
             }
         }
@@ -107,9 +107,17 @@ impl IdleConnections {
         self.total.set(self.total.get() + 1);
     }
 
-    /// Since when the oldest one is idle.
-    pub fn oldest(&self) -> Option<Instant> {
-        self.parked.borrow().first().map(|parked| parked.since)
+    /// Since when each of them is idle.
+    pub fn ages(&self) -> Vec<Instant> {
+        self.parked.borrow().iter().map(|parked| parked.since).collect()
+    }
+
+    /// Closes those that are idle since then or longer.
+    pub fn close_older(&self, newest: Instant) {
+        let mut all = self.parked.borrow_mut();
+        let closed = all.partition_point(|parked| parked.since <= newest);
+        drop(all.drain(..closed));
+        self.total.set(self.total.get() - closed);
     }
 
     /// Closes the oldest one; false where there is none.
@@ -123,12 +131,13 @@ impl IdleConnections {
         true
     }
 
-    /// Closes those whose time is over and those that the origin has closed.
+    /// Closes those whose time is over and those of which it is known that the origin has closed them. The kernel is not asked:
+    /// there may be thousands, and each is looked at again before it serves.
     pub fn sweep(&self) {
         let now = Instant::now();
         let mut all = self.parked.borrow_mut();
         let before = all.len();
-        all.retain_mut(|parked| now < parked.until && is_quiet(&mut parked.connection.wire));
+        all.retain_mut(|parked| now < parked.until && is_quiet(&mut parked.connection.wire, Look::AtEvents));
         self.total.set(self.total.get() - (before - all.len()));
     }
 }
@@ -142,22 +151,30 @@ fn is_within(reach: &Reach, peer: Peer) -> bool {
     }
 }
 
+/// How well an idle connection is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// The kernel is asked: the reactor may not have heard of the end yet.
+    AtSocket,
+    /// Only where the reactor has heard of something.
+    AtEvents,
+}
+
 /// False when the origin has closed the connection or has sent bytes that nobody asked for.
-fn is_quiet(wire: &mut Wire) -> bool {
+fn is_quiet(wire: &mut Wire, look: Look) -> bool {
     let context = &mut Context::from_waker(Waker::noop());
     match wire {
-        // Asking the kernel, not the reactor: that one may not have heard of the end yet.
         Wire::Tcp(stream) => {
             let is_seen = stream.poll_read_ready(context).is_ready();
-            has_nothing(&SockRef::from(&*stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
+            has_nothing(&SockRef::from(&*stream), (look, is_seen), |peek| stream.try_io(Interest::READABLE, peek))
         }
         Wire::Unix(stream) => {
             let is_seen = stream.poll_read_ready(context).is_ready();
-            has_nothing(&SockRef::from(&*stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
+            has_nothing(&SockRef::from(&*stream), (look, is_seen), |peek| stream.try_io(Interest::READABLE, peek))
         }
         Wire::Mount(stream) => stream.socket().is_some_and(|stream| {
             let is_seen = stream.poll_read_ready(context).is_ready();
-            has_nothing(&SockRef::from(stream), is_seen, |peek| stream.try_io(Interest::READABLE, peek))
+            has_nothing(&SockRef::from(stream), (look, is_seen), |peek| stream.try_io(Interest::READABLE, peek))
         }),
         // TLS has records of its own (session tickets) that mean nothing here: let it read them.
         wire => {
@@ -171,9 +188,12 @@ fn is_quiet(wire: &mut Wire) -> bool {
 /// `try_io`, which spares the next read.
 fn has_nothing(
     socket: &SockRef<'_>,
-    is_seen: bool,
+    (look, is_seen): (Look, bool),
     try_io: impl FnOnce(&mut dyn FnMut() -> io::Result<()>) -> io::Result<()>,
 ) -> bool {
+    if look == Look::AtEvents && !is_seen {
+        return true;
+    }
     let mut peek = || socket.peek(&mut [MaybeUninit::uninit()]).map(|_| ());
     let looked = if is_seen { try_io(&mut peek) } else { peek() };
     looked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)

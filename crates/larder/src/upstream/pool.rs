@@ -13,6 +13,8 @@ use tokio::time::Instant;
 
 /// Origins remembered (counts, last winner) after their last connection has gone.
 const ORIGINS_REMEMBERED_MAX: usize = 1024;
+/// Where all idle connections are too many, one of so many is closed, and at least one.
+const CLOSED_AT_ONCE: usize = 64;
 /// How often a request may trigger a sweep.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -119,12 +121,15 @@ impl Pool {
         self.origins.borrow().values().for_each(|state| state.idle.sweep());
     }
 
+    /// Closes the oldest of all idle connections: several at once, because looking for them takes longer the more there are.
     fn close_longest_idle(&self) {
         let origins = self.origins.borrow();
-        let idle = origins.values().filter_map(|state| Some((state.idle.oldest()?, state)));
-        if let Some((_, state)) = idle.min_by_key(|(since, _)| *since) {
-            state.idle.close_oldest();
-        }
+        let mut ages: Vec<Instant> = origins.values().flat_map(|state| state.idle.ages()).collect();
+        let Some(last) = (ages.len() / CLOSED_AT_ONCE).max(1).checked_sub(1).filter(|last| *last < ages.len()) else {
+            return;
+        };
+        let (_, newest, _) = ages.select_nth_unstable(last);
+        origins.values().for_each(|state| state.idle.close_older(*newest));
     }
 
     /// Forgets the origin that was not asked for the longest time, if one is wholly unused.

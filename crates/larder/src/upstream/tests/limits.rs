@@ -167,6 +167,27 @@ async fn idle_connections_are_bounded_and_grow_old() {
 }
 
 #[tokio::test]
+async fn of_many_idle_connections_several_make_room_at_once() {
+    let [a, b] = [at(answers(EMPTY).await), at(answers(EMPTY).await)];
+    let upstreams = upstreams(|settings| {
+        (settings.connections_per_origin_max, settings.idle_per_origin_max, settings.idle_max) = (200, 200, 128);
+    });
+    let mut held = Vec::new();
+    for _ in 0..128 {
+        let mut connection = lease(&upstreams, &a).await.unwrap();
+        ask(&mut connection, GET).await.unwrap();
+        held.push(connection);
+    }
+    held.into_iter().for_each(|connection| connection.release());
+    let idle = |origin: &Origin| upstreams.stats().origins.iter().find(|of| of.origin == *origin).map(|of| of.idle);
+    assert_eq!(idle(&a), Some(128));
+    exchange(&upstreams, &b, GET).await.unwrap();
+    assert_eq!((idle(&a), idle(&b)), (Some(126), Some(1)));
+    exchange(&upstreams, &b, GET).await.unwrap();
+    assert_eq!((idle(&a), idle(&b)), (Some(126), Some(1)), "there is room");
+}
+
+#[tokio::test]
 async fn the_last_one_used_is_used_first() {
     let origin = at(origin(|mut peer| async move {
         let number = peer.number;
