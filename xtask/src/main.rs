@@ -1,6 +1,7 @@
 //! Chores in one language. Continuous integration calls what people call.
 
 mod agents;
+mod applications;
 mod attack;
 mod bench;
 mod browser;
@@ -60,6 +61,8 @@ enum Chore {
     Endure(endure::Args),
     /// Real tools through `larder run`: the same files, and the second time from the store.
     Tools(tools::Args),
+    /// Real applications in Python behind Larder: Flask, FastAPI and Django's admin in a real browser, large bodies.
+    Applications(applications::Args),
     /// The page in a real browser: a walk through all of it, accessibility, silence of the console.
     Browser(browser::Args),
     /// Random requests with and without Larder: the same bytes by every way.
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Chore::Ci(args) => ci::run(&args),
         Chore::Quick(args) => quick::run(&args),
         Chore::Agents(args) => agents::run(&args),
+        Chore::Applications(args) => applications::run(&args),
         Chore::Attack(args) => attack::run(&args),
         Chore::Endure(args) => endure::run(&args),
         Chore::Browser(args) => browser::run(&args),

@@ -1,6 +1,6 @@
 //! Chromium without a window, driven over the DevTools protocol by two pipes: no port, no library.
 
-use crate::shell::Trouble;
+use crate::shell::{self, Trouble};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -136,10 +136,19 @@ impl Browser {
     }
 
     /// A picture of what is seen, or of the whole page, as PNG in Base64.
-    pub fn picture(&mut self, whole: bool) -> Result<String, Trouble> {
+    fn picture(&mut self, whole: bool) -> Result<String, Trouble> {
         let shot = json!({ "format": "png", "captureBeyondViewport": whole });
         let answer = self.call("Page.captureScreenshot", shot)?;
         answer["data"].as_str().map(str::to_owned).ok_or_else(|| "the browser made no picture".to_owned())
+    }
+
+    /// Writes a picture as PNG into a file.
+    pub fn keep_picture(&mut self, file: &Path, whole: bool) -> Result<(), Trouble> {
+        let coded = file.with_extension("b64");
+        let picture = self.picture(whole)?;
+        std::fs::write(&coded, picture).map_err(|error| format!("writing {}: {error}", coded.display()))?;
+        let script = "base64 -d \"$0\" > \"$1\" && rm \"$0\"";
+        shell::call(Command::new("sh").args(["-c", script]).arg(&coded).arg(file))
     }
 
     /// Errors and warnings of the console so far; they are told once.

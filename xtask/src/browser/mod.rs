@@ -6,11 +6,10 @@ mod place;
 
 use crate::shell::{self, Trouble};
 use crate::tally::{self, Tally};
-use driver::Browser;
+pub use driver::Browser;
 use place::{Place, TOKEN};
 use serde_json::Value;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// The output to keep.
 #[derive(clap::Args, Default)]
@@ -41,7 +40,7 @@ pub fn run(args: &Args) -> Result<(), Trouble> {
 
 /// Like [`run`], but gives the counts instead of printing them.
 pub fn play(args: &Args) -> Result<Tally, Trouble> {
-    let Some(program) = PROGRAMS.iter().find_map(|name| shell::find_program(name)) else {
+    let Some(program) = find_program() else {
         return Ok(tally::missing("chromium is not installed"));
     };
     let root = shell::workspace()?;
@@ -55,6 +54,11 @@ pub fn play(args: &Args) -> Result<Tally, Trouble> {
     }
     walk.pictures(args)?;
     Ok(walk.tally)
+}
+
+/// The browser of this machine.
+pub fn find_program() -> Option<PathBuf> {
+    PROGRAMS.iter().find_map(|name| shell::find_program(name))
 }
 
 /// A walk under way.
@@ -366,12 +370,8 @@ impl Walk {
             for view in VIEWS {
                 self.go(view)?;
                 self.settle()?;
-                let coded = folder.join(format!("{view}-{width}-{colours}.b64"));
-                let picture = self.browser.picture(true)?;
-                std::fs::write(&coded, picture).map_err(|error| format!("writing {}: {error}", coded.display()))?;
-                let file = coded.with_extension("png");
-                let script = "base64 -d \"$0\" > \"$1\" && rm \"$0\"";
-                shell::call(Command::new("sh").args(["-c", script]).arg(&coded).arg(&file))?;
+                let file = folder.join(format!("{view}-{width}-{colours}.png"));
+                self.browser.keep_picture(&file, true)?;
                 println!("picture {}", file.display());
             }
         }
