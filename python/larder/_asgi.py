@@ -13,7 +13,7 @@ from typing import Any, Awaitable, Callable, Dict, List, MutableMapping, Optiona
 
 from . import _http
 from ._http import ChunkedBody, FieldBlock, InvalidResponse, LengthBody, MalformedRequest
-from ._runtime import Control, LoadFailed, Settings, guard_forks, ready_message
+from ._runtime import Control, LateFiles, LoadFailed, Settings, guard_forks, ready_message
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -45,7 +45,9 @@ async def _serve(load: Callable[[], Application], listener: socket.socket, contr
     options: Dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
     accepting = await loop.create_unix_server(lambda: Connection(server), sock=listener, backlog=_BACKLOG, **options)
     guard_forks(control, lambda: [fd for fd in (listener.fileno(), *server.descriptors()) if fd >= 0])
-    control.send("ready", ready_message(settings))
+    message = ready_message(settings)
+    control.send("ready", message)
+    server.after_request = LateFiles(control, settings, message["files"]).look
     await draining.wait()
     accepting.close()
     await server.drain()
@@ -129,6 +131,8 @@ class Server:
         self.body_bytes_max = settings.body_bytes_max
         self.state = state
         self.loop = loop
+        self.after_request: Callable[[], None] = _nothing
+        """Called behind each request."""
         self.draining = False
         self.connections: Set["Connection"] = set()
         self.buffer = memoryview(bytearray(_RECEIVE_BYTES))
@@ -203,6 +207,10 @@ class Server:
         parsed = (fields, base, headers)
         self._blocks.remember(block, parsed)
         return parsed
+
+
+def _nothing() -> None:
+    pass
 
 
 def _task_starter(loop: asyncio.AbstractEventLoop) -> Callable[[Any], "asyncio.Task[None]"]:
@@ -304,6 +312,7 @@ class Connection(asyncio.BufferedProtocol):
     def finish(self, usable: bool, rest: bytes) -> None:
         """Take the next request, of which `rest` is the beginning: the exchange is over."""
         self._exchange = None
+        self._server.after_request()
         if not usable or self._server.draining:
             self.transport.close()
             return
@@ -573,10 +582,11 @@ class HttpExchange:
         scope = self._scope
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         target = (scope["raw_path"] + query).decode("latin-1")
-        text = self._server.report(scope["extensions"]["larder.request"]["name"], scope["method"], target, error)
+        name = scope["extensions"]["larder.request"]["name"]
+        text = self._server.report(name, scope["method"], target, error)
         if self.gone or self.over:
             return
-        self.refuse("500 Internal Server Error", text if self._server.debug else "the application failed")
+        self.refuse("500 Internal Server Error", text if self._server.debug else _http.failure_text(name))
 
     def refuse(self, status: str, text: str) -> None:
         """Answer with a page of the runtime, or break off a response that is sent in part already."""

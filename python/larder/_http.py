@@ -385,6 +385,13 @@ def plain_page(status: str, text: str, close: bool) -> bytes:
     return head.encode("latin-1") + body
 
 
+def failure_text(request: str) -> str:
+    """Return the text of the page for a request that raised an exception, with its name: by that its traceback is found."""
+    if not request:
+        return "the application failed"
+    return f"the application failed in request {request}: `larder scripts` and the log have the traceback"
+
+
 def has_body(status: str) -> bool:
     """Say whether a response of this status may have a body (RFC 9110, 6.4.1)."""
     return status[:3] not in ("204", "304")

@@ -20,7 +20,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
-from . import _poll
+from . import _confine, _poll
 
 LINE_BYTES_MAX = 64 * 1024 - 1
 FILES_MAX = 2000
@@ -31,9 +31,6 @@ _REPORT_SECONDS = 0.2
 _RESERVE_BYTES = 2 * 1024 * 1024
 
 _NOT_THE_APPLICATION = (os.path.join(os.path.dirname(__file__), ""), "<frozen importlib", importlib.__file__)
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 class LoadFailed(Exception):
@@ -55,6 +52,11 @@ class Settings(NamedTuple):
     memory_bytes: Optional[int]
     body_bytes_max: Optional[int]
     debug: bool
+    write: List[str]
+    """Further folders below which the process may write."""
+    network: bool
+    confinement: _confine.Confinement = _confine.Confinement([], [])
+    """What bounds the process."""
 
 
 def parse_settings(text: str) -> Settings:
@@ -78,6 +80,8 @@ def parse_settings(text: str) -> Settings:
         memory_bytes=raw.get("memory_bytes"),
         body_bytes_max=raw.get("body_bytes_max"),
         debug=bool(raw.get("debug")),
+        write=[str(path) for path in raw.get("write") or ()],
+        network=raw.get("network") is not False,
     )
 
 
@@ -182,7 +186,20 @@ def format_error(error: BaseException) -> str:
         frames = frames.tb_next
     if frames is None and not isinstance(error, SyntaxError):
         frames = error.__traceback__
-    return "".join(traceback.format_exception(type(error), error, frames))
+    # At the beginning, for the last line is the one that is shown where there is room for one.
+    return _writing_hint(error) + "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _writing_hint(error: BaseException) -> str:
+    """Return a line for errors that a bound of the process may have caused: these name no setting."""
+    is_refused = isinstance(error, PermissionError) and error.filename is not None
+    # SQLite tells no more than that.
+    is_database = type(error).__name__ == "OperationalError" and any(
+        part in str(error) for part in ("readonly database", "unable to open database")
+    )
+    if not is_refused and not is_database:
+        return ""
+    return "larder: the process may write below `folder`, folders for temporary files and those in `write` of its [[python]]\n"
 
 
 def take_descriptors() -> Tuple[socket.socket, Control]:
@@ -197,33 +214,6 @@ def take_descriptors() -> Tuple[socket.socket, Control]:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)
     return listener, control
-
-
-def restrict_process(memory_bytes: Optional[int]) -> None:
-    """Tie the process to Larder and bound what it may take, as far as the system can."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if memory_bytes:
-            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    except (ImportError, OSError, ValueError) as error:
-        print(f"larder: resource limits are not in force: {error}", file=sys.stderr)
-    if not sys.platform.startswith("linux"):
-        return
-    try:
-        import ctypes
-
-        parent = os.getppid()
-        prctl = ctypes.CDLL(None, use_errno=True).prctl
-        prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    except (ImportError, OSError, AttributeError) as error:
-        print(f"larder: prctl is not in force: {error}", file=sys.stderr)
-        return
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 def arrange_signals() -> None:
@@ -368,29 +358,55 @@ def _kind(value: Any) -> str:
 
 
 def source_files(folder: str, module: str) -> List[str]:
-    """List the source files that the application consists of: when one changes, it has to be loaded anew.
+    """List the source files that the application consists of: when one changes, it has to be loaded anew."""
+    main = getattr(sys.modules.get(module), "__file__", None)
+    files = [os.path.abspath(main)] if main else []
+    # The main module counts wherever it lies.
+    return list(dict.fromkeys([*files, *own_files(folder, list(sys.modules))]))[:FILES_MAX]
+
+
+def own_files(folder: str, names: Iterable[str]) -> List[str]:
+    """List the source files of those of these modules that lie in the folder of the application.
 
     Installed packages don't count, also where the virtual environment lies in the folder.
     """
     below = os.path.join(os.path.realpath(folder), "")
-    main = getattr(sys.modules.get(module), "__file__", None)
-    files = [os.path.abspath(main)] if main else []
-    seen = set(files)
+    files: List[str] = []
     prefix = os.path.join(os.path.realpath(sys.prefix), "")
     installed = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-    for loaded in list(sys.modules.values()):
-        file = getattr(loaded, "__file__", None)
+    for name in names:
+        file = getattr(sys.modules.get(name), "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
             continue
-        path = os.path.abspath(file)
         real = os.path.realpath(file)
-        if path in seen or not real.startswith(below) or any(part in real for part in installed):
+        if not real.startswith(below) or any(part in real for part in installed):
             continue
         if prefix != below and prefix.startswith(below) and real.startswith(prefix):
             continue
-        seen.add(path)
-        files.append(path)
-    return files[:FILES_MAX]
+        files.append(os.path.abspath(file))
+    return files
+
+
+class LateFiles:
+    """Source files that are imported after the application was ready, as views are by the first request for them."""
+
+    def __init__(self, control: Control, settings: Settings, files: Iterable[str]) -> None:
+        self._control = control
+        self._folder = settings.folder
+        self._files = set(files)
+        self._modules = set(sys.modules)
+        self._count = len(sys.modules)
+
+    def look(self) -> None:
+        """Tell Larder of new ones. Costs next to nothing where no module was imported since the last look."""
+        if len(sys.modules) == self._count:
+            return
+        self._count = len(sys.modules)
+        names = [name for name in list(sys.modules) if name not in self._modules]
+        self._modules.update(names)
+        files = [file for file in own_files(self._folder, names) if file not in self._files]
+        if files and len(self._files) + len(files) <= FILES_MAX and self._control.send("files", {"files": files}):
+            self._files.update(files)
 
 
 def ready_message(settings: Settings) -> Dict[str, Any]:
@@ -403,6 +419,8 @@ def ready_message(settings: Settings) -> Dict[str, Any]:
         "interface": settings.interface,
         "threads": settings.threads if settings.interface == "wsgi" else 1,
         "files": source_files(settings.folder, settings.module),
+        "confined": settings.confinement.holds,
+        "lacks": settings.confinement.lacks,
     }
 
 
@@ -424,34 +442,47 @@ def main() -> None:
         settings = parse_settings(os.environ.pop("LARDER_SCRIPT"))
     except (LoadFailed, KeyError, ValueError) as error:
         fail(control, error if isinstance(error, LoadFailed) else LoadFailed(f"LARDER_SCRIPT is malformed: {error!r}"))
-    restrict_process(settings.memory_bytes)
+    # Imported before the bounds are set: then nothing may be written to the folder of the runtime, not even compiled modules.
+    serve = _server_of(settings.interface)
+    bounds = _confine.Bounds(settings.folder, settings.memory_bytes, settings.write, settings.network)
+    settings = settings._replace(confinement=_confine.confine(bounds))
     arrange_signals()
     arrange_path(settings.folder)
     try:
-        if settings.interface == "asgi":
-            from . import _asgi
-
-            _asgi.serve(lambda: load_application(settings), listener, control, settings)
-        elif settings.interface == "hooks":
-            from . import _hooks
-
-            _hooks.serve(listener, control, settings)
-        else:
-            _serve_wsgi(load_application(settings), listener, control, settings)
+        serve(listener, control, settings)
     except LoadFailed as error:
         fail(control, error)
 
 
-def _serve_wsgi(application: Callable[..., Any], listener: socket.socket, control: Control, settings: Settings) -> None:
-    from ._wsgi import Server
+def _server_of(interface: str) -> Callable[[socket.socket, Control, Settings], None]:
+    if interface == "asgi":
+        from . import _asgi
 
-    server = Server(
-        application,
-        listener,
-        control.report_error,
-        threads=settings.threads,
-        body_bytes_max=settings.body_bytes_max,
-        debug=settings.debug,
-    )
-    guard_forks(control, server.descriptors)
-    server.run(lambda: control.send("ready", ready_message(settings)))
+        return lambda listener, control, settings: _asgi.serve(
+            lambda: load_application(settings), listener, control, settings
+        )
+    if interface == "hooks":
+        from . import _hooks
+
+        return _hooks.serve
+    from . import _wsgi
+
+    def serve_wsgi(listener: socket.socket, control: Control, settings: Settings) -> None:
+        server = _wsgi.Server(
+            load_application(settings),
+            listener,
+            control.report_error,
+            threads=settings.threads,
+            body_bytes_max=settings.body_bytes_max,
+            debug=settings.debug,
+        )
+        guard_forks(control, server.descriptors)
+
+        def ready() -> None:
+            message = ready_message(settings)
+            control.send("ready", message)
+            server.after_request = LateFiles(control, settings, message["files"]).look
+
+        server.run(ready)
+
+    return serve_wsgi

@@ -330,7 +330,7 @@ class WebSocketExchange:
         if self._state == "open":
             self._close(FAILED, "")
         elif self._state == "connecting" or self._denial:
-            page = text if self._server.debug else "the application failed"
+            page = text if self._server.debug else _http.failure_text(self._name)
             self._respond(_http.plain_page("500 Internal Server Error", page + "\n", close=True))
         elif self._state == "denying":
             self._respond(b"")

@@ -411,6 +411,8 @@ class Server:
         self._threads = threads
         self._body_bytes_max = body_bytes_max
         self._debug = debug
+        self.after_request: Callable[[], None] = _nothing
+        """Called behind each request, once its response was sent."""
         self._draining = False
         self._connections: Dict[int, Connection] = {}
         self._blocks = _http.Memo()
@@ -561,6 +563,7 @@ class Server:
             if end < 0:
                 break
             data = self._serve_request(connection, data, end, event)
+            self.after_request()
             if data is None:
                 self._close(connection)
                 return
@@ -616,7 +619,8 @@ class Server:
         except BaseException as error:  # noqa: B902 - SystemExit and KeyboardInterrupt end the request alone
             text = self._report(name or fields.request_name, method, target["RAW_URI"], error)
             if not exchange.sent:
-                self._send_failure(connection, error, text)
+                page = text if self._debug else _http.failure_text(name or fields.request_name)
+                self._send_failure(connection, error, page)
             return None
         if body is None:
             return b"" if exchange.usable else None
@@ -649,7 +653,7 @@ class Server:
         if isinstance(error, BodyTooLong):
             self._refuse(connection, "413 Content Too Large", "the request body is too long")
         else:
-            self._refuse(connection, "500 Internal Server Error", text if self._debug else "the application failed")
+            self._refuse(connection, "500 Internal Server Error", text)
 
     def _refuse(self, connection: Connection, status: str, text: str) -> None:
         """Answer with a page of the runtime. The connection ends there: its body may be unread."""
@@ -706,6 +710,10 @@ class Server:
                 value = environ[key] + ("; " if key == "HTTP_COOKIE" else ",") + value
             environ[key] = value
         return environ
+
+
+def _nothing() -> None:
+    pass
 
 
 def _pipe() -> Tuple[int, int]:

@@ -13,6 +13,8 @@ from typing import Any, Dict
 from larder_double import Worker, WorkerCase, request
 from test_wsgi import Hostile as HostileToWsgi
 
+FAILED_R7 = b"the application failed in request R7: `larder scripts` and the log have the traceback\n"
+
 
 class Case(WorkerCase):
     APP = "asgi:asgi_cases:app"
@@ -221,7 +223,7 @@ class Responses(Case):
         ):
             with self.subTest(target):
                 response = self.worker.ask(target, "Larder-Request: R7")
-                self.assertEqual((response.status, response.body), (500, b"the application failed\n"))
+                self.assertEqual((response.status, response.body), (500, FAILED_R7))
                 self.assertEqual(response.field("Cache-Control"), "no-store")
                 error = self.worker.error()
                 self.assertIn(part, error.pop("traceback"))

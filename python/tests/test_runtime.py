@@ -23,6 +23,15 @@ def application(environ, start_response):
 """
 
 
+ASGI_HELLO = """
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        import views
+        await send({"type": "http.response.start", "status": 200})
+        await send({"type": "http.response.body", "body": b"hello"})
+"""
+
+
 class Loading(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
@@ -66,7 +75,25 @@ class Loading(unittest.TestCase):
         self.assertGreater(ready.pop("pid"), 0)
         self.assertEqual(ready.pop("python"), sys.version.split()[0])
         self.assertIs(type(ready.pop("free_threaded")), bool)
+        self.assertEqual(sorted(map(type, [*ready.pop("confined"), *ready.pop("lacks")]), key=str)[:1], [str])
         self.assertEqual(ready, {"implementation": "CPython", "interface": "wsgi", "threads": 1})
+
+    def test_files_of_modules_that_a_request_imports(self) -> None:
+        lazy = """
+            import colorsys
+            def application(environ, start_response):
+                import views, wave
+                start_response("200 OK", [])
+                return [b"hello"]
+        """
+        for interface in ("wsgi", "asgi"):
+            self.write(views="", lazy=lazy, slow=ASGI_HELLO)
+            worker = self.load("wsgi:lazy" if interface == "wsgi" else "asgi:slow")
+            self.assertIn("ready", worker.message())
+            for _ in range(2):
+                self.assertEqual(worker.ask("/").body, b"hello")
+            self.assertEqual([os.path.basename(file) for file in worker.message()["files"]["files"]], ["views.py"])
+            self.assertEqual(worker.stop(), 0)
 
     def test_names_of_applications(self) -> None:
         self.write(

@@ -12,6 +12,8 @@ from typing import Any, Dict
 
 from larder_double import Worker, WorkerCase, request
 
+FAILED_R7 = b"the application failed in request R7: `larder scripts` and the log have the traceback\n"
+
 
 class Environ(WorkerCase):
     APP = "wsgi:wsgi_cases:application"
@@ -274,7 +276,7 @@ class Responses(WorkerCase):
         ):
             with self.subTest(target):
                 response = self.worker.ask(target + "?q", "Larder-Request: R7", method="PUT")
-                self.assertEqual((response.status, response.body), (500, b"the application failed\n"))
+                self.assertEqual((response.status, response.body), (500, FAILED_R7))
                 self.assertEqual(response.field("Cache-Control"), "no-store")
                 error = self.worker.error()
                 self.assertIn(part, error.pop("traceback"))

@@ -73,8 +73,9 @@ fn verify(flags: &Flags) -> u8 {
         true => "note: the page answers nobody without `admin_token`, for others can connect to a listener\n",
         false => "",
     };
+    let bounds: String = config.mounts.iter().map(|mount| script::bounds(mount)).collect();
     print(format!(
-        "the configuration is right ({file}): listens on {}, {}\n{page}",
+        "the configuration is right ({file}): listens on {}, {}\n{page}{bounds}",
         addresses.join(", "),
         match config.sites.len() {
             1 => "1 site".to_owned(),

@@ -157,6 +157,7 @@ fn columns<const N: usize>(heads: &[&str; N], rows: &[[String; N]], words: usize
 /// Where an application runs, and each of its processes.
 fn surroundings(application: &OfApplication) -> String {
     let OfApplication { name, python, folder, interpreter, generation, counts, processes, .. } = application;
+    let OfApplication { confined, lacks, buffered_bytes, .. } = application;
     let python = if python.is_empty() { "no [[python]]".to_owned() } else { format!("[[python]] {python}") };
     let mut out = format!("\n{}: {python}, folder {folder}, interpreter {interpreter}\n", Harmless(name));
     let _ = writeln!(
@@ -164,6 +165,14 @@ fn surroundings(application: &OfApplication) -> String {
         "begun {generation} times; processes started {}, ended {}, ended because they hung {}; versions that could not be loaded {}",
         counts.started, counts.ended, counts.hung, counts.load_failures
     );
+    for (what, bounds) in [("bounds", confined), ("without", lacks)] {
+        if !bounds.is_empty() {
+            let _ = writeln!(out, "{what}: {}", Harmless(&bounds.join("; ")));
+        }
+    }
+    if *buffered_bytes > 0 {
+        let _ = writeln!(out, "in buffers for slow clients: {}", size(*buffered_bytes));
+    }
     if !processes.is_empty() {
         let heads = ["process", "serves for", "under way", "memory", "CPU"];
         let row = |process: &OfProcess| {

@@ -107,14 +107,37 @@ fn welcome(server: &Server, file: Option<&Path>) -> String {
     text + &format!("\nnext: {}\n", next_step(&server.shared().common.live.value(), &proxy))
 }
 
-/// A line to try: the first site where there is one, else the proxy.
+/// A line to try: the origin of a listener, or the first site where there is one, else the proxy.
 fn next_step(config: &Config, address: &str) -> String {
+    if let Some(listen) = config.listens.first().filter(|listen| listen.origin.is_some()) {
+        let scheme = if listen.tls.is_empty() { "http" } else { "https" };
+        return format!("`curl -i {scheme}://{address}/` twice, then `larder explain {scheme}://{address}/`");
+    }
     let hosts = config.sites.iter().flat_map(|site| &site.hosts).map(ToString::to_string);
     let host = hosts.into_iter().find(|host| !host.contains('*'));
     match (host, config.listens.first()) {
         (Some(host), Some(listen)) if listen.tls.is_empty() => {
             format!("`curl -I -H 'Host: {host}' http://{address}/`, then `larder explain http://{host}/`")
         }
+        (Some(host), Some(_)) => {
+            format!("`curl -I --connect-to ::{address} https://{host}/`, then `larder explain https://{host}/`")
+        }
         _ => format!("`larder run -- COMMAND` in another terminal, or `curl -x http://{address} URL`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Loaded;
+
+    #[test]
+    fn the_line_to_try_is_one_for_what_the_listener_is() {
+        let next = |text: &str| next_step(&Loaded::parse("test", text, &[]).unwrap().config, "127.0.0.1:8080");
+        let reverse = next("[[listen]]\naddress = \"127.0.0.1:8080\"\norigin = \"http://127.0.0.1:9000\"\n");
+        assert!(reverse.contains("`curl -i http://127.0.0.1:8080/`") && !reverse.contains("-x"), "{reverse}");
+        let site = next("[[site]]\nhosts = [\"a.example\"]\norigin = \"http://127.0.0.1:9000\"\n");
+        assert!(site.contains("-H 'Host: a.example'") && !site.contains("-x"), "{site}");
+        assert!(next("").contains("curl -x http://127.0.0.1:8080"));
     }
 }

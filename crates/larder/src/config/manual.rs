@@ -218,7 +218,13 @@ pub fn dump(loaded: &Loaded) -> String {
     }
     for python in &loaded.config.pythons {
         let _ = writeln!(out, "\n[[python]] # {}", python.place);
-        entries(&mut out, PYTHON, &**python, |setting| setting != "python.interpreter" || python.interpreter.is_some());
+        let is_shown = |setting: &str| match setting {
+            "python.interpreter" => python.interpreter.is_some(),
+            // Its values may be secrets, and without them it can't be read again.
+            "python.environment" => python.environment.is_empty(),
+            _ => true,
+        };
+        entries(&mut out, PYTHON, &**python, is_shown);
     }
     out
 }

@@ -75,6 +75,22 @@ pub struct Python {
     pub on_failure: OnFailure,
     /// Bytes of data that a process may have.
     pub memory_bytes_max: Option<u64>,
+    /// Bytes of a request's body that are gathered before a process of a WSGI application gets the request.
+    pub request_buffer_bytes_max: u64,
+    /// Bytes of an answer that are taken from a process of a WSGI application before the client takes them.
+    pub answer_buffer_bytes_max: u64,
+    /// Bytes in all these buffers together.
+    pub buffers_bytes_max: u64,
+    /// Further folders below which the processes may write; `/` lifts the limit.
+    pub write: Vec<PathBuf>,
+    /// Whether the processes may use the network.
+    pub network: bool,
+    /// Processes that one process may have started.
+    pub children_max: usize,
+    /// Environment variables of the processes, as `NAME=value`.
+    pub environment: Vec<String>,
+    /// Variables of this server's environment that the processes have too; `*` at the end is any text.
+    pub inherit: Vec<String>,
     /// When the processes begin anew.
     pub reload: ReloadAt,
     /// Whether the page of a failed request shows its traceback to clients.
@@ -96,6 +112,14 @@ impl Default for Python {
             hook_time: Duration::from_millis(50),
             on_failure: OnFailure::Deny,
             memory_bytes_max: None,
+            request_buffer_bytes_max: 64 << 20,
+            answer_buffer_bytes_max: 1 << 30,
+            buffers_bytes_max: 2 << 30,
+            write: Vec::new(),
+            network: true,
+            children_max: 64,
+            environment: Vec::new(),
+            inherit: Vec::new(),
             reload: ReloadAt::Reload,
             debug: false,
             place: SourceLine::default(),
@@ -112,6 +136,20 @@ pub struct Mount {
     pub application: Application,
     /// Its surroundings.
     pub python: Arc<Python>,
+}
+
+/// The name in `NAME=value`.
+fn variable_name(text: &str) -> &str {
+    text.split_once('=').map_or(text, |(name, _)| name)
+}
+
+/// Whether an environment variable can have this name. Names of the runtime's own are not for others.
+fn is_variable(name: &str) -> bool {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !name.is_empty()
+        && name.chars().all(is_letter)
+        && !name.starts_with(|letter: char| letter.is_ascii_digit())
+        && !name.starts_with("LARDER_")
 }
 
 type OfPython = Setting<Python>;
@@ -179,7 +217,61 @@ pub static PYTHON: &[Setting<Python>] = &[
     .about("Whether a request whose hook fails is denied, or goes on as if there were no hook."),
     OfPython::new("python.memory", Field::SizeOrNone(|p| &mut p.memory_bytes_max))
         .between(16 * MB, PB)
-        .about("Data that a process may have (`RLIMIT_DATA`); beyond, the application gets a `MemoryError`."),
+        .about("Data that a process may have (`RLIMIT_DATA`); beyond, the application gets a `MemoryError`. Where Larder can make control groups (version 2 with the controller `memory`), a process with all that it started has no more than twice as much memory."),
+    OfPython::new("python.request_buffer", Field::Size(|p| &mut p.request_buffer_bytes_max))
+        .between(0, PB)
+        .about("How much of a request's body is gathered before a process of a WSGI application gets the request, so that a slow upload holds no process. A longer body passes piece by piece from there on; `0` gathers nothing. ASGI applications get bodies as they come."),
+    OfPython::new("python.answer_buffer", Field::Size(|p| &mut p.answer_buffer_bytes_max))
+        .between(0, PB)
+        .about("How much of an answer is taken from a process of a WSGI application ahead of its client, so that a slow download holds no process: the first 128 KiB in memory, more in a file without a name in the folder of the server. Bytes that the client can take pass at once. `0` takes nothing ahead."),
+    OfPython::new("python.buffers", Field::Size(|p| &mut p.buffers_bytes_max))
+        .between(0, PB)
+        .about("All request and answer buffers of an application together; one client may have half of it. Beyond that, requests and answers pass at the pace of their clients."),
+    OfPython::new(
+        "python.write",
+        Field::Texts {
+            form: "folders",
+            read: |p| p.write.iter().map(|path| path.display().to_string()).collect(),
+            clear: |p| p.write.clear(),
+            push: |p, text| {
+                p.write.push(text.into());
+                text.starts_with('/')
+            },
+        },
+    )
+    .about("Folders below which the processes may write, beside `folder`, `/tmp`, `/var/tmp`, `$TMPDIR` and devices (Landlock; Linux 5.19 or newer). `[\"/\"]` lifts the limit. Reading is not limited."),
+    OfPython::new("python.network", Field::Flag(|p| &mut p.network))
+        .about("Whether the processes may use the network. `false` gives them a network of their own with nothing in it, where the system permits that, or forbids TCP (Landlock; Linux 6.7 or newer). Unix sockets stay open to them."),
+    OfPython::new("python.children", Field::Count(|p| &mut p.children_max))
+        .between(0, 100_000)
+        .about("Processes that one process may have started. One that has more is ended with all of them and replaced."),
+    OfPython::new(
+        "python.environment",
+        Field::Texts {
+            form: "NAME=value",
+            // The values may be secrets.
+            read: |p| p.environment.iter().map(|text| format!("{}=…", variable_name(text))).collect(),
+            clear: |p| p.environment.clear(),
+            push: |p, text| {
+                p.environment.push(text.to_owned());
+                text.contains('=') && is_variable(variable_name(text)) && !text.contains('\0')
+            },
+        },
+    )
+    .about("Environment variables of the processes. Beside these and `inherit` they have `PATH`, `HOME`, `USER`, `LANG`, `LC_*`, `TZ`, `TMPDIR`, `VIRTUAL_ENV` and `PYTHON*` of the server's environment, and nothing else of it."),
+    OfPython::new(
+        "python.inherit",
+        Field::Texts {
+            form: "names of environment variables",
+            read: |p| p.inherit.clone(),
+            clear: |p| p.inherit.clear(),
+            push: |p, text| {
+                p.inherit.push(text.to_owned());
+                text == "*" || is_variable(text.strip_suffix('*').unwrap_or(text))
+            },
+        },
+    )
+    .about("Further variables of the server's environment that the processes have too: `DATABASE_URL`, `DJANGO_*`, or `*` for all."),
     OfPython::new(
         "python.reload",
         Field::Text {

@@ -47,6 +47,15 @@ pub struct OfApplication {
     pub processes: Vec<OfProcess>,
     /// How many are to serve.
     pub processes_max: usize,
+    /// The bounds of the processes that are in force.
+    #[serde(default)]
+    pub confined: Vec<String>,
+    /// Bounds that the system lacks.
+    #[serde(default)]
+    pub lacks: Vec<String>,
+    /// Bytes of requests and answers in buffers, because their clients are slow.
+    #[serde(default)]
+    pub buffered_bytes: u64,
     /// Requests that wait for a process.
     pub waiting: usize,
     /// Counts since the start.
@@ -150,7 +159,7 @@ impl ScriptsQuery {
 
 fn application(state: &MountState, query: Query, failures_max: usize) -> OfApplication {
     let (mount, processes) = (state.mount(), state.processes());
-    let MountReport { python, generation, loaded_at, load_failure, failures } = state.report();
+    let MountReport { python, generation, loaded_at, load_failure, confined, lacks, failures } = state.report();
     let surplus = failures.len().saturating_sub(failures_max);
     OfApplication {
         name: mount.application.name.clone(),
@@ -163,6 +172,9 @@ fn application(state: &MountState, query: Query, failures_max: usize) -> OfAppli
         loaded_at_millis: loaded_at.map(millis),
         processes: processes.iter().map(|process| OfProcess::from(&**process)).collect(),
         processes_max: mount.python.processes,
+        confined,
+        lacks,
+        buffered_bytes: state.buffers.bytes(),
         waiting: state.waiting(),
         counts: OfCounts::from(&state.counts),
         load_failure: load_failure.map(OfLoad::from),

@@ -145,7 +145,7 @@ impl Relay<'_> {
         let mut fetch = new_fetch(stream.env(), stream.peer(), self.request, what, writer, record.notes());
         let interim = take_interim(&mut fetch);
         why::begins(record, self.cause, &fetch.notes);
-        fetch.body = pieces.map(|pieces| OutgoingBody { pieces, length: self.body });
+        fetch.body = pieces.map(|pieces| OutgoingBody { pieces, length: self.body, is_gathered: false });
         let mut attached = fetch::attach(fetch);
         let _ = attached.beside(stream.flush()).await;
         let mut presence = Presence::new(stream.env());

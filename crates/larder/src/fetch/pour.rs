@@ -132,10 +132,10 @@ pub(super) async fn pour(
     }
     loop {
         if !sink.is_full() {
-            let room = match body.is_sending() {
+            let room = match body.works_beside() {
                 false => sink.room().await,
                 // Boxed, because it is rare and large: a fetch is copied as it begins.
-                true => Box::pin(body.send_beside(sink.room())).await,
+                true => Box::pin(body.work_beside(sink.room())).await,
             };
             if room == Room::Gone {
                 return Ok(());
@@ -160,9 +160,9 @@ async fn pour_checked(mut sink: Sink, mut body: BodySource, mut checked: Box<Che
     let mut at = sink.start();
     let is_over = loop {
         if !sink.is_full() {
-            let room = match body.is_sending() {
+            let room = match body.works_beside() {
                 false => sink.room().await,
-                true => Box::pin(body.send_beside(sink.room())).await,
+                true => Box::pin(body.work_beside(sink.room())).await,
             };
             if room == Room::Gone {
                 break false;

@@ -1,6 +1,7 @@
 //! The right to have one request under way in a process of an application.
 
-use super::{MountState, Process};
+use super::{MountState, Process, Spool};
+use crate::client::Client;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,6 +33,11 @@ impl ProcessLease {
     /// The time from the end of a request to the head of its answer.
     pub fn request_time(&self) -> Duration {
         self.mount.request_time()
+    }
+
+    /// The buffer for what its client has not taken yet of the answer; `None` where it may hold the place.
+    pub fn answer_spool(&self, client: Option<Client>) -> Option<Spool> {
+        self.mount.answer_spool(client)
     }
 
     /// The process has ended, or closed its connections: it gets no further request.

@@ -5,23 +5,27 @@
 mod condition;
 mod hooks;
 mod lease;
+mod spool;
 mod stream;
 
 pub use condition::Condition;
 pub use hooks::{Asked, Declared, Hook, Hooks};
 pub use lease::{MountTrouble, ProcessLease};
+pub use spool::{BufferBudget, FILE_EXTENSION, Spool};
 pub use stream::{MountStream, connect_socket};
 
+use crate::client::Client;
 use crate::clock;
-use crate::config::Mount;
+use crate::config::application::Interface;
+use crate::config::{Mount, Python};
 use larder_wire::Host;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
@@ -36,6 +40,9 @@ const TARGET_BYTES_MAX: usize = 2 << 10;
 
 /// The most that is remembered of a name, a method or a version.
 const WORD_BYTES_MAX: usize = 64;
+
+/// Bounds of processes that are remembered.
+const BOUNDS_MAX: usize = 16;
 
 /// A request that raised an exception.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -78,37 +85,52 @@ pub struct MountReport {
     pub loaded_at: Option<Duration>,
     /// Why the application, or its newest version, could not be loaded.
     pub load_failure: Option<FailedLoad>,
+    /// The bounds of its processes that are in force.
+    pub confined: Vec<String>,
+    /// Those that the system lacks.
+    pub lacks: Vec<String>,
     /// The last requests that raised an exception, the newest last.
     pub failures: VecDeque<Failure>,
 }
 
 /// All applications of a server, by the names that their origins have.
 #[derive(Default)]
-pub struct Mounts(RwLock<HashMap<Host, Arc<MountState>>>);
+pub struct Mounts {
+    by_host: RwLock<HashMap<Host, Arc<MountState>>>,
+    /// Where buffers have their files, once that is known.
+    folder: OnceLock<PathBuf>,
+}
 
 impl Mounts {
     /// The application that is the origin of this name.
     pub fn find(&self, host: &Host) -> Option<Arc<MountState>> {
-        self.0.read().get(host).cloned()
+        self.by_host.read().get(host).cloned()
     }
 
     /// All of them, in the order of their names.
     pub fn all(&self) -> Vec<Arc<MountState>> {
-        let mut all: Vec<_> = self.0.read().iter().map(|(host, state)| (host.clone(), Arc::clone(state))).collect();
+        let mut all: Vec<_> =
+            self.by_host.read().iter().map(|(host, state)| (host.clone(), Arc::clone(state))).collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));
         all.into_iter().map(|(_, state)| state).collect()
     }
 
     /// Adds an application whose processes are being started.
     pub fn add(&self, mount: Arc<Mount>) -> Arc<MountState> {
-        let state = Arc::new(MountState::new(mount));
-        self.0.write().insert(state.mount().host.clone(), Arc::clone(&state));
+        let folder = self.folder.get().cloned().unwrap_or_else(std::env::temp_dir);
+        let state = Arc::new(MountState::new(mount, folder));
+        self.by_host.write().insert(state.mount().host.clone(), Arc::clone(&state));
         state
+    }
+
+    /// Buffers of applications that are added from now on have their files in this folder.
+    pub fn buffer_in(&self, folder: PathBuf) {
+        let _ = self.folder.set(folder);
     }
 
     /// Forgets an application.
     pub fn remove(&self, host: &Host) {
-        if let Some(state) = self.0.write().remove(host) {
+        if let Some(state) = self.by_host.write().remove(host) {
             state.fail("it is not configured any more".to_owned());
         }
     }
@@ -124,6 +146,10 @@ pub struct MountState {
     waiting: AtomicUsize,
     /// Counts of events since the start.
     pub counts: MountCounts,
+    /// The bytes in its buffers.
+    pub buffers: BufferBudget,
+    /// Where buffers have their files.
+    folder: PathBuf,
     report: Mutex<MountReport>,
 }
 
@@ -158,13 +184,15 @@ pub struct MountCounts {
 }
 
 impl MountState {
-    fn new(mount: Arc<Mount>) -> MountState {
+    fn new(mount: Arc<Mount>, folder: PathBuf) -> MountState {
         MountState {
             mount: RwLock::new(mount),
             serving: Mutex::default(),
             changed: Notify::new(),
             waiting: AtomicUsize::new(0),
             counts: MountCounts::default(),
+            buffers: BufferBudget::default(),
+            folder,
             report: Mutex::default(),
         }
     }
@@ -213,6 +241,16 @@ impl MountState {
         }
     }
 
+    /// Notes the bounds of its processes: those in force, and those that the system lacks.
+    pub fn confined(&self, mut confined: Vec<String>, mut lacks: Vec<String>) {
+        for bounds in [&mut confined, &mut lacks] {
+            bounds.truncate(BOUNDS_MAX);
+            bounds.iter_mut().for_each(|bound| cut(bound, TARGET_BYTES_MAX));
+        }
+        let mut report = self.report.lock();
+        (report.confined, report.lacks) = (confined, lacks);
+    }
+
     /// Its settings.
     pub fn mount(&self) -> Arc<Mount> {
         Arc::clone(&self.mount.read())
@@ -226,6 +264,24 @@ impl MountState {
     /// The time from the end of a request to the head of its answer.
     pub fn request_time(&self) -> Duration {
         self.mount.read().python.request_time
+    }
+
+    /// The buffer for a request's body, where a process gets the request after all of it. `None` for applications whose processes
+    /// serve many requests at once.
+    pub fn request_spool(self: &Arc<Self>, client: Option<Client>) -> Option<Spool> {
+        self.spool(client, |python| python.request_buffer_bytes_max)
+    }
+
+    /// The buffer for what a client has not taken yet of an answer, where that would hold a process.
+    pub fn answer_spool(self: &Arc<Self>, client: Option<Client>) -> Option<Spool> {
+        self.spool(client, |python| python.answer_buffer_bytes_max)
+    }
+
+    fn spool(self: &Arc<Self>, client: Option<Client>, bytes_max: fn(&Python) -> u64) -> Option<Spool> {
+        let mount = self.mount.read();
+        let bytes_max = bytes_max(&mount.python);
+        let is_buffered = mount.application.interface == Interface::Wsgi && bytes_max > 0;
+        is_buffered.then(|| Spool::new(Arc::clone(self), client, bytes_max))
     }
 
     /// These processes serve from now on; requests under way at others go on.

@@ -1,6 +1,7 @@
 //! A connection to a process of an application, with the place in the process that its request has.
 
-use super::{Process, ProcessLease};
+use super::{Process, ProcessLease, Spool};
+use crate::client::Client;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -82,6 +83,11 @@ impl MountStream {
         self.lease.as_ref().map(ProcessLease::request_time)
     }
 
+    /// The buffer for what the client has not taken yet of the answer; `None` where it may hold the place in the process.
+    pub fn answer_spool(&self, client: Option<Client>) -> Option<Spool> {
+        self.lease.as_ref()?.answer_spool(client)
+    }
+
     /// The socket, until it is dropped.
     pub fn socket(&self) -> Option<&UnixStream> {
         self.stream.as_ref()
@@ -96,9 +102,12 @@ impl Drop for MountStream {
     fn drop(&mut self) {
         let (Some(stream), Some(lease)) = (self.stream.take(), self.lease.take()) else { return };
         let now = Instant::now();
+        let over_at = self.sent_at + lease.request_time();
         let until = match self.is_answered {
             true => now + END_WITHIN,
-            false => (self.sent_at + lease.request_time()).max(now + END_WITHIN_MIN),
+            // It had all of its time: another process takes its place at once.
+            false if over_at <= now => return lease.hangs(),
+            false => over_at.max(now + END_WITHIN_MIN),
         };
         // At the end of the worker there is nobody left to watch; the nursery ends the processes too.
         if tokio::runtime::Handle::try_current().is_ok() {

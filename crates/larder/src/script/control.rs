@@ -17,6 +17,8 @@ pub(super) enum Message {
     Failed(LoadFailure),
     /// A request raised an exception.
     Error(Failure),
+    /// It imported further files of the application.
+    Files(Files),
 }
 
 /// The facts of a process that is ready.
@@ -30,6 +32,19 @@ pub(super) struct Ready {
     /// The hooks, where it is a process of hooks.
     #[serde(default)]
     pub hooks: Vec<Declared>,
+    /// The bounds that hold for it, for people.
+    #[serde(default)]
+    pub confined: Vec<String>,
+    /// Those that the system lacks.
+    #[serde(default)]
+    pub lacks: Vec<String>,
+}
+
+/// Files that were imported after the process was ready.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Files {
+    /// Source files of the application.
+    pub files: Vec<PathBuf>,
 }
 
 /// Why an application could not be loaded.
@@ -73,6 +88,8 @@ mod tests {
         assert_eq!(failed.in_one_line(), "ModuleNotFoundError: No module named 'x' (install x)");
         let error = br#"{"error": {"request": "abc", "method": "GET", "target": "/", "traceback": "T"}}"#;
         assert!(matches!(parse(error), Some(Message::Error(failure)) if failure.request == "abc"));
+        let files = br#"{"files": {"files": ["/srv/views.py"]}}"#;
+        assert!(matches!(parse(files), Some(Message::Files(Files { files })) if files.len() == 1));
         for no_message in [&b""[..], b"{}", b"{\"ready\": 1}", b"[]", b"\xff", b"{\"error\": {}}", b"{\"other\": {}}"] {
             assert!(parse(no_message).is_none(), "{no_message:?}");
         }

@@ -1,5 +1,6 @@
 //! The runtime that processes import, which stands in the program and is written into the server's folder.
 
+use crate::mount::FILE_EXTENSION;
 use crate::run::folder::Temporary;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -12,6 +13,7 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
     ("_calls.py", include_str!("../../../../python/larder/_calls.py")),
     ("_checks.py", include_str!("../../../../python/larder/_checks.py")),
+    ("_confine.py", include_str!("../../../../python/larder/_confine.py")),
     ("_decisions.py", include_str!("../../../../python/larder/_decisions.py")),
     ("_definitions.py", include_str!("../../../../python/larder/_definitions.py")),
     ("_hooks.py", include_str!("../../../../python/larder/_hooks.py")),
@@ -54,13 +56,19 @@ impl ScriptFolder {
             }
         };
         write_library(&path.join("lib"))?;
-        // Sockets of a server that was killed.
+        // Sockets of a server that was killed, and files of buffers that it had just made.
+        let is_left = |path: &Path| path.extension().is_some_and(|end| end == "sock" || end == FILE_EXTENSION);
         for entry in fs::read_dir(&path)?.flatten() {
-            if entry.path().extension().is_some_and(|extension| extension == "sock") {
+            if is_left(&entry.path()) {
                 let _ = fs::remove_file(entry.path());
             }
         }
         Ok(ScriptFolder { path: path.canonicalize()?, _temporary: temporary })
+    }
+
+    /// The folder itself: the server's own, for files that nobody else sees.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The folder that stands first in the path of modules.

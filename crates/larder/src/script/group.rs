@@ -1,7 +1,9 @@
 //! The processes of one application, in generations: a new one begins where settings or files have changed, and takes the place of
 //! the old one when it is ready. One that can't load the application leaves the old one in its place.
 
+use super::cgroups::{ControlGroup, ControlGroups, GroupLimits};
 use super::control::{LoadFailure, Message, Ready};
+use super::descendants::{self, Descendant, pid_of};
 use super::files::ScriptFolder;
 use super::process::{self, Event, Happened, Started};
 use crate::clock;
@@ -9,7 +11,7 @@ use crate::config::Mount;
 use crate::config::application::Interface;
 use crate::config::python::ReloadAt;
 use crate::mount::{Declared, FailedLoad, Hooks, Hung, MountState, Process};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Signal, kill_process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -34,6 +36,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Within this time a request that has a place in a process has reached its socket, so that the process knows of it when it is told
+/// to end.
+const TOLD_WITHIN: Duration = Duration::from_secs(1);
+
+/// Files of one application that are watched.
+const FILES_MAX: usize = 4_096;
+
 /// The means that groups share.
 pub(super) struct Means {
     pub folder: ScriptFolder,
@@ -41,6 +50,8 @@ pub(super) struct Means {
     pub hung: mpsc::Sender<Hung>,
     /// The numbers of processes that were given out.
     pub numbers: std::cell::Cell<u64>,
+    /// The control groups of processes, or why there are none.
+    pub control_groups: Result<ControlGroups, String>,
 }
 
 /// The processes of one application.
@@ -71,6 +82,12 @@ struct Member {
     began: Instant,
     began_at: SystemTime,
     phase: Phase,
+    /// The processes that it had started when they were looked for last.
+    descendants: Vec<Descendant>,
+    control_group: Option<ControlGroup>,
+    /// It is to end, but requests that have a place in it may still be on their way to its socket: it is told when they are over, or
+    /// at this time.
+    to_be_told: Option<(Arc<Process>, Instant)>,
 }
 
 enum Phase {
@@ -119,6 +136,7 @@ impl Group {
     pub fn take(&mut self, event: Event) {
         match event.what {
             Happened::Said(Message::Ready(ready)) => self.ready(event.number, ready),
+            Happened::Said(Message::Files(files)) => self.imported(event.number, files.files),
             Happened::Said(Message::Failed(failure)) => self.failed_to_load(event.number, &failure),
             Happened::Said(Message::Error(failure)) => {
                 let request = [&failure.method, &failure.target, &failure.request].map(String::as_str).join(" ");
@@ -150,9 +168,10 @@ impl Group {
         );
         self.state.counts.hung.fetch_add(1, Ordering::Relaxed);
         signal(pid, Signal::USR2);
+        let end = member.end();
         tokio::task::spawn_local(async move {
             sleep(STACKS_WITHIN).await;
-            kill(pid);
+            end();
         });
         self.publish();
         self.fill();
@@ -209,6 +228,34 @@ impl Group {
             self.begin_anew();
         }
         self.fill();
+    }
+
+    /// Looks for the processes that each process has started, and ends one that has too many.
+    pub fn count_descendants(&mut self) {
+        let max = self.mount.python.children_max;
+        let mut crowded = Vec::new();
+        for member in self.members.iter_mut().filter(|member| !matches!(member.phase, Phase::Killed)) {
+            member.descendants = descendants::below([member.pid], max + 1);
+            if member.descendants.len() > max {
+                crowded.push(member.number);
+            }
+        }
+        crowded.into_iter().for_each(|number| self.end_crowded(number));
+    }
+
+    /// A process has started too many others: all of them are ended.
+    fn end_crowded(&mut self, number: u64) {
+        let Some(member) = self.members.iter_mut().find(|member| member.number == number) else { return };
+        let (name, max) = (&self.mount.application.name, self.mount.python.children_max);
+        let why = format!("it started more than {max} processes (`children`), and was ended with them");
+        tracing::error!("{name}[{}]: {why}", member.pid);
+        if matches!(member.phase, Phase::Loading) {
+            return self.failed_to_load(number, &LoadFailure { traceback: why, hint: String::new() });
+        }
+        member.kill();
+        self.state.counts.ended.fetch_add(1, Ordering::Relaxed);
+        self.pause();
+        self.publish();
     }
 
     fn has_changed(&self) -> bool {
@@ -268,7 +315,59 @@ impl Group {
         let Started { number, pid, socket } = started;
         self.state.counts.started.fetch_add(1, Ordering::Relaxed);
         let (generation, began, began_at) = (self.generation, Instant::now(), wall_time());
-        self.members.push(Member { number, pid, socket, generation, began, began_at, phase: Phase::Loading });
+        let control_group = self.control_group(number, pid);
+        let (phase, descendants) = (Phase::Loading, Vec::new());
+        let member = Member {
+            number,
+            pid,
+            socket,
+            generation,
+            began,
+            began_at,
+            phase,
+            descendants,
+            control_group,
+            to_be_told: None,
+        };
+        self.members.push(member);
+    }
+
+    fn control_group(&self, number: u64, pid: u32) -> Option<ControlGroup> {
+        let groups = self.means.control_groups.as_ref().ok()?;
+        let python = &self.mount.python;
+        let limits = GroupLimits {
+            children_max: python.children_max,
+            threads: python.threads,
+            memory_bytes_max: python.memory_bytes_max,
+        };
+        let group = groups.take(number, pid, &limits);
+        let name = &self.mount.application.name;
+        group.inspect_err(|error| tracing::warn!("{name}[{pid}]: no control group: {error}")).ok()
+    }
+
+    /// A process has imported further files of its application.
+    fn imported(&mut self, number: u64, files: Vec<PathBuf>) {
+        let of_those_that_serve = self.files_of;
+        let by = |member: &&Member| member.number == number && member.generation == of_those_that_serve;
+        let Some(began) = self.members.iter().find(by).map(|member| member.began_at) else { return };
+        for path in files.into_iter().take(FILES_MAX.saturating_sub(self.files.len())) {
+            self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
+        }
+    }
+
+    /// Notes the bounds of a process, and says what the system lacks of them, once.
+    fn confined(&mut self, number: u64, mut ready: (Vec<String>, Vec<String>)) {
+        let (holds, lacks) = &mut ready;
+        let member = self.members.iter().find(|member| member.number == number);
+        match (member.and_then(|member| member.control_group.as_ref()), &self.means.control_groups) {
+            (Some(group), _) => holds.extend(group.holds.iter().cloned()),
+            (None, Err(why)) => lacks.push(format!("a bound of a process with all its children together: {why}")),
+            (None, Ok(_)) => {}
+        }
+        if self.state.report().lacks != *lacks && !lacks.is_empty() {
+            tracing::warn!("{}: its processes run without {}", self.mount.application.name, lacks.join("; "));
+        }
+        self.state.confined(ready.0, ready.1);
     }
 
     fn ready(&mut self, number: u64, ready: Ready) {
@@ -298,6 +397,7 @@ impl Group {
             // Of several processes the first one to be ready counts: the others may have read a later version of the file.
             self.files.entry(path).or_insert_with_key(|path| as_imported(path, began));
         }
+        self.confined(number, (ready.confined, ready.lacks));
         self.state.loaded(ready.python, is_first);
         self.publish();
     }
@@ -331,16 +431,23 @@ impl Group {
         let mut serving: Vec<Arc<Process>> = own.filter_map(ready).collect();
         // Hooks have places in the list of their generation: there is one list at a time.
         let is_enough = serving.len() >= wanted || (!serving.is_empty() && self.hooks.is_some());
-        if is_enough {
-            let until = Instant::now() + self.mount.python.request_time;
-            let older = self.members.iter_mut().filter(|member| member.generation != generation);
-            older.for_each(|member| member.drain(until));
-        } else {
+        if !is_enough {
             let older = self.members.iter().filter(|member| member.generation != generation);
             serving.extend(older.filter_map(ready));
         }
         serving.truncate(wanted);
         self.state.serve_by(serving);
+        if is_enough {
+            // From here on no request gets a place in these.
+            let until = Instant::now() + self.mount.python.request_time;
+            let older = self.members.iter_mut().filter(|member| member.generation != generation);
+            older.for_each(|member| member.drain(until));
+        }
+    }
+
+    /// Tells processes that are to end, once the requests that they have are over.
+    pub fn tell_those_that_end(&mut self) {
+        self.members.iter_mut().for_each(Member::tell_to_end);
     }
 
     fn failed_to_load(&mut self, number: u64, failure: &LoadFailure) {
@@ -392,6 +499,9 @@ impl Group {
     fn ended(&mut self, number: u64, status: &str) {
         let Some(at) = self.members.iter().position(|member| member.number == number) else { return };
         let member = self.members.swap_remove(at);
+        if member.control_group.is_none() && !member.descendants.is_empty() {
+            tokio::task::spawn_blocking(move || descendants::kill(None, &member.descendants));
+        }
         let name = &self.mount.application.name;
         match member.phase {
             Phase::Loading if member.generation == self.generation => {
@@ -421,8 +531,22 @@ impl Member {
     }
 
     fn drain(&mut self, until: Instant) {
-        if self.is_of_use() {
-            self.phase = Phase::Draining(until);
+        let phase = match self.is_of_use() {
+            true => std::mem::replace(&mut self.phase, Phase::Draining(until)),
+            false => return,
+        };
+        match phase {
+            Phase::Ready(process) => {
+                self.to_be_told = Some((process, Instant::now() + TOLD_WITHIN));
+                self.tell_to_end();
+            }
+            _ => signal(self.pid, Signal::TERM),
+        }
+    }
+
+    fn tell_to_end(&mut self) {
+        let is_due = |(process, at): &mut (Arc<Process>, Instant)| process.under_way() == 0 || Instant::now() >= *at;
+        if self.to_be_told.take_if(is_due).is_some() && matches!(self.phase, Phase::Draining(_)) {
             signal(self.pid, Signal::TERM);
         }
     }
@@ -430,7 +554,19 @@ impl Member {
     fn kill(&mut self) {
         if !matches!(self.phase, Phase::Killed) {
             self.phase = Phase::Killed;
-            kill(self.pid);
+            self.end()();
+        }
+    }
+
+    /// The way to kill it with all that it has started: at once by its control group; without one by a search, which may take a moment
+    /// and has a thread of its own.
+    fn end(&mut self) -> impl FnOnce() + use<> {
+        let (pid, known) = (self.pid, std::mem::take(&mut self.descendants));
+        let group = self.control_group.as_ref().map(ControlGroup::killer);
+        move || {
+            if !group.is_some_and(|kill| kill()) {
+                tokio::task::spawn_blocking(move || descendants::kill(Some(pid), &known));
+            }
         }
     }
 }
@@ -446,20 +582,8 @@ fn as_imported(path: &Path, began: SystemTime) -> Option<SystemTime> {
     process::changed_at(path).filter(|at| *at < began || *at > wall_time())
 }
 
-/// The system's number of a process that has not been waited for yet.
-fn pid_of(pid: u32) -> Option<Pid> {
-    i32::try_from(pid).ok().and_then(Pid::from_raw)
-}
-
 fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = pid_of(pid) {
         let _ = kill_process(pid, signal);
-    }
-}
-
-/// Kills a process with all that it started, unless they have left its group.
-fn kill(pid: u32) {
-    if let Some(pid) = pid_of(pid) {
-        let _ = kill_process_group(pid, Signal::KILL);
     }
 }

@@ -2,7 +2,10 @@
 //! hang, and takes up changed files. Runs on a thread of its own; workers know only the [`Mounts`](crate::mount::Mounts) that it
 //! keeps up to date. No request passes through here.
 
+mod cgroups;
 mod control;
+mod descendants;
+mod environment;
 mod files;
 mod group;
 mod nursery;
@@ -10,4 +13,4 @@ mod process;
 
 pub use files::write_library;
 pub use nursery::Nursery;
-pub use process::{interpreter, trouble};
+pub use process::{bounds, interpreter, trouble};

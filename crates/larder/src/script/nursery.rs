@@ -1,5 +1,6 @@
 //! The thread of the nursery.
 
+use super::cgroups::ControlGroups;
 use super::files::ScriptFolder;
 use super::group::{Group, Means};
 use super::process::Event;
@@ -17,10 +18,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often files are looked at, and pauses end.
 const TICK: Duration = Duration::from_millis(200);
+
+/// How often the children of processes are counted: a script that starts others without an end makes hundreds meanwhile.
+const COUNT_EVERY: Duration = Duration::from_millis(50);
 
 /// Orders and events that may wait.
 const QUEUE_MAX: usize = 1_024;
@@ -95,6 +99,7 @@ impl Nursery {
 
     fn begin(&self) -> io::Result<Thread> {
         let folder = ScriptFolder::below(&self.store)?;
+        self.mounts.buffer_in(folder.path().to_owned());
         let (orders, ordered) = mpsc::channel(QUEUE_MAX);
         let mounts = Arc::clone(&self.mounts);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
@@ -115,9 +120,10 @@ impl Nursery {
 async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiver<Order>) {
     let (events, mut happened) = mpsc::channel::<Event>(QUEUE_MAX);
     let (hung, mut hanging) = mpsc::channel::<Hung>(QUEUE_MAX);
-    let means = Rc::new(Means { folder, events, hung, numbers: Cell::new(0) });
+    let means = Rc::new(Means { folder, events, hung, numbers: Cell::new(0), control_groups: ControlGroups::make() });
     let mut groups = Groups { mounts, means, by_host: BTreeMap::new(), leaving: Vec::new() };
-    let mut ticks = interval(TICK);
+    let (mut ticks, mut counts) = (interval(TICK), interval(COUNT_EVERY));
+    counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop_at = None;
     loop {
         tokio::select! {
@@ -137,7 +143,16 @@ async fn run(mounts: Arc<Mounts>, folder: ScriptFolder, mut orders: mpsc::Receiv
                     stop_at = Some(Instant::now() + STOP_WITHIN);
                 }
             },
-            _ = ticks.tick() => groups.all().for_each(Group::tick),
+            _ = counts.tick() => groups.all().for_each(|group| {
+                group.tell_those_that_end();
+                group.count_descendants();
+            }),
+            _ = ticks.tick() => {
+                groups.all().for_each(Group::tick);
+                if let Ok(control_groups) = &groups.means.control_groups {
+                    control_groups.tidy();
+                }
+            }
         }
         groups.leaving.retain(|group| !group.is_over());
         if let Some(at) = stop_at {

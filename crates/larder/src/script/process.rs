@@ -1,6 +1,7 @@
 //! One process: how it is started, and what it says until it ends.
 
 use super::control::{self, LINE_BYTES_MAX, Message};
+use super::environment;
 use super::files::ScriptFolder;
 use crate::config::Mount;
 use crate::config::application::Interface;
@@ -96,6 +97,22 @@ pub fn trouble(mount: &Mount) -> Option<String> {
     }
 }
 
+/// A line about the bounds of the processes of an application, as they are configured.
+pub fn bounds(mount: &Mount) -> String {
+    let python = &mount.python;
+    let memory =
+        python.memory_bytes_max.map_or("memory without a limit".to_owned(), |bytes| format!("memory {bytes} bytes"));
+    let writes = match python.write.iter().any(|path| path.as_os_str() == "/") {
+        true => "may write everywhere".to_owned(),
+        false => {
+            let folders = [&python.folder].into_iter().chain(&python.write).map(|path| path.display().to_string());
+            format!("may write below {} and folders for temporary files", folders.collect::<Vec<_>>().join(", "))
+        }
+    };
+    let network = if python.network { "may use the network" } else { "no network" };
+    format!("{}: {writes}; {network}; {memory}; at most {} children\n", mount.application.name, python.children_max)
+}
+
 /// The oldest Python 3 that the runtime works with.
 const PYTHON_MINOR_MIN: u32 = 9;
 
@@ -117,11 +134,15 @@ pub(super) fn start(
         "memory_bytes": python.memory_bytes_max,
         "body_bytes_max": null,
         "debug": python.debug,
+        "write": python.write,
+        "network": python.network,
     });
     let library = folder.library();
     let mut child = Command::new(interpreter(mount))
         .args(["-c", "import os, sys; sys.path.insert(0, os.environ.pop('LARDER_LIBRARY')); from larder._runtime import main; main()"])
         .current_dir(&python.folder)
+        .env_clear()
+        .envs(environment::of_process(python, std::env::vars_os()))
         .env("LARDER_SCRIPT", order.to_string())
         .env("LARDER_LIBRARY", library)
         // The socket that it accepts connections on, its control channel, and its log.

@@ -1,11 +1,14 @@
 //! The body of an origin's response, piece by piece, whatever protocol carries it.
 
-use super::fault::UpstreamFault;
+use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::h1;
+use crate::client::Client;
+use crate::mount::Spool;
 use bytes::Bytes;
 use larder_wire::Fields;
 use larder_wire::framing::Framing;
 use std::future::Future;
+use std::pin::pin;
 
 /// The body of a response. The connection is given back when the body is over, and closed when this is dropped before.
 pub struct BodySource {
@@ -13,17 +16,26 @@ pub struct BodySource {
     connection: Option<h1::Connection>,
     trailers: Option<Box<Fields>>,
     length: Option<u64>,
+    client: Option<Client>,
+    ahead: Option<Box<ReadAhead>>,
+}
+
+/// The part of a body that was read before its reader had room, so that the process that makes it is free for others.
+struct ReadAhead {
+    spool: Spool,
+    /// The fault that comes behind it.
+    fault: Option<UpstreamFault>,
 }
 
 impl BodySource {
-    /// The body that follows the head on this connection.
-    pub(super) fn of(connection: h1::Connection) -> BodySource {
+    /// The body that follows the head on this connection; `client` is the one that it is for.
+    pub(super) fn of(connection: h1::Connection, client: Option<Client>) -> BodySource {
         let length = match connection.framing() {
             Framing::Length(length) => Some(length),
             Framing::None => Some(0),
             Framing::Chunked | Framing::UntilClose => None,
         };
-        let mut body = BodySource { connection: Some(connection), trailers: None, length };
+        let mut body = BodySource { connection: Some(connection), trailers: None, length, client, ahead: None };
         body.release_if_over();
         body
     }
@@ -33,10 +45,26 @@ impl BodySource {
         self.length
     }
 
-    /// The next piece; `None` at the end. Nothing is read before it is asked for. Meanwhile the rest of the request's body is
-    /// sent, if the origin answered before it was over; what is unsent when the response is over stays so, and the connection is
-    /// closed. Cancel-safe. After a fault there is nothing but that fault.
+    /// The next piece; `None` at the end. Nothing is read before it is asked for, but beside the waits of
+    /// [`BodySource::work_beside`]. Meanwhile the rest of the request's body is sent, if the origin answered before it was over;
+    /// what is unsent when the response is over stays so, and the connection is closed. Cancel-safe. After a fault there is nothing
+    /// but that fault.
     pub async fn next(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        if let Some(ahead) = &mut self.ahead {
+            // Boxed, because it is rare and large: a fetch is copied as it begins.
+            match Box::pin(ahead.spool.take()).await {
+                Ok(Some(piece)) => return Ok(Some(piece)),
+                Ok(None) => ahead.fault.clone().map_or(Ok(()), Err)?,
+                Err(error) => {
+                    let detail = format!("a buffer of the answer can't be read: {error}");
+                    return Err(UpstreamFault::new(UpstreamFaultKind::Truncated, detail));
+                }
+            }
+        }
+        self.next_of_origin().await
+    }
+
+    async fn next_of_origin(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
         let Some(connection) = &mut self.connection else { return Ok(None) };
         let piece = match connection.is_sending() {
             false => connection.receiver().body().await?,
@@ -52,18 +80,47 @@ impl BodySource {
         self.trailers.take().map(|trailers| *trailers)
     }
 
-    /// Whether the request's body is still on its way to the origin: then [`BodySource::send_beside`] is for all waits.
-    pub fn is_sending(&self) -> bool {
-        self.connection.as_ref().is_some_and(h1::Connection::is_sending)
+    /// Whether something is to be done while the reader of the response waits: then [`BodySource::work_beside`] is for all waits.
+    pub fn works_beside(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.is_sending() || connection.is_of_process())
     }
 
-    /// Waits for `work` and sends the rest of the request's body meanwhile. The reader of the response may wait for the client,
-    /// and the client for its request to be taken.
-    pub async fn send_beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+    /// Waits for `work`, which may be a wait for the client. Meanwhile the rest of the request's body is sent, for the client may wait
+    /// for that; and the answer of a process with few places is read ahead.
+    pub async fn work_beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        while self.may_read_ahead() {
+            let read = tokio::select! {
+                biased;
+                done = &mut work => return done,
+                read = self.next_of_origin() => read,
+            };
+            let Some(ahead) = &mut self.ahead else { break };
+            match read {
+                Ok(Some(piece)) => {
+                    ahead.spool.push(piece);
+                    ahead.spool.settle().await;
+                }
+                Ok(None) => {}
+                Err(fault) => {
+                    ahead.fault = Some(fault);
+                    self.connection = None;
+                }
+            }
+        }
         match &mut self.connection {
             Some(connection) => connection.send_beside(work).await,
             None => work.await,
         }
+    }
+
+    fn may_read_ahead(&mut self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        if self.ahead.is_none() {
+            let spool = connection.answer_spool(self.client);
+            self.ahead = spool.map(|spool| Box::new(ReadAhead { spool, fault: None }));
+        }
+        self.ahead.as_mut().is_some_and(|ahead| ahead.spool.has_room())
     }
 
     fn release_if_over(&mut self) {

@@ -39,6 +39,8 @@ pub struct OutgoingBody {
     pub pieces: mpsc::Receiver<Piece>,
     /// Its length, as far as it is known.
     pub length: RequestBody,
+    /// Its beginning, or all of it, is here: nobody waits for leave to send it, and its length may be one that the head did not say.
+    pub is_gathered: bool,
 }
 
 /// An event on the way to a response.

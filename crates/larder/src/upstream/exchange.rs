@@ -55,6 +55,10 @@ impl Upstreams {
     /// without a body, whose connection had served before and ended without a byte of an answer. Any other request gets a new
     /// connection, so that this can't happen to it.
     pub async fn call(&self, call: &mut Call<'_>) -> Result<OriginResponse, UpstreamFault> {
+        if call.body.is_some() && call.to.host.is_local() {
+            // Boxed, as all that is large and rare here.
+            Box::pin(self.gather(call)).await?;
+        }
         let repeatable = call.method.is_idempotent() && call.body.is_none();
         let first = if repeatable { ConnectionChoice::IdleAllowed } else { ConnectionChoice::NewOnly };
         match self.attempt(call, first).await {
@@ -100,5 +104,5 @@ impl Upstreams {
 
 fn response(head: ResponseHead, connection: h1::Connection, call: &Call<'_>) -> OriginResponse {
     let peer = connection.peer();
-    OriginResponse { head, body: BodySource::of(connection), peer, requested: call.begins }
+    OriginResponse { head, body: BodySource::of(connection, call.client), peer, requested: call.begins }
 }

@@ -186,6 +186,11 @@ impl UpstreamFault {
         UpstreamFault::new(UpstreamFaultKind::OutOfReach, detail)
     }
 
+    /// The client is gone, and with it the rest of the request.
+    pub(super) fn client_left() -> UpstreamFault {
+        UpstreamFault::new(UpstreamFaultKind::ClientGone, "the client left before its request was complete")
+    }
+
     /// The word that logs and pages show.
     pub fn as_str(&self) -> &'static str {
         self.kind.as_str()

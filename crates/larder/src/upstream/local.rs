@@ -1,21 +1,24 @@
 //! The way to origins of this machine: a server behind a Unix socket, and the processes of an application.
 
-use super::call::CallEvent;
+use super::call::{Call, CallEvent};
 use super::fault::{UpstreamFault, UpstreamFaultKind};
 use super::h1::Connection;
 use super::idle::{ConnectionChoice, IdleConnection};
 use super::permits::Permit;
 use super::{Shared, Upstreams};
 use crate::config::url::socket_path;
-use crate::mount::{MountState, MountStream, MountTrouble, connect_socket};
+use crate::mount::{MountState, MountStream, MountTrouble, Spool, connect_socket};
 use crate::reach::Reach;
 use crate::record::Peer;
+use crate::request_body::{Piece, RequestBody};
 use crate::wire::Wire;
+use larder_wire::{Fields, ResponseHead};
 use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 impl Upstreams {
@@ -80,6 +83,79 @@ impl Upstreams {
             }
         }
         Err(of_application(&mount, MountTrouble::Busy, shared.settings.connect_timeout))
+    }
+}
+
+/// Pieces of a gathered body that may wait for the process, and those that the client sends behind them.
+const PIECES_MAX: usize = 4;
+
+impl Upstreams {
+    /// Gathers the body of a request to an application whose processes serve one request at a time, so that a slow client holds
+    /// none of them. A body that is longer than the buffer, or for which the buffers have no room, passes as it comes from there on.
+    pub(super) async fn gather(&self, call: &mut Call<'_>) -> Result<(), UpstreamFault> {
+        let spool = self.shared.settings.mounts.find(&call.to.host).and_then(|mount| mount.request_spool(call.client));
+        let (Some(mut spool), Some(body)) = (spool, &mut call.body) else { return Ok(()) };
+        if call.fields.get("Expect").is_some_and(|expected| expected.eq_ignore_ascii_case(b"100-continue")) {
+            (call.on)(CallEvent::Interim(ResponseHead::new(100)));
+        }
+        let end = loop {
+            if !spool.has_room() {
+                break None;
+            }
+            match body.pieces.recv().await {
+                Some(Piece::Data(data)) => {
+                    spool.push(data);
+                    spool.settle().await;
+                }
+                Some(Piece::End(trailers)) => break Some(trailers),
+                None => return Err(UpstreamFault::client_left()),
+            }
+        };
+        body.is_gathered = true;
+        if end.is_some() {
+            body.length = RequestBody::Known(spool.bytes());
+        }
+        call.begins = Instant::now();
+        let in_memory = end.is_some().then(|| spool.take_from_memory()).flatten();
+        let (to, taken) = mpsc::channel(in_memory.as_ref().map_or(PIECES_MAX, |pieces| pieces.len() + 1));
+        let rest = std::mem::replace(&mut body.pieces, taken);
+        match (in_memory, end) {
+            (Some(pieces), Some(trailers)) => {
+                let pieces = pieces.into_iter().map(Piece::Data).chain([Piece::End(trailers)]);
+                // There is room for all of them.
+                pieces.for_each(|piece| drop(to.try_send(piece)));
+            }
+            (_, end) => drop(tokio::task::spawn_local(hand_on(spool, (end, rest), to))),
+        }
+        Ok(())
+    }
+}
+
+/// Hands a gathered body on to the request, and behind it what the client still sends.
+async fn hand_on(mut spool: Spool, (end, mut rest): (Option<Fields>, mpsc::Receiver<Piece>), to: mpsc::Sender<Piece>) {
+    loop {
+        match spool.take().await {
+            Ok(Some(piece)) => {
+                if to.send(Piece::Data(piece)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::error!("a buffer of a request's body can't be read, so the request ends: {error}");
+                return;
+            }
+        }
+    }
+    drop(spool);
+    if let Some(trailers) = end {
+        let _ = to.send(Piece::End(trailers)).await;
+        return;
+    }
+    while let Some(piece) = rest.recv().await {
+        if to.send(piece).await.is_err() {
+            return;
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use super::super::permits::Permit;
 use super::link::{Link, Sender};
 use super::receive::{Inbound, Receiver};
 use super::upload::Upload;
+use crate::client::Client;
+use crate::mount::Spool;
 use crate::record::Peer;
 use crate::wire::Wire;
 use bytes::{Bytes, BytesMut};
@@ -160,6 +162,19 @@ impl Connection {
     /// Whether the rest of the request is still to be sent.
     pub fn is_sending(&self) -> bool {
         self.0.upload.is_some()
+    }
+
+    /// Whether the far end is a process of an application that this server runs.
+    pub fn is_of_process(&self) -> bool {
+        self.0.link.is_of_process()
+    }
+
+    /// The buffer for what the client has not taken yet of the answer of such a process; `None` where none is needed.
+    pub fn answer_spool(&self, client: Option<Client>) -> Option<Spool> {
+        match &*self.0.link.wire.borrow() {
+            Wire::Mount(stream) => stream.answer_spool(client),
+            _ => None,
+        }
     }
 
     /// Whether the response was read to its end.

@@ -91,11 +91,18 @@ async fn ask_with_body(
     body: OutgoingBody,
 ) -> Result<ResponseHead, UpstreamFault> {
     let is_chunked = body.length == RequestBody::Unknown;
-    let head = match is_chunked {
+    let head = match is_chunked || body.is_gathered {
         false => request_head(call, call.fields),
         true => {
             let mut fields = call.fields.clone();
-            fields.push("Transfer-Encoding", "chunked");
+            if body.is_gathered {
+                fields.remove("Expect");
+            }
+            match body.length {
+                RequestBody::Unknown => fields.push("Transfer-Encoding", "chunked"),
+                RequestBody::Known(length) => fields.set("Content-Length", length.to_string()),
+                RequestBody::None => {}
+            }
             request_head(call, &fields)
         }
     };

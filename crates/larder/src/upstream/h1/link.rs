@@ -78,6 +78,11 @@ impl Link {
         &self.shared.settings
     }
 
+    /// Whether the far end is a process of an application that this server runs.
+    pub fn is_of_process(&self) -> bool {
+        matches!(&*self.wire.borrow(), Wire::Mount(_))
+    }
+
     /// The first byte of an answer is waited for from here on.
     pub fn waits_from(&self, now: Instant) {
         self.waiting_since.set(Some(now));

@@ -2,6 +2,7 @@
 //! reader slows the origin down.
 
 use super::super::fault::{Retry, UpstreamFault, UpstreamFaultKind};
+use super::super::wait_limit::WaitLimit;
 use super::link::Link;
 use crate::body_pieces;
 use bytes::{Buf, Bytes, BytesMut};
@@ -212,7 +213,7 @@ impl<'a> Receiver<'a> {
             let (limit, moves) = self.head_limit();
             let room = self.inbound.room();
             let reading = self.link.read(&mut self.inbound.buffer, room, BODY_READ_BYTES);
-            let read = match self.link.wait_limit.limit(limit, reading).await {
+            let read = match head_wait_limit(self.link).limit(limit, reading).await {
                 Ok(read) => read,
                 Err(_) if moves => continue,
                 Err(_) => return Err(self.head_timeout()),
@@ -314,6 +315,11 @@ impl<'a> Receiver<'a> {
         self.inbound.buffer = BytesMut::new();
         fault
     }
+}
+
+/// The time of a request in a process is measured exactly: for as long as it hangs, it holds a place that others wait for.
+fn head_wait_limit(link: &Link) -> &WaitLimit {
+    if link.is_of_process() { &WaitLimit::Exact } else { &link.wait_limit }
 }
 
 /// `Keep-Alive: timeout=5`: how long the origin says it waits for another request. Most close then, so the

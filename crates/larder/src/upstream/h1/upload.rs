@@ -1,6 +1,6 @@
 //! The body of a request on its way to the origin, with its framing.
 
-use super::super::fault::{UpstreamFault, UpstreamFaultKind};
+use super::super::fault::UpstreamFault;
 use super::link::Sender;
 use crate::request_body::Piece;
 use bytes::{Buf, Bytes};
@@ -56,12 +56,7 @@ impl Upload {
                     }
                     framed(last, Bytes::new(), b"")
                 }
-                None => {
-                    return Err(UpstreamFault::new(
-                        UpstreamFaultKind::ClientGone,
-                        "the client left before its request was complete",
-                    ));
-                }
+                None => return Err(UpstreamFault::client_left()),
             };
         }
     }

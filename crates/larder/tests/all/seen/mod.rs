@@ -3,6 +3,7 @@
 mod admin;
 mod api_random;
 mod check;
+mod confinement;
 mod credentials;
 mod damaged;
 mod explain;
@@ -23,6 +24,7 @@ mod runs;
 mod said_again;
 mod schemes;
 mod scripts;
+mod slow_clients;
 mod squid;
 mod stand;
 mod store_rules;

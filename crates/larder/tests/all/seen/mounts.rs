@@ -43,14 +43,14 @@ def application(environ, start_response):
     return [("%s %d" % (VERSION, os.getpid())).encode()]
 "#;
 
-fn settings(folder: &Path, python: &str) -> String {
+pub fn settings(folder: &Path, python: &str) -> String {
     let site = "[[listen]]\naddress = \"127.0.0.1:0\"\n[[site]]\nhosts = [\"app.example\"]\norigin = \"wsgi:app\"\n";
     let folder_text = folder.display();
     format!("{}{site}[[python]]\nname = \"app\"\nfolder = \"{folder_text}\"\n{python}", base(folder))
 }
 
 /// A server with the application, which is ready.
-fn started(folder: &Path, python: &str) -> (Steered, SocketAddr) {
+pub fn started(folder: &Path, python: &str) -> (Steered, SocketAddr) {
     fs::write(folder.join("app.py"), APPLICATION).unwrap();
     let steered = Steered::start(folder, &settings(folder, python));
     let proxy = steered.server.addresses()[0];
@@ -59,16 +59,16 @@ fn started(folder: &Path, python: &str) -> (Steered, SocketAddr) {
     (steered, proxy)
 }
 
-fn get(to: SocketAddr, path: &str) -> String {
+pub fn get(to: SocketAddr, path: &str) -> String {
     with(to, &format!("GET {path}"), "", "")
 }
 
-fn with(to: SocketAddr, line: &str, fields: &str, body: &str) -> String {
+pub fn with(to: SocketAddr, line: &str, fields: &str, body: &str) -> String {
     let head = format!("{line} HTTP/1.1\r\nHost: app.example\r\nConnection: close\r\n{fields}\r\n");
     exchange(to, &(head + body))
 }
 
-fn status(answer: &str) -> &str {
+pub fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or_default()
 }
 
@@ -188,6 +188,23 @@ fn changed_files_are_taken_up_all_or_nothing_and_no_request_fails() {
     assert_eq!(state.report().load_failure, None);
 }
 
+/// Frameworks import the modules of views at the first request for them.
+#[test]
+fn a_module_that_a_request_imported_is_watched_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let lazy = "def application(environ, start_response):\n    import views\n    start_response('200 OK', [])\n    return [views.TEXT]\n";
+    fs::write(folder.path().join("app.py"), lazy).unwrap();
+    let views = folder.path().join("views.py");
+    fs::write(&views, "TEXT = b'one'\n").unwrap();
+    let steered = Steered::start(folder.path(), &settings(folder.path(), "reload = \"on-change\"\nprocesses = 1\n"));
+    let proxy = steered.server.addresses()[0];
+    assert_eq!(body(&get(proxy, "/")), "one");
+    // Longer than the grain of the clock of files.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    fs::write(&views, "TEXT = b'two'\n").unwrap();
+    wait_for("the new view is served", || body(&get(proxy, "/")) == "two");
+}
+
 #[test]
 fn an_application_that_cannot_be_loaded_says_why_and_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,7 +316,20 @@ def answer(connection):
         if not data:
             return
         head += data
-    if name == "random":
+    if name.startswith("seed"):
+        chance = random.Random(int(name[4:]) * 1000 + os.getpid() % 1000)
+        print("seed", name, os.getpid() % 1000, file=sys.stderr, flush=True)
+        fields = [b"Content-Length: %d" % chance.randrange(3000), b"Transfer-Encoding: chunked", b"Content-Length: -1",
+                  b"Transfer-Encoding: gzip, chunked", b"Connection: close", b"X: " + chance.randbytes(30), b"Trailer: x", b"Keep-Alive: timeout=9"]
+        parts = [b"HTTP/1.1 %d OK\r\n" % chance.choice([100, 103, 200, 204, 206, 304, 99, 1000]),
+                 b"\r\n".join(chance.sample(fields, chance.randrange(4))) + b"\r\n\r\n",
+                 b"%x\r\n" % chance.randrange(1 << 40), b"0\r\n\r\n", b"\0" * chance.randrange(9000), chance.randbytes(200), b"of others"]
+        said = b"".join(part for part in parts if chance.random() < 0.8) + chance.choice([b"", b"of others" * 500])
+        for at in range(0, len(said), 997):
+            connection.sendall(said[at:at + 997])
+        if chance.random() < 0.1:
+            time.sleep(0.4)
+    elif name == "random":
         connection.sendall(noise.randbytes(noise.randrange(1, 5000)))
     elif name == "heads":
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
@@ -368,4 +398,126 @@ fn a_hostile_process_harms_its_own_answers_alone() {
         }
         assert_eq!(status(&get(proxy, "/")), "200", "the others are served");
     }
+}
+
+/// Random fragments of answers, wrong lengths, ends in the middle: whatever a process says, other requests get their own answers, no
+/// place is lost, and the server goes on.
+#[test]
+fn random_answers_of_a_hostile_process_reach_nobody_else() {
+    use std::os::unix::fs::PermissionsExt;
+    const SEEDS: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hostile");
+    fs::write(&program, HOSTILE).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
+    let sites = (0..SEEDS).map(|seed| {
+        format!("[[site]]\nhosts = [\"seed{seed}.example\"]\norigin = \"wsgi:seed{seed}\"\npython = \"hostile\"\n")
+    });
+    let text = settings(folder.path(), "processes = 1\n")
+        .replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
+        + &sites.collect::<String>()
+        + &format!(
+            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 1\nrequest_time = \"300ms\"\n",
+            folder.path().display(),
+            program.display()
+        );
+    let steered = Steered::start(folder.path(), &text);
+    let proxy = steered.server.addresses()[0];
+    let clients = (0..SEEDS).map(|seed| {
+        std::thread::spawn(move || {
+            for number in 0..25 {
+                let fields = "Connection: close\r\n\r\n";
+                let answer =
+                    exchange(proxy, &format!("GET /{number} HTTP/1.1\r\nHost: seed{seed}.example\r\n{fields}"));
+                // One answer, framed as its head says, or none.
+                assert!(answer.matches("\r\nVia: ").count() <= 1, "seed {seed}, request {number}: {answer}");
+            }
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    while !clients.iter().all(std::thread::JoinHandle::is_finished) {
+        let answer = get(proxy, "/");
+        assert!(status(&answer) == "200" && body(&answer).starts_with("one "), "{answer}");
+        assert!(!answer.contains("of others"), "{answer}");
+    }
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    let mounts = steered.server.shared().nursery.mounts();
+    wait_for("no place is lost", || {
+        mounts.all().iter().flat_map(|state| state.processes()).all(|process| process.under_way() == 0)
+    });
+    assert!(mounts.all().iter().all(|state| state.buffers.bytes() == 0));
+}
+
+/// A program in the place of an interpreter that runs hooks: it answers calls with frames that are random, cut, of others, or none.
+const HOSTILE_HOOKS: &str = r#"#!/usr/bin/env python3
+import json, os, random, signal, socket, struct, threading, time
+listener = socket.socket(fileno=0)
+listener.setblocking(True)
+hook = {"stage": "request", "name": "h", "file": "p.py", "line": 1}
+os.write(1, json.dumps({"ready": {"python": "3.99", "files": [], "hooks": [hook]}}).encode() + b"\n")
+def serve(connection, seed):
+    chance = random.Random(seed)
+    while True:
+        calls = connection.recv(1 << 20)
+        if not calls:
+            return
+        number = struct.unpack_from("<I", calls, 4)[0] if len(calls) >= 8 else 0
+        payload = chance.choice([b"", b"{}", b"[]", b'{"query": "of others"}', chance.randbytes(chance.randrange(300)), b"{" * 5000])
+        number = chance.choice([number, number, number + 1, 0, 0xFFFFFFFF])
+        length = chance.choice([len(payload)] * 4 + [len(payload) + 7, 1 << 31, 0])
+        frame = struct.pack("<IIBBBB", length, number, 0, chance.randrange(8), 0, chance.choice([0, 0, 0, 9])) + payload
+        act = chance.randrange(10)
+        if act == 0:
+            return connection.close()
+        if act == 1:
+            os.kill(os.getpid(), chance.choice([signal.SIGSTOP, signal.SIGKILL]))
+        for at in range(0, len(frame), 100):
+            connection.sendall(frame[at:at + 100])
+seed = os.getpid()
+while True:
+    connection, _ = listener.accept()
+    seed += 1
+    threading.Thread(target=lambda: serve(connection, seed), daemon=True).start()
+"#;
+
+#[test]
+fn random_frames_of_hostile_hooks_end_their_own_requests_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("hostile");
+    fs::write(&program, HOSTILE_HOOKS).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(folder.path().join("app.py"), APPLICATION).unwrap();
+    let text = settings(folder.path(), "").replace("origin = \"wsgi:app\"", "origin = \"wsgi:app\"\npython = \"app\"")
+        + "[[site]]\nhosts = [\"hooked.example\"]\norigin = \"wsgi:app\"\npython = \"hostile\"\nhooks = [\"p.py\"]\n"
+        + &format!(
+            "[[python]]\nname = \"hostile\"\nfolder = \"{}\"\ninterpreter = \"{}\"\nprocesses = 2\nhook_time = \"100ms\"\n",
+            folder.path().display(),
+            program.display()
+        );
+    let text = text
+        .replace("wsgi:app\"\npython = \"hostile\"", &format!("http://{}\"\npython = \"hostile\"", stand::origin()));
+    let steered = Steered::start(folder.path(), &text);
+    let proxy = steered.server.addresses()[0];
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            std::thread::spawn(move || {
+                for number in 0..30 {
+                    let path = format!("/{client}/{number}");
+                    let fields = "Host: hooked.example\r\nConnection: close\r\n\r\n";
+                    let answer = exchange(proxy, &format!("GET {path} HTTP/1.1\r\n{fields}"));
+                    match status(&answer) {
+                        // A reply that is right by chance.
+                        "200" => assert!(body(&answer).starts_with(&path), "{path}: {answer}"),
+                        status => assert!(["500", "502", "503", "504"].contains(&status), "{path}: {answer}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    while !clients.iter().all(std::thread::JoinHandle::is_finished) {
+        assert_eq!(status(&get(proxy, "/")), "200", "the others are served");
+    }
+    clients.into_iter().for_each(|client| client.join().unwrap());
 }
