@@ -3,6 +3,7 @@
 import importlib.machinery
 import importlib.util
 import json
+import linecache
 import os
 import platform
 import re
@@ -31,7 +32,11 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
     """Compiles a file each time: bytecode of a file that was changed twice in a second may be that of before."""
 
     def get_code(self, fullname: str) -> Any:
-        return self.source_to_code(self.get_data(self.path), self.path)
+        data = self.get_data(self.path)
+        code = self.source_to_code(data, self.path)
+        # Tracebacks show the lines that run, also after the file has changed. Without a time this entry is not looked up anew.
+        linecache.cache[self.path] = (len(data), None, importlib.util.decode_source(data).splitlines(True), self.path)
+        return code
 
 
 def load_files(names: Sequence[str], folder: str) -> Tuple[List[Hook], List[str]]:
@@ -42,7 +47,7 @@ def load_files(names: Sequence[str], folder: str) -> Tuple[List[Hook], List[str]
             raise LoadFailed(f"{path} is named twice: its hooks would run twice")
     with _definitions.collected() as hooks:
         for number, path in enumerate(paths):
-            _load_file(path, f"_larder_hooks_{number}_{_stem(path)}")
+            _load_file(path, name_of_module(number, path))
     _check_hooks(hooks, paths)
     return hooks, paths
 
@@ -65,8 +70,10 @@ def _load_file(path: str, module_name: str) -> None:
         raise LoadFailed(_import_hint(file, error)) from error
 
 
-def _stem(path: str) -> str:
-    return re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
+def name_of_module(number: int, path: str) -> str:
+    """Return the name by which the module of a file is in `sys.modules`."""
+    stem = re.sub(r"\W", "_", os.path.splitext(os.path.basename(path))[0])
+    return f"_larder_hooks_{number}_{stem}"
 
 
 def _check_hooks(hooks: List[Hook], paths: List[str]) -> None:

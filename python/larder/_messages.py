@@ -243,10 +243,26 @@ class Tags(NotCopied):
             self._tags[_checks.tag(tag)] = None
 
 
+class Purge(NotCopied):
+    """Purges because of a response: stored responses that are forgotten before this one is sent to its client."""
+
+    __slots__ = ("_mark", "_tags")
+
+    def __init__(self, request: Request) -> None:
+        self._mark = request._mark
+        self._tags: Dict[str, None] = {}
+
+    def tag(self, *tags: str) -> None:
+        """Forget the responses with one of these tags, as `larder purge --tag` does: `resp.purge.tag("news")`."""
+        self._mark(_getframe(1))
+        for tag in tags:
+            self._tags[_checks.tag(tag)] = None
+
+
 class FetchedResponse(NotCopied):
     """The head of a response as it came from the origin, before Larder decides whether and how long to store it."""
 
-    __slots__ = ("_grace", "_headers", "_request", "_tags", "_ttl")
+    __slots__ = ("_grace", "_headers", "_purge", "_request", "_tags", "_ttl")
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -254,6 +270,7 @@ class FetchedResponse(NotCopied):
         self._ttl: Optional[int] = None
         self._grace: Optional[int] = None
         self._tags: Optional[Tags] = None
+        self._purge: Optional[Purge] = None
 
     @property
     def status(self) -> int:
@@ -297,6 +314,14 @@ class FetchedResponse(NotCopied):
             tags = self._tags = Tags(self._request)
         return tags
 
+    @property
+    def purge(self) -> Purge:
+        """The purges that this response causes."""
+        purge = self._purge
+        if purge is None:
+            purge = self._purge = Purge(self._request)
+        return purge
+
     def __repr__(self) -> str:
         return f"<larder.FetchedResponse {self.status}>"
 
@@ -324,6 +349,8 @@ def changes_of(request: Request) -> List[str]:
             parts.append(f'"grace_ms":{response._grace}')
         if response._tags is not None and response._tags._tags:
             parts.append(f'"tags":{_list(response._tags._tags)}')
+        if response._purge is not None and response._purge._tags:
+            parts.append(f'"purge_tags":{_list(response._purge._tags)}')
         if response._headers is not None and response._headers._changed:
             _changes_of_fields(parts, response._headers._changed, "response_set", "response_remove")
     return parts

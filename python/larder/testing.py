@@ -8,6 +8,9 @@
         decision = larder.testing.call("policy.py", "GET http://shop.example/cart/1", headers={"cookie": "session=1"})
         assert decision.response is None and decision.key == ["free"]
 
+`larder test` runs such functions, and so does pytest. Under pytest this module is a plugin, too (`pytest -p larder.testing`):
+its fixture `hooks` is `load("policy.py")` in a file test_policy.py.
+
 The calls take the way that those of Larder take, filters included; Larder itself has no part in them, so that its checks of
 what hooks say (whether an origin of that name exists) are left out.
 """
@@ -18,6 +21,8 @@ import os
 import re
 import sys
 from base64 import b64decode
+from importlib import import_module
+from types import FrameType
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _calls, _checks, _decisions, _definitions, _hooks
@@ -25,9 +30,10 @@ from ._decisions import FieldsArgument, Response
 from ._definitions import Hook
 from ._runtime import LoadFailed, format_error
 
-__all__ = ["Decision", "HookFailed", "call"]
+__all__ = ["Decision", "HookFailed", "Script", "call", "load"]
 
-Hooks = Union[str, "os.PathLike[str]", Callable[..., Any], Sequence[Callable[..., Any]]]
+File = Union[str, "os.PathLike[str]"]
+Hooks = Union[File, "Script", Callable[..., Any], Sequence[Callable[..., Any]]]
 
 _REQUEST = re.compile(
     r"(?:([!#$%&'*+.^_`|~0-9A-Za-z-]+) )?(?:(https?)://([^/?#:\[\]@]+|\[[^\]]*\])(?::([0-9]{1,5}))?)?(/[!-~]*)?"
@@ -68,11 +74,43 @@ class Decision:
         self.grace: Optional[float] = said["grace_ms"] / 1000 if "grace_ms" in said else None
         """In seconds."""
         self.tags: List[str] = said.get("tags", [])
+        self.purged_tags: List[str] = said.get("purge_tags", [])
+        """The tags whose responses are forgotten."""
         self.response_set: List[Tuple[str, str]] = [(name, value) for name, value in said.get("response_set", [])]
         self.response_removed: List[str] = said.get("response_remove", [])
 
     def __repr__(self) -> str:
         return f"<larder.testing.Decision of {', '.join(self.ran) or 'no hook'}: {json.dumps(self.changes)}>"
+
+
+class Script:
+    """The hooks of a file, loaded once: what they keep in their module is there at the next call. See `load`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._hooks = _load(path)
+        self.module: Any = sys.modules[_hooks.name_of_module(0, path)]
+        """The module of the file, of which a test may replace what the hooks use: `hooks.module.time = lambda: 1000.0`."""
+
+    @property
+    def hooks(self) -> List[str]:
+        """The names of the hooks, in the order in which they run."""
+        return [hook.name for hook in self._hooks]
+
+    def __repr__(self) -> str:
+        return f"<larder.testing.Script {self.path}: {', '.join(self.hooks)}>"
+
+
+def load(file: File) -> Script:
+    """Load a file of hooks, for several calls.
+
+        hooks = larder.testing.load("policy.py")
+        for _ in range(3):
+            larder.testing.call(hooks, "GET http://shop.example/")
+
+    The path is relative to the folder of the calling file, or to the working directory where that has no such file.
+    """
+    return Script(_located(file, sys._getframe(1)))
 
 
 def call(
@@ -91,13 +129,19 @@ def call(
         larder.testing.call(cart, "GET http://shop.example/cart/1?a=1", headers={"x-plan": "gold"})
         larder.testing.call("policy.py", "/api/users", status=200, response_headers={"content-type": "text/html"})
 
-    `hooks` is a function with one of Larder's decorators, a list of such functions, or the path of a file, which is loaded
-    anew for each call. `request` is a method, which may be left out, and a URL or path. The field `host` is added.
+    `hooks` is a function with one of Larder's decorators, a list of such functions, the path of a file, which is loaded
+    anew for each call, or what `load` returned. The path is relative to the folder of the calling file, or to the working
+    directory where that has no such file.
+
+    `request` is a method, which may be left out, and a URL or path. The field `host` is added.
 
     `stage` is `request`, `page` or `fetched`: without it that of the function, and for a file `fetched` where `status` is
     given, else `request`, of which pages are a part.
     """
-    known = _load(os.fspath(hooks)) if isinstance(hooks, (str, os.PathLike)) else _hooks_of(hooks)
+    if isinstance(hooks, (str, os.PathLike)):
+        known = _load(_located(hooks, sys._getframe(1)))
+    else:
+        known = hooks._hooks if isinstance(hooks, Script) else _hooks_of(hooks)
     if stage is None:
         stages = {hook.stage for hook in known}
         stage = stages.pop() if len(stages) == 1 else "request" if status is None else "fetched"
@@ -171,6 +215,14 @@ class _Target:
         self.query: Optional[str] = query if mark else None
 
 
+def _located(file: File, caller: FrameType) -> str:
+    """Return the path of a file that a test names. Tests run in any working directory."""
+    name = os.fspath(file)
+    source = caller.f_globals.get("__file__")
+    beside = os.path.join(os.path.dirname(os.path.abspath(source)), name) if source else name
+    return os.path.abspath(beside if os.path.exists(beside) else name)
+
+
 def _load(path: str) -> List[Hook]:
     folder = os.path.dirname(os.path.abspath(path))
     sys.path.insert(0, folder)
@@ -197,3 +249,34 @@ def _hooks_of(functions: Any) -> List[Hook]:
 
 def _response(said: Dict[str, Any]) -> Response:
     return Response(b64decode(said["body"]), said["status"], [(name, value) for name, value in said["fields"]])
+
+
+def file_of_hooks(test_file: str) -> str:
+    """Return the path of the hooks that a file of tests is about: policy.py for test_policy.py and policy_test.py beside it."""
+    folder, name = os.path.split(os.path.abspath(test_file))
+    stem = name[: -len(".py")]
+    if stem.startswith("test_"):
+        stem = stem[len("test_") :]
+    elif stem.endswith("_test"):
+        stem = stem[: -len("_test")]
+    path = os.path.join(folder, f"{stem}.py")
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"the fixture `hooks` of {name} is the file {stem}.py beside it, and there is none: name yours by load('...')"
+        )
+    return path
+
+
+def _make_fixture() -> Any:
+    """Make the fixture `hooks` of pytest."""
+
+    def hooks(request: Any) -> Script:
+        """The hooks of policy.py in a file test_policy.py, loaded anew for each test."""
+        return Script(file_of_hooks(request.module.__file__))
+
+    return import_module("pytest").fixture(hooks)
+
+
+# The fixture is there where pytest runs: without it this module needs nothing but the standard library.
+if "pytest" in sys.modules:
+    hooks = _make_fixture()

@@ -7,15 +7,18 @@ mod check;
 mod demo;
 mod explaining;
 mod fetch_later;
+mod new;
 mod papers;
 mod prefetch;
 mod purge;
+mod recipes;
 mod reload;
 mod running;
 mod scripts;
 mod serve;
 mod stats;
 mod store;
+mod testing;
 mod tools;
 mod top;
 
@@ -69,6 +72,8 @@ pub fn main() -> ExitCode {
         Some(Command::Store(command)) => store::store(&command),
         Some(Command::Top(flags)) => top::top(&flags),
         Some(Command::Scripts(flags)) => scripts::scripts(&flags),
+        Some(Command::New(command)) => new::new(&command),
+        Some(Command::Test(flags)) => testing::test(&flags),
         Some(Command::Reload(flags)) => reload::reload(&flags),
         Some(Command::Doctor(flags)) => doctor(&flags),
         Some(Command::Completions { shell }) => papers::completions(shell),
@@ -134,6 +139,11 @@ enum Command {
     Top(top::TopFlags),
     /// Show the applications in Python that the running Larder has: state, processes, errors, tracebacks
     Scripts(scripts::ScriptsFlags),
+    /// Write files to begin with: hooks in Python and their tests
+    #[command(subcommand)]
+    New(new::NewCommand),
+    /// Run tests of hooks, without a server and without a network
+    Test(testing::TestFlags),
     /// Have the running Larder read its configuration again; SIGHUP does the same
     Reload(Flags),
     /// Look at the surroundings (ports, limits, memory, disk, clock, names, trust) and say what to change

@@ -4,6 +4,8 @@ use super::ask::OriginAnswer;
 use super::{Fetch, Keepable};
 use crate::hook::{AnswerEffects, CallFacts, CallTrouble, Stage, change_fields};
 use crate::mount::{Asked, MountState};
+use larder_cache::store::rules::{Force, Scope};
+use larder_cache::tags;
 use larder_wire::reading::Reading;
 use larder_wire::{Fields, ResponseHead};
 use std::sync::Arc;
@@ -48,6 +50,7 @@ impl Fetch {
                 }
                 let is_authorized = self.request.fields.contains("Authorization");
                 apply(&effects, head, is_authorized);
+                self.purge_tags(&effects.purge_tags).await;
                 if effects.passes { Hooked::NotStored } else { Hooked::GoesOn }
             }
             Err(trouble) => {
@@ -59,6 +62,19 @@ impl Fetch {
                 }
                 self.notes.by_hook.replace(Some(format!("{}: not stored", trouble.as_str()).into()));
                 Hooked::NotStored
+            }
+        }
+    }
+
+    /// Forgets the stored responses with these tags. That is on disk before the answer goes to its client, who may look at once for
+    /// what it changed.
+    async fn purge_tags(&self, named: &[String]) {
+        if !named.is_empty() {
+            let scopes = named.iter().map(|tag| Scope::Tag(tags::hash(tag.as_bytes())));
+            let cache = &self.env.common.cache;
+            let purged = cache.purge(scopes, Force::Hard).finish().await;
+            if !purged.durable && cache.disk().is_some() {
+                tracing::warn!("a purge of {} by a hook holds, but a power cut may undo it", named.join(", "));
             }
         }
     }

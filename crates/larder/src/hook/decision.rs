@@ -51,6 +51,8 @@ pub struct AnswerEffects {
     pub grace: Option<Duration>,
     /// Tags that purges may name.
     pub tags: Vec<String>,
+    /// Tags whose stored responses are forgotten before this one is sent.
+    pub purge_tags: Vec<String>,
     /// Fields that it gets.
     pub set: Vec<(String, Vec<u8>)>,
     /// Fields that are taken off it.
@@ -85,6 +87,7 @@ struct Raw {
     ttl_ms: Option<u64>,
     grace_ms: Option<u64>,
     tags: Vec<String>,
+    purge_tags: Vec<String>,
     response_set: Vec<(String, String)>,
     response_remove: Vec<String>,
     traceback: String,
@@ -176,15 +179,8 @@ pub fn of_request(json: &[u8]) -> Result<(RequestEffects, Vec<String>), ScriptFa
 pub fn of_answer(json: &[u8]) -> Result<AnswerEffects, ScriptFailure> {
     let raw = parse(json)?;
     let checked = || -> Result<AnswerEffects, String> {
-        for tag in &raw.tags {
-            check_length(tag)?;
-            if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',') {
-                return Err(format!("{tag:?} is no tag: letters without a space or a comma"));
-            }
-        }
-        if raw.tags.len() > LIST_MAX {
-            return Err(format!("{} tags are more than {LIST_MAX}", raw.tags.len()));
-        }
+        check_tags(&raw.tags)?;
+        check_tags(&raw.purge_tags)?;
         let time = |ms: Option<u64>| ms.map(|ms| Duration::from_millis(ms).min(TTL_MAX));
         Ok(AnswerEffects {
             by: raw.hook.map(|hook| (hook, raw.line)),
@@ -192,6 +188,7 @@ pub fn of_answer(json: &[u8]) -> Result<AnswerEffects, ScriptFailure> {
             ttl: time(raw.ttl_ms),
             grace: time(raw.grace_ms),
             tags: raw.tags.clone(),
+            purge_tags: raw.purge_tags.clone(),
             set: fields(&raw.response_set)?,
             remove: names(&raw.response_remove)?,
         })
@@ -213,6 +210,19 @@ fn parse(json: &[u8]) -> Result<Raw, ScriptFailure> {
     }
     let wrong = |error: serde_json::Error| format!("its reply can't be read: {error}");
     serde_json::from_slice(json).map_err(|error| ScriptFailure { hook: None, what: wrong(error) })
+}
+
+fn check_tags(tags: &[String]) -> Result<(), String> {
+    for tag in tags {
+        check_length(tag)?;
+        if tag.is_empty() || !tag.bytes().all(|byte| byte.is_ascii_graphic() && byte != b',') {
+            return Err(format!("{tag:?} is no tag: letters without a space or a comma"));
+        }
+    }
+    match tags.len() <= LIST_MAX {
+        true => Ok(()),
+        false => Err(format!("{} tags are more than {LIST_MAX}", tags.len())),
+    }
 }
 
 fn check_length(text: &str) -> Result<(), String> {
@@ -368,6 +378,7 @@ impl AnswerEffects {
         words.extend(self.ttl.map(|ttl| format!("ttl {} s", ttl.as_secs_f64())));
         words.extend(self.grace.map(|grace| format!("grace {} s", grace.as_secs_f64())));
         words.extend(self.tags.iter().map(|tag| format!("tag {tag}")));
+        words.extend(self.purge_tags.iter().map(|tag| format!("purges tag {tag}")));
         words.extend(self.set.iter().map(|(name, _)| format!("sets {name}")));
         words.extend(self.remove.iter().map(|name| format!("removes {name}")));
         if self.passes {
@@ -405,8 +416,10 @@ mod tests {
         let wanted =
             ScriptAnswer { status: 303, fields: vec![("location".into(), b"/login".to_vec())], body: b"hi".to_vec() };
         assert_eq!(answer.answer, Some(wanted));
-        let effects = of_answer(br#"{"ttl_ms": 1500, "tags": ["a"], "response_remove": ["Server"]}"#).unwrap();
-        assert_eq!(effects.words(), ["ttl 1.5 s", "tag a", "removes server"]);
+        let effects =
+            of_answer(br#"{"ttl_ms": 1500, "tags": ["a"], "purge_tags": ["b"], "response_remove": ["Server"]}"#)
+                .unwrap();
+        assert_eq!(effects.words(), ["ttl 1.5 s", "tag a", "purges tag b", "removes server"]);
     }
 
     #[test]
@@ -431,9 +444,13 @@ mod tests {
         ] {
             assert!(request(bad).is_err(), "{bad}");
         }
-        for bad in
-            [r#"{"tags": ["a b"]}"#, r#"{"tags": [""]}"#, r#"{"ttl_ms": -1}"#, r#"{"response_set": [["Age", "1"]]}"#]
-        {
+        for bad in [
+            r#"{"tags": ["a b"]}"#,
+            r#"{"tags": [""]}"#,
+            r#"{"purge_tags": ["a,b"]}"#,
+            r#"{"ttl_ms": -1}"#,
+            r#"{"response_set": [["Age", "1"]]}"#,
+        ] {
             assert!(of_answer(bad.as_bytes()).is_err(), "{bad}");
         }
     }

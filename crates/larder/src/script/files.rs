@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// The package `larder`.
 const RUNTIME: &[(&str, &str)] = &[
     ("__init__.py", include_str!("../../../../python/larder/__init__.py")),
+    ("_asserting.py", include_str!("../../../../python/larder/_asserting.py")),
     ("_asgi.py", include_str!("../../../../python/larder/_asgi.py")),
     ("_calls.py", include_str!("../../../../python/larder/_calls.py")),
     ("_checks.py", include_str!("../../../../python/larder/_checks.py")),
@@ -20,6 +21,7 @@ const RUNTIME: &[(&str, &str)] = &[
     ("_http.py", include_str!("../../../../python/larder/_http.py")),
     ("_messages.py", include_str!("../../../../python/larder/_messages.py")),
     ("_poll.py", include_str!("../../../../python/larder/_poll.py")),
+    ("_runner.py", include_str!("../../../../python/larder/_runner.py")),
     ("_runtime.py", include_str!("../../../../python/larder/_runtime.py")),
     ("_views.py", include_str!("../../../../python/larder/_views.py")),
     ("_websocket.py", include_str!("../../../../python/larder/_websocket.py")),
@@ -43,6 +45,15 @@ pub(super) struct ScriptFolder {
 pub fn write_library(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder.join("larder"))?;
     RUNTIME.iter().try_for_each(|(name, text)| fs::write(folder.join("larder").join(name), text))
+}
+
+/// Whether the package imports a module of this name. A file of an author's with that name would be imported in its place.
+pub fn imports(module: &str) -> bool {
+    let is_it = |line: &str| {
+        let named = ["import ", "from "].into_iter().find_map(|word| line.trim_start().strip_prefix(word));
+        named.is_some_and(|rest| rest.split([' ', '.', ',']).next() == Some(module))
+    };
+    RUNTIME.iter().any(|(_, text)| text.lines().any(is_it))
 }
 
 impl ScriptFolder {

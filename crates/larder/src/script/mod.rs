@@ -11,6 +11,6 @@ mod group;
 mod nursery;
 mod process;
 
-pub use files::write_library;
+pub use files::{imports, write_library};
 pub use nursery::Nursery;
 pub use process::{bounds, interpreter, trouble};

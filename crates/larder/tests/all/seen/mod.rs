@@ -2,6 +2,7 @@
 
 mod admin;
 mod api_random;
+mod authors;
 mod check;
 mod confinement;
 mod credentials;
@@ -19,6 +20,7 @@ mod portal;
 mod prefetch;
 mod process;
 mod reach;
+mod recipes;
 mod reload;
 mod runs;
 mod said_again;
